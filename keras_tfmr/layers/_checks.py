@@ -1,0 +1,73 @@
+"""Checks of what crosses the border of a layer: each names what came and what was expected."""
+
+from keras import backend, ops
+
+
+def positive_int(name, value):
+    """Returns `value`, a positive integer, or raises a ValueError that names it."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) <= 0:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return int(value)
+
+
+def rate(name, value):
+    """Returns `value`, a dropout rate in [0, 1), or raises a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
+    return float(value)
+
+
+def head_width(d_model, num_heads):
+    """Returns d_model // num_heads, or raises a ValueError if heads do not divide the width."""
+    positive_int("d_model", d_model)
+    positive_int("num_heads", num_heads)
+    if d_model % num_heads:
+        raise ValueError(
+            "`d_model` must be divisible by `num_heads` unless `key_dim` is given. "
+            f"Received: d_model={d_model}, num_heads={num_heads}"
+        )
+    return d_model // num_heads
+
+
+def sequence_of_vectors(name, shape):
+    """Raises a ValueError unless `shape` is [batch, length, width] with a known width."""
+    if len(shape) != 3 or shape[-1] is None:
+        raise ValueError(
+            f"`{name}` must have shape [batch, length, width] with a known width. "
+            f"Received: shape {tuple(shape)}"
+        )
+
+
+def sequence_of_ids(name, ids):
+    """Raises unless `ids` is an integer tensor [batch, length]."""
+    if len(ids.shape) != 2:
+        raise ValueError(
+            f"`{name}` must have shape [batch, length]. Received: shape {tuple(ids.shape)}"
+        )
+    dtype = backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise TypeError(f"`{name}` must be integers (token ids). Received: dtype {dtype}")
+
+
+def mask(name, tensor, ranks, last):
+    """Raises unless `tensor` is a bool mask of one of `ranks` whose last axis fits `last`."""
+    dtype = backend.standardize_dtype(tensor.dtype)
+    if dtype != "bool":
+        raise TypeError(
+            f"`{name}` must be bool, True = valid / may attend. Received: dtype {dtype}"
+        )
+    shape = tuple(tensor.shape)
+    if len(shape) not in ranks:
+        raise ValueError(
+            f"`{name}` must have rank {' or '.join(map(str, ranks))}. Received: shape {shape}"
+        )
+    if None not in (shape[-1], last) and shape[-1] not in (1, last):
+        raise ValueError(
+            f"The last axis of `{name}` must have length {last}. Received: shape {shape}"
+        )
+
+
+def static_length(tensor, axis=1):
+    """The length of an axis if it is known while tracing, else None."""
+    length = ops.shape(tensor)[axis]
+    return length if isinstance(length, int) else None

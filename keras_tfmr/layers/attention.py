@@ -1,0 +1,468 @@
+"""Multi-head attention, and the three attention sublayers of the paper's Figure 1."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_tfmr.layers import _checks
+from keras_tfmr.layers.residual import residual
+
+# Added to the scores of positions that may not be attended to. Scores are float32 whatever the
+# policy, where this leaves exp() exactly zero beside any real score.
+MASKED = -1e9
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class MultiHeadAttention(keras.layers.Layer):
+    """Scaled dot-product attention per head: softmax(QKᵀ / √key_dim) V, in float32 softmax.
+
+    Heads are concatenated and projected back to the query's width or to `output_dim`.
+
+    Args:
+        num_heads: Number of heads.
+        key_dim: Width of a query and of a key in one head.
+        value_dim: Width of a value in one head; `key_dim` by default.
+        output_dim: Width of the output; the query's by default.
+        dropout: Share of the attention weights that is dropped in training.
+        use_bias: Whether the four projections add a bias.
+
+    Call arguments:
+        query: Tensor `[batch, query, width]`.
+        key: Tensor `[batch, key, width]`; `query` by default (self-attention).
+        value: Tensor `[batch, key, width]`; `key` by default.
+        mask: bool tensor `[batch, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
+            True = may attend.
+        query_mask: bool tensor `[batch, query]`, filled in from the query's Keras mask. Matters
+            only in self-attention, where the query is the key.
+        key_mask: bool tensor `[batch, key]`, filled in from the key's Keras mask. Every mask
+            that is given must allow a position. A query that may attend to nothing gets the
+            output projection of zero.
+        return_attention_scores: Whether to return the scores too.
+
+    Returns:
+        Tensor `[batch, query, output_dim]`; with scores, a pair of it and the softmax of each
+        head `[batch, heads, query, key]`.
+
+    Raises:
+        ValueError: If a size is not positive, or an input or mask has the wrong shape.
+        TypeError: If a mask is not bool.
+
+    Reference: Vaswani et al. 2017, Attention Is All You Need (arXiv 1706.03762), section 3.2.
+
+    >>> attention = MultiHeadAttention(num_heads=2, key_dim=8)
+    >>> x = np.ones((3, 5, 16), "float32")
+    >>> y, scores = attention(x, return_attention_scores=True)
+    >>> y.shape, scores.shape
+    (TensorShape([3, 5, 16]), TensorShape([3, 2, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        *,
+        value_dim=None,
+        output_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        self.key_dim = _checks.positive_int("key_dim", key_dim)
+        self.value_dim = key_dim if value_dim is None else value_dim
+        _checks.positive_int("value_dim", self.value_dim)
+        self.output_dim = output_dim and _checks.positive_int("output_dim", output_dim)
+        self.dropout_rate = _checks.rate("dropout", dropout)
+        self.use_bias = bool(use_bias)
+        self.query_dense = self._dense(num_heads * key_dim, "query")
+        self.key_dense = self._dense(num_heads * key_dim, "key")
+        self.value_dense = self._dense(num_heads * self.value_dim, "value")
+        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.supports_masking = True
+
+    def _dense(self, units, name):
+        return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
+
+    def build(self, query_shape, key_shape=None, value_shape=None):
+        key_shape = query_shape if key_shape is None else key_shape
+        value_shape = key_shape if value_shape is None else value_shape
+        for name, shape in zip(
+            ("query", "key", "value"), (query_shape, key_shape, value_shape), strict=True
+        ):
+            _checks.sequence_of_vectors(name, shape)
+        self.query_dense.build(query_shape)
+        self.key_dense.build(key_shape)
+        self.value_dense.build(value_shape)
+        self.output_dense = self._dense(self.output_dim or query_shape[-1], "output")
+        self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
+        self.built = True
+
+    def call(
+        self,
+        query,
+        key=None,
+        value=None,
+        *,
+        mask=None,
+        query_mask=None,
+        key_mask=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        if key is None:
+            key, key_mask = query, query_mask
+        queries = self.project_query(query)
+        keys, values = self.project(key, value)
+        may_attend = self._combine(mask, key_mask, keys.shape[2])
+        y, scores = self.attend(queries, keys, values, may_attend, training)
+        return (y, scores) if return_attention_scores else y
+
+    def project_query(self, query):
+        """`[batch, query, width]` → `[batch, heads, query, key_dim]`, divided by √key_dim."""
+        queries = self.query_dense(query)
+        return self._split_heads(queries * (1 / math.sqrt(self.key_dim)), self.key_dim)
+
+    def project(self, key, value=None):
+        """Keys `[batch, heads, key, key_dim]` and values `[batch, heads, key, value_dim]`."""
+        keys = self.key_dense(key)
+        values = self.value_dense(key if value is None else value)
+        return self._split_heads(keys, self.key_dim), self._split_heads(values, self.value_dim)
+
+    def attend(self, queries, keys, values, may_attend=None, training=None):
+        """Attention of projected heads, and the output projection.
+
+        Args:
+            queries: `[batch, heads, query, key_dim]`, already divided by √key_dim.
+            keys: `[batch, heads, key, key_dim]`.
+            values: `[batch, heads, key, value_dim]`.
+            may_attend: bool, broadcasts to `[batch, heads, query, key]`.
+
+        Returns:
+            `[batch, query, output_dim]` and the scores `[batch, heads, query, key]`.
+        """
+        scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
+        scores = ops.cast(scores, "float32")  # [batch, heads, query, key]
+        if may_attend is not None:
+            scores = scores + ops.where(may_attend, 0.0, MASKED)
+        scores = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        weights = self.dropout(scores, training=training)
+        heads = ops.matmul(weights, values)  # [batch, heads, query, value_dim]
+        if may_attend is not None:
+            # Where nothing may be attended to, softmax is uniform over what is masked.
+            some = ops.cast(ops.any(may_attend, axis=-1, keepdims=True), heads.dtype)
+            heads, scores = heads * some, scores * some
+        return self.output_dense(self._join_heads(heads)), scores
+
+    def cache(self, rows, max_length):
+        """Empty keys and values of `max_length` positions, to be filled one by one.
+
+        Returns:
+            Zeros `[rows, heads, max_length, key_dim]` and `[rows, heads, max_length, value_dim]`.
+        """
+        shape = (rows, self.num_heads, max_length)
+        return (
+            ops.zeros((*shape, self.key_dim), self.compute_dtype),
+            ops.zeros((*shape, self.value_dim), self.compute_dtype),
+        )
+
+    def _split_heads(self, x, width):
+        length = ops.shape(x)[1]
+        x = ops.reshape(x, (-1, length, self.num_heads, width))
+        return ops.transpose(x, (0, 2, 1, 3))  # [batch, heads, length, width]
+
+    def _join_heads(self, x):
+        length = ops.shape(x)[2]
+        x = ops.transpose(x, (0, 2, 1, 3))
+        return ops.reshape(x, (-1, length, self.num_heads * self.value_dim))
+
+    def _combine(self, mask, key_mask, key_length):
+        """The masks that are given as one of rank 4, or None."""
+        may_attend = None
+        for name, given, ranks in (("mask", mask, (2, 3, 4)), ("key_mask", key_mask, (2,))):
+            if given is None:
+                continue
+            _checks.mask(name, given, ranks, key_length)
+            rank = len(given.shape)
+            if rank == 2:
+                given = given[:, None, None, :]  # [batch, 1, 1, key]
+            elif rank == 3:
+                given = given[:, None, :, :]  # [batch, 1, query, key]
+            may_attend = given if may_attend is None else ops.logical_and(may_attend, given)
+        return may_attend
+
+    def compute_mask(self, query, previous_mask=None):
+        # `previous_mask` may be the call's own `mask`, which is about keys: the output is as
+        # valid as the query is.
+        return getattr(query, "_keras_mask", None)
+
+    def compute_output_spec(
+        self,
+        query,
+        key=None,
+        value=None,
+        *,
+        mask=None,
+        query_mask=None,
+        key_mask=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        key_length = (query if key is None else key).shape[1]
+        self._combine_shapes(mask, key_mask, key_length)
+        batch, length, width = query.shape
+        y = keras.KerasTensor((batch, length, self.output_dim or width), self.compute_dtype)
+        if not return_attention_scores:
+            return y
+        return y, self.scores_spec(batch, length, key_length)
+
+    def _combine_shapes(self, mask, key_mask, key_length):
+        if mask is not None:
+            _checks.mask("mask", mask, (2, 3, 4), key_length)
+        if key_mask is not None:
+            _checks.mask("key_mask", key_mask, (2,), key_length)
+
+    def scores_spec(self, batch, query_length, key_length):
+        """The symbolic scores `[batch, heads, query, key]`."""
+        shape = (batch, self.num_heads, query_length, key_length)
+        return keras.KerasTensor(shape, self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "output_dim": self.output_dim,
+            "dropout": self.dropout_rate,
+            "use_bias": self.use_bias,
+        }
+
+
+class AttentionSublayer(keras.layers.Layer):
+    """What the three attention sublayers share: the attention and its residual."""
+
+    def __init__(
+        self, num_heads, key_dim, *, value_dim=None, dropout=0.0, norm_first=False, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.dropout_rate = _checks.rate("dropout", dropout)
+        self.norm_first = bool(norm_first)
+        self.attention = MultiHeadAttention(
+            num_heads,
+            key_dim,
+            value_dim=value_dim,
+            dropout=dropout,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+        self.residual = residual(norm_first, dropout, self.dtype_policy)
+        self.supports_masking = True
+
+    def build(self, x_shape):
+        self.attention.build(x_shape)
+        self.residual.build(x_shape)
+        self.built = True
+
+    def compute_output_spec(self, x, mask=None, return_attention_scores=False, training=None):
+        y = keras.KerasTensor(x.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return y
+        return y, self.attention.scores_spec(x.shape[0], x.shape[1], x.shape[1])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.attention.num_heads,
+            "key_dim": self.attention.key_dim,
+            "value_dim": self.attention.value_dim,
+            "dropout": self.dropout_rate,
+            "norm_first": self.norm_first,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class GlobalSelfAttention(AttentionSublayer):
+    """The encoder's attention sublayer: every position attends to every real one.
+
+    Args:
+        num_heads: Number of heads.
+        key_dim: Width of a query and of a key in one head.
+        value_dim: Width of a value in one head; `key_dim` by default.
+        dropout: Share dropped in training, of the attention weights and of the sublayer's output.
+        norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`.
+        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
+            position attends to one that is not valid.
+        return_attention_scores: Whether to return the scores too.
+
+    Returns:
+        Tensor `[batch, length, d_model]`; with scores, a pair of it and
+        `[batch, heads, length, length]`.
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3.
+
+    >>> x = np.ones((3, 5, 16), "float32")
+    >>> GlobalSelfAttention(num_heads=2, key_dim=8)(x).shape
+    TensorShape([3, 5, 16])
+    """
+
+    def call(self, x, mask=None, return_attention_scores=False, training=None):
+        y, scores = self.attention(
+            self.residual.prepare(x),
+            mask=mask,
+            return_attention_scores=True,
+            training=training,
+        )
+        y = self.residual(x, y, training=training)
+        return (y, scores) if return_attention_scores else y
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class CausalSelfAttention(AttentionSublayer):
+    """The decoder's first sublayer: no position attends to a later one.
+
+    Args:
+        num_heads: Number of heads.
+        key_dim: Width of a query and of a key in one head.
+        value_dim: Width of a value in one head; `key_dim` by default.
+        dropout: Share dropped in training, of the attention weights and of the sublayer's output.
+        norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`.
+        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
+            position attends to one that is not valid, nor to a later one.
+        return_attention_scores: Whether to return the scores too.
+
+    Returns:
+        Tensor `[batch, length, d_model]`; with scores, a pair of it and
+        `[batch, heads, length, length]`.
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3.
+
+    >>> x = np.ones((3, 5, 16), "float32")
+    >>> y, scores = CausalSelfAttention(num_heads=2, key_dim=8)(x, return_attention_scores=True)
+    >>> scores.numpy()[0, 0, 0].tolist()
+    [1.0, 0.0, 0.0, 0.0, 0.0]
+    """
+
+    def call(self, x, mask=None, return_attention_scores=False, training=None):
+        length = ops.shape(x)[1]
+        positions = ops.arange(length)
+        earlier = positions[:, None] >= positions[None, :]  # [query, key]
+        y, scores = self.attention(
+            self.residual.prepare(x),
+            mask=earlier[None],
+            query_mask=mask,
+            return_attention_scores=True,
+            training=training,
+        )
+        y = self.residual(x, y, training=training)
+        return (y, scores) if return_attention_scores else y
+
+    def step(self, x, cache, index):
+        """The sublayer for new positions only.
+
+        Args:
+            x: Tensor `[rows, new, d_model]`, positions index … index + new - 1.
+            cache: Keys and values `[rows, heads, max_length, …]` of the positions before.
+            index: int scalar, how many positions the cache holds.
+
+        Returns:
+            Tensor `[rows, new, d_model]` and the cache with the new positions written.
+        """
+        h = self.residual.prepare(x)
+        start = (0, 0, index, 0)
+        cache = tuple(
+            ops.slice_update(old, start, new)
+            for old, new in zip(cache, self.attention.project(h), strict=True)
+        )
+        new, max_length = ops.shape(x)[1], ops.shape(cache[0])[2]
+        earlier = ops.arange(max_length)[None, :] <= index + ops.arange(new)[:, None]
+        queries = self.attention.project_query(h)
+        y, _ = self.attention.attend(queries, *cache, earlier[None, None])
+        return self.residual(x, y), cache
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class CrossAttention(AttentionSublayer):
+    """The decoder's second sublayer: queries from `x`, keys and values from `context`.
+
+    Args:
+        num_heads: Number of heads.
+        key_dim: Width of a query and of a key in one head.
+        value_dim: Width of a value in one head; `key_dim` by default.
+        dropout: Share dropped in training, of the attention weights and of the sublayer's output.
+        norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
+
+    Call arguments:
+        x: Tensor `[batch, target, d_model]`; its mask is passed on.
+        context: Tensor `[batch, source, width]`.
+        context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
+            `context`. No position attends to one that is not valid.
+        return_attention_scores: Whether to return the scores too.
+
+    Returns:
+        Tensor `[batch, target, d_model]`; with scores, a pair of it and
+        `[batch, heads, target, source]`.
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3.
+
+    >>> x, context = np.ones((3, 5, 16), "float32"), np.ones((3, 7, 16), "float32")
+    >>> CrossAttention(num_heads=2, key_dim=8)(x, context).shape
+    TensorShape([3, 5, 16])
+    """
+
+    def build(self, x_shape, context_shape):
+        self.attention.build(x_shape, context_shape)
+        self.residual.build(x_shape)
+        self.built = True
+
+    def call(self, x, context, context_mask=None, return_attention_scores=False, training=None):
+        y, scores = self.attention(
+            self.residual.prepare(x),
+            context,
+            key_mask=context_mask,
+            return_attention_scores=True,
+            training=training,
+        )
+        y = self.residual(x, y, training=training)
+        return (y, scores) if return_attention_scores else y
+
+    def step(self, x, memory, context_mask=None):
+        """The sublayer over keys and values that were projected before.
+
+        The rows of one sentence (its beams) become further queries of that sentence, so that
+        its keys and values are never copied.
+
+        Args:
+            x: Tensor `[rows, new, d_model]`, rows a multiple of batch.
+            memory: `attention.project(context)`: keys `[batch, heads, source, key_dim]` and
+                values `[batch, heads, source, value_dim]`.
+            context_mask: bool tensor `[batch, source]`, True = valid.
+
+        Returns:
+            Tensor `[rows, new, d_model]`.
+        """
+        h = self.residual.prepare(x)
+        rows, new, d_model = ops.shape(h)
+        batch = ops.shape(memory[0])[0]
+        per_sentence = rows * new // ops.maximum(batch, 1)
+        if isinstance(rows, int) and isinstance(new, int) and isinstance(batch, int):
+            per_sentence = rows * new // max(batch, 1)
+        h = ops.reshape(h, (batch, per_sentence, d_model))
+        may_attend = None if context_mask is None else context_mask[:, None, None, :]
+        y, _ = self.attention.attend(self.attention.project_query(h), *memory, may_attend)
+        return self.residual(x, ops.reshape(y, (rows, new, d_model)))
+
+    def compute_output_spec(
+        self, x, context, context_mask=None, return_attention_scores=False, training=None
+    ):
+        y = keras.KerasTensor(x.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return y
+        return y, self.attention.scores_spec(x.shape[0], x.shape[1], context.shape[1])

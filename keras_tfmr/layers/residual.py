@@ -1,0 +1,109 @@
+"""Residual connection, dropout and layer normalisation: the "Add & Norm" of Figure 1, once.
+
+Every sublayer is written as
+
+    h = self.residual.prepare(x)
+    return self.residual(x, f(h))
+
+and is post-norm or pre-norm by the class of its `residual`.
+"""
+
+import keras
+
+from keras_tfmr.layers import _checks
+
+EPSILON = 1e-6
+
+
+class Residual(keras.layers.Layer):
+    """What the two residual layers share: the rate of dropout and one normalisation."""
+
+    def __init__(self, dropout_rate=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=EPSILON, dtype=self.dtype_policy, name="norm"
+        )
+        self.supports_masking = True
+
+    def build(self, x_shape, y_shape=None):
+        self.dropout.build(x_shape)
+        self.norm.build(x_shape)
+        self.built = True
+
+    def compute_output_shape(self, x_shape, y_shape):
+        return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "dropout_rate": self.dropout_rate}
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class PostNormResidual(Residual):
+    """LayerNorm(x + Dropout(f(x))): the paper's order.
+
+    Args:
+        dropout_rate: Share of f(x) that is dropped in training.
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
+        y: Tensor `[batch, length, d_model]`, what the sublayer made of `prepare(x)`.
+
+    Returns:
+        Tensor `[batch, length, d_model]`.
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), sections 3.1 and 5.4.
+
+    >>> residual = PostNormResidual(dropout_rate=0.1)
+    >>> x = np.ones((2, 3, 8), "float32")
+    >>> residual(x, 2 * x).shape
+    TensorShape([2, 3, 8])
+    """
+
+    def prepare(self, x):
+        """The sublayer reads `x` `[batch, length, d_model]` as it is."""
+        return x
+
+    def call(self, x, y, training=None):
+        return self.norm(x + self.dropout(y, training=training))
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class PreNormResidual(Residual):
+    """x + Dropout(f(LayerNorm(x))): trains deep stacks without warm-up.
+
+    A stack of these needs one more normalisation at its end.
+
+    Args:
+        dropout_rate: Share of f(LayerNorm(x)) that is dropped in training.
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
+        y: Tensor `[batch, length, d_model]`, what the sublayer made of `prepare(x)`.
+
+    Returns:
+        Tensor `[batch, length, d_model]`.
+
+    Reference: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture
+    (arXiv 2002.04745).
+
+    >>> residual = PreNormResidual(dropout_rate=0.1)
+    >>> x = np.ones((2, 3, 8), "float32")
+    >>> residual.build(x.shape)
+    >>> residual(x, residual.prepare(x)).shape
+    TensorShape([2, 3, 8])
+    """
+
+    def prepare(self, x):
+        """The sublayer reads LayerNorm(x) `[batch, length, d_model]`."""
+        return self.norm(x)
+
+    def call(self, x, y, training=None):
+        return x + self.dropout(y, training=training)
+
+
+def residual(norm_first, dropout_rate, dtype):
+    """The residual layer of a sublayer: pre-norm if `norm_first`, else post-norm."""
+    kind = PreNormResidual if norm_first else PostNormResidual
+    return kind(dropout_rate, dtype=dtype, name="residual")

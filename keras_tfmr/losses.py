@@ -1,0 +1,95 @@
+"""Cross-entropy over token ids, label-smoothed, averaged over real tokens."""
+
+import keras
+from keras import ops
+
+from keras_tfmr.layers import _checks
+
+
+def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
+    """The label-smoothed cross-entropy of each token; no one-hot tensor is built.
+
+    (1 - ε) · NLL(label) + ε · mean over the vocabulary of NLL.
+
+    Args:
+        labels: int tensor `[...]`.
+        logits: Tensor `[..., vocab]`; the computation is in float32.
+        label_smoothing: ε, in [0, 1).
+
+    Returns:
+        float32 tensor `[...]`, in nats.
+
+    Reference: Szegedy et al. 2016, Rethinking the Inception Architecture (arXiv 1512.00567).
+
+    >>> logits = np.log(np.array([[0.5, 0.25, 0.25]], "float32"))
+    >>> float(smoothed_cross_entropy(np.array([0]), logits)[0]) - np.log(2) < 1e-6
+    True
+    """
+    labels = ops.cast(labels, "int32")
+    logits = ops.cast(logits, "float32")
+    log_total = ops.logsumexp(logits, axis=-1)
+    label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    if not label_smoothing:
+        return log_total - label_logits
+    mean_logits = ops.mean(logits, axis=-1)
+    return log_total - (1 - label_smoothing) * label_logits - label_smoothing * mean_logits
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class LabelSmoothedCrossEntropy(keras.losses.Loss):
+    """Label-smoothed cross-entropy of integer labels, the mean over real tokens.
+
+    Padding (label 0) has no part in it; a sample weight counts as so many tokens. A batch with
+    no real token has loss 0.
+
+    Args:
+        label_smoothing: Share of the probability spread evenly over the vocabulary.
+
+    Call arguments:
+        y_true: int tensor `[batch, length]`, padded with 0.
+        y_pred: float32 logits `[batch, length, vocab]`.
+        sample_weight: Optional, broadcasts to `[batch, length]`.
+
+    Returns:
+        float32 scalar, nats a token.
+
+    Raises:
+        ValueError: If `label_smoothing` is not in [0, 1), or shapes do not fit.
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.4.
+
+    >>> loss = LabelSmoothedCrossEntropy(label_smoothing=0.1)
+    >>> float(loss(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))) - np.log(4) < 1e-6
+    True
+    """
+
+    def __init__(self, label_smoothing=0.0, name="label_smoothed_cross_entropy", dtype=None):
+        super().__init__(name=name, reduction="mean_with_sample_weight", dtype=dtype)
+        self.label_smoothing = _checks.rate("label_smoothing", label_smoothing)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        y_true = ops.convert_to_tensor(y_true)
+        if len(y_pred.shape) != len(y_true.shape) + 1:
+            raise ValueError(
+                "Logits must have one axis more than labels. Received: "
+                f"y_true of shape {tuple(y_true.shape)}, y_pred of shape {tuple(y_pred.shape)}"
+            )
+        weight = real_tokens(y_true, sample_weight)
+        return super().__call__(y_true, y_pred, weight)
+
+    def call(self, y_true, y_pred):
+        return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
+
+    def get_config(self):
+        return {"name": self.name, "label_smoothing": self.label_smoothing}
+
+
+def real_tokens(labels, sample_weight=None):
+    """The float32 weight of each label: 0 for padding, else the sample weight or 1."""
+    weight = ops.cast(ops.not_equal(labels, 0), "float32")
+    if sample_weight is not None:
+        sample_weight = ops.cast(sample_weight, "float32")
+        while len(sample_weight.shape) < len(weight.shape):
+            sample_weight = sample_weight[..., None]
+        weight = weight * sample_weight
+    return weight

@@ -1,0 +1,77 @@
+"""Token accuracy and perplexity over an epoch, every real token counting once."""
+
+import keras
+from keras import ops
+
+from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
+
+
+class TokenMean(keras.metrics.Metric):
+    """What the token metrics share: a sum over real tokens and their number."""
+
+    def __init__(self, name, dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.total = self.add_variable((), "zeros", name="total")
+        self.tokens = self.add_variable((), "zeros", name="tokens")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = ops.convert_to_tensor(y_true)
+        weight = real_tokens(y_true, sample_weight)
+        values = ops.cast(self.values(y_true, y_pred), "float32")
+        self.total.assign_add(ops.sum(values * weight))
+        self.tokens.assign_add(ops.sum(weight))
+
+    def result(self):
+        return ops.divide_no_nan(self.total, self.tokens)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class TokenAccuracy(TokenMean):
+    """The share of real tokens whose logit is the largest, over all batches since the reset.
+
+    Call arguments:
+        y_true: int tensor `[batch, length]`, padded with 0.
+        y_pred: Logits `[batch, length, vocab]`.
+        sample_weight: Optional, broadcasts to `[batch, length]`.
+
+    Returns:
+        float32 scalar in [0, 1].
+
+    >>> accuracy = TokenAccuracy()
+    >>> logits = np.eye(4, dtype="float32")[np.array([[1, 2, 3]])]
+    >>> float(accuracy(np.array([[1, 3, 0]]), logits))
+    0.5
+    """
+
+    def __init__(self, name="accuracy", dtype=None):
+        super().__init__(name, dtype)
+
+    def values(self, y_true, y_pred):
+        return ops.equal(ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1))
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class Perplexity(TokenMean):
+    """exp of the mean cross-entropy of real tokens, over all batches since the reset.
+
+    Call arguments:
+        y_true: int tensor `[batch, length]`, padded with 0.
+        y_pred: Logits `[batch, length, vocab]`.
+        sample_weight: Optional, broadcasts to `[batch, length]`.
+
+    Returns:
+        float32 scalar, at least 1.
+
+    >>> perplexity = Perplexity()
+    >>> round(float(perplexity(np.array([[1, 3, 0]]), np.zeros((1, 3, 4), "float32"))), 4)
+    4.0
+    """
+
+    def __init__(self, name="perplexity", dtype=None):
+        super().__init__(name, dtype)
+
+    def values(self, y_true, y_pred):
+        return smoothed_cross_entropy(y_true, y_pred)
+
+    def result(self):
+        return ops.exp(super().result())

@@ -1,0 +1,19 @@
+"""Models combined from the layers through the functional API, each from one config."""
+
+from keras_tfmr.models.classification import (
+    MeanOverTokens,
+    SequenceClassifier,
+    TokenClassifier,
+)
+from keras_tfmr.models.config import TransformerConfig
+from keras_tfmr.models.language import LanguageModel
+from keras_tfmr.models.translation import TranslationModel
+
+__all__ = [
+    "LanguageModel",
+    "MeanOverTokens",
+    "SequenceClassifier",
+    "TokenClassifier",
+    "TransformerConfig",
+    "TranslationModel",
+]

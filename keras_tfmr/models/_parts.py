@@ -1,0 +1,66 @@
+"""What the models share: parts made from a config, and the life of a model as a file."""
+
+import keras
+
+from keras_tfmr.layers import (
+    LearnedPositions,
+    Logits,
+    PositionalEmbedding,
+    TiedLogits,
+)
+from keras_tfmr.models.config import TransformerConfig
+
+
+def embedding(config, vocab_size, name):
+    """The `PositionalEmbedding` of a config."""
+    positions = None
+    if config.learned_positions:
+        positions = LearnedPositions(config.max_length, config.d_model, name="positions")
+    return PositionalEmbedding(vocab_size, config.d_model, positions=positions, name=name)
+
+
+def stack_arguments(config, num_layers):
+    """The arguments of an `Encoder`, `Decoder` or `DecoderOnly` that come from a config."""
+    return {
+        "num_layers": num_layers,
+        "d_model": config.d_model,
+        "num_heads": config.num_heads,
+        "dff": config.dff,
+        "dropout_rate": config.dropout_rate,
+        "key_dim": config.key_dim,
+        "value_dim": config.value_dim,
+        "norm_first": config.norm_first,
+    }
+
+
+def logits(config, target_embedding):
+    """The layer that makes the logits of target tokens."""
+    if config.tied_logits:
+        return TiedLogits(target_embedding, name="logits")
+    return Logits(config.target_vocab, name="logits")
+
+
+class ConfiguredModel(keras.Model):
+    """A functional model that is rebuilt from its config, whatever file it is loaded from."""
+
+    config_class = TransformerConfig
+
+    def get_config(self):
+        return {"config": self.config.to_dict(), "name": self.name, "dtype": self._policy_name()}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        policy = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(config["dtype"])
+        try:
+            return cls.build_from(cls.config_class.from_dict(config["config"]), config)
+        finally:
+            keras.config.set_dtype_policy(policy)
+
+    @classmethod
+    def build_from(cls, config, rest):
+        """The model of a config and of what else `get_config` wrote."""
+        return cls(config, name=rest["name"])
+
+    def _policy_name(self):
+        return self.layers[-1].dtype_policy.name

@@ -1,0 +1,130 @@
+"""The encoder-only models: one label a sequence, or one a token."""
+
+import keras
+from keras import ops
+
+from keras_tfmr.layers import Encoder, Logits
+from keras_tfmr.layers._checks import positive_int
+from keras_tfmr.models import _parts
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class MeanOverTokens(keras.layers.Layer):
+    """The mean of the vectors at real positions; zero for a row that has none.
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`.
+        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`.
+
+    Returns:
+        Tensor `[batch, d_model]`.
+
+    >>> MeanOverTokens()(np.ones((2, 3, 8), "float32")).shape
+    TensorShape([2, 8])
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def build(self, x_shape):
+        self.built = True
+
+    def call(self, x, mask=None):
+        x = ops.cast(x, "float32")
+        if mask is None:
+            return ops.cast(ops.mean(x, axis=1), self.compute_dtype)
+        weights = ops.cast(mask, "float32")[:, :, None]
+        total = ops.sum(x * weights, axis=1)
+        count = ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.cast(total / count, self.compute_dtype)
+
+    def compute_mask(self, x, previous_mask=None):
+        return None
+
+    def compute_output_shape(self, x_shape):
+        return (x_shape[0], x_shape[-1])
+
+
+class EncoderModel(_parts.ConfiguredModel):
+    """What the encoder-only models share: an encoder, a head, and a number of classes."""
+
+    def __init__(self, config, num_classes, name):
+        positive_int("num_classes", num_classes)
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        encoder = Encoder(
+            **_parts.stack_arguments(config, config.encoder_layers),
+            embedding=_parts.embedding(config, config.source_vocab, "embedding"),
+            name="encoder",
+        )
+        logits = Logits(num_classes, name="logits")
+        outputs = logits(self.pool(encoder(token_ids)))
+        super().__init__(inputs=token_ids, outputs=outputs, name=name)
+        self.config = config
+        self.num_classes = num_classes
+        self.encoder, self.logits = encoder, logits
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}
+
+    @classmethod
+    def build_from(cls, config, rest):
+        return cls(config, rest["num_classes"], name=rest["name"])
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class SequenceClassifier(EncoderModel):
+    """An encoder, the mean over its real positions, and one logit per class.
+
+    Args:
+        config: A `TransformerConfig`; `source_vocab` and `encoder_layers` are its vocabulary
+            and depth.
+        num_classes: Number of classes.
+
+    Call arguments:
+        inputs: `token_ids` int `[batch, length]`, padded with 0.
+
+    Returns:
+        float32 logits `[batch, num_classes]`.
+
+    >>> from keras_tfmr import TransformerConfig
+    >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
+    >>> SequenceClassifier(config, num_classes=3)(np.array([[5, 7, 0]])).shape
+    TensorShape([1, 3])
+    """
+
+    def __init__(self, config, num_classes, name="sequence_classifier"):
+        super().__init__(config, num_classes, name)
+
+    @staticmethod
+    def pool(x):
+        return MeanOverTokens(name="mean")(x)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class TokenClassifier(EncoderModel):
+    """An encoder and one logit per class at each position.
+
+    Args:
+        config: A `TransformerConfig`; `source_vocab` and `encoder_layers` are its vocabulary
+            and depth.
+        num_classes: Number of classes.
+
+    Call arguments:
+        inputs: `token_ids` int `[batch, length]`, padded with 0.
+
+    Returns:
+        float32 logits `[batch, length, num_classes]`.
+
+    >>> from keras_tfmr import TransformerConfig
+    >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
+    >>> TokenClassifier(config, num_classes=3)(np.array([[5, 7, 0]])).shape
+    TensorShape([1, 3, 3])
+    """
+
+    def __init__(self, config, num_classes, name="token_classifier"):
+        super().__init__(config, num_classes, name)
+
+    @staticmethod
+    def pool(x):
+        return x

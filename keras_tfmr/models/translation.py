@@ -1,0 +1,107 @@
+"""The encoder–decoder model of the paper."""
+
+import keras
+from keras import ops
+
+from keras_tfmr.layers import Decoder, Encoder
+from keras_tfmr.models import _parts
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class TranslationModel(_parts.ConfiguredModel):
+    """The Transformer: source and target ids in, the logits of each next target token out.
+
+    A functional model: its layers can be taken apart and combined anew.
+
+    Args:
+        config: A `TransformerConfig`.
+
+    Call arguments:
+        inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
+            `[batch, target]`, both padded with 0.
+
+    Returns:
+        float32 logits `[batch, target, vocab]`; the ones at position t predict token t + 1.
+
+    Reference: Vaswani et al. 2017, Attention Is All You Need (arXiv 1706.03762).
+
+    >>> from keras_tfmr import TransformerConfig
+    >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
+    >>> model = TranslationModel(config)
+    >>> model([np.array([[5, 7, 3]]), np.array([[2, 9]])]).shape
+    TensorShape([1, 2, 50])
+    """
+
+    def __init__(self, config, name="translation"):
+        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+        if config.joint_vocab:
+            source = target = _parts.embedding(config, config.target_vocab, "embedding")
+        else:
+            source = _parts.embedding(config, config.source_vocab, "source_embedding")
+            target = _parts.embedding(config, config.target_vocab, "target_embedding")
+        encoder = Encoder(
+            **_parts.stack_arguments(config, config.encoder_layers),
+            embedding=source,
+            name="encoder",
+        )
+        decoder = Decoder(
+            **_parts.stack_arguments(config, config.decoder_layers),
+            embedding=target,
+            name="decoder",
+        )
+        logits = _parts.logits(config, target)
+        outputs = logits(decoder(target_ids, encoder(source_ids)))
+        super().__init__(inputs=[source_ids, target_ids], outputs=outputs, name=name)
+        self.config = config
+        self.encoder, self.decoder, self.logits = encoder, decoder, logits
+
+    def start(self, source_ids, beams=1, max_length=64):
+        """Encodes the source and begins to decode, one token at a time.
+
+        Args:
+            source_ids: int tensor `[batch, source]`, padded with 0.
+            beams: Number of hypotheses per sentence.
+            max_length: Number of tokens that can be decoded.
+
+        Returns:
+            A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
+            are int `[rows]`, rows = batch * beams with the beams of a sentence side by side,
+            log_probs float32 `[rows, vocab]`. Leaves of the state are `[rows, ...]`, or scalars
+            that all rows share.
+        """
+        context_mask = ops.not_equal(source_ids, 0)  # [batch, source]
+        memory = self.decoder.memory(self.encoder(source_ids))
+        rows = ops.shape(source_ids)[0] * beams
+
+        def step(tokens, state):
+            x, caches = self.decoder.step(
+                tokens[:, None], state["caches"], state["index"], memory, context_mask
+            )
+            log_probs = ops.log_softmax(self.logits(x[:, 0]), axis=-1)  # [rows, vocab]
+            return log_probs, {"index": state["index"] + 1, "caches": caches}
+
+        state = {
+            "index": ops.zeros((), "int32"),
+            "caches": self.decoder.caches(rows, max_length),
+        }
+        return step, state
+
+    def explain(self, source_ids, target_ids):
+        """The logits, and what each target position attended to.
+
+        Args:
+            source_ids: int tensor `[batch, source]`, padded with 0.
+            target_ids: int tensor `[batch, target]`, padded with 0.
+
+        Returns:
+            float32 logits `[batch, target, vocab]` and a list over decoder layers of
+            cross-attention scores `[batch, heads, target, source]`.
+        """
+        x, _, scores = self.decoder(
+            target_ids,
+            self.encoder(source_ids),
+            context_mask=ops.not_equal(source_ids, 0),
+            return_attention_scores=True,
+        )
+        return self.logits(x), scores
