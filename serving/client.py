@@ -1,0 +1,179 @@
+"""Translates text through a TensorFlow Serving server, or this project's development server.
+
+    python serving/client.py "o livro está na mesa"
+    python serving/client.py --server=translator.example:8500 --nbest "bom dia"
+    python serving/client.py < portuguese.txt > english.txt
+
+Lines on standard input go out in batches as they arrive, several on the way at once, and come
+back in order, one line for each. Exit status: 0 done, 2 wrong arguments, 3 no server, 4 no such
+model, 5 message too large, 6 no answer in time, 1 any other error.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from serving.translator_client import (  # noqa: E402
+    TLS,
+    Backoff,
+    ServingError,
+    Target,
+    TranslatorClient,
+)
+from serving.translator_client.streaming import batches, in_order, lines  # noqa: E402
+
+ON_THE_WAY = 4  # batches; keeps the server's queue filled while answers are printed
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    introduction, rest = __doc__.split("\n", 1)
+    parser = argparse.ArgumentParser(
+        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "texts", nargs="*", metavar="TEXT", help="texts to translate; none: lines of standard input"
+    )
+    add("--server", metavar="HOST:PORT", help="default: 127.0.0.1, port 8500 (REST: 8501)")
+    add("--rest", action="store_true", help="use the REST API instead of gRPC")
+    add("--model", default=Target.model, help="the model's name on the server [%(default)s]")
+    add("--model-version", type=int, metavar="N", help="version number [newest]")
+    add("--label", help="version label, instead of a number")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--nbest", action="store_true", help="print: number of the text, score, translation"
+    )
+    what.add_argument("--explain", metavar="FILE.png", help="draw what one TEXT attended to")
+    add(
+        "--batch",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="most texts sent at once [%(default)s]",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds a batch may take [%(default)s]",
+    )
+    add(
+        "--attempts",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="tries while unavailable [%(default)s]",
+    )
+    add("--tls", action="store_true", help="encrypt, checking with the system's certificates")
+    add("--ca", metavar="FILE", help="encrypt, checking the server with these certificates (PEM)")
+    add("--cert", metavar="FILE", help="the client's own certificate (PEM)")
+    add("--key", metavar="FILE", help="its private key (PEM)")
+    add("--server-name", metavar="NAME", help="name in the server's certificate, if not the host's")
+    options = parser.parse_args(arguments)
+    if options.explain and len(options.texts) != 1:
+        parser.error(f"--explain draws one TEXT; received {len(options.texts)}")
+    return options
+
+
+def positive(text):
+    """A whole number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def connect(options):
+    """The client that the options describe."""
+    files = (options.ca, options.cert, options.key, options.server_name)
+    return TranslatorClient(
+        options.server or "127.0.0.1",
+        rest=options.rest,
+        model=options.model,
+        version=options.model_version,
+        label=options.label,
+        timeout=options.timeout,
+        backoff=Backoff(attempts=options.attempts),
+        tls=TLS(*files) if options.tls or any(files) else None,
+    )
+
+
+def print_translations(client, options):
+    """Prints a line for each text, or one for each hypothesis with `--nbest`.
+
+    A batch that fails ends it: what is printed is then a prefix of the answer.
+    """
+    ask = client.translate_nbest if options.nbest else client.translate
+    groups = [options.texts] if options.texts else lines(standard_input())
+    number = 0
+    for answers in in_order(ask, batches(groups, options.batch), ON_THE_WAY):
+        for answer in answers:
+            number += 1
+            if options.nbest:
+                for text, score in answer:
+                    print(number, f"{score:.4f}", one_line(text), sep="\t")
+            else:
+                print(one_line(answer.text))
+                if answer.truncated:
+                    warn(f"line {number} is longer than the model reads: only its beginning counts")
+        sys.stdout.flush()
+
+
+def explain(client, options):
+    """Prints the translation of one text and draws what it attended to."""
+    from serving.translator_client.picture import draw_attention  # matplotlib takes a second
+
+    (translation,) = client.translate(options.texts)
+    (explanation,) = client.explain(options.texts)
+    draw_attention(explanation, options.explain)
+    print(one_line(translation.text))
+
+
+def one_line(text):
+    """The text without line breaks, so that line n of the output answers line n of the input."""
+    return " ".join(text.splitlines())
+
+
+def warn(message):
+    """Says something beside the translations."""
+    print(f"client: {message}", file=sys.stderr)
+
+
+def standard_input():
+    """Yields what standard input holds, as soon as it is there.
+
+    Not through sys.stdin: a thread that waits in there keeps its lock, and Python could not exit.
+    """
+    while chunk := os.read(0, 1 << 16):
+        yield chunk
+
+
+def main():
+    options = parse_arguments()
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        with connect(options) as client:
+            if options.explain:
+                explain(client, options)
+            else:
+                print_translations(client, options)
+    except ServingError as error:
+        warn(error)
+        return error.exit_code
+    except BrokenPipeError:  # `| head` has read enough; Python would complain once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    except (OSError, ValueError) as error:
+        warn(error)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""The signatures of an exported translator: what goes in, what comes out, as plain Python values.
+
+Outputs arrive as a dict from output name to nested lists, the same from gRPC and from REST.
+"""
+
+from typing import NamedTuple
+
+from serving.translator_client.errors import ServingError
+
+
+class Translation(NamedTuple):
+    """One text's best translation.
+
+    Attributes:
+        text: The translation.
+        score: Length-normalised log-probability; 0 for an empty text.
+        truncated: Whether the text was longer than the model reads, so that only its beginning
+            was translated.
+    """
+
+    text: str
+    score: float
+    truncated: bool
+
+
+class Hypothesis(NamedTuple):
+    """One of several translations of a text.
+
+    Attributes:
+        text: The translation.
+        score: Length-normalised log-probability.
+    """
+
+    text: str
+    score: float
+
+
+class ReferenceScore(NamedTuple):
+    """How likely the model finds a given translation.
+
+    Attributes:
+        log_prob: Sum of the log-probabilities of its tokens.
+        tokens: Number of tokens, the closing one included.
+    """
+
+    log_prob: float
+    tokens: int
+
+
+class Explanation(NamedTuple):
+    """What each target token attended to in the source.
+
+    Attributes:
+        source_tokens: Pieces of the source.
+        target_tokens: Pieces of the translation.
+        attention: Cross-attention, the mean over layers and heads: nested lists [target, source].
+        heads: The same of each layer and head: nested lists [layers, heads, target, source];
+            empty where the export holds the mean alone.
+    """
+
+    source_tokens: list
+    target_tokens: list
+    attention: list
+    heads: list
+
+
+def checked_texts(texts, name="texts"):
+    """The texts as a list, or TypeError: a lone str would be translated letter by letter."""
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"`{name}` must be a list of str. Received: {texts!r:.60}")
+    texts = list(texts)
+    for text in texts:
+        if not isinstance(text, str | bytes):
+            raise TypeError(
+                f"`{name}` must be a list of str. Received in it: {type(text).__name__}"
+            )
+    return texts
+
+
+def translations(outputs):
+    """Outputs of the signature `translate`, one Translation for each text."""
+    return _rows(outputs, Translation, "translation", "score", "truncated")
+
+
+def hypotheses(outputs):
+    """Outputs of `translate_nbest`, a list of Hypothesis, best first, for each text."""
+    return [
+        [Hypothesis(*pair) for pair in zip(texts, scores, strict=True)]
+        for texts, scores in _rows(outputs, _pair, "translations", "scores")
+    ]
+
+
+def reference_scores(outputs):
+    """Outputs of `score`, one ReferenceScore for each text."""
+    return _rows(outputs, ReferenceScore, "log_prob", "tokens")
+
+
+def explanations(outputs):
+    """Outputs of `explain`, one Explanation for each text, without the padding of the batch."""
+    rows = _rows(outputs, _pair, "source_tokens", "target_tokens", "attention")
+    # [batch, layers, heads, target, source]
+    layers = outputs.get("attention_heads", [[]] * len(rows))
+    return [_explanation(*row, heads) for row, heads in zip(rows, layers, strict=True)]
+
+
+def _explanation(source_tokens, target_tokens, attention, layers):
+    source, target = _unpadded(source_tokens), _unpadded(target_tokens)
+
+    def cut(weights):  # [target, source] without padding
+        return [row[: len(source)] for row in weights[: len(target)]]
+
+    heads = [[cut(head) for head in layer] for layer in layers]
+    return Explanation(source, target, cut(attention), heads)
+
+
+def _unpadded(tokens):
+    """The tokens without the empty ones at the end."""
+    length = len(tokens)
+    while length and not tokens[length - 1]:
+        length -= 1
+    return tokens[:length]
+
+
+def _pair(*values):
+    return values
+
+
+def _rows(outputs, row, *names):
+    """The named outputs side by side, one `row` for each text."""
+    missing = [name for name in names if name not in outputs]
+    if missing:
+        raise ServingError(
+            f"The model answered without {', '.join(missing)} (it gave {', '.join(outputs)}): it "
+            f"is no translator exported with keras_tfmr"
+        )
+    return [row(*values) for values in zip(*(outputs[name] for name in names), strict=True)]

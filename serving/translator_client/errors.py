@@ -1,0 +1,90 @@
+"""What can go wrong between client and server: one exception for each thing to do about it."""
+
+# HTTP status -> gRPC code, the inverse of TensorFlow Serving's own table. 400 stands for three
+# codes; the text tells them apart, the remedy is the same.
+_CODE_OF_HTTP_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    413: "RESOURCE_EXHAUSTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+class ServingError(Exception):
+    """The server refused a request or answered something unusable.
+
+    Args:
+        message: What happened, in words.
+        code: Name of the gRPC status code, also when the request went through REST.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message, code="UNKNOWN"):
+        super().__init__(message)
+        self.code = code
+
+
+class UnavailableError(ServingError):
+    """No server at that address, or it takes no requests just now; tried again with backoff."""
+
+    exit_code = 3
+
+
+class ModelNotFoundError(ServingError):
+    """The server runs, and has no such model, version or path."""
+
+    exit_code = 4
+
+
+class MessageTooLargeError(ServingError):
+    """A request or an answer is larger than one of the two sides accepts."""
+
+    exit_code = 5
+
+
+class DeadlineExceededError(ServingError):
+    """No answer within the client's timeout, retries included."""
+
+    exit_code = 6
+
+
+def from_status(code, details, target):
+    """The exception for a gRPC status.
+
+    Args:
+        code: Name of the status code.
+        details: The server's or the library's text.
+        target: The `Target` that was asked.
+
+    >>> from serving.translator_client.connection import Target
+    >>> from_status("NOT_FOUND", "Servable not found for request: Latest(m)", Target(model="m"))
+    ModelNotFoundError('127.0.0.1:8500 has no model m: Servable not found for request: Latest(m)')
+    """
+    details = details or "no details"
+    if code == "UNAVAILABLE":
+        return UnavailableError(f"{target.server} does not answer: {details}", code)
+    if code == "DEADLINE_EXCEEDED":
+        return DeadlineExceededError(f"{target.server} gave no answer in time: {details}", code)
+    if code == "NOT_FOUND":
+        return ModelNotFoundError(f"{target.server} has no {target.described()}: {details}", code)
+    if code == "RESOURCE_EXHAUSTED" and "larger than" in details.lower():
+        return MessageTooLargeError(f"Message too large for {target.server}: {details}", code)
+    return ServingError(f"{target.server} refused the request ({code}): {details}", code)
+
+
+def from_http_status(status, details, target):
+    """The exception for an HTTP status other than 200, with the server's text."""
+    code = _CODE_OF_HTTP_STATUS.get(status, "UNKNOWN")
+    if status == 413:
+        details = f"request body larger than the server accepts: {details}"
+    return from_status(code, f"{details} (HTTP {status})", target)

@@ -1,0 +1,39 @@
+"""An explanation as a picture: which source pieces each piece of the translation looked at."""
+
+
+def draw_attention(explanation, path):
+    """Draws the mean cross-attention as a grid, target downwards, source along the top.
+
+    Args:
+        explanation: An `Explanation`.
+        path: File to write; its ending names the format.
+    """
+    from matplotlib.figure import Figure  # a second's import that other uses of the client spare
+
+    source, target = (
+        [readable(token) for token in tokens]
+        for tokens in (explanation.source_tokens, explanation.target_tokens)
+    )
+    width, height = max(3.0, 0.42 * len(source) + 1.6), max(2.0, 0.34 * len(target) + 1.4)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    if source and target:
+        image = axes.imshow(
+            explanation.attention, cmap="magma_r", vmin=0.0, vmax=1.0, aspect="auto"
+        )
+        figure.colorbar(image, ax=axes, label="attention", shrink=0.8)
+    axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
+    axes.set_yticks(range(len(target)), target)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def readable(token):
+    """A piece with its word boundary shown as a low line, and no `$` that starts a formula.
+
+    >>> readable("▁casa"), readable("5$")
+    ('_casa', '5\\\\$')
+    """
+    return token.replace("\\N{LOWER ONE EIGHTH BLOCK}", "_").replace("$", r"\$")

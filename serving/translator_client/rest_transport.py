@@ -1,0 +1,191 @@
+"""Requests over TensorFlow Serving's REST API, with the standard library alone."""
+
+import asyncio
+import base64
+import http.client
+import json
+import math
+import ssl
+import threading
+import time
+import urllib.parse
+
+from serving.translator_client import errors, tensors
+
+_CHUNK = 1 << 20
+
+
+class RestTransport:
+    """One connection for each thread, kept open between requests.
+
+    Args:
+        target: The `Target`; its server is `HOST:PORT` or a URL.
+        tls: A `TLS`, or None: then an `https` URL uses the system's certificates.
+        max_message_bytes: Largest request and answer; -1 for no limit.
+    """
+
+    def __init__(self, target, tls, max_message_bytes):
+        self.target = target
+        self.limit = math.inf if max_message_bytes < 0 else max_message_bytes
+        server = target.server
+        if "://" not in server:
+            scheme = "http" if tls is None else "https"
+            server = f"{scheme}://{server}"
+        self._url = urllib.parse.urlsplit(server)
+        if self._url.scheme not in ("http", "https") or not self._url.hostname:
+            raise ValueError(
+                f"A REST server is HOST:PORT or an http(s) URL. Received: {target.server!r}"
+            )
+        self._tls = _context(tls) if self._url.scheme == "https" else None
+        self._local = threading.local()
+
+    def predict(self, signature, inputs, timeout):
+        """Output name -> nested lists, for input name -> texts."""
+        body = {
+            "signature_name": signature,
+            "inputs": {
+                name: [json_string(text) for text in texts] for name, texts in inputs.items()
+            },
+        }
+        answer = self._ask("POST", self._path() + ":predict", timeout, json.dumps(body).encode())
+        return answer["outputs"]
+
+    def status(self, timeout):
+        """List of (version, state, message)."""
+        answer = self._ask("GET", self._path(), timeout)
+        return [
+            (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
+            for one in answer["model_version_status"]
+        ]
+
+    def close(self):
+        """Closes this thread's connection; those of other threads close with their threads."""
+        connection = self._local.__dict__.pop("connection", None)
+        if connection is not None:
+            connection.close()
+
+    def _path(self):
+        target = self.target
+        path = f"{self._url.path.rstrip('/')}/v1/models/{urllib.parse.quote(target.model, safe='')}"
+        if target.version is not None:
+            path += f"/versions/{target.version}"
+        if target.label is not None:
+            path += f"/labels/{urllib.parse.quote(target.label, safe='')}"
+        return path
+
+    def _ask(self, method, path, timeout, body=None):
+        """The decoded JSON answer, or the error it stands for."""
+        if body is not None and len(body) > self.limit:
+            raise errors.MessageTooLargeError(
+                f"Message too large: the request has {len(body)} bytes, larger than the limit of "
+                f"{self.limit}",
+                "RESOURCE_EXHAUSTED",
+            )
+        try:
+            status, content = self._exchange(method, path, time.monotonic() + timeout, body)
+        except TimeoutError as error:
+            self.close()
+            raise errors.from_status("DEADLINE_EXCEEDED", str(error), self.target) from error
+        except ssl.SSLError as error:  # wrong certificates do not mend by trying again
+            self.close()
+            raise errors.from_status("UNAUTHENTICATED", str(error), self.target) from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise errors.from_status(
+                "UNAVAILABLE", str(error) or repr(error), self.target
+            ) from error
+        return self._decoded(status, content)
+
+    def _exchange(self, method, path, deadline, body):
+        """Sends the request and reads the whole answer; a socket's timeout covers one step only."""
+        connection = self._connection(deadline)
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        content = bytearray()
+        while chunk := response.read1(_CHUNK):
+            content += chunk
+            if len(content) > self.limit:
+                connection.close()
+                raise errors.MessageTooLargeError(
+                    f"Message too large: the answer is larger than the limit of {self.limit} bytes",
+                    "RESOURCE_EXHAUSTED",
+                )
+            if connection.sock is not None:
+                connection.sock.settimeout(_remaining(deadline))
+        return response.status, bytes(content)
+
+    def _connection(self, deadline):
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            host, port = self._url.hostname, self._url.port
+            if self._tls is None:
+                connection = http.client.HTTPConnection(host, port)
+            else:
+                connection = http.client.HTTPSConnection(host, port, context=self._tls)
+            self._local.connection = connection
+        connection.timeout = _remaining(deadline)
+        if connection.sock is not None:
+            connection.sock.settimeout(connection.timeout)
+        return connection
+
+    def _decoded(self, status, content):
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            answer = {"error": content[:200].decode("utf-8", "replace")}
+        if status != 200:
+            details = answer.get("error", "") if isinstance(answer, dict) else ""
+            raise errors.from_http_status(status, details, self.target)
+        if not isinstance(answer, dict) or not {"outputs", "model_version_status"} & answer.keys():
+            raise errors.ServingError(
+                f"{self.target.server} answered something other than TensorFlow Serving's JSON: "
+                f"{content[:80]!r}"
+            )
+        return answer
+
+
+class AsyncRestTransport:
+    """The same, with each request in a thread of the event loop's pool."""
+
+    def __init__(self, target, tls, max_message_bytes):
+        self._blocking = RestTransport(target, tls, max_message_bytes)
+
+    async def predict(self, signature, inputs, timeout):
+        """Output name -> nested lists, for input name -> texts."""
+        return await asyncio.to_thread(self._blocking.predict, signature, inputs, timeout)
+
+    async def status(self, timeout):
+        """List of (version, state, message)."""
+        return await asyncio.to_thread(self._blocking.status, timeout)
+
+    async def close(self):
+        """Connections close with the threads that opened them."""
+
+
+def json_string(text):
+    """A text as JSON carries it: bytes that are no UTF-8 go as base64.
+
+    >>> json_string("olá"), json_string(b"ol\\xe1")
+    ('olá', {'b64': 'b2zh'})
+    """
+    content = tensors.utf8(text)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(content).decode("ascii")}
+
+
+def _context(tls):
+    if tls is None:
+        return ssl.create_default_context()
+    context = ssl.create_default_context(cafile=tls.ca)
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context
+
+
+def _remaining(deadline):
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError("Deadline Exceeded")
+    return seconds

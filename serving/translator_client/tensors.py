@@ -1,0 +1,73 @@
+"""Strings to TensorProto, TensorProto to nested lists."""
+
+import math
+import struct
+
+from serving.translator_client import messages
+from serving.translator_client.errors import ServingError
+
+DT_FLOAT, DT_DOUBLE, DT_INT32, DT_STRING, DT_INT64, DT_BOOL = 1, 2, 3, 7, 9, 10
+
+# data type -> (field of TensorProto, struct letter of one value in tensor_content, zero)
+_LAYOUT = {
+    DT_FLOAT: ("float_val", "f", 0.0),
+    DT_DOUBLE: ("double_val", "d", 0.0),
+    DT_INT32: ("int_val", "i", 0),
+    DT_STRING: ("string_val", None, b""),
+    DT_INT64: ("int64_val", "q", 0),
+    DT_BOOL: ("bool_val", "?", False),
+}
+
+
+def utf8(text):
+    """The bytes of a text; what a file or an argument held beside UTF-8 goes out as it came in.
+
+    >>> utf8("olá"), utf8(b"ol\\xe1"), utf8("ol\\udce1")
+    (b'ol\\xc3\\xa1', b'ol\\xe1', b'ol\\xe1')
+    """
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a surrogate pair: invalid UTF-8, which the model replaces
+        return text.encode("utf-8", "surrogatepass")
+
+
+def string_tensor(texts):
+    """A string tensor [batch] of str or bytes."""
+    tensor = messages.Tensor(dtype=DT_STRING, string_val=[utf8(text) for text in texts])
+    tensor.tensor_shape.dim.add(size=len(texts))
+    return tensor
+
+
+def to_lists(tensor):
+    """The tensor's values, nested as its shape says; bytes become text.
+
+    >>> to_lists(string_tensor(["bom", "dia"]))
+    ['bom', 'dia']
+    """
+    if tensor.dtype not in _LAYOUT:
+        raise ServingError(
+            f"The server answered with a tensor of data type {tensor.dtype}; this client reads "
+            f"float32, float64, int32, int64, bool and string"
+        )
+    field, letter, zero = _LAYOUT[tensor.dtype]
+    shape = [dim.size for dim in tensor.tensor_shape.dim]
+    size = math.prod(shape)
+    if tensor.tensor_content:
+        values = list(struct.unpack(f"<{size}{letter}", tensor.tensor_content))
+    else:  # fewer values than elements: the last one stands for the rest
+        values = list(getattr(tensor, field))[:size]
+        values += [values[-1] if values else zero] * (size - len(values))
+    if tensor.dtype == DT_STRING:
+        values = [value.decode("utf-8", "replace") for value in values]
+    return _nest(values, shape)
+
+
+def _nest(values, shape):
+    if not shape:
+        return values[0]
+    if len(shape) == 1:
+        return values
+    step = len(values) // max(shape[0], 1)
+    return [_nest(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
