@@ -116,7 +116,7 @@ def print_translations(client, options):
             number += 1
             if options.nbest:
                 for text, score in answer:
-                    print(number, f"{score:.4f}", one_line(text), sep="\t")
+                    print(number, f"{score + 0.0:.4f}", one_line(text), sep="\t")
             else:
                 print(one_line(answer.text))
                 if answer.truncated:

@@ -112,6 +112,7 @@ class RestTransport:
                 )
             if connection.sock is not None:
                 connection.sock.settimeout(_remaining(deadline))
+        response.close()  # read1 does not notice the end, and the connection would seem in use
         return response.status, bytes(content)
 
     def _connection(self, deadline):

@@ -29,6 +29,7 @@ class Backoff:
 
     def pauses(self):
         """Yields the seconds to wait before each further attempt: half to all of the step."""
-        for attempt in range(self.attempts - 1):
-            step = min(self.first * self.factor**attempt, self.longest)
-            yield step * random.uniform(0.5, 1.0)
+        step = self.first
+        for _ in range(self.attempts - 1):
+            yield min(step, self.longest) * random.uniform(0.5, 1.0)
+            step = min(step * self.factor, self.longest)

@@ -55,13 +55,22 @@ def to_lists(tensor):
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     size = math.prod(shape)
     if tensor.tensor_content:
-        values = list(struct.unpack(f"<{size}{letter}", tensor.tensor_content))
+        values = _unpacked(tensor.tensor_content, size, letter)
     else:  # fewer values than elements: the last one stands for the rest
         values = list(getattr(tensor, field))[:size]
         values += [values[-1] if values else zero] * (size - len(values))
     if tensor.dtype == DT_STRING:
         values = [value.decode("utf-8", "replace") for value in values]
     return _nest(values, shape)
+
+
+def _unpacked(content, size, letter):
+    try:
+        return list(struct.unpack(f"<{size}{letter}", content))
+    except struct.error as error:
+        raise ServingError(
+            f"The server answered with a tensor of {size} elements in {len(content)} bytes"
+        ) from error
 
 
 def _nest(values, shape):

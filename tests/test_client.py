@@ -1,0 +1,379 @@
+"""TranslatorClient against a server built with the official stubs, over real sockets."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from stub_translator import (
+    HYPOTHESES,
+    LONGEST,
+    StubTranslator,
+    english,
+    serving,
+    serving_rest,
+    unused_port,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from serving.translator_client import (  # noqa: E402
+    TLS,
+    AsyncTranslatorClient,
+    Backoff,
+    DeadlineExceededError,
+    MessageTooLargeError,
+    ModelNotFoundError,
+    ServingError,
+    TranslatorClient,
+    UnavailableError,
+)
+
+QUICK = Backoff(attempts=4, first=0.02, longest=0.05)
+TEXTS = ["bom dia", "", "olá 🙂", "שלום", "a\x00b\tc", "x" * (LONGEST + 1)]
+
+
+@pytest.fixture
+def stub():
+    return StubTranslator()
+
+
+@pytest.fixture
+def server(stub):
+    with serving(stub) as address:
+        yield address
+
+
+@pytest.fixture
+def free_port():
+    with unused_port() as port:
+        yield port
+
+
+@pytest.fixture(params=["grpc", "rest"])
+def client(request, server):
+    if request.param == "grpc":
+        with TranslatorClient(server, backoff=QUICK) as client:
+            yield client
+    else:
+        with (
+            serving_rest() as rest,
+            TranslatorClient(rest.address, rest=True, backoff=QUICK) as client,
+        ):
+            yield client
+
+
+def refuse(times, code=grpc.StatusCode.UNAVAILABLE, text="Socket closed"):
+    """Behaviour: the first `times` requests fail."""
+    left = iter(range(times))
+
+    def behave(request, context):
+        if next(left, None) is not None:
+            context.abort(code, text)
+
+    return behave
+
+
+def test_translations_come_back_in_order_and_unharmed(client):
+    answers = client.translate(TEXTS)
+    assert [answer.text for answer in answers] == [english(text) for text in TEXTS]
+    assert [answer.truncated for answer in answers] == [False] * 5 + [True]
+    np.testing.assert_allclose([a.score for a in answers], [-len(t) / 8 for t in TEXTS])
+
+
+def test_nbest_scores_and_explanations(client):
+    assert client.translate_nbest(["um", "dois"])[1] == [
+        (f"DOIS {n}", -n / 4) for n in range(HYPOTHESES)
+    ]
+    assert client.score(["um", "dois"], ["one", "two of them"]) == [(-0.5, 1), (-1.5, 3)]
+    short, empty, long = client.explain(["a b", "", "c d e"])
+    assert short.source_tokens == ["▁a", "▁b"] and short.target_tokens == ["▁A", "▁B"]
+    assert np.shape(short.attention) == (2, 2) and np.shape(short.heads) == (2, 4, 2, 2)
+    np.testing.assert_allclose(np.sum(short.attention, -1), 1.0)
+    assert empty.source_tokens == [] and empty.attention == []
+    np.testing.assert_array_equal(long.heads[0][1], np.roll(np.eye(3), 1, axis=1))
+
+
+def test_status_and_no_texts(client):
+    assert client.status() == [(7, "AVAILABLE", "")]
+    assert client.translate([]) == [] and client.explain([]) == []
+
+
+def test_bytes_that_are_no_utf8_reach_the_server(client):
+    assert client.translate([b"ol\xe1"])[0].text == "OL\N{REPLACEMENT CHARACTER}"
+    assert client.translate(["ol\udce1"])[0].text == "OL\N{REPLACEMENT CHARACTER}"
+    assert "\N{REPLACEMENT CHARACTER}" in client.translate(["\ud83d alone"])[0].text
+
+
+def test_a_large_answer_passes(client):
+    words = " ".join(["w"] * 400)  # 2 x 4 x 400 x 400 floats: beyond gRPC's default of 4 MiB
+    assert len(client.explain([words])[0].target_tokens) == 400
+
+
+def test_wrong_arguments_are_refused_before_anything_is_sent(client):
+    with pytest.raises(TypeError, match="list of str"):
+        client.translate("bom dia")
+    with pytest.raises(TypeError, match="int"):
+        client.translate(["bom dia", 3])
+    with pytest.raises(ValueError, match="2 texts, 1 references"):
+        client.score(["a", "b"], ["c"])
+    with pytest.raises(ValueError, match="not both"):
+        TranslatorClient(version=1, label="stable")
+    with pytest.raises(ValueError, match="key"):
+        TLS(cert="client.pem")
+    with pytest.raises(ValueError, match="ftp"):
+        TranslatorClient("ftp://127.0.0.1", rest=True)
+    with pytest.raises(ValueError, match="attempts"):
+        Backoff(attempts=0)
+
+
+def test_threads_share_a_client(client):
+    def ask(n):
+        texts = [f"texto {n} {k}" for k in range(n % 4 + 1)]
+        return [answer.text for answer in client.translate(texts)] == [english(t) for t in texts]
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(100)))
+
+
+def test_version_label_and_signature_are_named_in_the_request(server, stub):
+    with TranslatorClient(server, version=3) as client:
+        client.translate(["a"])
+    with TranslatorClient(server, label="stable") as client:
+        client.translate_nbest(["a"])
+    first, second = (request.model_spec for request in stub.requests)
+    assert first.version.value == 3 and first.signature_name == "translate"
+    assert second.version_label == "stable" and second.signature_name == "translate_nbest"
+
+
+def test_unavailable_is_tried_again(server, stub):
+    stub.behave = refuse(3)
+    with TranslatorClient(server, backoff=QUICK) as client:
+        assert client.translate(["a"])[0].text == "A"
+    assert len(stub.requests) == 4
+
+
+def test_attempts_end(server, stub):
+    stub.behave = refuse(99, text="queue is full")
+    with (
+        TranslatorClient(server, backoff=QUICK) as client,
+        pytest.raises(UnavailableError, match="queue is full"),
+    ):
+        client.translate(["a"])
+    assert len(stub.requests) == QUICK.attempts
+
+
+@pytest.mark.parametrize(
+    "code", ["INVALID_ARGUMENT", "INTERNAL", "RESOURCE_EXHAUSTED", "ABORTED", "UNKNOWN"]
+)
+def test_nothing_else_is_tried_again(server, stub, code):
+    stub.behave = refuse(99, code=grpc.StatusCode[code], text="in words")
+    with (
+        TranslatorClient(server, backoff=QUICK) as client,
+        pytest.raises(ServingError, match=f"{code}.*in words") as caught,
+    ):
+        client.translate(["a"])
+    assert caught.value.code == code and len(stub.requests) == 1
+
+
+def test_rest_errors_are_those_of_grpc():
+    answers = {503: UnavailableError, 404: ModelNotFoundError, 504: DeadlineExceededError}
+    answers |= {413: MessageTooLargeError, 400: ServingError, 500: ServingError}
+    for status, kind in answers.items():
+        refusal = (status, {"error": "in words"})
+        with (
+            serving_rest(lambda handler, refusal=refusal: refusal) as rest,
+            TranslatorClient(rest.address, rest=True, backoff=QUICK) as client,
+        ):
+            with pytest.raises(kind, match="in words"):
+                client.translate(["a"])
+            assert len(rest.answers) == (QUICK.attempts if status == 503 else 1)
+
+
+def test_rest_keeps_its_connection():
+    with serving_rest() as rest, TranslatorClient(rest.address, rest=True) as client:
+        for n in range(5):
+            client.translate([f"texto {n}"])
+        assert len(rest.answers) == 5 and len(rest.clients) == 1
+
+
+def test_rest_says_when_the_answer_is_not_tensorflow_servings():
+    with (
+        serving_rest(lambda handler: (200, ["hello"])) as rest,
+        TranslatorClient(rest.address, rest=True) as client,
+        pytest.raises(ServingError, match="hello"),
+    ):
+        client.translate(["a"])
+
+
+def test_unknown_model(server):
+    with (
+        TranslatorClient(server, model="nobody") as client,
+        pytest.raises(ModelNotFoundError, match="nobody"),
+    ):
+        client.translate(["a"])
+
+
+def test_a_model_that_is_no_translator(server, stub, monkeypatch):
+    monkeypatch.setitem(
+        sys.modules["stub_translator"].SIGNATURES, "translate", lambda texts: {"y": [1]}
+    )
+    with TranslatorClient(server) as client, pytest.raises(ServingError, match=r"translation.*y"):
+        client.translate(["a"])
+
+
+@pytest.mark.parametrize("rest", [False, True])
+def test_server_down(free_port, rest):
+    with (
+        TranslatorClient(f"127.0.0.1:{free_port}", rest=rest, backoff=QUICK) as client,
+        pytest.raises(UnavailableError, match=f"127.0.0.1:{free_port} does not answer"),
+    ):
+        client.translate(["a"])
+
+
+def test_a_server_that_comes_up_is_found(free_port, stub):
+    with TranslatorClient(f"127.0.0.1:{free_port}") as client, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.translate, ["a"])
+        time.sleep(0.3)
+        with serving(stub, port=free_port):
+            assert answer.result()[0].text == "A"
+
+
+@pytest.mark.parametrize("rest", [False, True])
+def test_deadline(server, stub, rest):
+    release = threading.Event()
+    stub.behave = lambda request, context: release.wait(10)
+    with serving_rest(lambda handler: release.wait(10) and None) as rest_server:
+        address = rest_server.address if rest else server
+        with TranslatorClient(address, rest=rest, timeout=0.3) as client:
+            start = time.monotonic()
+            with pytest.raises(DeadlineExceededError, match="in time"):
+                client.translate(["a"])
+            assert time.monotonic() - start < 2
+        release.set()
+
+
+def test_deadline_covers_the_retries(server, stub):
+    stub.behave = refuse(10_000)
+    patient = Backoff(attempts=10_000, first=0.02, longest=0.02)
+    start = time.monotonic()
+    with (
+        TranslatorClient(server, timeout=0.5, backoff=patient) as client,
+        pytest.raises((UnavailableError, DeadlineExceededError)),
+    ):
+        client.translate(["a"])
+    assert 0.4 < time.monotonic() - start < 2
+
+
+def test_message_too_large(stub):
+    text = "a" * 50_000
+    with serving(stub, options=[("grpc.max_receive_message_length", 10_000)]) as server:
+        with TranslatorClient(server) as client:
+            with pytest.raises(MessageTooLargeError, match="10000"):
+                client.translate([text])
+            assert client.translate(["a"])[0].text == "A"
+        with (
+            TranslatorClient(server, max_message_bytes=1000) as client,
+            pytest.raises(MessageTooLargeError, match="1000"),
+        ):
+            client.translate([text])
+    with (
+        serving_rest() as rest,
+        TranslatorClient(rest.address, rest=True, max_message_bytes=1000) as client,
+        pytest.raises(MessageTooLargeError, match="1000"),
+    ):
+        client.translate([text])
+
+
+def test_async_client(server, stub):
+    async def many():
+        async with AsyncTranslatorClient(server, backoff=QUICK) as client:
+            stub.behave = refuse(3)
+            asked = [client.translate([f"texto {n}"]) for n in range(50)]
+            assert [one.text for (one,) in await asyncio.gather(*asked)] == [
+                english(f"texto {n}") for n in range(50)
+            ]
+            assert (await client.status())[0].__class__ is tuple
+            assert await client.translate([]) == []
+            return await client.translate_nbest(["um"]), await client.explain(["um"])
+
+    ((best, *_),), (explanation,) = asyncio.run(many())
+    assert best.text == "UM 0" and explanation.target_tokens == ["▁UM"]
+
+
+def test_async_errors_and_rest(server, free_port):
+    async def ask(address, **settings):
+        async with AsyncTranslatorClient(address, backoff=QUICK, **settings) as client:
+            return await client.translate(["um"])
+
+    with pytest.raises(UnavailableError):
+        asyncio.run(ask(f"127.0.0.1:{free_port}"))
+    with pytest.raises(ModelNotFoundError):
+        asyncio.run(ask(server, model="nobody"))
+    with serving_rest() as rest:
+        assert asyncio.run(ask(rest.address, rest=True))[0].text == "UM"
+
+
+def test_async_call_can_be_cancelled(server, stub):
+    release = threading.Event()
+    stub.behave = lambda request, context: release.wait(5)
+
+    async def main():
+        async with AsyncTranslatorClient(server) as client:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.translate(["a"]), 0.2)
+            release.set()
+            return await client.translate(["b"])
+
+    assert asyncio.run(main())[0].text == "B"
+
+
+def test_tls_with_client_certificates(stub, certificates):
+    pem = {name: path.read_bytes() for name, path in certificates.items()}
+    credentials = grpc.ssl_server_credentials(
+        [(pem["server.key"], pem["server.pem"])], pem["ca.pem"], require_client_auth=True
+    )
+    ca, cert, key = (str(certificates[name]) for name in ("ca.pem", "client.pem", "client.key"))
+    with serving(stub, credentials=credentials) as server:
+        tls = TLS(ca=ca, cert=cert, key=key, server_name="translator.test")
+        with TranslatorClient(server, tls=tls) as client:
+            assert client.translate(["a"])[0].text == "A"
+        anonymous = TLS(ca=ca, server_name="translator.test")
+        for refused in (None, anonymous, TLS(ca=ca, cert=cert, key=key)):
+            with (
+                TranslatorClient(server, tls=refused, backoff=QUICK) as client,
+                pytest.raises(UnavailableError),
+            ):
+                client.translate(["a"])
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """A certificate authority, a server's certificate for translator.test and a client's."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    openssl(*new, "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")
+    for name, subject in (("server", "translator.test"), ("client", "somebody")):
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", f"subjectAltName=DNS:{subject}")
+        openssl(
+            *new,
+            *signed,
+            "-subj",
+            f"/CN={subject}",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+        )
+    return {path.name: path for path in folder.iterdir()}
