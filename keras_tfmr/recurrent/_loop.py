@@ -1,0 +1,46 @@
+"""A loop over time, differentiable and compilable on every backend: `keras.layers.RNN`'s own."""
+
+import keras
+
+
+class _Cell:
+    """A function as what `keras.layers.RNN` asks of a cell."""
+
+    def __init__(self, step, state_size, dtype):
+        self.step = step
+        self.state_size = state_size
+        self.compute_dtype = dtype
+
+    def __call__(self, inputs, states):
+        return self.step(inputs, states)
+
+    # The loop looks for this name before it calls the cell.
+    call = __call__
+
+
+def over_time(step, sequence, states, dtype_policy, mask=None, go_backwards=False):
+    """Calls `step(x_t, states) -> (output_t, states)` for every position of a sequence.
+
+    The step may use any tensor or layer of its surroundings. Everything that does not depend on
+    the states belongs before or after the loop, as one product over all positions.
+
+    Args:
+        step: A function of `[batch, width]` and a list of states to an output `[batch, …]` and
+            the next states.
+        sequence: Tensor `[batch, length, width]`.
+        states: List of tensors `[batch, …]`; all get the compute dtype of the policy.
+        dtype_policy: The dtype policy of the layer that loops.
+        mask: bool tensor `[batch, length]`: where it is False, output and states stay what they
+            were. The output has to be the first state then.
+        go_backwards: From the last position to the first.
+
+    Returns:
+        Tensor `[batch, length, …]`: the outputs, each at the position of its input.
+    """
+    sizes = [state.shape[-1] for state in states]
+    cell = _Cell(step, sizes, dtype_policy.compute_dtype)
+    loop = keras.layers.RNN(
+        cell, return_sequences=True, go_backwards=go_backwards, dtype=dtype_policy, name="loop"
+    )
+    outputs = loop.call(sequence, initial_state=states, mask=mask)
+    return keras.ops.flip(outputs, axis=1) if go_backwards else outputs

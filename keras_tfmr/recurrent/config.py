@@ -1,0 +1,139 @@
+"""The configs of the recurrent models: frozen, with a JSON round trip."""
+
+import dataclasses
+import json
+
+from keras_tfmr.layers import _checks
+
+
+class Config:
+    """What the configs share; each is a frozen dataclass with `presets` of its own."""
+
+    presets = {}
+
+    def _check(self, *sizes):
+        for name in sizes:
+            _checks.positive_int(name, getattr(self, name))
+        _checks.rate("dropout_rate", self.dropout_rate)
+
+    @classmethod
+    def preset(cls, name, **fields):
+        """The config of a named size, with `fields` replaced."""
+        if name not in cls.presets:
+            known = ", ".join(cls.presets)
+            raise ValueError(f"Unknown preset {name!r}. Expected one of: {known}")
+        return cls(**{**cls.presets[name], **fields})
+
+    def replace(self, **fields):
+        """A copy with `fields` replaced."""
+        return dataclasses.replace(self, **fields)
+
+    def to_dict(self):
+        """The fields as a dictionary."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields):
+        """The config of a dictionary of fields; unknown ones are an error."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(fields) - known)
+        if unknown:
+            raise ValueError(
+                f"Unknown fields of a {cls.__name__}: {unknown}. Expected some of: {sorted(known)}"
+            )
+        return cls(**fields)
+
+    def to_json(self):
+        """The fields as JSON text."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text):
+        """The config that `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+
+@dataclasses.dataclass(frozen=True)
+class RNNSearchConfig(Config):
+    """Everything that an `RNNSearchModel` is built from.
+
+    Args:
+        source_vocab: Number of source token ids.
+        target_vocab: Number of target token ids.
+        embedding_dim: Width of an embedded word.
+        units: Width of the decoder's state, and of the encoder's in each direction.
+        alignment_units: Width of the alignment model's hidden layer.
+        maxout_units: Width of the maxout layer.
+        dropout_rate: Share of the embedded words and of the maxout layer dropped in training.
+        joint_vocab: One embedding for both sides, which then have one vocabulary.
+
+    Raises:
+        ValueError: If a field is out of range, or a preset or field is unknown.
+
+    >>> config = RNNSearchConfig.preset("paper", source_vocab=30000, target_vocab=30000)
+    >>> config == RNNSearchConfig.from_json(config.to_json())
+    True
+    """
+
+    source_vocab: int = 8000
+    target_vocab: int = 8000
+    embedding_dim: int = 128
+    units: int = 256
+    alignment_units: int = 128
+    maxout_units: int = 128
+    dropout_rate: float = 0.1
+    joint_vocab: bool = True
+
+    def __post_init__(self):
+        self._check(
+            "source_vocab", "target_vocab", "embedding_dim", "units", "alignment_units",
+            "maxout_units",
+        )  # fmt: skip
+        if self.joint_vocab and self.source_vocab != self.target_vocab:
+            raise ValueError(
+                "A joint vocabulary has one size. Received: "
+                f"source_vocab={self.source_vocab}, target_vocab={self.target_vocab}"
+            )
+
+
+def _sizes(embedding_dim, units, alignment_units, maxout_units):
+    return {
+        "embedding_dim": embedding_dim,
+        "units": units,
+        "alignment_units": alignment_units,
+        "maxout_units": maxout_units,
+    }
+
+
+RNNSearchConfig.presets = {
+    "tiny": _sizes(32, 32, 32, 32),
+    "tutorial": _sizes(128, 256, 128, 128),
+    # Appendix A.2.3: m = 620, n = 1000, n' = 1000, l = 500, two embeddings, no dropout.
+    "paper": {**_sizes(620, 1000, 1000, 500), "dropout_rate": 0.0, "joint_vocab": False},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTMNConfig(Config):
+    """Everything that an `LSTMNLanguageModel` is built from.
+
+    Args:
+        vocab: Number of token ids.
+        embedding_dim: Width of an embedded word.
+        units: Width of the hidden and of the memory tape.
+        dropout_rate: Share of the embedded words and of the layer's output dropped in training.
+
+    Raises:
+        ValueError: If a field is out of range, or a field is unknown.
+
+    >>> LSTMNConfig(vocab=100) == LSTMNConfig.from_json(LSTMNConfig(vocab=100).to_json())
+    True
+    """
+
+    vocab: int = 8000
+    embedding_dim: int = 150
+    units: int = 300
+    dropout_rate: float = 0.1
+
+    def __post_init__(self):
+        self._check("vocab", "embedding_dim", "units")

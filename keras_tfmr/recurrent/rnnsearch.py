@@ -1,0 +1,122 @@
+"""RNNsearch: the encoder–decoder that learned to align, as a model of this package."""
+
+import keras
+from keras import ops
+
+from keras_tfmr.layers import Logits
+from keras_tfmr.models._parts import ConfiguredModel
+from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Maxout
+from keras_tfmr.recurrent.config import RNNSearchConfig
+from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class RNNSearchModel(ConfiguredModel):
+    """RNNsearch: source and target ids in, the logits of each next target token out.
+
+    A bidirectional encoder, a decoder that aligns before each word, a maxout layer. It is called,
+    trained, decoded and exported as a `TranslationModel` is.
+
+    Args:
+        config: An `RNNSearchConfig`.
+
+    Call arguments:
+        inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
+            `[batch, target]`, both padded with 0.
+
+    Returns:
+        float32 logits `[batch, target, vocab]`; the ones at position t predict token t + 1.
+
+    Reference: Bahdanau, Cho, Bengio 2015, Neural Machine Translation by Jointly Learning to
+    Align and Translate (arXiv 1409.0473).
+
+    >>> from keras_tfmr.recurrent import RNNSearchConfig
+    >>> model = RNNSearchModel(RNNSearchConfig.preset("tiny", source_vocab=50, target_vocab=50))
+    >>> model([np.array([[5, 7, 3]]), np.array([[2, 9]])]).shape
+    TensorShape([1, 2, 50])
+    """
+
+    config_class = RNNSearchConfig
+
+    def __init__(self, config, name="rnnsearch"):
+        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+        if config.joint_vocab:
+            source = target = _embedding(config.target_vocab, config, "embedding")
+        else:
+            source = _embedding(config.source_vocab, config, "source_embedding")
+            target = _embedding(config.target_vocab, config, "target_embedding")
+        dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
+        encoder = BidirectionalEncoder(config.units, name="encoder")
+        decoder = AlignedDecoder(config.units, config.alignment_units, name="decoder")
+        maxout = Maxout(config.maxout_units, name="maxout")
+        logits = Logits(config.target_vocab, name="logits")
+        annotations = encoder(dropout(source(source_ids)))  # [batch, source, 2 * units]
+        features = decoder(dropout(target(target_ids)), annotations)
+        outputs = logits(dropout(maxout(features)))  # [batch, target, vocab]
+        super().__init__(inputs=[source_ids, target_ids], outputs=outputs, name=name)
+        self.config = config
+        self.source_embedding, self.target_embedding = source, target
+        self.encoder, self.decoder = encoder, decoder
+        self.maxout, self.logits = maxout, logits
+
+    def start(self, source_ids, beams=1, max_length=64):
+        """Encodes the source and begins to decode, one token at a time.
+
+        Args:
+            source_ids: int tensor `[batch, source]`, padded with 0.
+            beams: Number of hypotheses per sentence.
+            max_length: Number of tokens that can be decoded; a recurrent state takes any.
+
+        Returns:
+            A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
+            are int `[rows]`, rows = batch * beams with the beams of a sentence side by side,
+            log_probs float32 `[rows, vocab]`, the state's leaf `[rows, units]`.
+        """
+        annotations, mask = self._annotations(source_ids)
+        keys = self.decoder.alignment.project(annotations)  # [batch, source, alignment_units]
+        start = self.decoder.start(annotations)
+        units, width = self.decoder.units, annotations.shape[-1]
+
+        def step(tokens, state):
+            s = state["s"]
+            y = self.target_embedding(tokens[:, None])[:, 0]  # [rows, embedding_dim]
+            queries = ops.reshape(s, (-1, beams, units))
+            context, _ = self.decoder.alignment(
+                queries, annotations, keys, annotations_mask=mask
+            )
+            context = ops.reshape(context, (-1, width))  # [rows, 2 * units]
+            features = ops.concatenate([s, y, context], axis=-1)
+            logits = self.logits(self.maxout(features))  # [rows, vocab]
+            s = self.decoder.step(self.decoder.word_dense(y), s, context)
+            return ops.log_softmax(logits, axis=-1), {"s": s}
+
+        return step, {"s": ops.repeat(start, beams, axis=0)}
+
+    def explain(self, source_ids, target_ids):
+        """The logits, and what each target position was aligned to.
+
+        Args:
+            source_ids: int tensor `[batch, source]`, padded with 0.
+            target_ids: int tensor `[batch, target]`, padded with 0.
+
+        Returns:
+            float32 logits `[batch, target, vocab]` and a list of one tensor of alignments
+            `[batch, 1, target, source]`, in the form of one layer with one head.
+        """
+        annotations, mask = self._annotations(source_ids)
+        features, scores = self.decoder(
+            self.target_embedding(target_ids),
+            annotations,
+            annotations_mask=mask,
+            return_attention_scores=True,
+        )
+        return self.logits(self.maxout(features)), [scores[:, None]]
+
+    def _annotations(self, source_ids):
+        mask = ops.not_equal(source_ids, 0)  # [batch, source]
+        return self.encoder(self.source_embedding(source_ids), mask=mask), mask
+
+
+def _embedding(vocab_size, config, name):
+    return keras.layers.Embedding(vocab_size, config.embedding_dim, mask_zero=True, name=name)
