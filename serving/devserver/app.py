@@ -1,0 +1,191 @@
+"""From the command line to a running server, and to its orderly end."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+
+from . import batching, configs, flags, grpc_api, metrics, predict, rest_api, servable, versions
+from .errors import ServingError, invalid
+
+log = logging.getLogger("devserver")
+
+
+class Server:
+    """Everything that the flags ask for.
+
+    Args:
+        options: from `flags.parse`.
+    """
+
+    def __init__(self, options):
+        self.options = options
+        self.metrics = metrics.Metrics()
+        self.batching = self._batching()
+        self.monitoring = self._file("monitoring_config_file", configs.MonitoringConfig)
+        self.ssl = self._file("ssl_config_file", configs.SSLConfig)
+        self.config = self._models()
+        threads = self.batching.threads if self.batching else 1
+        self.scheduler = batching.Scheduler(threads, self.metrics)
+        self.pool = concurrent.futures.ThreadPoolExecutor(options.grpc_max_threads, "run")
+        self.loaders = concurrent.futures.ThreadPoolExecutor(options.num_load_threads or 1, "load")
+
+    def _file(self, flag, cls):
+        path = getattr(self.options, flag)
+        return configs.read(path, cls) if path else None
+
+    def _models(self):
+        if self.options.model_config_file:
+            return configs.read(self.options.model_config_file, configs.ModelServerConfig)
+        return configs.single_model(self.options.model_name, self.options.model_base_path)
+
+    def _batching(self):
+        options = self.options
+        if not options.enable_batching:
+            for flag in ("batching_parameters_file", "enable_per_model_batching_parameters"):
+                if getattr(options, flag):
+                    raise invalid(f"--{flag} is set without setting --enable_batching to true.")
+            return None
+        parameters = self._file("batching_parameters_file", configs.BatchingParameters)
+        return configs.batch_settings(parameters or configs.BatchingParameters())
+
+    def _batching_of(self, path):
+        """The batch settings of one version: its own file's, if it may have one."""
+        if not self.options.enable_per_model_batching_parameters:
+            return self.batching
+        file = os.path.join(path, "batching_params.pbtxt")
+        if not os.path.exists(file):
+            return None
+        return configs.batch_settings(configs.read(file, configs.BatchingParameters))
+
+    def load(self, name, number, path):
+        """Loads a version and replays its warm-up file; runs in a thread."""
+        status = "fail"
+        try:
+            loaded = servable.Servable(
+                name, number, path, self.options.saved_model_tags.split(","), self._session_config()
+            )
+            try:
+                loaded.batching = self._batching_of(path)
+                if self.options.enable_model_warmup:
+                    self._warm_up(loaded)
+            except Exception:
+                loaded.close()
+                raise
+            status = "success"
+            return loaded
+        finally:
+            self.metrics.load(path, status)
+
+    def _warm_up(self, loaded):
+        for request in servable.warmup_requests(loaded.path):
+            for _ in range(self.options.num_request_iterations_for_warmup):
+                call = predict.prepare(loaded, request)
+                fetches = tuple(call.outputs.values())
+                if loaded.batching is None:
+                    loaded.run(call.feeds, fetches)
+                    continue
+                size = batching.batch_size(call.feeds)
+                for part in batching.split_rows(call.feeds, size, loaded.batching):
+                    batching.run_batch(loaded, [part], fetches)
+
+    def _session_config(self):
+        options = self.options
+        both = options.tensorflow_session_parallelism
+        return config_pb2.ConfigProto(
+            intra_op_parallelism_threads=both or options.tensorflow_intra_op_parallelism,
+            inter_op_parallelism_threads=both or options.tensorflow_inter_op_parallelism,
+        )
+
+    async def serve(self):
+        """Loads the models, serves until SIGTERM or SIGINT, finishes what is running.
+
+        Raises:
+            ServingError: the server could not start.
+        """
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        manager = versions.Manager(self.load, self.loaders, self.options)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(manager.close)
+            await self._start(manager, stack)
+            await stop.wait()
+            log.info("Stopping: finishing what is running")
+
+    async def _start(self, manager, stack):
+        options = self.options
+        stopping = asyncio.create_task(manager.start(self.config))
+        await stopping
+        predictor = predict.Predictor(manager, self.scheduler, self.pool, self.metrics)
+        if options.rest_api_port:
+            runner = await rest_api.start(predictor, self.metrics, options, self.monitoring)
+            stack.push_async_callback(runner.cleanup)
+        if options.port or options.grpc_socket_path:
+            server = await grpc_api.start(predictor, self.metrics, options, self.ssl)
+            stack.push_async_callback(server.stop, options.shutdown_grace_seconds)
+            log.info("Running gRPC ModelServer at %s:%d ...", options.host, options.port)
+        if options.rest_api_port:
+            log.info("Exporting HTTP/REST API at:%s:%d ...", options.host, options.rest_api_port)
+        if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
+            poller = asyncio.create_task(self._poll_config(manager))
+            stack.callback(poller.cancel)
+
+    async def _poll_config(self, manager):
+        """Reads the config file again and again; a bad one changes nothing."""
+        while True:
+            await asyncio.sleep(self.options.model_config_file_poll_wait_seconds)
+            try:
+                config = configs.read(self.options.model_config_file, configs.ModelServerConfig)
+                if config != self.config:
+                    await manager.reload(config)
+                    self.config = config
+            except ServingError as error:
+                log.error("Config file not taken over: %s", error)
+
+
+def _load_more_ops():
+    """TensorFlow Serving links tensorflow_text's operations; here they are there if installed."""
+    try:
+        import tensorflow_text  # noqa: F401
+    except ImportError:
+        log.info("tensorflow_text is not installed: models that need it will not load")
+
+
+def _prepare_process(options):
+    logging.basicConfig(format="%(asctime)s %(levelname).1s %(message)s", stream=sys.stderr)
+    log.setLevel(logging.INFO)
+    tf.get_logger().setLevel(logging.ERROR)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # every idle connection is a file
+    servable.allow_xla(options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled)
+    for name in options.ignored:
+        log.info("--%s has no meaning here and is ignored", name)
+
+
+def main(arguments=None):
+    """Runs the server.
+
+    Args:
+        arguments: command line without the program's name; None: the process's own.
+
+    Returns:
+        exit status: 0 after SIGTERM, 1 if it could not start.
+    """
+    options = flags.parse(arguments)
+    _prepare_process(options)
+    _load_more_ops()
+    try:
+        asyncio.run(Server(options).serve())
+    except ServingError as error:
+        print(f"Failed to start server. Error: {error}", file=sys.stderr)
+        return 1
+    return 0

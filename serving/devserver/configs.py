@@ -1,0 +1,207 @@
+"""The text config files: the real field names, and the real server's checks."""
+
+import dataclasses
+import os
+
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+    wrappers_pb2,
+)
+from tensorflow_serving.config import model_server_config_pb2
+
+from .errors import failed_precondition, invalid, not_found
+
+# tensorflow-serving-api does not ship these protos, so their descriptors are built here.
+_MESSAGES = {
+    "BatchingParameters": {
+        "max_batch_size": "Int64Value",
+        "batch_timeout_micros": "Int64Value",
+        "max_enqueued_batches": "Int64Value",
+        "num_batch_threads": "Int64Value",
+        "thread_pool_name": "StringValue",
+        "allowed_batch_sizes": "repeated int64",
+        "pad_variable_length_inputs": "bool",
+        "enable_large_batch_splitting": "BoolValue",
+        "max_execution_batch_size": "Int64Value",
+    },
+    "SSLConfig": {
+        "server_key": "string",
+        "server_cert": "string",
+        "custom_ca": "string",
+        "client_verify": "bool",
+    },
+    "PrometheusConfig": {"enable": "bool", "path": "string"},
+    "MonitoringConfig": {"prometheus_config": ".tensorflow.serving.PrometheusConfig"},
+}
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {"bool": _Field.TYPE_BOOL, "int64": _Field.TYPE_INT64, "string": _Field.TYPE_STRING}
+
+
+def _add_field(message, number, name, kind):
+    repeated, _, kind = kind.rpartition(" ")
+    field = message.field.add(name=name, number=number)
+    field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+    field.type = _SCALARS.get(kind, _Field.TYPE_MESSAGE)
+    if kind not in _SCALARS:
+        field.type_name = kind if kind.startswith(".") else f".google.protobuf.{kind}"
+
+
+def _build():
+    """Message classes for _MESSAGES, in a pool of their own."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    file = descriptor_pb2.FileDescriptorProto(
+        name="devserver/configs.proto",
+        package="tensorflow.serving",
+        syntax="proto3",
+        dependency=[wrappers_pb2.DESCRIPTOR.name],
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(fields.items(), start=1):
+            _add_field(message, number, field, kind)
+    pool.Add(file)
+    classes = (pool.FindMessageTypeByName(f"tensorflow.serving.{name}") for name in _MESSAGES)
+    return {cls.name: message_factory.GetMessageClass(cls) for cls in classes}
+
+
+_CLASSES = _build()
+BatchingParameters = _CLASSES["BatchingParameters"]
+SSLConfig = _CLASSES["SSLConfig"]
+MonitoringConfig = _CLASSES["MonitoringConfig"]
+ModelServerConfig = model_server_config_pb2.ModelServerConfig
+
+
+def read(path, cls):
+    """Parses a text-format proto file.
+
+    Args:
+        path: the file.
+        cls: the message class.
+
+    Returns:
+        The message.
+
+    Raises:
+        ServingError: NOT_FOUND or INVALID_ARGUMENT, naming the file and the place in it.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise not_found(f"{path}; {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise invalid(f"Invalid protobuf file: '{path}': {error}") from error
+    try:
+        return text_format.Parse(text, cls())
+    except text_format.ParseError as error:
+        raise invalid(
+            f"Error parsing text-format {cls.DESCRIPTOR.full_name}: {error}; Invalid protobuf "
+            f"file: '{path}'"
+        ) from error
+
+
+def single_model(name, base_path):
+    """The config that --model_name and --model_base_path stand for."""
+    config = ModelServerConfig()
+    model = config.model_config_list.config.add(name=name, model_platform="tensorflow")
+    model.base_path = os.path.abspath(base_path)
+    return config
+
+
+def validate_models(config):
+    """Raises a ServingError where the real server does not accept a ModelServerConfig."""
+    if config.WhichOneof("config") == "custom_model_config":
+        raise failed_precondition(
+            "Cannot transition to requested config. It is only legal to transition from one "
+            "ModelConfigList to another."
+        )
+    names = set()
+    for model in config.model_config_list.config:
+        if model.name in names:
+            raise invalid(f"Illegal to list model {model.name} multiple times in config list")
+        names.add(model.name)
+        if not os.path.isabs(model.base_path):
+            raise invalid(
+                f"Expected model {model.name} to have an absolute path or URI; got "
+                f"base_path()={model.base_path}"
+            )
+        if not model.model_platform and not model.model_type:
+            raise invalid(
+                "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
+                "ModelServerConfig::model_platform."
+            )
+        if model.model_platform not in ("", "tensorflow"):
+            raise invalid(f"PlatformConfigMap has no entry for platform {model.model_platform}")
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSettings:
+    """How one model is batched; see TensorFlow Serving's BatchingParameters."""
+
+    max_size: int = 1000
+    execution_size: int = 1000
+    timeout: float = 0.0  # seconds
+    max_enqueued: int = 10
+    threads: int = os.cpu_count() or 1
+    allowed: tuple = ()
+    splitting: bool = False
+    pad_inputs: bool = False
+
+    def padded(self, size):
+        """The smallest allowed batch size that holds `size` rows."""
+        return next((allowed for allowed in self.allowed if allowed >= size), size)
+
+
+def batch_settings(parameters):
+    """Reads BatchingParameters.
+
+    Raises:
+        ServingError: INVALID_ARGUMENT, values that the real server refuses.
+    """
+    def value(name, default):
+        return getattr(parameters, name).value if parameters.HasField(name) else default
+
+    max_size = value("max_batch_size", 1000)
+    splitting = value("enable_large_batch_splitting", False)
+    settings = BatchSettings(
+        max_size=max_size,
+        execution_size=value("max_execution_batch_size", max_size) if splitting else max_size,
+        timeout=value("batch_timeout_micros", 0) / 1e6,
+        max_enqueued=value("max_enqueued_batches", 10),
+        threads=value("num_batch_threads", BatchSettings.threads),
+        allowed=tuple(parameters.allowed_batch_sizes),
+        splitting=splitting,
+        pad_inputs=parameters.pad_variable_length_inputs,
+    )
+    _check_batching(settings)
+    return settings
+
+
+def _check_batching(settings):
+    for name in ("max_size", "execution_size", "max_enqueued", "threads"):
+        if getattr(settings, name) < 1:
+            raise invalid(f"{name} must be positive; was {getattr(settings, name)}")
+    if settings.timeout < 0:
+        micros = round(settings.timeout * 1e6)
+        raise invalid(f"batch_timeout_micros must be non-negative; was {micros}")
+    if settings.execution_size > settings.max_size:
+        raise invalid(
+            "When enable_large_batch_splitting is true, input_batch_size_limit must be greater "
+            "than or equal to max_execution_batch_size."
+        )
+    if not settings.allowed:
+        return
+    limit = "max_execution_batch_size" if settings.splitting else "max_batch_size"
+    if settings.allowed[-1] != settings.execution_size:
+        raise invalid(
+            f"Last entry in allowed_batch_sizes must match {limit}; last entry was "
+            f"{settings.allowed[-1]}; expected {settings.execution_size}"
+        )
+    if list(settings.allowed) != sorted(set(settings.allowed)) or settings.allowed[0] < 1:
+        raise invalid(
+            f"allowed_batch_sizes entries must be in increasing order; were {settings.allowed}"
+        )

@@ -1,0 +1,102 @@
+"""One error type for the whole server: a canonical status code and a message."""
+
+import contextlib
+import time
+
+import grpc
+import tensorflow as tf
+
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+HTTP_STATUS = {
+    grpc.StatusCode.OK: 200,
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.UNKNOWN: 500,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DATA_LOSS: 500,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+}
+
+MAX_MESSAGE = 1024  # longer texts do not fit the HTTP/2 trailer of a gRPC status
+
+
+class ServingError(Exception):
+    """A failed request or load: what the client is told.
+
+    Args:
+        code: a `grpc.StatusCode`.
+        message: the text of the status.
+    """
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    def __str__(self):
+        return f"{self.code.name}: {self.message}"
+
+
+def invalid(message):
+    return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def not_found(message):
+    return ServingError(grpc.StatusCode.NOT_FOUND, message)
+
+
+def failed_precondition(message):
+    return ServingError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def deadline_exceeded():
+    return ServingError(
+        grpc.StatusCode.DEADLINE_EXCEEDED, "Timed out waiting for notification"
+    )
+
+
+def left(deadline):
+    """Seconds until `deadline` (of the monotonic clock; None: never), at least 0."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def unimplemented(method):
+    return ServingError(
+        grpc.StatusCode.UNIMPLEMENTED,
+        f"{method} is not implemented by the development server; use Predict, or TensorFlow "
+        f"Serving itself",
+    )
+
+
+def from_exception(error):
+    """Returns the ServingError that says what `error` says, code included."""
+    if isinstance(error, ServingError):
+        return error
+    if isinstance(error, tf.errors.OpError):
+        return ServingError(CODES.get(error.error_code, grpc.StatusCode.UNKNOWN), error.message)
+    return ServingError(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def translated():
+    """Everything that fails inside fails as a ServingError."""
+    try:
+        yield
+    except Exception as error:
+        raise from_exception(error) from error
+
+
+def truncated(message):
+    """Cuts a message as the real server does before it becomes a gRPC status."""
+    return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "...TRUNCATED"

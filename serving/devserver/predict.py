@@ -1,0 +1,160 @@
+"""Predict, whichever way it came in: signature, inputs and outputs checked, the session run."""
+
+import asyncio
+import time
+
+from tensorflow_serving.apis import predict_pb2
+
+from . import tensors
+from .errors import deadline_exceeded, failed_precondition, invalid, left
+
+DEFAULT_SIGNATURE = "serving_default"
+
+
+class Call:
+    """One request against one signature of one servable, ready to run.
+
+    Attributes:
+        signature: its name.
+        feeds: dict of tensor name to numpy array.
+        outputs: dict of output alias to tensor name.
+    """
+
+    def __init__(self, signature, feeds, outputs):
+        self.signature = signature
+        self.feeds = feeds
+        self.outputs = outputs
+
+
+def prepare(servable, request):
+    """Checks a PredictRequest against its signature and decodes its tensors.
+
+    Args:
+        servable: the Servable that is to answer.
+        request: PredictRequest.
+
+    Returns:
+        Call.
+
+    Raises:
+        ServingError: with the real server's codes and texts.
+    """
+    name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+    signature = servable.signatures.get(name)
+    if signature is None:
+        raise failed_precondition(f'Serving signature key "{name}" not found.')
+    _check_size(signature, request)
+    feeds = {}
+    for alias, info in signature.inputs.items():
+        proto = _input_value(signature, request, alias, info.name)
+        feeds[info.name] = tensors.to_array(proto, alias)
+        if proto.dtype != info.dtype:
+            raise invalid(
+                f"Type mismatch: actual {tensors.dtype_name(proto.dtype)} vs. expect "
+                f"{tensors.dtype_name(info.dtype)}"
+            )
+    return Call(name, feeds, _outputs(signature, request.output_filter))
+
+
+def _check_size(signature, request):
+    sent, wanted = set(request.inputs), set(signature.inputs)
+    if len(sent) > len(wanted) or (len(sent) < len(wanted) and not signature.defaults):
+        raise invalid(
+            f"input size does not match signature: {len(sent)}!={len(wanted)} "
+            f"len({_names(sent)}) != len({_names(wanted)}). Sent extra: {_names(sent - wanted)}. "
+            f"Missing but required: {_names(wanted - sent)}."
+        )
+
+
+def _names(aliases):
+    return "{" + ",".join(sorted(aliases)) + "}"
+
+
+def _input_value(signature, request, alias, feed_name):
+    if alias in request.inputs:
+        return request.inputs[alias]
+    if alias in signature.defaults:
+        return signature.defaults[alias]
+    raise invalid(
+        f"Signature input alias: {alias}(feed name: {feed_name}) not found in request and no "
+        f"default value provided. Inputs expected to be in the request {_names(request.inputs)}, "
+        f"or default input alias set: {','.join(sorted(signature.defaults))}"
+    )
+
+
+def _outputs(signature, output_filter):
+    if not output_filter:
+        return {alias: info.name for alias, info in sorted(signature.outputs.items())}
+    outputs = {}
+    for alias in output_filter:
+        if alias not in signature.outputs:
+            raise invalid(
+                f"output tensor alias not found in signature: {alias} Outputs expected to be in "
+                f"the set {_names(signature.outputs)}."
+            )
+        if alias in outputs:
+            raise invalid(f"duplicate output tensor alias: {alias}")
+        outputs[alias] = signature.outputs[alias].name
+    return outputs
+
+
+class Predictor:
+    """Runs Predict for both front ends.
+
+    Args:
+        manager: versions.Manager.
+        scheduler: batching.Scheduler; runs what is batched.
+        pool: executor of the runs that are not batched.
+        metrics: metrics.Metrics.
+    """
+
+    def __init__(self, manager, scheduler, pool, metrics):
+        self.manager = manager
+        self.scheduler = scheduler
+        self.pool = pool
+        self.metrics = metrics
+
+    async def predict(self, request, timeout=None):
+        """Answers a PredictRequest with arrays.
+
+        Args:
+            request: PredictRequest.
+            timeout: seconds until the client stops waiting, or None.
+
+        Returns:
+            (model_spec of the response, dict of output alias to numpy array).
+
+        Raises:
+            ServingError: whatever went wrong, as the client is to be told.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not request.HasField("model_spec"):
+            raise invalid("Missing ModelSpec")
+        with self.manager.use(request.model_spec) as servable:
+            call = prepare(servable, request)
+            values = await self._run(servable, call, deadline)
+            spec = predict_pb2.PredictResponse().model_spec
+            spec.name = servable.name
+            spec.signature_name = call.signature
+            spec.version.value = servable.version
+        return spec, dict(zip(call.outputs, values, strict=True))
+
+    async def _run(self, servable, call, deadline):
+        started = time.monotonic()
+        fetches = tuple(call.outputs.values())
+        if servable.batching is not None:
+            values = await self.scheduler.run(servable, call.feeds, fetches, deadline)
+        else:
+            values = await self._run_alone(servable, call.feeds, fetches, deadline)
+        self.metrics.runtime(servable.name, time.monotonic() - started)
+        return values
+
+    async def _run_alone(self, servable, feeds, fetches, deadline):
+        job = self.pool.submit(servable.run_until, feeds, fetches, deadline)
+        # The session may outlive the client: the version is not unloaded under it.
+        servable.lease.hold(job)
+        try:
+            async with asyncio.timeout(left(deadline)):
+                return await asyncio.wrap_future(job)
+        except TimeoutError:
+            raise deadline_exceeded() from None

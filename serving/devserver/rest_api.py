@@ -1,0 +1,195 @@
+"""The HTTP/REST API and the metrics page."""
+
+import asyncio
+import os
+import re
+import time
+import urllib.parse
+
+import grpc
+from aiohttp import web
+from google.protobuf import json_format
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
+
+from . import grpc_api, json_tensor
+from .errors import HTTP_STATUS, ServingError, from_exception, invalid, unimplemented
+from .metrics import DEFAULT_PATH
+
+_TARGET = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_PREDICT = re.compile(rf"/v1/models/(?P<name>[^/:]+){_TARGET}:(?P<method>classify|regress|predict)",
+                      re.IGNORECASE | re.ASCII)
+_STATUS = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_TARGET}(?:/(?P<metadata>metadata))?",
+                     re.IGNORECASE | re.ASCII)
+_CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, GET",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
+
+
+class RestApi:
+    """Answers HTTP requests.
+
+    Args:
+        predictor: predict.Predictor.
+        metrics: metrics.Metrics.
+        options: flags.
+        monitoring: MonitoringConfig or None.
+    """
+
+    def __init__(self, predictor, metrics, options, monitoring=None):
+        self._predictor = predictor
+        self._metrics = metrics
+        self._timeout = options.rest_api_timeout_in_ms / 1000
+        self._cors = options.rest_api_enable_cors_support
+        self._metrics_path = None
+        if monitoring is not None and monitoring.prometheus_config.enable:
+            self._metrics_path = monitoring.prometheus_config.path or DEFAULT_PATH
+
+    async def handle(self, request):
+        """aiohttp handler for every path."""
+        path = request.rel_url.raw_path
+        if path == self._metrics_path:
+            return web.Response(text=self._metrics.page(), content_type="text/plain")
+        if not path.lower().startswith("/v1/"):
+            return web.Response(status=404)
+        status, body = await self._answer(request, path)
+        headers = _CORS if self._cors else None
+        return web.Response(
+            status=status, body=body, content_type="application/json", headers=headers
+        )
+
+    async def _answer(self, request, path):
+        if request.method == "OPTIONS" and self._cors:
+            return 200, b""
+        started, spec, code = time.monotonic(), predict_pb2.PredictRequest().model_spec, None
+        try:
+            matched = _match(request.method, path)
+            if not _fill_spec(matched, spec):
+                return 400, b""  # a version number that is no int64: so says the real server
+            if request.method == "GET":
+                return 200, self._describe(matched, spec)
+            method = matched["method"].lower()
+            if method != "predict":
+                raise unimplemented(method.capitalize())
+            code = grpc.StatusCode.CANCELLED
+            body = await self._body(request)
+            async with asyncio.timeout(self._timeout):
+                answer = await self._predict(spec, body)
+            code = grpc.StatusCode.OK
+            return 200, answer
+        except Exception as error:
+            error = _from_http(error)
+            code = code and error.code
+            return HTTP_STATUS[error.code], _error(error.message)
+        finally:
+            if code is not None:
+                elapsed = time.monotonic() - started
+                self._metrics.request(spec.name, code, "Predict", "REST", elapsed)
+
+    async def _body(self, request):
+        """The whole body; a client that stops sending does not keep its place for ever."""
+        async with asyncio.timeout(self._timeout):
+            return await request.read()
+
+    async def _predict(self, spec, body):
+        request = predict_pb2.PredictRequest(model_spec=spec)
+        document = json_tensor.parse(body)
+        row = json_tensor.fill_request(document, lambda name: self._inputs(spec, name), request)
+        _, arrays = await self._predictor.predict(request, self._timeout)
+        return json_tensor.format_response(arrays, row)
+
+    def _inputs(self, spec, signature):
+        name = signature or "serving_default"
+        with self._predictor.manager.use(spec) as servable:
+            if name not in servable.signatures:
+                raise invalid(f'Serving signature name: "{name}" not found in signature def')
+            return dict(sorted(servable.signatures[name].inputs.items()))
+
+    def _describe(self, matched, spec):
+        if not spec.name:
+            raise invalid("Missing model name in request.")
+        if not matched["metadata"]:
+            request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
+            return _json(grpc_api.status(self._predictor.manager, request), names=False).encode()
+        request = get_model_metadata_pb2.GetModelMetadataRequest(
+            model_spec=spec, metadata_field=["signature_def"]
+        )
+        response = grpc_api.metadata(self._predictor.manager, request)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
+        return (
+            f'{{\n"model_spec":{_json(response.model_spec)},\n'
+            f'"metadata": {{"signature_def": {_json(signatures)}}}\n}}\n'
+        ).encode()
+
+
+def _match(method, path):
+    pattern = {"POST": _PREDICT, "GET": _STATUS}.get(method)
+    matched = pattern.fullmatch(path) if pattern else None
+    if matched is None:
+        raise invalid(f"Malformed request: {method} {path}")
+    return matched
+
+
+def _fill_spec(matched, spec):
+    """Fills a ModelSpec from a path; False if the version is no int64."""
+    spec.name = urllib.parse.unquote(matched["name"] or "", errors="replace")
+    if matched["label"]:
+        spec.version_label = urllib.parse.unquote(matched["label"], errors="replace")
+    if matched["version"]:
+        if len(matched["version"]) > 30 or int(matched["version"]) >= 1 << 63:
+            return False
+        spec.version.value = int(matched["version"])
+    return True
+
+
+def _from_http(error):
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text)
+    if isinstance(error, web.HTTPException):
+        return invalid(error.text or error.reason)
+    if isinstance(error, TimeoutError):
+        return ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, "Timed out waiting for the request")
+    return from_exception(error)
+
+
+def _json(message, names=True):
+    return json_format.MessageToJson(
+        message,
+        preserving_proto_field_name=names,
+        always_print_fields_with_no_presence=True,
+        ensure_ascii=False,
+        indent=1,
+    )
+
+
+def _error(message):
+    """The body of an error."""
+    text = f'{{\n    "error": {json_tensor.quote(message)}\n}}'
+    return text.encode("utf-8", "surrogateescape")
+
+
+async def start(predictor, metrics, options, monitoring=None):
+    """Starts the HTTP server.
+
+    Returns:
+        aiohttp AppRunner, accepting connections.
+
+    Raises:
+        ServingError: the address cannot be bound.
+    """
+    api = RestApi(predictor, metrics, options, monitoring)
+    app = web.Application(client_max_size=options.max_request_bytes)
+    app.router.add_route("*", "/{path:.*}", api.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.shutdown_grace_seconds)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, options.host, options.rest_api_port, backlog=1024).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ServingError(
+            grpc.StatusCode.UNAVAILABLE,
+            f"cannot listen on {options.host}:{options.rest_api_port}: {os.strerror(error.errno)}",
+        ) from error
+    return runner

@@ -1,0 +1,171 @@
+"""One version of one model: a SavedModel in a session, loaded and run as the C++ server does it."""
+
+import ctypes
+import glob
+import os
+import threading
+
+import grpc
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow_serving.apis import prediction_log_pb2
+
+from .errors import ServingError, deadline_exceeded, invalid, left, translated
+
+WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+MAX_WARMUP_RECORDS = 1000
+
+
+class Lease:
+    """Counts who uses a servable, so that it is closed after its last request."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.users = 0
+
+    def __enter__(self):
+        with self._lock:
+            self.users += 1
+
+    def __exit__(self, *unused):
+        with self._lock:
+            self.users -= 1
+
+    def hold(self, job):
+        """Counts a job of a thread pool until it is over, whoever still waits for it."""
+        self.__enter__()
+        job.add_done_callback(self.__exit__)
+
+
+class Servable:
+    """A loaded SavedModel.
+
+    Args:
+        name: the model's name.
+        version: the version's number.
+        path: the version's directory.
+        tags: the tags of the meta graph.
+        session_config: ConfigProto, or None for TensorFlow's defaults.
+
+    Raises:
+        ServingError: the loader's code and text.
+    """
+
+    def __init__(self, name, version, path, tags=("serve",), session_config=None):
+        self.name = name
+        self.version = version
+        self.path = path
+        self.lease = Lease()
+        self._handles = {}
+        graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=graph, config=session_config)
+        try:
+            with translated(), graph.as_default():
+                loaded = tf.compat.v1.saved_model.load(self._session, list(tags), path)
+        except ServingError:
+            self._session.close()
+            raise
+        graph.finalize()
+        self._session._extend_graph()
+        self.signatures = dict(loaded.signature_def)
+        self.batching = None  # the queue parameters of this version, if it is batched
+
+    def run(self, feeds, fetches, timeout=None):
+        """Runs the graph without Python's own checks of shapes and types, as C++ does.
+
+        Args:
+            feeds: dict of tensor name to numpy array.
+            fetches: tensor names.
+            timeout: seconds, or None.
+
+        Returns:
+            list of numpy arrays, one per fetch.
+
+        Raises:
+            ServingError: the session's code and text.
+        """
+        names = list(dict.fromkeys(fetches))
+        with translated():
+            feed = {self._handle(name): array for name, array in feeds.items()}
+            outputs = [self._handle(name) for name in names]
+            values = self._call(feed, outputs, timeout)
+        by_name = dict(zip(names, values, strict=True))
+        return [by_name[name] for name in fetches]
+
+    def run_until(self, feeds, fetches, deadline):
+        """`run` with a deadline of the monotonic clock: what is too late is not started."""
+        timeout = left(deadline)
+        if timeout == 0.0:
+            raise deadline_exceeded()
+        return self.run(feeds, fetches, timeout)
+
+    def _call(self, feed, outputs, timeout):
+        if timeout is None:
+            return self._session._call_tf_sessionrun(None, feed, outputs, [], None)
+        options = config_pb2.RunOptions(timeout_in_ms=max(1, int(timeout * 1000)))
+        buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
+        try:
+            return self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
+        finally:
+            pywrap_tf_session.TF_DeleteBuffer(buffer)
+
+    def _handle(self, name):
+        if name not in self._handles:
+            try:
+                tensor = self._session.graph.get_tensor_by_name(name)
+            except (KeyError, ValueError) as error:
+                raise ServingError(
+                    grpc.StatusCode.NOT_FOUND,
+                    f"Tensor {name}, specified in either feed_devices or "
+                    f"fetch_devices was not found in the Graph",
+                ) from error
+            self._handles[name] = tensor._as_tf_output()
+        return self._handles[name]
+
+    def close(self):
+        """Frees the session; nothing may be running in it."""
+        self._session.close()
+        self._handles.clear()
+        self._session = None
+
+
+def warmup_requests(path):
+    """The PredictRequests of a version's warm-up file.
+
+    Args:
+        path: the version's directory.
+
+    Yields:
+        PredictRequest; records of other kinds are passed over, as this server cannot run them.
+
+    Raises:
+        ServingError: the file is no TFRecord of PredictionLog, or has too many records.
+    """
+    file = os.path.join(path, WARMUP_FILE)
+    if not os.path.exists(file):
+        return
+    records = tf.data.TFRecordDataset(file).as_numpy_iterator()
+    with translated():
+        for number, record in enumerate(records):
+            if number >= MAX_WARMUP_RECORDS:
+                raise invalid(
+                    f"Number of warmup records exceeds the maximum ({MAX_WARMUP_RECORDS})"
+                )
+            try:
+                log = prediction_log_pb2.PredictionLog.FromString(record)
+            except Exception as error:
+                raise invalid(
+                    f"Failed to parse warmup record: {record[:60]!r} from {file}"
+                ) from error
+            if log.WhichOneof("log_type") == "predict_log":
+                yield log.predict_log.request
+
+
+def allow_xla(enabled):
+    """Without the flag, a graph that asks for XLA fails here as it does in the real server."""
+    if enabled:
+        return
+    folder = tf.sysconfig.get_lib()
+    for library in glob.glob(os.path.join(folder, "libtensorflow_cc.so*")):
+        ctypes.CDLL(library)._ZN10tensorflow21DisableXlaCompilationEv()

@@ -1,0 +1,292 @@
+"""Which versions of which models are served: watching directories, loading, swapping, unloading."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+
+import grpc
+from tensorflow_serving.apis import get_model_status_pb2
+
+from . import configs
+from .errors import ServingError, failed_precondition, from_exception, invalid, not_found
+
+State = get_model_status_pb2.ModelVersionStatus.State
+log = logging.getLogger("devserver")
+
+
+class Version:
+    """One version of a model and how far it has come."""
+
+    def __init__(self, number, path):
+        self.number = number
+        self.path = path
+        self.state = State.START
+        self.error = None
+        self.servable = None
+        self.aspired = True
+        self.task = None
+
+
+class Model:
+    def __init__(self, name):
+        self.name = name
+        self.config = None  # none: no longer served, but its versions' states stay known
+        self.versions = {}
+
+    def available(self):
+        return [v for v in self.versions.values() if v.state == State.AVAILABLE]
+
+
+def versions_on_disk(base_path):
+    """Version directories under a base path: those whose whole name is a number.
+
+    Raises:
+        ServingError: NOT_FOUND, there is no such directory.
+    """
+    try:
+        with os.scandir(base_path) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+    except OSError as error:
+        raise not_found(f"Could not find base path {base_path}: {error.strerror}") from error
+    numbers = {int(n): os.path.join(base_path, n) for n in names if n.isdecimal() and n.isascii()}
+    return {number: path for number, path in numbers.items() if number < 1 << 63}
+
+
+def chosen(found, policy):
+    """The versions of `found` that a ServableVersionPolicy wants served."""
+    kind = policy.WhichOneof("policy_choice")
+    if kind == "all":
+        return found
+    if kind == "specific":
+        return {n: found[n] for n in policy.specific.versions if n in found}
+    latest = (policy.latest.num_versions or 1) if kind == "latest" else 1
+    return {n: found[n] for n in sorted(found)[-latest:]}
+
+
+class Manager:
+    """Serves the models of a ModelServerConfig.
+
+    Args:
+        load: function (model name, number, path) to Servable; runs in a thread.
+        pool: executor for loading, unloading and looking at the disk.
+        options: flags: retries, poll interval, labels.
+    """
+
+    def __init__(self, load, pool, options):
+        self._load_servable = load
+        self._pool = pool
+        self._options = options
+        self._models = {}
+        self._labels = {}
+        self._poller = None
+        self._reloading = asyncio.Lock()
+
+    async def start(self, config):
+        """Loads the initial models and begins to watch.
+
+        Raises:
+            ServingError: a model is missing or does not load.
+        """
+        await self.reload(config, first=True)
+        if self._options.file_system_poll_wait_seconds > 0:
+            self._poller = asyncio.create_task(self._watch())
+
+    async def reload(self, config, first=False):
+        """Switches to another config; the models in both go on being served.
+
+        Raises:
+            ServingError: the config is not valid (nothing changed), or a model did not load.
+        """
+        async with self._reloading:
+            configs.validate_models(config)
+            models = config.model_config_list.config
+            found = {m.name: await self._look(m) for m in models}
+            if first:
+                for m in models:
+                    if not found[m.name]:
+                        raise not_found(
+                            f"No versions of servable {m.name} found under base path "
+                            f"{m.base_path}. Did you forget to name your leaf directory as a "
+                            f"number (eg. '/1/')?"
+                        )
+            labels = self._checked_labels(models)
+            for name in set(self._models) - set(found):
+                self._models[name].config = None
+                self._reconcile(self._models[name], {})
+            for m in models:
+                model = self._models.setdefault(m.name, Model(m.name))
+                model.config = m
+                self._reconcile(model, found[m.name])
+            self._labels = labels
+            await self._settle([self._models[name] for name in found])
+
+    def _checked_labels(self, models):
+        labels = {}
+        for config in models:
+            known = self._models.get(config.name)
+            available = [v.number for v in known.available()] if known else []
+            for label, number in config.version_labels.items():
+                moves = self._labels.get((config.name, label), number) != number
+                unchecked = self._options.allow_version_labels_for_unavailable_models and not moves
+                if number not in available and not unchecked:
+                    raise failed_precondition(
+                        f"Request to assign label to version {number} of model {config.name}, "
+                        f"which is not currently available for inference"
+                    )
+                labels[config.name, label] = number
+        return labels
+
+    async def _look(self, config):
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, versions_on_disk, config.base_path)
+        return chosen(found, config.model_version_policy)
+
+    async def _watch(self):
+        while True:
+            await asyncio.sleep(self._options.file_system_poll_wait_seconds)
+            for model in list(self._models.values()):
+                if model.config is None:
+                    continue
+                try:
+                    config = model.config
+                    found = await self._look(config)
+                except ServingError as error:
+                    log.warning("%s", error)
+                    continue
+                if model.config is config:
+                    self._reconcile(model, found)
+
+    def _reconcile(self, model, aspired):
+        for number, path in aspired.items():
+            version = model.versions.get(number)
+            if version is None or (version.state == State.END and not version.aspired):
+                version = model.versions[number] = Version(number, path)
+                version.task = asyncio.create_task(self._load(model, version))
+            version.aspired = True
+        for number, version in model.versions.items():
+            version.aspired = number in aspired
+        self._unload_unwanted(model)
+
+    async def _load(self, model, version):
+        name = model.name
+        version.state = State.LOADING
+        loop = asyncio.get_running_loop()
+        for attempt in range(self._options.max_num_load_retries + 1):
+            if attempt:
+                await asyncio.sleep(self._options.load_retry_interval_micros / 1e6)
+            if not version.aspired:
+                break
+            job = functools.partial(self._load_servable, name, version.number, version.path)
+            try:
+                version.servable = await loop.run_in_executor(self._pool, job)
+            except Exception as error:
+                version.error = from_exception(error)
+                log.error("Loading servable: {name: %s version: %d} failed: %s", name,
+                          version.number, version.error)
+                continue
+            version.error = None
+            version.state = State.AVAILABLE
+            log.info("Successfully loaded servable version {name: %s version: %d}", name,
+                     version.number)
+            self._unload_unwanted(model)
+            return
+        version.state = State.END
+
+    def _unload_unwanted(self, model):
+        """Unloads what is no longer wanted, but never before what is wanted can answer."""
+        wanted = [v for v in model.versions.values() if v.aspired]
+        if wanted and not any(v.state == State.AVAILABLE for v in wanted):
+            return
+        for version in model.available():
+            if not version.aspired:
+                version.state = State.UNLOADING
+                version.task = asyncio.create_task(self._unload(version))
+
+    async def _unload(self, version):
+        while version.servable.lease.users:
+            await asyncio.sleep(0.02)
+        servable, version.servable = version.servable, None
+        await asyncio.get_running_loop().run_in_executor(self._pool, servable.close)
+        version.state = State.END
+
+    async def _settle(self, models):
+        """Waits until every aspired version is loaded or given up."""
+        tasks = [v.task for m in models for v in m.versions.values() if v.aspired and v.task]
+        if tasks:
+            await asyncio.wait(tasks)
+        failed = [
+            f"{{{{name: {m.name} version: {v.number}}} due to error: {v.error}}}"
+            for m in models if not m.available()
+            for v in m.versions.values() if v.aspired and v.error
+        ]
+        if failed:
+            raise ServingError(
+                grpc.StatusCode.UNKNOWN,
+                f"{len(failed)} servable(s) did not become available: {{{', '.join(failed)}}}",
+            )
+
+    @contextlib.contextmanager
+    def use(self, spec):
+        """Lends the servable that a ModelSpec asks for; it is not unloaded meanwhile.
+
+        Raises:
+            ServingError: no such model, version or label.
+        """
+        servable = self._find(spec)
+        with servable.lease:
+            yield servable
+
+    def _find(self, spec):
+        if not spec.name:
+            raise invalid("ModelSpec has no name specified.")
+        model = self._models.get(spec.name)
+        available = {v.number: v for v in model.available()} if model else {}
+        number = self.version_number(spec)
+        if number is None:
+            if not available:
+                raise not_found(f"Servable not found for request: Latest({spec.name})")
+            number = max(available)
+        elif number not in available:
+            raise not_found(f"Servable not found for request: Specific({spec.name}, {number})")
+        return available[number].servable
+
+    def version_number(self, spec):
+        """The number that a ModelSpec names itself or by its label; None: the latest."""
+        choice = spec.WhichOneof("version_choice")
+        if choice == "version":
+            return spec.version.value
+        if choice == "version_label":
+            number = self._labels.get((spec.name, spec.version_label))
+            if number is None:
+                raise invalid(f"Unrecognized servable version label: {spec.version_label}")
+            return number
+        return None
+
+    def status(self, spec):
+        """The versions that a ModelSpec names, newest first.
+
+        Raises:
+            ServingError: NOT_FOUND.
+        """
+        model = self._models.get(spec.name)
+        versions = model.versions if model else {}
+        number = self.version_number(spec)
+        if number is None:
+            if not versions:
+                raise not_found(f"Could not find any versions of model {spec.name}")
+            return [versions[n] for n in sorted(versions, reverse=True)]
+        if number not in versions:
+            raise not_found(f"Could not find version {number} of model {spec.name}")
+        return [versions[number]]
+
+    async def close(self):
+        """Stops watching and frees every session after its last request."""
+        if self._poller:
+            self._poller.cancel()
+        for model in self._models.values():
+            self._reconcile(model, {})
+        tasks = [v.task for m in self._models.values() for v in m.versions.values() if v.task]
+        if tasks:
+            await asyncio.wait(tasks, timeout=10)

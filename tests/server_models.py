@@ -1,0 +1,121 @@
+"""Small SavedModels to serve in tests, written as tf.Modules: no library of ours is involved."""
+
+import pathlib
+
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
+from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
+
+
+def save(module, base_path, version, **signatures):
+    """Saves a module as one version, complete before its directory has its name."""
+    base_path = pathlib.Path(base_path)
+    base_path.mkdir(parents=True, exist_ok=True)
+    temporary = base_path / f"writing-{version}"
+    tf.saved_model.save(module, str(temporary), signatures=signatures)
+    temporary.rename(base_path / str(version))
+    return base_path / str(version)
+
+
+class HalfPlus(tf.Module):
+    """y = x / 2 + constant, for any shape; the model of TensorFlow Serving's own tests."""
+
+    def __init__(self, constant):
+        super().__init__()
+        self.constant = tf.Variable(float(constant))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+    def half_plus(self, x):
+        return {"y": x / 2 + self.constant}
+
+
+class Echo(tf.Module):
+    """Strings in, strings out; `boom` fails its whole batch; `twice` has two inputs and outputs."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def echo(self, text):
+        return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def raw(self, text):
+        return {"text_bytes": tf.identity(text)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def boom(self, text):
+        with tf.control_dependencies(
+            [tf.debugging.assert_equal(tf.reduce_any(text == "boom"), False, "boom was asked for")]
+        ):
+            return {"text": tf.identity(text)}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.int32, "number"),
+            tf.TensorSpec([None, None], tf.float32, "vector"),
+        ]
+    )
+    def pair(self, number, vector):
+        return {
+            "sum": tf.cast(number, tf.float32) + tf.reduce_sum(vector, axis=-1),
+            "vector": vector * 2.0,
+        }
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+    def total(self, x):
+        return {"total": tf.reduce_sum(x)}
+
+
+class Slow(tf.Module):
+    """Answers after as many steps as the largest input says, about a microsecond each; also tells
+    how many rows its batch had."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, "steps")])
+    def slow(self, steps):
+        longest = tf.reduce_max(tf.concat([steps, [0]], 0))
+        done = tf.while_loop(lambda i: i < longest, lambda i: [i + 1], [tf.constant(0)])[0]
+        rows = tf.shape(steps)[0]
+        return {"rows": tf.fill([rows], rows) + 0 * done, "steps": steps}
+
+
+def half_plus(base_path, version, constant=2.0):
+    module = HalfPlus(constant)
+    return save(module, base_path, version, serving_default=module.half_plus)
+
+
+def echo(base_path, version=1):
+    module = Echo()
+    return save(
+        module, base_path, version, serving_default=module.echo, raw=module.raw, boom=module.boom,
+        pair=module.pair, total=module.total,
+    )
+
+
+def slow(base_path, version=1):
+    module = Slow()
+    return save(module, base_path, version, serving_default=module.slow)
+
+
+def warmup(path, *requests):
+    """Writes a warm-up file into a version's directory; a `bytes` request is written as it is."""
+    folder = pathlib.Path(path) / "assets.extra"
+    folder.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(folder / "tf_serving_warmup_requests")) as writer:
+        for request in requests:
+            if not isinstance(request, bytes):
+                log = prediction_log_pb2.PredictLog(request=request)
+                request = prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString()
+            writer.write(request)
+
+
+def request(model="default", signature="", version=None, label="", output_filter=(), **inputs):
+    """A PredictRequest; inputs are whatever tf.make_tensor_proto takes, or TensorProtos."""
+    spec = model_pb2.ModelSpec(name=model, signature_name=signature)
+    if version is not None:
+        spec.version.value = version
+    if label:
+        spec.version_label = label
+    message = predict_pb2.PredictRequest(model_spec=spec, output_filter=output_filter)
+    for name, value in inputs.items():
+        if not isinstance(value, tensor_pb2.TensorProto):
+            value = tf.make_tensor_proto(value)
+        message.inputs[name].CopyFrom(value)
+    return message
