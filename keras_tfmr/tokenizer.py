@@ -1,0 +1,268 @@
+"""Subwords: learned with SentencePiece, encoded and decoded inside the graph.
+
+Text in, text out, nothing lost on the way: what `decode` gives back is the text itself in Unicode's
+composed form (NFC). Characters the vocabulary lacks are spelled in bytes, so nothing is unknown.
+"""
+
+import hashlib
+import io
+import itertools
+import os
+import pathlib
+import unicodedata
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_text.python.ops import sentencepiece_tokenizer as _text_ops
+
+# SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 of the text. That one
+# travels as a code point which Unicode promises never to assign.
+_SPACE_SIGN, _SPACE_SIGN_ESCAPED = "\u2581", "\U0010fffe"
+
+# A piece has at most so many characters: `max_length` pieces never need more than the first
+# _PIECE_CHARACTERS * max_length. The margin keeps a cut there from changing the pieces before it.
+_PIECE_CHARACTERS, _MARGIN = 16, 64
+
+_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+
+# The op drops all spaces that a text begins with (and the one SentencePiece put there). Behind
+# a guard character it drops none: the guard and that one space are then cut off here.
+_GUARD, _GUARDED = "<0x78>", "^x ?"
+
+
+class SubwordTokenizer(tf.Module):
+    """Text to subword ids and back, by tensorflow-text ops that TensorFlow Serving links.
+
+    Hung on an exported `tf.Module`, it is saved with it. Ids: `pad_id` 0, an unknown id 1 that is
+    never produced, `start_id` 2, `end_id` 3, then the 256 bytes, then the pieces.
+
+    Invalid UTF-8 is read as U+FFFD. Spaces are kept, leading, double and trailing ones too; tabs,
+    line ends, NUL and emoji come back as they went in. The one exception: U+10FFFE, which is not a
+    character, comes back as U+2581.
+
+    Args:
+        model_bytes: a SentencePiece model with the ids above and byte fallback, as `learn` makes.
+
+    Raises:
+        ValueError: if the bytes are no such model.
+
+    Reference: SentencePiece (arXiv 1808.06226), its unigram model (arXiv 1804.10959).
+
+    Example:
+
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> ids, truncated = tokenizer.encode_truncated(["  o gato \N{CAT FACE}"], max_length=40)
+    >>> tokenizer.decode(ids).numpy()[0].decode() == "  o gato \N{CAT FACE}"
+    True
+    """
+
+    pad_id, unknown_id, start_id, end_id = range(4)
+
+    def __init__(self, model_bytes):
+        super().__init__(name="subword_tokenizer")
+        self.model_bytes = bytes(model_bytes)
+        try:
+            self._ops = tf_text.SentencepieceTokenizer(self.model_bytes, out_type=tf.int32)
+            self._ops._model_resource = _LastingModel(self.model_bytes, self.name)
+            self.vocab_size = int(self._ops.vocab_size())
+        except tf.errors.OpError as error:
+            raise ValueError(f"not a SentencePiece model: {error.message}") from error
+        found = tuple(piece.decode() for piece in self._ops.id_to_string(range(4)).numpy())
+        if found != _SPECIALS:
+            raise ValueError(f"ids 0 to 3 of the model have to be {_SPECIALS}, they are {found}")
+        self._guard = int(self._ops.string_to_id(_GUARD))
+        if self._guard == self.unknown_id:
+            raise ValueError("the SentencePiece model was learned without byte_fallback")
+        self._processor = None  # pip's sentencepiece, when lines of a corpus are to be encoded
+
+    @classmethod
+    def learn(cls, lines, vocab_size=8000, *, coverage=0.9998, max_lines=400_000):
+        """Learns the pieces of a text; the same lines give the same pieces.
+
+        Args:
+            lines: iterable of str. Give the lines of both languages for a joint vocabulary.
+            vocab_size: ids in all. A small text may give fewer.
+            coverage: share of the text's characters that get a piece of their own; the rest is
+                spelled in bytes.
+            max_lines: of a longer text, so many lines are read, evenly spaced.
+
+        Raises:
+            ValueError: if there is no text, or `vocab_size` has no room for its characters.
+        """
+        import sentencepiece
+
+        lines = lines if isinstance(lines, (list, tuple)) else list(lines)
+        lines = [_prepared(line) for line in lines[:: max(1, -(-len(lines) // max_lines))]]
+        if not any(line.strip() for line in lines):
+            raise ValueError(f"no text to learn a vocabulary from in {len(lines)} lines")
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines),
+                model_writer=model,
+                model_type="unigram",
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,
+                character_coverage=coverage,
+                max_sentencepiece_length=_PIECE_CHARACTERS,
+                byte_fallback=True,
+                split_digits=True,
+                normalization_rule_name="identity",
+                remove_extra_whitespaces=False,
+                pad_id=cls.pad_id,
+                unk_id=cls.unknown_id,
+                bos_id=cls.start_id,
+                eos_id=cls.end_id,
+                pad_piece=_SPECIALS[cls.pad_id],
+                num_threads=2,  # the sums, and so the pieces, depend on it
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ValueError(
+                f"cannot learn {vocab_size} pieces from {len(lines)} lines: 260 ids are taken by "
+                f"bytes and special ids, and each character needs one ({error})"
+            ) from error
+        return cls(model.getvalue())
+
+    @classmethod
+    def load(cls, path):
+        """The tokenizer that `save` wrote to `path`."""
+        try:
+            return cls(pathlib.Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def save(self, path):
+        """Writes a SentencePiece model file; there is either the whole of it or none."""
+        path = pathlib.Path(path)
+        unfinished = path.with_name(path.name + ".unfinished")
+        unfinished.write_bytes(self.model_bytes)
+        os.replace(unfinished, path)
+
+    def encode(self, texts, max_length=None):
+        """Strings [batch] -> ids, ragged int32 [batch, (pieces)], without start and end id.
+
+        Args:
+            texts: string tensor [batch], or a list of str or bytes.
+            max_length: keep so many pieces of each text; how long the rest is costs nothing.
+        """
+        return self._encode(texts, max_length)[0]
+
+    def encode_truncated(self, texts, max_length):
+        """Strings [batch] -> what a model reads, and whether that is all.
+
+        Args:
+            texts: string tensor [batch], or a list of str or bytes.
+            max_length: most ids of a row, `end_id` counted; at least 1.
+
+        Returns:
+            `ids` int32 [batch, length], every row ended by `end_id` and padded with `pad_id` to the
+            longest; `truncated` bool [batch], True where `max_length` cut the text.
+        """
+        if not tf.is_tensor(max_length) and max_length < 1:
+            raise ValueError(f"max_length counts the end id and is at least 1, not {max_length}")
+        pieces, truncated = self._encode(texts, max_length - 1)
+        end = tf.fill([pieces.nrows(tf.int32), 1], self.end_id)
+        return tf.concat([pieces, end], axis=1).to_tensor(self.pad_id), truncated
+
+    def decode(self, ids):
+        """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
+
+        A row ends before its first `end_id`. Padding, start ids and ids that no piece has are
+        skipped; bytes that are no character become U+FFFD.
+        """
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(self.pad_id)
+        ids = tf.ensure_shape(tf.cast(ids, tf.int32), [None, None])
+        # An id outside the vocabulary would fail the op and with it the whole batch.
+        wanted = (ids > self.end_id) & (ids < self.vocab_size)
+        wanted &= tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) == 0
+        guard = tf.fill([tf.shape(ids)[0], 1], self._guard)
+        texts = self._ops.detokenize(tf.concat([guard, tf.ragged.boolean_mask(ids, wanted)], 1))
+        texts = tf.strings.regex_replace(texts, _GUARDED, "", replace_global=False)
+        texts = tf.strings.regex_replace(texts, _SPACE_SIGN_ESCAPED, _SPACE_SIGN)
+        return _valid(texts)
+
+    def pieces(self, ids):
+        """The pieces of ids as strings of the same shape; empty for padding and ids without one.
+
+        A space is written U+2581 and a byte `<0xC3>`, as SentencePiece does.
+        """
+        ids = tf.cast(ids, tf.int32)
+        known = (ids != self.pad_id) & (ids >= 0) & (ids < self.vocab_size)
+        flat = tf.reshape(tf.where(known, ids, self.unknown_id), [-1])
+        return tf.where(known, tf.reshape(self._ops.id_to_string(flat), tf.shape(ids)), "")
+
+    def encode_lines(self, lines, *, sampling=None, seed=0):
+        """Encodes many lines outside of the graph, to the ids `encode` gives, in little memory.
+
+        Args:
+            lines: iterable of str.
+            sampling: None for the best segmentation, else the unigram model's smoothing
+                (0.1 to 0.5; less is more varied): each line is cut into pieces at random.
+            seed: of the random segmentation, an int; the same seed gives the same ids.
+
+        Returns:
+            `values` [pieces of all lines], uint16 where the vocabulary allows it, else int32, and
+            `offsets` int64 [lines + 1]: line i is `values[offsets[i]:offsets[i + 1]]`.
+        """
+        options = {}
+        if sampling is not None:
+            import sentencepiece
+
+            options = dict(enable_sampling=True, alpha=sampling, nbest_size=-1)
+            sentencepiece.set_random_generator_seed(seed)
+        dtype = np.uint16 if self.vocab_size <= 2**16 else np.int32
+        values, lengths = [np.zeros(0, dtype)], [np.zeros(1, np.int64)]
+        lines = iter(lines)
+        while chunk := [_prepared(line) for line in itertools.islice(lines, 20_000)]:
+            # One thread: further ones gain nothing here, and would draw from seeds of their own.
+            rows = self._offline().encode(chunk, num_threads=1, **options)
+            lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
+            values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
+        return np.concatenate(values), np.cumsum(np.concatenate(lengths))
+
+    def _encode(self, texts, max_length):
+        texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
+        # Composed first: the cut below counts characters as the pieces do.
+        texts = tf_text.normalize_utf8(_valid(texts), "NFC")
+        texts = tf.strings.regex_replace(texts, _SPACE_SIGN, _SPACE_SIGN_ESCAPED)
+        if max_length is None:
+            return self._ops.tokenize(texts), tf.zeros(tf.shape(texts), bool)
+        characters = _PIECE_CHARACTERS * max_length + _MARGIN
+        head = tf.strings.substr(texts, 0, characters, unit="UTF8_CHAR")
+        ids = self._ops.tokenize(head)
+        truncated = tf.strings.length(head) < tf.strings.length(texts)
+        truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)
+        return ids[:, :max_length], truncated
+
+    def _offline(self):
+        if self._processor is None:
+            import sentencepiece
+
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
+        return self._processor
+
+
+class _LastingModel(_text_ops._SentencepieceModelResource):
+    """The model as tensorflow-text's ops use it, under a name of its own.
+
+    Without a name it belongs to the op that made it, and is gone as soon as TensorFlow drops its
+    cache of ops, which `keras.utils.set_random_seed` makes it do.
+    """
+
+    def _create_resource(self):
+        name = "sentencepiece_" + hashlib.sha256(self._model).hexdigest()
+        return _text_ops.gen_sentencepiece_tokenizer.sentencepiece_op(
+            model=self._model, shared_name=name
+        )
+
+
+def _valid(texts):
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
+def _prepared(line):
+    """What `SubwordTokenizer.encode` does to a text before SentencePiece sees it."""
+    return unicodedata.normalize("NFC", line).replace(_SPACE_SIGN, _SPACE_SIGN_ESCAPED)

@@ -1,0 +1,293 @@
+"""The tokenizer: lossless, defined for any bytes and ids, one in and outside the graph."""
+
+import io
+import itertools
+import random
+import subprocess
+import sys
+import time
+import unicodedata
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from keras_tfmr.serving_ops import TEXT_OPS, core_ops, op_problem
+from keras_tfmr.tokenizer import SubwordTokenizer
+
+TEXT = [
+    "O gato preto dorme no sofá.",
+    "A menina não quer comer o pão de queijo.",
+    "Às vezes, nós vamos à praia com os irmãos.",
+    "The black cat sleeps on the sofa.",
+    "The girl does not want to eat the cheese bread.",
+    "Sometimes we go to the beach with our brothers.",
+    "São 23 horas e 45 minutos!",
+] * 3
+
+STRINGS = [
+    "",
+    " ",
+    "   ",
+    "O gato",
+    " O gato",
+    "  O  gato   ",
+    "x O gato",
+    " x",
+    "x",
+    "a\nb\tc\r\n",
+    "\n",
+    "\x00",
+    "a\x00b\x01\x7f",
+    "😀 👩‍👩‍👧 é bom",
+    "\u2581a\u2581 \u2581",
+    "<s> </s> <unk> <pad> <0x41>",
+    "中文 and кириллица",
+    "\ufeffx\u200b\u00a0y\u3000",
+    "1234567890 3,14",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.learn(TEXT, vocab_size=400)
+
+
+def decoded(tokenizer, ids):
+    return [text.decode("utf-8") for text in tokenizer.decode(ids).numpy()]
+
+
+def test_ids_are_where_the_model_expects_them(tokenizer):
+    assert (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id) == (0, 2, 3)
+    assert 300 < tokenizer.vocab_size <= 400
+    assert tokenizer.pieces(tf.range(6)).numpy().tolist() == [
+        b"", b"<unk>", b"<s>", b"</s>", b"<0x00>", b"<0x01>",
+    ]
+
+
+@pytest.mark.parametrize("text", STRINGS)
+def test_text_comes_back(tokenizer, text):
+    ids = tokenizer.encode([text])
+    assert decoded(tokenizer, ids) == [text]
+    assert set(range(4)).isdisjoint(ids.flat_values.numpy().tolist())
+
+
+def test_random_characters_come_back(tokenizer):
+    draw = random.Random(0)
+    alphabet = "  \n\taeiouãçéx\u2581\u0301😀中\ud7ff\ue000\U0010ffff"
+    texts = ["".join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(500)]
+    texts = [unicodedata.normalize("NFC", text) for text in texts]
+    assert decoded(tokenizer, tokenizer.encode(texts)) == texts
+
+
+def test_decomposed_text_has_the_ids_of_composed_text(tokenizer):
+    composed = [*TEXT[:3], "ậ", "각", "Å"]
+    decomposed = [unicodedata.normalize("NFD", text) for text in composed]
+    assert composed != decomposed
+    expected = tokenizer.encode(composed).to_list()
+    assert tokenizer.encode(decomposed).to_list() == expected
+    values, offsets = tokenizer.encode_lines(decomposed)
+    assert [values[a:b].tolist() for a, b in itertools.pairwise(offsets)] == expected
+
+
+@pytest.mark.parametrize(
+    "bad", [b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80 b", b"\xc0\x80"]
+)
+def test_invalid_utf8_becomes_the_replacement_character(tokenizer, bad):
+    text = decoded(tokenizer, tokenizer.encode(tf.constant([bad])))[0]
+    assert "\ufffd" in text
+    assert text.replace("\ufffd", "") == bad.decode("utf-8", "ignore")
+
+
+def test_any_ids_decode_to_valid_utf8(tokenizer):
+    draw = np.random.default_rng(0)
+    ids = draw.integers(-3, tokenizer.vocab_size + 50, size=[200, 12])
+    ids[:100] = draw.integers(4, 260, size=[100, 12])  # bytes, few of which make a character
+    ids[0, :3] = [2**31 - 1, -(2**31), 400]
+    for text in tokenizer.decode(ids).numpy():
+        text.decode("utf-8")
+
+
+def test_decode_ends_at_the_end_id_and_skips_special_ids(tokenizer):
+    gato = tokenizer.encode(["O gato"]).to_list()[0]
+    rows = [
+        [tokenizer.start_id, *gato, tokenizer.end_id, *gato],
+        [0, gato[0], 1, 10**9, -1, *gato[1:], 0, tokenizer.end_id, 0, 7][: len(gato) * 2 + 2],
+        [tokenizer.end_id, *gato, *gato, 0],
+    ]
+    width = max(map(len, rows))
+    rows = [row + [0] * (width - len(row)) for row in rows]
+    assert decoded(tokenizer, rows) == ["O gato", "O gato", ""]
+
+
+def test_a_first_piece_without_a_space_is_kept_whole(tokenizer):
+    ids = tokenizer.encode(["gato gato"]).to_list()[0]
+    piece = next(i for i in range(260, tokenizer.vocab_size)
+                 if not tokenizer.pieces([i]).numpy()[0].startswith("\u2581".encode()))
+    text = tokenizer.pieces([piece]).numpy()[0].decode()
+    assert decoded(tokenizer, [[piece, *ids]]) == [text + " gato gato"]
+
+
+def test_cut_byte_sequences_decode(tokenizer):
+    emoji = [4 + byte for byte in "😀".encode()]
+    assert decoded(tokenizer, [emoji]) == ["😀"]
+    for kept in range(1, 4):
+        assert set(decoded(tokenizer, [emoji[:kept]])[0]) == {"\ufffd"}
+
+
+def test_a_tokenizer_outlives_tensorflows_cache_of_ops(tokenizer):
+    before = tokenizer.encode(TEXT).to_list()
+    keras.utils.set_random_seed(1)
+    assert tokenizer.encode(TEXT).to_list() == before
+
+
+def test_no_rows_and_empty_rows(tokenizer):
+    none = tf.zeros([0], tf.string)
+    assert tokenizer.encode(none).nrows() == 0
+    ids, truncated = tokenizer.encode_truncated(none, 5)
+    assert ids.shape[0] == 0 and truncated.shape == (0,)
+    assert tokenizer.decode(tf.zeros([0, 4], tf.int32)).shape == (0,)
+    assert decoded(tokenizer, tf.zeros([2, 0], tf.int32)) == ["", ""]
+    ids, truncated = tokenizer.encode_truncated(["", ""], 5)
+    assert ids.numpy().tolist() == [[3], [3]] and not truncated.numpy().any()
+
+
+def test_truncated_rows_end_with_the_end_id_and_are_reported(tokenizer):
+    exact = "O gato preto"
+    length = len(tokenizer.encode([exact]).to_list()[0]) + 1
+    texts = [exact, exact + " dorme no sofá", "", "a" * 50_000]
+    ids, truncated = tokenizer.encode_truncated(texts, length)
+    assert truncated.numpy().tolist() == [False, True, False, True]
+    lengths = np.sum(ids.numpy() != 0, axis=1)
+    assert lengths.tolist() == [length, length, 1, length]
+    assert (ids.numpy()[range(4), lengths - 1] == tokenizer.end_id).all()
+    assert decoded(tokenizer, ids)[0] == exact
+    assert tokenizer.encode_truncated([exact], 1)[0].numpy().tolist() == [[tokenizer.end_id]]
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        tokenizer.encode_truncated([exact], 0)
+
+
+def test_truncation_keeps_the_first_pieces(tokenizer):
+    text = " ".join(TEXT * 20)
+    whole = tokenizer.encode([text]).to_list()[0]
+    for length in (1, 7, 100):
+        assert tokenizer.encode([text], length).to_list()[0] == whole[:length]
+
+
+@pytest.mark.parametrize("text", ["a" * 50_000, "😀" * 50_000, " " * 50_000, "e\u0301" * 50_000])
+def test_very_long_texts_take_no_time_when_cut(tokenizer, text):
+    started = time.process_time()
+    ids, truncated = tokenizer.encode_truncated([text], 256)
+    assert time.process_time() - started < 0.5
+    assert ids.shape == (1, 256) and truncated.numpy().all()
+
+
+def test_lines_outside_the_graph_have_the_ids_of_the_graph(tokenizer):
+    lines = TEXT + STRINGS
+    values, offsets = tokenizer.encode_lines(lines)
+    expected = tokenizer.encode(lines)
+    np.testing.assert_array_equal(values, expected.flat_values)
+    np.testing.assert_array_equal(offsets, expected.row_splits)
+    assert values.dtype == np.uint16
+    values, offsets = tokenizer.encode_lines([])
+    assert values.size == 0 and offsets.tolist() == [0]
+
+
+def test_sampled_pieces_spell_the_same_text_and_follow_the_seed(tokenizer):
+    best, _ = tokenizer.encode_lines(TEXT)
+    first, offsets = tokenizer.encode_lines(TEXT, sampling=0.2, seed=7)
+    again, _ = tokenizer.encode_lines(TEXT, sampling=0.2, seed=7)
+    other, _ = tokenizer.encode_lines(TEXT, sampling=0.2, seed=8)
+    np.testing.assert_array_equal(first, again)
+    assert first.tolist() != other.tolist() and first.size > best.size
+    rows = tf.RaggedTensor.from_row_splits(first.astype(np.int32), offsets)
+    assert decoded(tokenizer, rows) == TEXT
+
+
+def test_sampling_is_the_same_in_another_process(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.model")
+    code = (
+        "import sys; from keras_tfmr.tokenizer import SubwordTokenizer as S;"
+        "t = S.load(sys.argv[1]); t.encode_lines(['um outro texto'] * 9, sampling=0.3, seed=1);"
+        "print(t.encode_lines(sys.argv[2:], sampling=0.2, seed=7)[0].tolist())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "tokenizer.model"), *TEXT[:7]]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    here, _ = tokenizer.encode_lines(TEXT[:7], sampling=0.2, seed=7)
+    assert printed.strip() == str(here.tolist())
+
+
+def test_learning_is_deterministic_and_a_file_holds_it_all(tokenizer, tmp_path):
+    assert SubwordTokenizer.learn(iter(TEXT), vocab_size=400).model_bytes == tokenizer.model_bytes
+    tokenizer.save(tmp_path / "tokenizer.model")
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.model"]
+    loaded = SubwordTokenizer.load(tmp_path / "tokenizer.model")
+    assert loaded.vocab_size == tokenizer.vocab_size
+    assert loaded.encode(STRINGS).to_list() == tokenizer.encode(STRINGS).to_list()
+
+
+def test_a_long_text_is_learned_from_evenly_spaced_lines():
+    lines = ["aaa bbb"] * 100 + ["ccc ddd"] * 100
+    sample = SubwordTokenizer.learn(lines[::4], vocab_size=280)
+    learned = SubwordTokenizer.learn(lines, vocab_size=280, max_lines=50)
+    assert learned.model_bytes == sample.model_bytes
+
+
+def test_errors_name_what_was_received(tmp_path):
+    with pytest.raises(ValueError, match="no text to learn a vocabulary from in 2 lines"):
+        SubwordTokenizer.learn(["", " "])
+    with pytest.raises(ValueError, match="cannot learn 200 pieces from 21 lines"):
+        SubwordTokenizer.learn(TEXT, vocab_size=200)
+    (tmp_path / "broken.model").write_bytes(b"not a model")
+    with pytest.raises(ValueError, match=r"broken\.model: not a SentencePiece model"):
+        SubwordTokenizer.load(tmp_path / "broken.model")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(pad_id=-1), "ids 0 to 3"),
+        (dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3), "byte_fallback"),
+    ],
+)
+def test_foreign_models_are_refused(options, message):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT), model_writer=model, vocab_size=80, minloglevel=2, **options
+    )
+    with pytest.raises(ValueError, match=message):
+        SubwordTokenizer(model.getvalue())
+
+
+class Echo(tf.Module):
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def there_and_back(self, texts):
+        ids, truncated = self.tokenizer.encode_truncated(texts, 64)
+        return {"ids": ids, "texts": self.tokenizer.decode(ids), "truncated": truncated}
+
+
+def test_saved_graph_runs_in_the_c_session_on_ops_that_serving_links(tokenizer, tmp_path):
+    module = Echo(tokenizer)
+    tf.saved_model.save(module, str(tmp_path), signatures=module.there_and_back)
+    texts = [text.encode() for text in STRINGS]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        meta = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path))
+        signature = meta.signature_def["serving_default"]
+        answer = session.run(
+            {key: output.name for key, output in signature.outputs.items()},
+            {signature.inputs["texts"].name: texts},
+        )
+        graph = meta.graph_def
+    assert answer["texts"].tolist() == texts
+    np.testing.assert_array_equal(answer["ids"], tokenizer.encode_truncated(STRINGS, 64)[0])
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    names = {f.signature.name for f in graph.library.function}
+    served = core_ops() | TEXT_OPS | names
+    assert any("Sentencepiece" in node.op for node in nodes)
+    assert {op_problem(node, served) for node in nodes} == {None}
