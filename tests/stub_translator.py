@@ -41,6 +41,7 @@ def translate(texts):
 
 def translate_nbest(texts):
     scores = np.tile(-np.arange(HYPOTHESES, dtype="float32") / 4, (len(texts), 1))
+    scores[[not text for text in texts], 1:] = np.finfo("float32").min  # "" has one translation
     translations = [[f"{english(text)} {n}".encode() for n in range(HYPOTHESES)] for text in texts]
     return {"translations": translations, "scores": scores}
 
@@ -114,7 +115,7 @@ class StubTranslator(
         return response
 
     def _check_model(self, spec, context):
-        if spec.name != "translator":
+        if spec.name != "default":
             context.abort(
                 grpc.StatusCode.NOT_FOUND, f"Servable not found for request: Latest({spec.name})"
             )
@@ -160,7 +161,7 @@ class _RestHandler(BaseHTTPRequestHandler):
         self.server.clients.add(self.client_address)
         if (answer := self.server.behave(self)) is not None:
             return self._answer(*answer)
-        if self.path != "/v1/models/translator:predict":
+        if self.path != "/v1/models/default:predict":
             return self._answer(404, {"error": f"Servable not found for request: {self.path}"})
         request = json.loads(body)
         inputs = [[_text(one) for one in request["inputs"]["text"]]]

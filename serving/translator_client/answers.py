@@ -8,6 +8,10 @@ from typing import NamedTuple
 from serving.translator_client.errors import ServingError
 
 
+# Scores down to the lowest float32 mark a hypothesis that does not exist, where a text has fewer.
+_NO_SCORE = -3.4e38
+
+
 class Translation(NamedTuple):
     """One text's best translation.
 
@@ -85,8 +89,8 @@ def translations(outputs):
 def hypotheses(outputs):
     """Outputs of `translate_nbest`, a list of Hypothesis, best first, for each text."""
     return [
-        [Hypothesis(*pair) for pair in zip(texts, scores, strict=True)]
-        for texts, scores in _rows(outputs, _pair, "translations", "scores")
+        [Hypothesis(*pair) for pair in zip(texts, scores, strict=True) if pair[1] > _NO_SCORE]
+        for texts, scores in _rows(outputs, _columns, "translations", "scores")
     ]
 
 
@@ -97,7 +101,7 @@ def reference_scores(outputs):
 
 def explanations(outputs):
     """Outputs of `explain`, one Explanation for each text, without the padding of the batch."""
-    rows = _rows(outputs, _pair, "source_tokens", "target_tokens", "attention")
+    rows = _rows(outputs, _columns, "source_tokens", "target_tokens", "attention")
     # [batch, layers, heads, target, source]
     layers = outputs.get("attention_heads", [[]] * len(rows))
     return [_explanation(*row, heads) for row, heads in zip(rows, layers, strict=True)]
@@ -121,7 +125,7 @@ def _unpadded(tokens):
     return tokens[:length]
 
 
-def _pair(*values):
+def _columns(*values):
     return values
 
 
