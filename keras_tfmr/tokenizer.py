@@ -194,31 +194,21 @@ class SubwordTokenizer(tf.Module):
         flat = tf.reshape(tf.where(known, ids, self.unknown_id), [-1])
         return tf.where(known, tf.reshape(self._ops.id_to_string(flat), tf.shape(ids)), "")
 
-    def encode_lines(self, lines, *, sampling=None, seed=0):
+    def encode_lines(self, lines):
         """Encodes many lines outside of the graph, to the ids `encode` gives, in little memory.
 
         Args:
             lines: iterable of str.
-            sampling: None for the best segmentation, else the unigram model's smoothing
-                (0.1 to 0.5; less is more varied): each line is cut into pieces at random.
-            seed: of the random segmentation, an int; the same seed gives the same ids.
 
         Returns:
             `values` [pieces of all lines], uint16 where the vocabulary allows it, else int32, and
             `offsets` int64 [lines + 1]: line i is `values[offsets[i]:offsets[i + 1]]`.
         """
-        options = {}
-        if sampling is not None:
-            import sentencepiece
-
-            options = dict(enable_sampling=True, alpha=sampling, nbest_size=-1)
-            sentencepiece.set_random_generator_seed(seed)
         dtype = np.uint16 if self.vocab_size <= 2**16 else np.int32
         values, lengths = [np.zeros(0, dtype)], [np.zeros(1, np.int64)]
         lines = iter(lines)
         while chunk := [_prepared(line) for line in itertools.islice(lines, 20_000)]:
-            # One thread: further ones gain nothing here, and would draw from seeds of their own.
-            rows = self._offline().encode(chunk, num_threads=1, **options)
+            rows = self._offline().encode(chunk, num_threads=1)  # more gain nothing on short lines
             lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
             values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
         return np.concatenate(values), np.cumsum(np.concatenate(lengths))

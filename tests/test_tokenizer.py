@@ -3,8 +3,6 @@
 import io
 import itertools
 import random
-import subprocess
-import sys
 import time
 import unicodedata
 
@@ -193,30 +191,6 @@ def test_lines_outside_the_graph_have_the_ids_of_the_graph(tokenizer):
     assert values.dtype == np.uint16
     values, offsets = tokenizer.encode_lines([])
     assert values.size == 0 and offsets.tolist() == [0]
-
-
-def test_sampled_pieces_spell_the_same_text_and_follow_the_seed(tokenizer):
-    best, _ = tokenizer.encode_lines(TEXT)
-    first, offsets = tokenizer.encode_lines(TEXT, sampling=0.2, seed=7)
-    again, _ = tokenizer.encode_lines(TEXT, sampling=0.2, seed=7)
-    other, _ = tokenizer.encode_lines(TEXT, sampling=0.2, seed=8)
-    np.testing.assert_array_equal(first, again)
-    assert first.tolist() != other.tolist() and first.size > best.size
-    rows = tf.RaggedTensor.from_row_splits(first.astype(np.int32), offsets)
-    assert decoded(tokenizer, rows) == TEXT
-
-
-def test_sampling_is_the_same_in_another_process(tokenizer, tmp_path):
-    tokenizer.save(tmp_path / "tokenizer.model")
-    code = (
-        "import sys; from keras_tfmr.tokenizer import SubwordTokenizer as S;"
-        "t = S.load(sys.argv[1]); t.encode_lines(['um outro texto'] * 9, sampling=0.3, seed=1);"
-        "print(t.encode_lines(sys.argv[2:], sampling=0.2, seed=7)[0].tolist())"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "tokenizer.model"), *TEXT[:7]]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    here, _ = tokenizer.encode_lines(TEXT[:7], sampling=0.2, seed=7)
-    assert printed.strip() == str(here.tolist())
 
 
 def test_learning_is_deterministic_and_a_file_holds_it_all(tokenizer, tmp_path):
