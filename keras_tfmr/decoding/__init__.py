@@ -1,0 +1,22 @@
+"""Greedy, beam search and sampling over a function `step(tokens, state) -> (log_probs, state)`.
+
+The loops know no layers: whatever can say how probable each next token is, decodes through them,
+eagerly, inside `tf.function`, in a SavedModel, under XLA and under `jax.jit`.
+"""
+
+from keras_tfmr.decoding.beam import beam_search
+from keras_tfmr.decoding.config import DecodingConfig
+from keras_tfmr.decoding.greedy import greedy
+from keras_tfmr.decoding.result import DecodingResult, length_penalty
+from keras_tfmr.decoding.sampling import sample
+from keras_tfmr.decoding.scoring import score
+
+__all__ = [
+    "DecodingConfig",
+    "DecodingResult",
+    "beam_search",
+    "greedy",
+    "length_penalty",
+    "sample",
+    "score",
+]

@@ -1,0 +1,205 @@
+"""Beam search with length penalty and n-best results."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops, tree
+
+from keras_tfmr.decoding.constraints import Constraints, check_options, check_rank, row_limits
+from keras_tfmr.decoding.greedy import greedy
+from keras_tfmr.decoding.result import DecodingResult, length_penalty
+from keras_tfmr.decoding.topk import offsets, top_k
+
+
+class _Alive(NamedTuple):
+    """Unfinished hypotheses, best first. A slot without one has log-probability -inf."""
+
+    ids: Any  # int32 [rows, length]
+    log_probs: Any  # float32 [batch, beam]
+    tokens: Any  # int32 [rows], the last token
+    state: Any  # leaves [rows, ...]
+
+
+class _Search:
+    """The fixed quantities of one search, and its steps.
+
+    Finished hypotheses move out of the beam into a DecodingResult of the n best so far, where
+    nothing changes them any more: a hypothesis that keeps being extended after its end loses
+    probability with every step, and in the end to worse ones.
+    """
+
+    def __init__(self, step, constrain, *, limits, end_id, beams, n, max_length, alpha):
+        self.step, self.constrain = step, constrain
+        self.end_id, self.beams, self.n, self.alpha = end_id, beams, n, alpha
+        self.limits = limits[:, None]  # [batch, 1]
+        self.best_penalty = length_penalty(limits, alpha)  # [batch]
+        self.columns = np.arange(max_length, dtype="int32")
+        self.batch = ops.shape(limits)[0]
+
+    def start(self, start_ids, state):
+        """Beam 0 holds the empty hypothesis, the other slots nothing; so the beams differ."""
+        rows = ops.repeat(start_ids, self.beams, axis=0)
+        first = np.where(np.arange(self.beams) == 0, 0.0, -np.inf).astype("float32")
+        alive = _Alive(
+            ids=rows[:, None] * 0 + np.zeros_like(self.columns),
+            log_probs=ops.where(self.limits > 0, first, -np.inf),
+            tokens=rows,
+            state=tree.map_structure(ops.convert_to_tensor, state),
+        )
+        # A row whose limit is 0 has one hypothesis, the empty one; all others have none yet.
+        slots = np.arange(self.n)
+        scores = ops.where((self.limits < 1) & (slots == 0), np.float32(0.0), np.float32(-np.inf))
+        lengths = self.limits * 0 + np.zeros(self.n, "int32")
+        ids = lengths[:, :, None] + np.zeros_like(self.columns)
+        return alive, DecodingResult(ids, lengths, log_probs=scores, scores=scores)
+
+    def going(self, alive, finished):
+        """Whether any unfinished hypothesis could still get among the n best of its example.
+
+        Its log-probability can only fall, and the penalty at the limit is the greatest.
+        """
+        bound = alive.log_probs[:, 0] / self.best_penalty  # [batch]
+        return ops.any(bound > finished.scores[:, -1])
+
+    def extend(self, position, alive, finished):
+        """One token more on every unfinished hypothesis."""
+        log_probs, state = self.step(alive.tokens, alive.state)  # [rows, vocab]
+        log_probs = self.constrain(log_probs, position)
+        # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
+        totals, parents, tokens = self._candidates(alive.log_probs, log_probs)
+        ids = ops.take(alive.ids, parents, axis=0)  # [batch * candidates, length]
+        ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)
+        ended = ops.reshape(ops.equal(tokens, self.end_id), ops.shape(totals))
+        ended = ended | (position + 1 >= self.limits)  # [batch, candidates]
+        # Only what ends among the best `beams` counts as found; the others serve as spare.
+        found = ended & (np.arange(2 * self.beams) < self.beams)
+        finished = self._collect(position, finished, ids, ops.where(found, totals, -np.inf))
+        log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), self.beams)
+        chosen = ops.reshape(chosen + offsets(self.batch, 2 * self.beams), (-1,))  # [rows]
+        parents = ops.take(parents, chosen, axis=0)
+        alive = _Alive(
+            ids=ops.take(ids, chosen, axis=0),
+            log_probs=log_probs,
+            tokens=ops.take(tokens, chosen, axis=0),
+            state=reorder(state, parents),
+        )
+        return position + 1, alive, finished
+
+    def _candidates(self, so_far, log_probs):
+        """The best continuations of each example: totals `[batch, candidates]`, best first, and,
+        laid flat, the row that each extends and its token."""
+        vocab = log_probs.shape[-1]
+        totals = so_far[:, :, None] + ops.reshape(log_probs, (-1, self.beams, vocab))
+        totals = ops.reshape(totals, (-1, self.beams * vocab))
+        totals, flat = top_k(totals, 2 * self.beams)
+        parents = flat // vocab
+        tokens = ops.reshape(flat - parents * vocab, (-1,))
+        return totals, ops.reshape(parents + offsets(self.batch, self.beams), (-1,)), tokens
+
+    def _collect(self, position, finished, ids, log_probs):
+        """The n best of the hypotheses finished before and those that end at this position."""
+        length = ops.cast(log_probs > -np.inf, "int32") * (position + 1)
+        scores = log_probs / length_penalty(position + 1, self.alpha)
+        # Old ones first: at equal scores a selection keeps what comes first.
+        scores, chosen = ops.top_k(ops.concatenate([finished.scores, scores], axis=1), self.n)
+        chosen = ops.reshape(chosen + offsets(self.batch, self.n + 2 * self.beams), (-1,))
+
+        def select(old, new):
+            both = ops.concatenate([old, new], axis=1)
+            rest = both.shape[2:]
+            kept = ops.take(ops.reshape(both, (-1, *rest)), chosen, axis=0)  # [batch * n, ...]
+            return ops.reshape(kept, (-1, self.n, *rest))
+
+        return DecodingResult(
+            ids=select(finished.ids, ops.reshape(ids, (-1, 2 * self.beams, ids.shape[-1]))),
+            lengths=select(finished.lengths, length),
+            log_probs=select(finished.log_probs, log_probs),
+            scores=scores,
+        )
+
+
+def reorder(state, rows):
+    """Takes the given rows of every leaf of a state, except of leaves of rank 0."""
+    return tree.map_structure(
+        lambda leaf: ops.take(leaf, rows, axis=0) if len(leaf.shape) else leaf, state
+    )
+
+
+def beam_search(
+    step, state, *, start_ids, end_id, beams, n=1, max_length, min_length=0, length_penalty=0.0,
+    banned_ids=(), prefix=None, limits=None,
+):  # fmt: skip
+    """Keeps the `beams` most probable unfinished hypotheses and the n best finished ones.
+
+    Stops as soon as no unfinished hypothesis can get among the n best. A hypothesis that reaches
+    its limit without the end id counts as finished there. With a beam as wide as the space the
+    result is exactly the n best hypotheses there are; with one beam it is greedy decoding.
+
+    Args:
+        step: as for `greedy`, over rows = batch * beams, the beams of an example side by side.
+        state: nested tensors, each `[rows, ...]` and reordered with the beams along axis 0, or of
+            rank 0. What does not differ between beams is better closed over by `step`.
+        start_ids: int32 `[batch]`, the first token fed to `step`; not part of the result.
+        end_id: the id that ends a hypothesis.
+        beams: how many unfinished hypotheses are kept.
+        n: how many hypotheses are returned, at most `beams`.
+        max_length: the greatest length, the end id counted.
+        min_length: the end id may not come before this length is reached.
+        length_penalty: alpha; hypotheses are ranked by log-probability / ((5 + length) / 6)^alpha.
+        banned_ids: ids that are never produced (padding, start, unknown).
+        prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
+        limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
+
+    Returns:
+        DecodingResult, distinct hypotheses in descending order of score.
+
+    Raises:
+        ValueError: for a number, id, rank or penalty that makes no sense.
+
+    >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
+    >>> step = lambda tokens, state: (ops.take(bigrams, tokens, axis=0), state)
+    >>> result = beam_search(step, (), start_ids=[0], end_id=1, beams=3, n=2, max_length=4)
+    >>> np.array(result.ids).tolist()
+    [[[2, 1, 0, 0], [2, 2, 1, 0]]]
+    """
+    check_options(
+        end_id=end_id,
+        max_length=max_length,
+        min_length=min_length,
+        length_penalty=length_penalty,
+        banned_ids=banned_ids,
+    )
+    if not 1 <= n <= beams:
+        raise ValueError(f"n must lie between 1 and beams={beams}; received {n}")
+    if beams == 1:
+        return greedy(
+            step,
+            state,
+            start_ids=start_ids,
+            end_id=end_id,
+            max_length=max_length,
+            min_length=min_length,
+            length_penalty=length_penalty,
+            banned_ids=banned_ids,
+            prefix=prefix,
+            limits=limits,
+        )
+    start_ids = check_rank("start_ids", start_ids, 1)
+    if prefix is not None:
+        prefix = ops.repeat(check_rank("prefix", prefix, 2), beams, axis=0)
+    search = _Search(
+        step,
+        Constraints(end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix),
+        limits=row_limits(limits, start_ids, max_length),
+        end_id=end_id,
+        beams=beams,
+        n=n,
+        max_length=max_length,
+        alpha=length_penalty,
+    )
+    alive, finished = search.start(start_ids, state)
+    loop = (ops.convert_to_tensor(0, dtype="int32"), alive, finished)
+    _, _, finished = ops.while_loop(
+        lambda position, alive, finished: search.going(alive, finished), search.extend, loop
+    )
+    return finished

@@ -1,0 +1,81 @@
+"""How to decode, as data: the only place of decoding defaults."""
+
+import dataclasses
+import json
+
+from keras_tfmr.decoding.beam import beam_search
+from keras_tfmr.decoding.constraints import check_options
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingConfig:
+    """How a trained model is decoded; goes to JSON beside the weights and into exports.
+
+    Fields:
+        beams: 1 decodes greedily.
+        n: how many hypotheses are returned per example, at most `beams`.
+        length_penalty: alpha of ((5 + length) / 6)^alpha, arXiv 1609.08144.
+        max_length: the greatest length in tokens, the end id counted.
+        min_length: the end id may not come before this length is reached.
+
+    Raises:
+        ValueError: for values that do not go together.
+
+    >>> DecodingConfig.from_json('{"beams": 1}').replace(max_length=64).max_length
+    64
+    """
+
+    beams: int = 4
+    n: int = 1
+    length_penalty: float = 0.6
+    max_length: int = 128
+    min_length: int = 0
+
+    def __post_init__(self):
+        check_options(
+            end_id=1,
+            max_length=self.max_length,
+            min_length=self.min_length,
+            length_penalty=self.length_penalty,
+            banned_ids=(),
+        )
+        if not 1 <= self.n <= self.beams:
+            raise ValueError(f"n must lie between 1 and beams={self.beams}; received {self.n}")
+
+    def replace(self, **fields):
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **fields)
+
+    def to_json(self):
+        """One JSON object with every field."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text):
+        """The inverse of `to_json`; a field that is left out has its default.
+
+        Raises:
+            ValueError: for a field that does not exist.
+        """
+        fields = json.loads(text)
+        known = [field.name for field in dataclasses.fields(cls)]
+        if unknown := set(fields) - set(known):
+            raise ValueError(f"DecodingConfig has the fields {known}; received {sorted(unknown)}")
+        return cls(**fields)
+
+    def decode(self, step, state, *, start_ids, end_id, banned_ids=(), prefix=None, limits=None):
+        """Greedy or beam search, as configured; the arguments are those of `beam_search`."""
+        return beam_search(
+            step,
+            state,
+            start_ids=start_ids,
+            end_id=end_id,
+            beams=self.beams,
+            n=self.n,
+            max_length=self.max_length,
+            min_length=self.min_length,
+            length_penalty=self.length_penalty,
+            banned_ids=banned_ids,
+            prefix=prefix,
+            limits=limits,
+        )

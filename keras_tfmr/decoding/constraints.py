@@ -1,0 +1,90 @@
+"""What a hypothesis may be: banned ids, lengths, a forced beginning. Checked and applied here."""
+
+import numpy as np
+from keras import ops
+
+
+def check_options(*, end_id, max_length, min_length, length_penalty, banned_ids):
+    """Raises ValueError where an option common to all decoders makes no sense."""
+    if end_id < 1:
+        raise ValueError(f"end_id must be at least 1 (0 is padding); received {end_id}")
+    if max_length < 1:
+        raise ValueError(f"max_length must be at least 1; received {max_length}")
+    if not 0 <= min_length <= max_length:
+        raise ValueError(
+            f"min_length must lie between 0 and max_length={max_length}; received {min_length}"
+        )
+    if length_penalty < 0:
+        # The early exit relies on longer being better for the same log-probability.
+        raise ValueError(f"length_penalty must not be negative; received {length_penalty}")
+    if any(banned < 0 for banned in banned_ids):
+        raise ValueError(f"banned_ids must not be negative; received {tuple(banned_ids)}")
+
+
+def check_rank(name, value, rank):
+    """The value as an int32 tensor; raises ValueError if its rank is another one."""
+    value = ops.convert_to_tensor(value, dtype="int32")
+    if len(value.shape) != rank:
+        raise ValueError(f"{name} must have rank {rank}; received shape {tuple(value.shape)}")
+    return value
+
+
+def row_limits(limits, start_ids, max_length):
+    """The greatest length of each example, int32 `[batch]`."""
+    if limits is None:
+        return ops.zeros_like(start_ids) + max_length
+    return ops.clip(check_rank("limits", limits, 1), 0, max_length)
+
+
+class Constraints:
+    """Takes the log-probability of what must not come next to minus infinity.
+
+    Nothing is renormalised: what remains keeps the model's own log-probability, so the score of a
+    hypothesis is the same whether it was searched for freely, forced or scored afterwards.
+
+    Args:
+        end_id: the id that ends a hypothesis.
+        min_length: the end id may not come before this length is reached, itself counted.
+        banned_ids: ids that are never produced.
+        prefix: int32 `[rows, p]` or None: the tokens that must come first, padded with 0. They
+            are forced even where they are banned.
+    """
+
+    def __init__(self, *, end_id, min_length, banned_ids, prefix):
+        self.end_id = end_id
+        self.min_length = min_length
+        self.banned_ids = sorted(set(banned_ids))
+        self.prefix = prefix
+        if prefix is not None:
+            # A last column of padding, for all the positions after the prefix.
+            self.prefix = ops.pad(prefix, [[0, 0], [0, 1]])  # [rows, p + 1]
+
+    def __call__(self, log_probs, position):
+        """`[rows, vocab]` at 0-based `position` -> the same, with minus infinities."""
+        free = log_probs
+        if self.banned_ids or self.min_length > 1:
+            free = log_probs + self._bias(log_probs.shape[-1], position)
+        return free if self.prefix is None else self._forced(log_probs, free, position)
+
+    def _bias(self, vocab, position):
+        """0 for the allowed, minus infinity for the forbidden ids, `[vocab]`."""
+        if max([*self.banned_ids, self.end_id]) >= vocab:
+            raise ValueError(
+                f"end_id={self.end_id} and banned_ids={tuple(self.banned_ids)} must be below the "
+                f"vocabulary size {vocab}"
+            )
+        bias = np.zeros(vocab, "float32")
+        bias[self.banned_ids] = -np.inf
+        if self.min_length <= 1:
+            return bias
+        early = bias.copy()
+        early[self.end_id] = -np.inf
+        return ops.where(position + 1 < self.min_length, early, bias)
+
+    def _forced(self, log_probs, free, position):
+        """Leaves only the prefix's token, with its own log-probability, where there is one."""
+        last = ops.shape(self.prefix)[1] - 1
+        token = ops.take(self.prefix, ops.minimum(position, last), axis=1)[:, None]  # [rows, 1]
+        ids = np.arange(log_probs.shape[-1], dtype="int32")
+        alone = ops.where(ops.equal(ids, token), log_probs, -np.inf)
+        return ops.where(token > 0, alone, free)

@@ -1,0 +1,56 @@
+"""Greedy decoding: the most probable next token, again and again."""
+
+from keras_tfmr.decoding.single import decode_single
+from keras_tfmr.decoding.topk import argmax
+
+
+def greedy(
+    step, state, *, start_ids, end_id, max_length, min_length=0, length_penalty=0.0,
+    banned_ids=(), prefix=None, limits=None,
+):  # fmt: skip
+    """Takes the most probable token at every step, until every example has ended.
+
+    Args:
+        step: `step(tokens, state) -> (log_probs, state)`: the last token of each row, int32
+            `[rows]`, in; normalised log-probabilities of the next, float32 `[rows, vocab]`, out.
+        state: nested tensors for `step`; shapes and dtypes stay the same from step to step.
+        start_ids: int32 `[batch]`, the first token fed to `step`; not part of the result.
+        end_id: the id that ends a hypothesis.
+        max_length: the greatest length, the end id counted; a hypothesis that reaches it
+            without the end id stops there.
+        min_length: the end id may not come before this length is reached.
+        length_penalty: alpha of the scores returned; it does not change the ids.
+        banned_ids: ids that are never produced (padding, start, unknown).
+        prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
+        limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
+
+    Returns:
+        DecodingResult with n = 1.
+
+    Raises:
+        ValueError: for a length, id, rank or penalty that makes no sense.
+
+    >>> import numpy as np; from keras import ops
+    >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
+    >>> step = lambda tokens, state: (ops.take(bigrams, tokens, axis=0), state)
+    >>> result = greedy(step, (), start_ids=[0], end_id=1, max_length=4)
+    >>> np.array(result.ids).tolist(), int(result.lengths[0, 0])
+    ([[[2, 1, 0, 0]]], 2)
+    """
+
+    def choose(log_probs, free, position):
+        return argmax(free)
+
+    return decode_single(
+        step,
+        state,
+        choose,
+        start_ids=start_ids,
+        end_id=end_id,
+        max_length=max_length,
+        min_length=min_length,
+        alpha=length_penalty,
+        banned_ids=banned_ids,
+        prefix=prefix,
+        limits=limits,
+    )

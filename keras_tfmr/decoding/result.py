@@ -1,0 +1,43 @@
+"""What every decoder returns, and the length penalty its scores are made with."""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+
+class DecodingResult(NamedTuple):
+    """Hypotheses of a batch, best first.
+
+    Every length counts the end id where one was produced; the start id is never included. Fewer
+    than `n` hypotheses can exist (a tiny vocabulary, a length limit of 1): the missing ones have
+    length 0, padding for ids and minus infinity for both scores.
+
+    Fields:
+        ids: int32 `[batch, n, length]`, padded with 0; `length` is the `max_length` asked for.
+        lengths: int32 `[batch, n]`.
+        log_probs: float32 `[batch, n]`, the sum over the tokens of log p(token | tokens before).
+        scores: float32 `[batch, n]`, `log_probs` divided by the length penalty.
+    """
+
+    ids: Any
+    lengths: Any
+    log_probs: Any
+    scores: Any
+
+
+def length_penalty(lengths, alpha):
+    """The length penalty ((5 + length) / 6)^alpha, by which a log-probability is divided.
+
+    Args:
+        lengths: integers of any shape, counting the end id.
+        alpha: 0 for none; around 0.6 for translation.
+
+    Returns:
+        float32 of the shape of `lengths`.
+
+    Paper: "Google's Neural Machine Translation System" (arXiv 1609.08144), section 7.
+
+    >>> float(length_penalty([7], alpha=1.0)[0])
+    2.0
+    """
+    return ops.power((5.0 + ops.cast(lengths, "float32")) / 6.0, float(alpha))

@@ -1,0 +1,100 @@
+"""Sampling from the model's distribution, from all of it or from its most probable part."""
+
+import keras
+from keras import ops
+
+from keras_tfmr.decoding.constraints import check_rank
+from keras_tfmr.decoding.single import decode_single
+from keras_tfmr.decoding.topk import offsets
+
+
+def sample(
+    step, state, *, start_ids, end_id, max_length, seed, temperature=1.0, top_k=None, top_p=None,
+    min_length=0, length_penalty=0.0, banned_ids=(), prefix=None, limits=None,
+):  # fmt: skip
+    """Draws every token from the distribution that `step` gives.
+
+    The log-probabilities returned are the model's own, whatever the temperature and the set that
+    was drawn from. To draw several hypotheses for a source, repeat the source.
+
+    Args:
+        seed: an int, or a `keras.random.SeedGenerator` that moves on with every call. The same
+            seed gives the same ids for the same batch on the same backend; TensorFlow's random
+            numbers under XLA are others than without.
+        temperature: log-probabilities are divided by it; below 1 the probable gets more probable.
+        top_k: draw from the k most probable tokens only.
+        top_p: draw from the smallest set of most probable tokens whose probabilities, at this
+            temperature, sum up to p or more. With `top_k` too, of the k tokens renormalised.
+
+    The other arguments are those of `greedy`.
+
+    Returns:
+        DecodingResult with n = 1.
+
+    Raises:
+        ValueError: for a number, id, rank or penalty that makes no sense.
+
+    Paper: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751), for `top_p`.
+
+    >>> even = ops.log(ops.array([[0.02, 0.49, 0.49]]))
+    >>> result = sample(lambda tokens, state: (even, state), (), start_ids=[0], end_id=1,
+    ...     max_length=5, seed=7, top_k=2)
+    >>> tuple(result.ids.shape)
+    (1, 1, 5)
+    """
+    _check_sampling(temperature, top_k, top_p)
+    start_ids = check_rank("start_ids", start_ids, 1)
+    shape = (max_length, ops.shape(start_ids)[0])
+    noise = keras.random.uniform(shape, dtype="float32", seed=seed)  # [length, batch]
+
+    def choose(log_probs, free, position):
+        tokens = _draw(free / temperature, ops.take(noise, position, axis=0), top_k, top_p)
+        vocab = log_probs.shape[-1]
+        flat = tokens + offsets(ops.shape(log_probs)[0], vocab)[:, 0]
+        return tokens, ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
+
+    return decode_single(
+        step,
+        state,
+        choose,
+        start_ids=start_ids,
+        end_id=end_id,
+        max_length=max_length,
+        min_length=min_length,
+        alpha=length_penalty,
+        banned_ids=banned_ids,
+        prefix=prefix,
+        limits=limits,
+    )
+
+
+def _check_sampling(temperature, top_k, top_p):
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive (greedy is 0); received {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1; received {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie in (0, 1]; received {top_p}")
+
+
+def _draw(logits, noise, top_k, top_p):
+    """One token per row of `[rows, vocab]`, by where uniform `noise` falls in the cumulated sum."""
+    vocab, order = logits.shape[-1], None
+    if top_k is not None or top_p is not None:
+        logits, order = ops.top_k(logits, min(top_k or vocab, vocab))  # descending
+    probs = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))  # up to a factor
+    if top_p is not None:
+        # Kept while the sum before the token is below p: the most probable always is.
+        total = ops.sum(probs, axis=-1, keepdims=True)
+        before = ops.cumsum(probs, axis=-1) - probs
+        probs = ops.where(before < top_p * total, probs, 0.0)
+    cumulated = ops.cumsum(probs, axis=-1)
+    # Rounding may lift noise * total to the total itself, past the last token that can be drawn:
+    # the first place where the sum reaches its end is the last place allowed.
+    reached = noise[:, None] * cumulated[:, -1:]
+    passed = (cumulated <= reached) & (cumulated < cumulated[:, -1:])
+    place = ops.sum(ops.cast(passed, "int32"), axis=-1)  # [rows]
+    if order is None:
+        return place
+    flat = place + offsets(ops.shape(order)[0], order.shape[-1])[:, 0]
+    return ops.take(ops.reshape(order, (-1,)), flat, axis=0)

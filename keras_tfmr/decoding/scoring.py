@@ -1,0 +1,37 @@
+"""The log-probability of given sequences, by teacher forcing."""
+
+from keras import ops
+
+
+def score(logits, target_ids):
+    """Sums the log-probabilities of given tokens.
+
+    Agrees with the `log_probs` that the decoders return: the end id counts, padding does not.
+
+    Args:
+        logits: `[batch, target, vocab]`, of any float dtype; position t predicts token t of
+            `target_ids`.
+        target_ids: int32 `[batch, target]` without the start id, padded with 0.
+
+    Returns:
+        float32 `[batch]` log-probabilities and int32 `[batch]` numbers of tokens.
+
+    Raises:
+        ValueError: where the shapes do not belong together.
+
+    >>> log_prob, length = score(ops.zeros((1, 3, 4)), ops.array([[2, 1, 0]]))
+    >>> round(float(log_prob[0]), 4), int(length[0])
+    (-2.7726, 2)
+    """
+    logits = ops.cast(logits, "float32")
+    target_ids = ops.cast(target_ids, "int32")
+    if len(logits.shape) != 3 or len(target_ids.shape) != 2:
+        raise ValueError(
+            "score takes logits [batch, target, vocab] and target_ids [batch, target]; received "
+            f"{tuple(logits.shape)} and {tuple(target_ids.shape)}"
+        )
+    log_probs = ops.log_softmax(logits, axis=-1)
+    picked = ops.take_along_axis(log_probs, target_ids[:, :, None], axis=-1)[:, :, 0]
+    real = ops.not_equal(target_ids, 0)  # [batch, target]
+    log_prob = ops.sum(ops.where(real, picked, 0.0), axis=-1)
+    return log_prob, ops.sum(ops.cast(real, "int32"), axis=-1)

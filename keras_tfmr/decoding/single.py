@@ -1,0 +1,81 @@
+"""The loop shared by the decoders that keep one hypothesis per example."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops, tree
+
+from keras_tfmr.decoding.constraints import Constraints, check_options, check_rank, row_limits
+from keras_tfmr.decoding.result import DecodingResult, length_penalty
+
+
+class _Loop(NamedTuple):
+    position: Any  # []
+    alive: Any  # bool [batch]
+    tokens: Any  # int32 [batch], the last token of each hypothesis
+    ids: Any  # int32 [batch, length]
+    lengths: Any  # int32 [batch]
+    log_probs: Any  # float32 [batch]
+    state: Any
+
+
+def decode_single(
+    step, state, choose, *, start_ids, end_id, max_length, min_length, alpha, banned_ids, prefix,
+    limits,
+):  # fmt: skip
+    """Extends one hypothesis per example until all have ended.
+
+    `choose(log_probs, free, position)` picks the tokens `[batch]` and returns them with their
+    log-probabilities: `log_probs` are the model's, `free` the same with minus infinity for what
+    must not come next, both `[batch, vocab]`. The other arguments are those of `greedy`.
+    """
+    check_options(
+        end_id=end_id,
+        max_length=max_length,
+        min_length=min_length,
+        length_penalty=alpha,
+        banned_ids=banned_ids,
+    )
+    start_ids = check_rank("start_ids", start_ids, 1)
+    prefix = None if prefix is None else check_rank("prefix", prefix, 2)
+    limits = row_limits(limits, start_ids, max_length)
+    constrain = Constraints(
+        end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix
+    )
+    columns = np.arange(max_length, dtype="int32")
+
+    def body(*loop):
+        loop = _Loop(*loop)
+        log_probs, state = step(loop.tokens, loop.state)
+        free = constrain(log_probs, loop.position)
+        tokens, gained = choose(log_probs, free, loop.position)
+        tokens = ops.where(loop.alive, tokens, 0)
+        lengths = loop.lengths + ops.cast(loop.alive, "int32")
+        return _Loop(
+            position=loop.position + 1,
+            alive=(tokens != end_id) & (lengths < limits) & loop.alive,
+            tokens=tokens,
+            ids=ops.where(ops.equal(columns, loop.position), tokens[:, None], loop.ids),
+            lengths=lengths,
+            log_probs=ops.where(loop.alive, loop.log_probs + gained, loop.log_probs),
+            state=state,
+        )
+
+    none = ops.zeros_like(start_ids)
+    loop = _Loop(
+        position=ops.convert_to_tensor(0, dtype="int32"),
+        alive=limits > 0,
+        tokens=start_ids,
+        ids=none[:, None] + np.zeros((1, max_length), "int32"),
+        lengths=none,
+        log_probs=ops.cast(none, "float32"),
+        state=tree.map_structure(ops.convert_to_tensor, state),
+    )
+    loop = _Loop(*ops.while_loop(lambda *loop: ops.any(_Loop(*loop).alive), body, loop))
+    scores = loop.log_probs / length_penalty(loop.lengths, alpha)
+    return DecodingResult(
+        ids=loop.ids[:, None],
+        lengths=loop.lengths[:, None],
+        log_probs=loop.log_probs[:, None],
+        scores=scores[:, None],
+    )

@@ -1,0 +1,75 @@
+"""Toy models for the decoding tests: tables that know no layers, and exhaustive search on them."""
+
+import itertools
+
+import numpy as np
+from keras import ops
+
+
+def normalise(logits):
+    logits = np.asarray(logits, "float32")
+    return (logits - np.log(np.exp(logits).sum(-1, keepdims=True))).astype("float32")
+
+
+class HashModel:
+    """A random model whose next-token probabilities depend on the example and on all tokens so far.
+
+    Its state is a hash of the history, so a beam whose state were not reordered would go astray.
+    """
+
+    def __init__(self, vocab, batch, seed, sharpness=1.5, buckets=211):
+        rng = np.random.default_rng(seed)
+        self.vocab, self.batch, self.buckets = vocab, batch, buckets
+        self.table = normalise(rng.normal(size=(batch, buckets, vocab)) * sharpness)
+
+    def next_hash(self, hashed, token):
+        return (hashed * 31 + token * 17 + 5) % self.buckets
+
+    def start(self, beams=1, examples=None):
+        """step and state; `examples` takes some rows of the batch."""
+        table = self.table if examples is None else self.table[examples]
+        batch = len(table)
+        flat = table.reshape(batch * self.buckets, self.vocab)
+        example = np.repeat(np.arange(batch, dtype="int32"), beams)
+
+        def step(tokens, state):
+            hashed = self.next_hash(state["hash"], tokens)
+            rows = ops.take(flat, hashed + example * self.buckets, axis=0)
+            return rows, {"hash": hashed, "count": state["count"] + 1}
+
+        zero = ops.convert_to_tensor(0, dtype="int32")
+        return step, {"hash": ops.zeros(batch * beams, dtype="int32"), "count": zero}
+
+    def log_prob(self, example, tokens, start_id=0):
+        """Sum of log-probabilities of a sequence, in float32 as the search sums it."""
+        total, hashed, last = np.float32(0), 0, start_id
+        for token in tokens:
+            hashed = self.next_hash(hashed, last)
+            total, last = np.float32(total + self.table[example, hashed, token]), token
+        return total
+
+    def exhaustive(self, example, end_id, limit, alpha, allowed=None, min_length=0):
+        """All complete hypotheses, best first: `[(score, log_prob, tokens)]`."""
+        allowed = range(self.vocab) if allowed is None else allowed
+        inner = [token for token in allowed if token != end_id]
+        found = []
+        for length in range(1, limit + 1):
+            lasts = [end_id] if length < limit else [end_id, *inner]
+            for body in itertools.product(inner, repeat=length - 1):
+                for last in lasts:
+                    if last == end_id and length < min_length:
+                        continue
+                    log_prob = self.log_prob(example, (*body, last))
+                    score = log_prob / ((5 + length) / 6) ** alpha
+                    found.append((score, log_prob, (*body, last)))
+        return sorted(found, key=lambda entry: -entry[0])
+
+
+def hypotheses(result, example):
+    """`[(tokens, log_prob, score)]` of one example, and a check that padding follows them."""
+    ids, lengths, log_probs, scores = (np.array(field)[example] for field in result)
+    found = []
+    for row, length, log_prob, score in zip(ids, lengths, log_probs, scores, strict=True):
+        assert not row[length:].any()
+        found.append((tuple(int(token) for token in row[:length]), float(log_prob), float(score)))
+    return found

@@ -1,0 +1,152 @@
+"""Sampling against the distribution it is to draw from, and scoring of given sequences."""
+
+import keras
+import numpy as np
+import pytest
+from decoding_toys import HashModel, hypotheses, normalise
+from keras import ops
+
+from keras_tfmr.decoding import greedy, sample, score
+
+END = 1
+ROWS = 4000
+# 99.9 % quantiles of chi-square for 1 to 6 degrees of freedom
+CHI_SQUARE = [10.83, 13.82, 16.27, 18.47, 20.52, 22.46]
+
+
+def draw(table, rows=ROWS, **options):
+    """First tokens of many rows that share one distribution."""
+    log_probs = ops.convert_to_tensor(np.tile(normalise(table), (rows, 1)))
+    options = {"start_ids": np.zeros(rows, "int32"), "end_id": END, "max_length": 1, **options}
+    result = sample(lambda tokens, state: (log_probs, state), (), **options)
+    return np.array(result.ids)[:, 0, 0], result
+
+
+def assert_distribution(tokens, expected):
+    """Chi-square of the frequencies; what has probability 0 never appears."""
+    counts = np.bincount(tokens, minlength=len(expected))
+    assert not counts[expected == 0].any()
+    counts, expected = counts[expected > 0], expected[expected > 0] * len(tokens)
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert statistic < CHI_SQUARE[len(expected) - 2]
+
+
+LOGITS = np.array([0.3, -1.0, 2.0, 1.2, 0.4, -0.5, 1.0])
+
+
+def softmax(logits):
+    return np.exp(logits) / np.exp(logits).sum()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_frequencies_are_the_model_s(seed):
+    assert_distribution(draw(LOGITS, seed=seed)[0], softmax(LOGITS))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_temperature_scales_the_logits(temperature):
+    tokens, result = draw(LOGITS, seed=4, temperature=temperature)
+    assert_distribution(tokens, softmax(LOGITS / temperature))
+    # The log-probabilities returned stay the model's own.
+    own = normalise(LOGITS)[tokens]
+    np.testing.assert_allclose(np.array(result.log_probs)[:, 0], own, atol=1e-6)
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 7, 100])
+def test_top_k_renormalises_the_k_most_probable(top_k):
+    expected = softmax(LOGITS)
+    expected[np.argsort(-expected)[top_k:]] = 0
+    tokens, _ = draw(LOGITS, seed=5, top_k=top_k)
+    if top_k == 1:
+        assert set(tokens) == {2}
+    else:
+        assert_distribution(tokens, expected / expected.sum())
+
+
+@pytest.mark.parametrize("top_k, top_p", [(None, 0.05), (None, 0.7), (4, 0.8), (None, 1.0)])
+def test_top_p_keeps_the_smallest_set_that_reaches_p(top_k, top_p):
+    expected = softmax(LOGITS)
+    order = np.argsort(-expected)
+    expected[order[top_k or 7 :]] = 0
+    expected /= expected.sum()
+    size = int(np.searchsorted(np.cumsum(expected[order]), top_p - 1e-6)) + 1
+    expected[order[size:]] = 0
+    tokens, _ = draw(LOGITS, seed=6, top_k=top_k, top_p=top_p)
+    if size == 1:
+        assert set(tokens) == {2}
+    else:
+        assert_distribution(tokens, expected / expected.sum())
+
+
+def test_what_must_not_come_is_not_drawn():
+    tokens, _ = draw(LOGITS, seed=7, banned_ids=(0, 2, 6))
+    expected = softmax(LOGITS)
+    expected[[0, 2, 6]] = 0
+    assert_distribution(tokens, expected / expected.sum())
+    assert END not in draw(LOGITS, seed=8, max_length=3, min_length=3)[0]
+    prefix = np.full((50, 1), 5, "int32")
+    assert set(draw(LOGITS, rows=50, seed=8, prefix=prefix)[0]) == {5}
+
+
+def test_a_certain_model_is_followed_whatever_the_noise():
+    # A probability of exactly 0 before, between and after: no rounding may draw one of them.
+    table = np.full(400, -np.inf)
+    table[[7, 100]] = np.log(0.5)
+    tokens = draw(np.where(np.isinf(table), -1e4, table), seed=9)[0]
+    assert set(tokens) == {7, 100}
+
+
+def sampled(model, seed, **options):
+    step, state = model.start()
+    return sample(
+        step, state, start_ids=np.zeros(model.batch, "int32"), end_id=END, max_length=12,
+        seed=seed, **options,
+    )  # fmt: skip
+
+
+def test_same_seed_same_text_and_a_generator_moves_on():
+    model = HashModel(vocab=9, batch=20, seed=0)
+    one, again, other = sampled(model, 1), sampled(model, 1), sampled(model, 2)
+    assert np.array_equal(one.ids, again.ids)
+    assert not np.array_equal(one.ids, other.ids)
+    generator = keras.random.SeedGenerator(3)
+    assert not np.array_equal(sampled(model, generator).ids, sampled(model, generator).ids)
+    for example in range(20):
+        (tokens, log_prob, _) = hypotheses(one, example)[0]
+        assert tokens[-1] == END or len(tokens) == 12
+        assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
+
+
+def test_the_rarest_draw_is_greedy():
+    model = HashModel(vocab=9, batch=10, seed=6)
+    step, state = model.start()
+    best = greedy(step, state, start_ids=np.zeros(10, "int32"), end_id=END, max_length=12)
+    for options in (dict(top_k=1), dict(temperature=1e-4)):
+        assert np.array_equal(sampled(model, 1, **options).ids, best.ids)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(temperature=0.0), "temperature must be positive .*; received 0.0"),
+        (dict(top_k=0), "top_k must be at least 1; received 0"),
+        (dict(top_p=1.5), "top_p must lie in .*; received 1.5"),
+    ],
+)
+def test_senseless_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        draw(LOGITS, rows=2, seed=0, **options)
+
+
+def test_score_is_the_sum_over_real_tokens():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(3, 4, 6)).astype("float32") * 3
+    target = np.array([[2, 5, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]], "int32")
+    log_prob, lengths = score(logits, target)
+    log_probs = normalise(logits)
+    expected = [sum(log_probs[row, t, i] for t, i in enumerate(ids) if i) for row, ids in
+                enumerate(target)]  # fmt: skip
+    np.testing.assert_allclose(np.array(log_prob), expected, atol=1e-5)
+    assert np.array(lengths).tolist() == [3, 1, 0]
+    with pytest.raises(ValueError, match="received \\(3, 4\\) and \\(3, 4\\)"):
+        score(logits[:, :, 0], target)
