@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from serving.translator_client.errors import ServingError
 
-
 # Scores down to the lowest float32 mark a hypothesis that does not exist, where a text has fewer.
 _NO_SCORE = -3.4e38
 
