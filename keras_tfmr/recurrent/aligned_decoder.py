@@ -47,9 +47,7 @@ class Alignment(keras.layers.Layer):
         self.score_dense = self._dense(1, "score")  # v_a
 
     def _dense(self, units, name):
-        return keras.layers.Dense(
-            units, use_bias=False, dtype=self.dtype_policy, name=name
-        )
+        return keras.layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name=name)
 
     def build(self, states_shape, annotations_shape, keys_shape=None):
         self.state_dense.build(states_shape)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import ClassVar
 
 from keras_tfmr.layers import _checks
 
@@ -9,7 +10,7 @@ from keras_tfmr.layers import _checks
 class Config:
     """What the configs share; each is a frozen dataclass with `presets` of its own."""
 
-    presets = {}
+    presets: ClassVar = {}
 
     def _check(self, *sizes):
         for name in sizes:
@@ -53,6 +54,15 @@ class Config:
         return cls.from_dict(json.loads(text))
 
 
+def _sizes(embedding_dim, units, alignment_units, maxout_units):
+    return {
+        "embedding_dim": embedding_dim,
+        "units": units,
+        "alignment_units": alignment_units,
+        "maxout_units": maxout_units,
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class RNNSearchConfig(Config):
     """Everything that an `RNNSearchModel` is built from.
@@ -75,6 +85,13 @@ class RNNSearchConfig(Config):
     True
     """
 
+    presets: ClassVar = {
+        "tiny": _sizes(32, 32, 32, 32),
+        "tutorial": _sizes(128, 256, 128, 128),
+        # Appendix A.2.3: m = 620, n = 1000, n' = 1000, l = 500, two embeddings, no dropout.
+        "paper": {**_sizes(620, 1000, 1000, 500), "dropout_rate": 0.0, "joint_vocab": False},
+    }
+
     source_vocab: int = 8000
     target_vocab: int = 8000
     embedding_dim: int = 128
@@ -94,23 +111,6 @@ class RNNSearchConfig(Config):
                 "A joint vocabulary has one size. Received: "
                 f"source_vocab={self.source_vocab}, target_vocab={self.target_vocab}"
             )
-
-
-def _sizes(embedding_dim, units, alignment_units, maxout_units):
-    return {
-        "embedding_dim": embedding_dim,
-        "units": units,
-        "alignment_units": alignment_units,
-        "maxout_units": maxout_units,
-    }
-
-
-RNNSearchConfig.presets = {
-    "tiny": _sizes(32, 32, 32, 32),
-    "tutorial": _sizes(128, 256, 128, 128),
-    # Appendix A.2.3: m = 620, n = 1000, n' = 1000, l = 500, two embeddings, no dropout.
-    "paper": {**_sizes(620, 1000, 1000, 500), "dropout_rate": 0.0, "joint_vocab": False},
-}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,9 +82,7 @@ class RNNSearchModel(ConfiguredModel):
             s = state["s"]
             y = self.target_embedding(tokens[:, None])[:, 0]  # [rows, embedding_dim]
             queries = ops.reshape(s, (-1, beams, units))
-            context, _ = self.decoder.alignment(
-                queries, annotations, keys, annotations_mask=mask
-            )
+            context, _ = self.decoder.alignment(queries, annotations, keys, annotations_mask=mask)
             context = ops.reshape(context, (-1, width))  # [rows, 2 * units]
             features = ops.concatenate([s, y, context], axis=-1)
             logits = self.logits(self.maxout(features))  # [rows, vocab]

@@ -1,0 +1,265 @@
+"""The LSTM whose memory cell is replaced by a memory network, and a language model of it."""
+
+import keras
+from keras import ops
+
+from keras_tfmr.layers import Logits, _checks
+from keras_tfmr.layers.attention import MASKED
+from keras_tfmr.models._parts import ConfiguredModel
+from keras_tfmr.recurrent._loop import over_time
+from keras_tfmr.recurrent.config import LSTMNConfig
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class LSTMN(keras.layers.Layer):
+    """LSTMN: attention over a hidden tape and a memory tape instead of one memory cell.
+
+        a_i = vᵀ tanh(W_h h_i + W_x x_t + W_h̃ h̃_{t-1}),  s = softmax(a)  over i < t
+        [h̃_t ; c̃_t] = Σ s_i [h_i ; c_i]
+        [i ; f ; o ; ĉ] = [σ ; σ ; σ ; tanh] (W [h̃_t, x_t] + b)
+        c_t = f ∘ c̃_t + i ∘ ĉ,  h_t = o ∘ tanh(c_t)
+
+    The first position, which has nothing behind it, summarises to zero. Padding is never
+    attended to and leaves everything as it was.
+
+    Args:
+        units: Width of both tapes.
+        return_sequences: Whether to return every h_t instead of the last.
+
+    Call arguments:
+        x: Tensor `[batch, length, width]`.
+        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`.
+        return_attention_scores: Whether to return the attention s too.
+
+    Returns:
+        Tensor `[batch, length, units]`, or `[batch, units]` without `return_sequences`; with
+        scores, a pair of it and s `[batch, length, length]` (position t, then i < t).
+
+    Raises:
+        ValueError: If `units` is not positive or `x` is not a sequence of vectors.
+        TypeError: If the mask is not bool.
+
+    Reference: Cheng, Dong, Lapata 2016, Long Short-Term Memory-Networks for Machine Reading
+    (arXiv 1601.06733), section 3.1.
+
+    >>> layer = LSTMN(8, return_sequences=True)
+    >>> y, scores = layer(np.ones((2, 5, 3), "float32"), return_attention_scores=True)
+    >>> y.shape, scores.shape
+    (TensorShape([2, 5, 8]), TensorShape([2, 5, 5]))
+    """
+
+    def __init__(self, units, return_sequences=False, **kwargs):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
+        self.return_sequences = bool(return_sequences)
+        # W_x and the gates' half of W, with the biases of both: one product over all positions.
+        self.input_dense = self._dense(5 * units, "input", "glorot_uniform", _forget_at_first)
+        self.key_dense = self._dense(units, "key")  # W_h
+        self.summary_dense = self._dense(units, "summary")  # W_h̃
+        self.score_dense = self._dense(1, "score")  # v
+        self.gate_dense = self._dense(4 * units, "gate", "orthogonal")  # the other half of W
+        self.supports_masking = True
+
+    def _dense(self, units, name, kernel="glorot_uniform", bias=None):
+        return keras.layers.Dense(
+            units,
+            use_bias=bias is not None,
+            kernel_initializer=kernel,
+            bias_initializer=bias or "zeros",
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, x_shape):
+        _checks.sequence_of_vectors("x", x_shape)
+        self.input_dense.build(x_shape)
+        row = (x_shape[0], self.units)
+        for dense in (self.key_dense, self.summary_dense, self.gate_dense):
+            dense.build(row)
+        self.score_dense.build((*x_shape[:-1], self.units))
+        self.built = True
+
+    def call(self, x, mask=None, return_attention_scores=False):
+        if mask is not None:
+            _checks.mask("mask", mask, (2,), x.shape[1])
+        projected = self.input_dense(x)  # [batch, length, 5 * units]
+        valid = ops.ones_like(projected[:, :, 0])  # [batch, length]
+        if mask is not None:
+            valid = ops.cast(mask, self.compute_dtype)
+        start = self._start(valid, projected[:, :, : self.units])
+
+        def step(x, states):
+            h, scores, states = self._step(x, states, valid)
+            return ops.concatenate([h] + [scores] * return_attention_scores, axis=-1), states
+
+        seen = over_time(step, projected, start, self.dtype_policy)
+        h = seen[:, :, : self.units] if self.return_sequences else seen[:, -1, : self.units]
+        return (h, seen[:, :, self.units :]) if return_attention_scores else h
+
+    def start(self, rows, max_length):
+        """The states before the first position, for `step`; zeros that broadcast to nothing.
+
+        Returns:
+            List of h̃, the last h `[rows, units]`, what is written `[rows, max_length]` and the
+            tape `[rows, max_length, 3 * units]`: W_h h, h and c side by side.
+        """
+        valid = ops.zeros((rows, max_length), self.compute_dtype)
+        return self._start(valid, ops.zeros((rows, max_length, self.units), self.compute_dtype))
+
+    def _start(self, valid, vectors):
+        # From tensors of the right shape, because the batch may be unknown.
+        zero = ops.zeros_like(vectors[:, 0])
+        tape = ops.zeros_like(ops.concatenate([vectors] * 3, axis=-1))
+        return [zero, zero, ops.zeros_like(valid), tape]
+
+    def step(self, x, states):
+        """One position.
+
+        Args:
+            x: Tensor `[rows, width]`.
+            states: The list that `start` or the last `step` returned; what is written is a
+                one-hot row's worth more each time, so `max_length` steps can be made.
+
+        Returns:
+            h_t `[rows, units]` and the next states.
+        """
+        valid = ops.ones_like(states[2])
+        h, _, states = self._step(self.input_dense(x), states, valid)
+        return h, states
+
+    def _step(self, projected, states, valid):
+        summary, last, written, tape = states
+        n = self.units
+        scores = self._attend(projected[:, :n], summary, tape[:, :, :n], written * valid)
+        summaries = ops.matmul(scores[:, None, :], tape[:, :, n:])[:, 0]  # [rows, 2 * units]
+        gates = projected[:, n:] + self.gate_dense(summaries[:, :n])  # [rows, 4 * units]
+        i, f, o = (ops.sigmoid(gates[:, k * n : (k + 1) * n]) for k in range(3))
+        c = f * summaries[:, n:] + i * ops.tanh(gates[:, 3 * n :])
+        h = o * ops.tanh(c)
+        # `written` is 1 … 1 0 … 0; its shift by one, less itself, is where to write now.
+        shifted = ops.concatenate([ops.ones_like(written[:, :1]), written[:, :-1]], axis=1)
+        here = shifted - written  # [rows, length], one-hot
+        entry = ops.concatenate([self.key_dense(h), h, c], axis=-1)  # [rows, 3 * units]
+        tape = ops.where(here[:, :, None] > 0, entry[:, None, :], tape)
+        real = ops.sum(here * valid, axis=-1, keepdims=True) > 0  # [rows, 1]
+        summary = ops.where(real, summaries[:, :n], summary)
+        last = ops.where(real, h, last)
+        return last, scores, [summary, last, shifted, tape]
+
+    def _attend(self, x, summary, keys, attendable):
+        """softmax(a) over the attendable positions, `[rows, length]`; zero if there is none."""
+        query = x + self.summary_dense(summary)  # [rows, units]
+        scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]
+        attendable = ops.cast(attendable, "float32")  # [rows, length]
+        scores = ops.cast(scores, "float32") + (1.0 - attendable) * MASKED
+        scores = ops.softmax(scores, axis=-1) * attendable
+        return ops.cast(scores, self.compute_dtype)
+
+    def compute_mask(self, x, previous_mask=None):
+        return previous_mask if self.return_sequences else None
+
+    def compute_output_spec(self, x, mask=None, return_attention_scores=False):
+        batch, length = x.shape[:2]
+        shape = (batch, length, self.units) if self.return_sequences else (batch, self.units)
+        h = keras.KerasTensor(shape, self.compute_dtype)
+        if not return_attention_scores:
+            return h
+        return h, keras.KerasTensor((batch, length, length), self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "return_sequences": self.return_sequences,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr", name="forget_at_first")
+def _forget_at_first(shape, dtype=None):
+    """Zeros, but for ones at f: the bias of W_x's row, then of i, f, o and ĉ."""
+    n = shape[0] // 5
+    return ops.cast(ops.repeat(ops.convert_to_tensor([0.0, 0.0, 1.0, 0.0, 0.0]), n), dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class LSTMNLanguageModel(ConfiguredModel):
+    """An autoregressive density over sequences by an LSTMN: p(x) = Π p(x_t | x_<t).
+
+    Args:
+        config: An `LSTMNConfig`.
+
+    Call arguments:
+        inputs: `token_ids` int `[batch, length]`, padded with 0.
+
+    Returns:
+        float32 logits `[batch, length, vocab]`; the ones at position t predict token t + 1.
+
+    Reference: Cheng, Dong, Lapata 2016 (arXiv 1601.06733), section 5.1.
+
+    >>> from keras_tfmr.recurrent import LSTMNConfig
+    >>> model = LSTMNLanguageModel(LSTMNConfig(vocab=50, embedding_dim=8, units=8))
+    >>> model.log_prob(np.array([[2, 9, 4, 3], [2, 9, 3, 0]])).shape
+    TensorShape([2])
+    """
+
+    config_class = LSTMNConfig
+
+    def __init__(self, config, name="lstmn_language"):
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        embedding = keras.layers.Embedding(
+            config.vocab, config.embedding_dim, mask_zero=True, name="embedding"
+        )
+        dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
+        lstmn = LSTMN(config.units, return_sequences=True, name="lstmn")
+        logits = Logits(config.vocab, name="logits")
+        outputs = logits(dropout(lstmn(dropout(embedding(token_ids)))))
+        super().__init__(inputs=token_ids, outputs=outputs, name=name)
+        self.config = config
+        self.embedding, self.lstmn, self.logits = embedding, lstmn, logits
+
+    def log_prob(self, token_ids):
+        """The log-probability of given sequences.
+
+        Args:
+            token_ids: int tensor `[batch, length]`: the first token is given (a start token),
+                the log-probabilities of those after it are summed, padding (0) left out.
+
+        Returns:
+            float32 tensor `[batch]`, in nats.
+        """
+        token_ids = ops.cast(token_ids, "int32")
+        log_probs = ops.log_softmax(self(token_ids[:, :-1]), axis=-1)
+        targets = token_ids[:, 1:]
+        chosen = ops.take_along_axis(log_probs, targets[:, :, None], axis=-1)[:, :, 0]
+        return ops.sum(ops.where(ops.not_equal(targets, 0), chosen, 0.0), axis=-1)
+
+    def explain(self, token_ids):
+        """The logits, and what each position attended to.
+
+        Args:
+            token_ids: int tensor `[batch, length]`, padded with 0.
+
+        Returns:
+            float32 logits `[batch, length, vocab]` and a list of one tensor of scores
+            `[batch, 1, length, length]`, in the form of one layer with one head.
+        """
+        h, scores = self.lstmn(
+            self.embedding(token_ids),
+            mask=ops.not_equal(token_ids, 0),
+            return_attention_scores=True,
+        )
+        return self.logits(h), [scores[:, None]]
+
+    def start(self, rows, max_length=64):
+        """Begins to decode, one token at a time: see `TranslationModel.start`.
+
+        Args:
+            rows: Number of hypotheses.
+            max_length: Number of tokens that can be decoded: the length of the tapes.
+        """
+
+        def step(tokens, state):
+            h, state = self.lstmn.step(self.embedding(tokens[:, None])[:, 0], state)
+            return ops.log_softmax(self.logits(h), axis=-1), state  # [rows, vocab]
+
+        return step, self.lstmn.start(rows, max_length)
