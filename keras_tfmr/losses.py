@@ -26,13 +26,32 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
     True
     """
     labels = ops.cast(labels, "int32")
-    logits = ops.cast(logits, "float32")
-    log_total = ops.logsumexp(logits, axis=-1)
-    label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    if not label_smoothing:
-        return log_total - label_logits
-    mean_logits = ops.mean(logits, axis=-1)
-    return log_total - (1 - label_smoothing) * label_logits - label_smoothing * mean_logits
+    vocab = logits.shape[-1]
+
+    @ops.custom_gradient
+    def cross_entropy(logits):
+        # Both directions in as few passes over [..., vocab] as they can be: it is by far the
+        # largest tensor of a training step, and the derivative of a gather would be another.
+        log_probs = ops.log_softmax(logits, axis=-1)
+        label_log_probs = ops.take_along_axis(log_probs, labels[..., None], axis=-1)
+        loss = -(1 - label_smoothing) * label_log_probs[..., 0]
+        if label_smoothing:
+            loss = loss - label_smoothing * ops.mean(log_probs, axis=-1)
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            probs = ops.reshape(ops.exp(log_probs), (-1, vocab))
+            at_label = ops.reshape(ops.exp(label_log_probs), (-1,)) - (1 - label_smoothing)
+            rows = ops.stack([ops.arange(ops.shape(probs)[0]), ops.reshape(labels, (-1,))], -1)
+            difference = ops.scatter_update(probs, rows, at_label)
+            if label_smoothing:
+                difference = difference - label_smoothing / vocab
+            difference = difference * ops.reshape(upstream, (-1, 1))
+            return ops.reshape(difference, ops.shape(log_probs))
+
+        return loss, gradient
+
+    return cross_entropy(ops.cast(logits, "float32"))
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
