@@ -1,0 +1,178 @@
+"""Questions for a SavedModel: made up from its signatures, or with answers known beforehand."""
+
+import numpy as np
+
+# Short and long, plain and not; any model that takes text should have an answer to these.
+TEXTS = (
+    "Bom dia!",
+    "Onde fica a estação de comboios mais próxima, por favor?",
+    "Ontem choveu tanto que ficámos em casa a ler o livro que a minha irmã nos emprestou.",
+    "Não sei.",
+)
+
+# Texts a translator must survive, each with an answer of its own.
+HOSTILE = (
+    b"",
+    b" \t\n",
+    "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
+    "مرحبا بالعالم".encode(),
+    b"\xff\xfe caf\xe9 \xf0\x9f",
+    b"nulo \x00 e \x07 sino",
+    b"palavra " * 6250,  # 50,000 characters
+)
+
+
+def run_batches(session, name, batches):
+    """Runs a signature with made-up inputs; returns what went wrong, as a list of sentences.
+
+    Where the first dimension is open, it is filled with each of `batches`, and outputs must have
+    as many rows; strings must be UTF-8 unless their name ends in `_bytes`.
+    """
+    definition = session.signatures[name]
+    batched = all(_open(info) for info in definition.inputs.values())
+    problems = []
+    for batch in batches if batched else (1,):
+        inputs = {alias: _made_up(info, batch) for alias, info in definition.inputs.items()}
+        try:
+            outputs = session.run(name, inputs)
+        except Exception as error:  # whatever a kernel says is the finding
+            problems.append(f"signature {name} fails for a batch of {batch}: {first_lines(error)}")
+            continue
+        for alias, value in outputs.items():
+            problem = _output_problem(alias, np.asarray(value), batch if batched else None)
+            if problem:
+                problems.append(f"signature {name}, batch of {batch}: {problem}")
+    return problems
+
+
+def _open(info):
+    shape = info.tensor_shape
+    return shape.unknown_rank or (len(shape.dim) > 0 and shape.dim[0].size == -1)
+
+
+def _made_up(info, batch):
+    import tensorflow as tf
+
+    dtype = tf.as_dtype(info.dtype)
+    sizes = [-1] if info.tensor_shape.unknown_rank else [d.size for d in info.tensor_shape.dim]
+    shape = [size if size >= 0 else 1 for size in sizes]
+    if sizes and sizes[0] == -1:
+        shape[0] = batch
+    if dtype == tf.string:
+        count = int(np.prod(shape))
+        texts = [TEXTS[i % len(TEXTS)].encode() for i in range(count)]
+        return np.array(texts, dtype=object).reshape(shape)
+    return np.ones(shape, dtype.as_numpy_dtype)
+
+
+def _output_problem(alias, value, batch):
+    if batch is not None and (value.ndim == 0 or value.shape[0] != batch):
+        return f"output {alias} has shape {list(value.shape)}, so requests cannot be batched"
+    if value.dtype == object and not alias.endswith("_bytes"):
+        for text in value.flat:
+            try:
+                text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return f"output {alias} is not UTF-8 ({error}); JSON cannot carry it"
+    return None
+
+
+def first_lines(error, count=2):
+    """The beginning of an error's message, without the trace TensorFlow appends."""
+    return " ".join(str(error).strip().splitlines()[:count])
+
+
+def record(translator):
+    """Questions and the answers a `Translator` gives in process.
+
+    Each text is asked alone, so that comparing them with the answers to a whole batch also shows
+    that no row depends on its neighbours.
+
+    Returns:
+        A list of cases for `compare`, which can go through JSON.
+    """
+    plain = [text.encode() for text in TEXTS]
+    cases = [_case(translator, "translate", [plain]), _case(translator, "translate_nbest", [plain])]
+    cases.append(_case(translator, "translate", [list(HOSTILE)]))
+    cases.append(_case(translator, "score", [plain, plain[::-1]]))
+    # One text: the widths of what explains it depend on the longest of a batch.
+    return [*cases, _case(translator, "explain", [plain[1:2]])]
+
+
+def _case(translator, signature, columns):
+    import tensorflow as tf
+
+    function = translator.signatures[signature]
+    names = ("text", "reference")[: len(columns)]
+    rows = [function(*(tf.constant([text]) for text in row)) for row in zip(*columns, strict=True)]
+    outputs = {
+        name: _to_json(np.concatenate([row[name].numpy() for row in rows])) for name in rows[0]
+    }
+    inputs = {name: _to_json(column) for name, column in zip(names, columns, strict=True)}
+    return {"signature": signature, "inputs": inputs, "outputs": outputs}
+
+
+def _to_json(value):
+    # Latin-1 maps every byte to one character and back, UTF-8 or not.
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, (list, np.ndarray)):
+        return [_to_json(element) for element in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def compare(session, cases, tolerance):
+    """Holds a session's answers against known ones; returns the differences as sentences.
+
+    Two different translations whose scores agree within the tolerance are a tie, which rounding
+    may decide either way.
+    """
+    problems = []
+    for case in cases:
+        name = case["signature"]
+        if name not in session.signatures:
+            problems.append(f"there is no signature {name}")
+            continue
+        inputs = {alias: _strings(column) for alias, column in case["inputs"].items()}
+        try:
+            outputs = session.run(name, inputs)
+        except Exception as error:  # whatever a kernel says is the finding
+            problems.append(f"signature {name} fails: {first_lines(error)}")
+            continue
+        problems += _differences(name, case["outputs"], outputs, tolerance)
+    return problems
+
+
+def _strings(column):
+    return np.array([text.encode("latin-1") for text in column], dtype=object)
+
+
+def _differences(name, expected, outputs, tolerance):
+    missing = sorted(set(expected) - set(outputs))
+    if missing:
+        return [f"signature {name} has no output {', '.join(missing)}"]
+    problems, ties = [], False
+    for alias in sorted(expected, key=lambda alias: "score" not in alias):
+        value = outputs[alias]
+        if value.dtype == object:
+            known = np.array(expected[alias], dtype=object)
+            value = np.vectorize(lambda text: text.decode("latin-1"), otypes=[object])(value)
+            same = known.shape == value.shape and (known == value).all()
+            same = same or (ties and known.shape == value.shape)
+        else:
+            known = np.array(expected[alias])
+            same = known.shape == value.shape and np.allclose(
+                known, value.astype(known.dtype), rtol=tolerance, atol=tolerance
+            )
+            ties = ties or (same and "score" in alias)
+        if not same:
+            problems.append(
+                f"signature {name}: output {alias} is {_short(value)}, in process it is"
+                f" {_short(known)}"
+            )
+    return problems
+
+
+def _short(value):
+    text = " ".join(str(value).split())
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -1,0 +1,155 @@
+"""A translator as a SavedModel that TensorFlow Serving loads: strings in, strings out."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import uuid
+
+import keras
+import tensorflow as tf
+
+import keras_tfmr
+from keras_tfmr import answers, text_graph, warmup
+from keras_tfmr.export_check import ExportError, check_in_fresh_process
+
+METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
+# A folder is a version if its whole name is a number, leading zeros or not.
+_VERSION = re.compile(r"[0-9]+")
+_TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
+
+
+def export_translator(
+    translator,
+    directory,
+    *,
+    xla=False,
+    precision=None,
+    metadata=None,
+    warmup_texts=None,
+    check=True,
+):
+    """Writes the next version of a SavedModel with everything a server needs, and nothing else.
+
+    It holds one copy of each weight, no optimizer, and the tokenisers. The version appears in
+    `directory` at once and complete, under the next free number; a server that watches the folder
+    never sees half of it. Without Keras and without this package it can be loaded by whoever has
+    TensorFlow and TensorFlow Text.
+
+    Args:
+        translator: a `Translator`.
+        directory: the folder of versions, a server's `--model_base_path`.
+        xla: whether the decoder is compiled; a server then has to be started with
+            `--xla_cpu_compilation_enabled`.
+        precision: "float32" or "bfloat16"; None keeps the model's.
+        metadata: what else is worth keeping in the export's JSON file: the run's config, BLEU.
+        warmup_texts: sentences like those that will be asked, for the warm-up file.
+        check: whether the result is loaded and asked in a process of its own before it appears.
+
+    Returns:
+        The path of the new version.
+
+    Raises:
+        ExportError: if the check finds anything wrong; no version is left behind.
+    """
+    translator = translator.replace(xla=xla, precision=precision)
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    # Not a number, so no server takes it for a version; the same file system, so rename is atomic.
+    unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
+    unfinished.mkdir()
+    try:
+        _save(translator, unfinished)
+        texts = warmup_texts or answers.TEXTS
+        warmup.write(unfinished, warmup.requests(translator, texts, text_graph.BATCH_BUCKETS))
+        _write_metadata(translator, unfinished, metadata or {})
+        if check:
+            _check(translator, unfinished)
+        return _publish(unfinished, directory)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+class _Servable(tf.Module):
+    """What a SavedModel holds beside its signatures: variables and tokenisers.
+
+    Keras's own objects must stay out of it. A Keras variable is saved as a second variable whose
+    handle the graph does not read, and the server then finds the first one uninitialised.
+    """
+
+    def __init__(self, translator, functions):
+        super().__init__()
+        variables = [variable for function in functions for variable in function.variables]
+        self.weights = list({id(variable): variable for variable in variables}.values())
+        self.source_tokenizer = translator.source_tokenizer
+        self.target_tokenizer = translator.target_tokenizer
+
+
+def _save(translator, path):
+    functions = {
+        name: function.get_concrete_function() for name, function in translator.signatures.items()
+    }
+    module = _Servable(translator, functions.values())
+    tf.saved_model.save(module, str(path), signatures=functions)
+
+
+def _write_metadata(translator, path, run):
+    config = translator.model.config
+    metadata = {
+        "decoding": json.loads(translator.config.to_json()),
+        "max_source_length": translator.max_source_length,
+        "precision": _precision(translator.model),
+        "xla": translator.xla,
+        "batch_buckets": list(text_graph.BATCH_BUCKETS),
+        "model": {"class": type(translator.model).__name__, **json.loads(config.to_json())},
+        "parameters": int(translator.model.count_params()),
+        "versions": _versions(),
+        "run": run,
+    }
+    file = path / METADATA_FILE
+    file.parent.mkdir(exist_ok=True)
+    text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def _versions():
+    packages = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
+    versions = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    versions["keras-tfmr"] = versions["keras-tfmr"] or keras_tfmr.__version__
+    return versions
+
+
+def _precision(model):
+    return keras.backend.standardize_dtype(model.weights[0].dtype)
+
+
+def _check(translator, path):
+    tolerance = _TOLERANCE[_precision(translator.model)]
+    report = check_in_fresh_process(path, answers.record(translator), tolerance)
+    if report.problems:
+        listed = "".join(f"\n- {problem}" for problem in report.problems)
+        raise ExportError(f"The export would not serve, and was not kept:{listed}")
+
+
+def _publish(unfinished, directory):
+    """Gives a finished version the next free number; two exports at once get two numbers."""
+    taken = [int(entry.name) for entry in directory.iterdir() if _VERSION.fullmatch(entry.name)]
+    number = max(taken, default=0) + 1
+    while True:
+        path = directory / str(number)
+        try:
+            # Fails if somebody else has just taken the number.
+            os.rename(unfinished, path)
+            return path
+        except OSError:
+            if not path.exists():
+                raise
+            number += 1

@@ -1,0 +1,165 @@
+"""Will a stock TensorFlow Serving load and answer with this SavedModel? Asked of any SavedModel.
+
+    python -m keras_tfmr.export_check MODEL/1
+
+It checks, in a process of its own and through the server's own loader, that every op is one the
+server has, that nothing is pinned to a device, that each variable is stored once, that every
+signature runs for batches of 1, 3 and 0 rows with valid UTF-8 in its strings, and that the warm-up
+file replays. Given the answers of the model it was exported from, it holds them against the answers
+of the file.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+BATCHES = (1, 3, 0)
+
+
+class ExportError(RuntimeError):
+    """A SavedModel that TensorFlow Serving would not serve rightly; the message says why."""
+
+
+@dataclasses.dataclass
+class Report:
+    """What a check found.
+
+    Attributes:
+        problems: what keeps the server from loading the model or from answering rightly.
+        notes: what whoever runs the server should know.
+        facts: sizes and counts, by name.
+    """
+
+    problems: list = dataclasses.field(default_factory=list)
+    notes: list = dataclasses.field(default_factory=list)
+    facts: dict = dataclasses.field(default_factory=dict)
+
+    def text(self, path):
+        facts = ", ".join(f"{name} {value}" for name, value in self.facts.items())
+        lines = [f"{path}: {'refused' if self.problems else 'sound'} ({facts})"]
+        lines += [f"  problem: {problem}" for problem in self.problems]
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def check_saved_model(path, cases=(), tolerance=1e-4):
+    """Checks a SavedModel in this process, which must not have loaded op libraries of its own.
+
+    Args:
+        path: the folder that holds `saved_model.pb`.
+        cases: questions with known answers, as `answers.record` makes them.
+        tolerance: how far a float may be from its known answer.
+
+    Returns:
+        A `Report`.
+    """
+    from keras_tfmr import saved_checks
+
+    path = pathlib.Path(path)
+    report = Report()
+    if not (path / "saved_model.pb").is_file():
+        report.problems.append(f"there is no saved_model.pb in {path}")
+        return report
+    meta_graph = saved_checks.read_meta_graph(path, report)
+    if meta_graph is None:
+        return report
+    saved_checks.check_ops(meta_graph, report)
+    saved_checks.check_devices(meta_graph, report)
+    saved_checks.check_variables(path, meta_graph, report)
+    # A graph the server has no ops for could at best run here by accident.
+    if not report.problems:
+        _check_running(path, cases, tolerance, report)
+    return report
+
+
+def _check_running(path, cases, tolerance, report):
+    from keras_tfmr import answers, saved_session, warmup
+
+    error = saved_session.native_load_error(path)
+    if error:
+        report.problems.append(f"the server's loader says: {error}")
+        return
+    with saved_session.SavedSession(path) as session:
+        report.facts["signatures"] = len(session.signatures)
+        if not session.signatures:
+            report.problems.append("it has no signature to call")
+        for name in session.signatures:
+            report.problems += answers.run_batches(session, name, BATCHES)
+        report.problems += answers.compare(session, cases, tolerance)
+        report.facts["warm-up requests"] = warmup.replay(session, path, report.problems)
+
+
+def check_in_fresh_process(path, cases=(), tolerance=1e-4, timeout=1800):
+    """`check_saved_model` in a new Python process, as a server would meet the SavedModel.
+
+    Args:
+        path: the folder that holds `saved_model.pb`.
+        cases: questions with known answers, as `answers.record` makes them.
+        tolerance: how far a float may be from its known answer.
+        timeout: seconds after which the check counts as failed.
+
+    Returns:
+        A `Report`. A crash or a hang of the process is a problem like any other.
+    """
+    command = [sys.executable, "-m", "keras_tfmr.export_check", str(path), "--json"]
+    command += ["--tolerance", str(tolerance), "--cases", "-"]
+    try:
+        # The package is found from where it was imported, whatever the working directory is.
+        root = str(pathlib.Path(__file__).resolve().parents[1])
+        done = subprocess.run(
+            command, input=json.dumps(list(cases)), capture_output=True, text=True,
+            timeout=timeout, check=False, env=_environment(root),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Report([f"the check did not end within {timeout} s"])
+    try:
+        return Report(**json.loads(done.stdout.splitlines()[-1]))
+    except (IndexError, ValueError, TypeError):
+        ending = "\n".join(done.stderr.splitlines()[-10:])
+        return Report([f"the check's process died with code {done.returncode}: {ending}"])
+
+
+def _environment(root):
+    import os
+
+    paths = [root, os.environ.get("PYTHONPATH", "")]
+    # A GPU belongs to the process that exports; the check needs none.
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "KERAS_BACKEND": "tensorflow",
+    }
+
+
+def main(arguments=None):
+    """The command: prints a report and returns 0 for a sound SavedModel, 1 for another."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_tfmr.export_check",
+        description="Check that a stock TensorFlow Serving 2.20 will load and serve a SavedModel.",
+    )
+    parser.add_argument("path", help="the version's folder, with saved_model.pb in it")
+    parser.add_argument("--cases", help="JSON file of known answers, - for standard input")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="for known answers")
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    options = parser.parse_args(arguments)
+    report = check_saved_model(options.path, _read_cases(options.cases), options.tolerance)
+    if options.json:
+        print(json.dumps(dataclasses.asdict(report)))
+    else:
+        print(report.text(options.path))
+    return 1 if report.problems else 0
+
+
+def _read_cases(source):
+    if source is None:
+        return []
+    text = sys.stdin.read() if source == "-" else pathlib.Path(source).read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

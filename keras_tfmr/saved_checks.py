@@ -1,0 +1,167 @@
+"""What can be said of a SavedModel by reading it: its ops, its devices, its variables."""
+
+import hashlib
+
+import numpy as np
+
+from keras_tfmr import saved_session, serving_ops
+
+_VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# A bias of a few numbers may equal another by chance; a matrix does not.
+_SMALLEST_COPY = 32
+
+
+def read_meta_graph(path, report):
+    """The MetaGraphDef tagged `serve`, or None with the problem noted."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    data = (path / "saved_model.pb").read_bytes()
+    try:
+        saved_model = saved_model_pb2.SavedModel.FromString(data)
+    except DecodeError as error:
+        report.problems.append(f"saved_model.pb is not a SavedModel: {error}")
+        return None
+    report.facts["graph bytes"] = len(data)
+    tags = [sorted(graph.meta_info_def.tags) for graph in saved_model.meta_graphs]
+    for graph, found in zip(saved_model.meta_graphs, tags, strict=True):
+        if found == sorted(saved_session.SERVE_TAGS):
+            return graph
+    report.problems.append(f"the server loads the tags {{serve}}, but the graphs here have {tags}")
+    return None
+
+
+def _nodes(meta_graph):
+    # (name of the function or "", node)
+    for node in meta_graph.graph_def.node:
+        yield "", node
+    for function in meta_graph.graph_def.library.function:
+        for node in function.node_def:
+            yield function.signature.name, node
+
+
+def check_ops(meta_graph, report):
+    """Every op must be one the server has; compiled functions need a server started for them."""
+    served = serving_ops.core_ops() | serving_ops.TEXT_OPS
+    functions = {function.signature.name for function in meta_graph.graph_def.library.function}
+    problems, ops = {}, set()
+    for function, node in _nodes(meta_graph):
+        ops.add(node.op)
+        # Graphs of old call a function by naming it as the op.
+        if node.op in functions:
+            continue
+        problem = serving_ops.op_problem(node, served)
+        if problem:
+            problems.setdefault(problem, f"{node.name} in {function or 'the main graph'}")
+    report.problems += [f"{problem} (node {where})" for problem, where in problems.items()]
+    report.facts["kinds of op"] = len(ops)
+    compiled = any(
+        function.attr["_XlaMustCompile"].b
+        for function in meta_graph.graph_def.library.function
+        if "_XlaMustCompile" in function.attr
+    )
+    if compiled:
+        report.notes.append("compiled by XLA: start the server with --xla_cpu_compilation_enabled")
+
+
+def check_devices(meta_graph, report):
+    """No node may ask for a device the server might not have; the CPU is always there."""
+    for function, node in _nodes(meta_graph):
+        device = node.device.lower()
+        if device and "cpu" not in device.rpartition("/")[2]:
+            where = function or "the main graph"
+            report.problems.append(f"node {node.name} in {where} is pinned to {node.device}")
+            return
+
+
+def check_variables(path, meta_graph, report):
+    """What the checkpoint holds must be what the signatures read, each variable once."""
+    stored = _stored_variables(path)
+    read = _read_variables(meta_graph)
+    stored_bytes = sum(_bytes(shape, dtype) for shape, dtype in stored.values())
+    report.facts["variables"], report.facts["variable bytes"] = len(stored), stored_bytes
+    copies = _copies(path, stored)
+    report.problems += [f"stored twice: {first} and {second}" for first, second in copies[:5]]
+    if len(copies) > 5:
+        report.problems.append(f"and {len(copies) - 5} more variables are stored twice")
+    if any(shape is None for shape, _ in read.values()):
+        report.notes.append("a variable has no fixed shape: sizes were not compared")
+        return
+    read_bytes = sum(_bytes(shape, dtype) for shape, dtype in read.values())
+    if stored_bytes != read_bytes:
+        report.problems.append(
+            f"the checkpoint holds {stored_bytes} bytes in {len(stored)} variables, but the "
+            f"signatures read {read_bytes} bytes in {len(read)}: weights stored twice, an "
+            "optimizer, or unused variables"
+        )
+
+
+def _stored_variables(path):
+    # {checkpoint key: (shape, NumPy dtype)}
+    import tensorflow as tf
+
+    prefix = path / "variables" / "variables"
+    if not prefix.with_name("variables.index").is_file():
+        return {}
+    reader = tf.train.load_checkpoint(str(prefix))
+    types = reader.get_variable_to_dtype_map()
+    return {
+        key: (tuple(shape), types[key].as_numpy_dtype)
+        for key, shape in reader.get_variable_to_shape_map().items()
+        # An object's state that is no variable (a hash table's keys) has another attribute name.
+        if key != _OBJECT_GRAPH and key.partition(".ATTRIBUTES/")[2] in ("", "VARIABLE_VALUE")
+    }
+
+
+def _read_variables(meta_graph):
+    # {node name: (shape or None, NumPy dtype)} of the variables any signature's outputs depend on
+    import tensorflow as tf
+
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    waiting = [
+        output.name.partition(":")[0]
+        for name, signature in meta_graph.signature_def.items()
+        if name != saved_session.INIT_SIGNATURE
+        for output in signature.outputs.values()
+    ]
+    seen, variables = set(), {}
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in nodes:
+            continue
+        seen.add(name)
+        node = nodes[name]
+        if node.op in _VARIABLE_OPS:
+            shape = tf.TensorShape(node.attr["shape"].shape)
+            dtype = tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype
+            variables[name] = (tuple(shape) if shape.is_fully_defined() else None, dtype)
+        waiting += [source.lstrip("^").partition(":")[0] for source in node.input]
+    return variables
+
+
+def _bytes(shape, dtype):
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+
+
+def _copies(path, stored):
+    # Pairs of checkpoint keys with the same contents, constants aside: those are equal from birth.
+    import tensorflow as tf
+
+    if not stored:
+        return []
+    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    first, copies = {}, []
+    for key in sorted(stored):
+        shape, dtype = stored[key]
+        if np.dtype(dtype).hasobject or np.prod(shape) < _SMALLEST_COPY:
+            continue
+        value = np.ascontiguousarray(reader.get_tensor(key))
+        if (value == value.flat[0]).all():
+            continue
+        digest = (shape, np.dtype(dtype).name, hashlib.sha256(value.tobytes()).digest())
+        if digest in first:
+            copies.append((first[digest], key))
+        else:
+            first[digest] = key
+    return copies

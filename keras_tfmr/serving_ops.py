@@ -1,0 +1,65 @@
+"""The graph ops a stock TensorFlow Serving 2.20 can run: TensorFlow's own and TensorFlow Text's.
+
+The server links every op of TensorFlow core and the whole op library of TensorFlow Text, nothing
+else. The core ops are read from the registry of the running TensorFlow, less those that are younger
+than the server and those whose kernels exist in a Python process only; TensorFlow Text's are few
+and are named here.
+"""
+
+# Registered in TensorFlow 2.21, unknown to 2.20.
+_YOUNGER_THAN_SERVER = frozenset({"DecodeJxl", "_CopyFromGpuToHost", "_CopyFromHostToGpu"})
+
+# The server knows these names, but only a Python interpreter has kernels for them.
+PYTHON_OPS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless"})
+
+# Attributes that 2.21 added to older ops. Export strips them where they hold their default.
+_YOUNGER_ATTRIBUTES = {"TensorListGetItem": frozenset({"Tshape"})}
+
+TEXT_OPS = frozenset(
+    """
+    CaseFoldUTF8 ConstrainedSequence FastBertNormalize FastWordpieceTokenizeWithOffsets
+    FindSourceOffsets MaxSpanningTree NormalizeUTF8 NormalizeUTF8WithOffsetsMap PhraseTokenize
+    RegexSplitWithOffsets RougeL SentenceFragments SentenceFragmentsV2 SentencepieceDetokenizeOp
+    SentencepieceIdToStringOp SentencepieceOp SentencepieceStringToIdOp SentencepieceTokenizeOp
+    SentencepieceTokenizeWithOffsetsOp SentencepieceVocabSizeOp SplitMergeTokenizeWithOffsets
+    TokenizerFromLogits UnicodeScriptTokenizeWithOffsets WhitespaceTokenizeWithOffsets
+    WordpieceTokenizeWithOffsets TFText>BoiseTagsToOffsets TFText>ByteSplitByOffsets
+    TFText>ByteSplitWithOffsets TFText>FastSentencepieceDetokenize TFText>FastSentencepieceTokenize
+    TFText>FastWordpieceDetokenize TFText>NgramsStringJoin TFText>OffsetsToBoiseTags
+    TFText>PhraseDetokenize TFText>RoundRobinGenerateMasks TFText>RoundRobinTrim TFText>Utf8Binarize
+    TFText>WhitespaceTokenizeWithOffsetsV2
+    """.split()  # noqa: SIM905
+)
+
+
+def core_ops():
+    """Names of the ops this process's TensorFlow has and TensorFlow Serving 2.20 has too.
+
+    Call it in a process that has loaded no op library of its own: the registry does not say where
+    an op came from. TensorFlow Text's ops are left out, loaded or not.
+    """
+    from tensorflow.core.framework import op_def_pb2
+    from tensorflow.python.client import pywrap_tf_session
+
+    registered = op_def_pb2.OpList.FromString(
+        pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
+    )
+    names = {op.name for op in registered.op}
+    return frozenset(names - TEXT_OPS - _YOUNGER_THAN_SERVER - PYTHON_OPS)
+
+
+def op_problem(node, served):
+    """Why the server would refuse a NodeDef, in words, or None if it would not.
+
+    Args:
+        node: a `NodeDef`.
+        served: the set of op names the server has.
+    """
+    if node.op in PYTHON_OPS:
+        return f"{node.op} calls back into Python, and there is none in the server"
+    if node.op not in served:
+        return f"{node.op} is not an op of TensorFlow Serving 2.20"
+    younger = _YOUNGER_ATTRIBUTES.get(node.op, frozenset()) & set(node.attr)
+    if younger:
+        return f"{node.op} has an attribute the server does not know: {', '.join(sorted(younger))}"
+    return None

@@ -1,0 +1,217 @@
+"""From string tensors to string tensors: what each signature of an export computes.
+
+The same functions answer in process and from a SavedModel, so that both say the same. Strings stay
+outside of what XLA compiles; between the tokenisers lies one function of integer tensors, the
+decoder.
+"""
+
+import bisect
+import functools
+
+import tensorflow as tf
+
+from keras_tfmr import decoding
+
+BATCH_BUCKETS = (1, 4, 16, 64)
+LENGTH_BUCKETS = (16, 32, 64, 128, 256)
+
+# Nothing but separators and control characters: there is nothing to translate.
+_BLANK = r"[\pZ\pC]*"
+
+# A hypothesis that does not exist. Minus infinity would not be JSON.
+_NO_SCORE = tf.float32.min
+
+
+class TextGraph:
+    """A model, its tokenisers and a way to decode, as functions of string tensors.
+
+    Every function takes and returns tensors with `[batch]` in front. A row's answer does not depend
+    on the other rows. The functions can be called eagerly, in a `tf.function` and in a SavedModel.
+
+    Args:
+        model: a translation model with `start` and `explain`.
+        source_tokenizer: for what is translated.
+        target_tokenizer: for translations.
+        config: a `DecodingConfig`.
+        max_source_length: tokens of a text, its end id counted; what is longer is cut and flagged.
+        xla: whether the decoder is compiled. Batch and source length are then padded up to a few
+            sizes, each of which is compiled once, when it is first met.
+    """
+
+    def __init__(
+        self, model, source_tokenizer, target_tokenizer, config, max_source_length, xla=False
+    ):
+        self.model = model
+        self.source, self.target = source_tokenizer, target_tokenizer
+        self.config, self.max_source_length, self.xla = config, max_source_length, xla
+        shorter = [rung for rung in LENGTH_BUCKETS if rung < max_source_length]
+        self.length_buckets = (*shorter, max_source_length)
+        self._decoders = {n: self._decoder(n) for n in {1, config.n}}
+
+    def _decoder(self, n):
+        return tf.function(
+            functools.partial(self._search, n=n),
+            input_signature=[
+                tf.TensorSpec([None, None], tf.int32, name="source_ids"),
+                tf.TensorSpec([None], tf.int32, name="limits"),
+            ],
+            jit_compile=self.xla,
+        )
+
+    def _search(self, source_ids, limits, n):
+        config = self.config.replace(n=n)
+        step, state = self.model.start(source_ids, beams=config.beams, max_length=config.max_length)
+        return config.decode(
+            step,
+            state,
+            start_ids=tf.fill(tf.shape(limits), self.target.start_id),
+            end_id=self.target.end_id,
+            banned_ids=(self.target.pad_id, self.target.start_id),
+            limits=limits,
+        )
+
+    def translate(self, text):
+        """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
+
+        The score is the length-normalised log-probability. A text without a visible character has
+        the empty translation with score 0.
+        """
+        source_ids, truncated, blank = self._read(text)
+        result = self._decode(source_ids, blank, n=1)
+        return {
+            "translation": self.target.decode(result.ids[:, 0]),
+            "score": result.scores[:, 0],
+            "truncated": truncated,
+        }
+
+    def translate_nbest(self, text):
+        """`text` string [batch] -> `translations` string, `scores` float32, both [batch, n].
+
+        The best comes first. Where fewer than n exist, the rest are empty and have the lowest float for a score.
+        """
+        source_ids, _, blank = self._read(text)
+        result = self._decode(source_ids, blank, n=self.config.n)
+        flat = tf.reshape(result.ids, [-1, result.ids.shape[-1]])  # [batch * n, length]
+        return {
+            "translations": tf.reshape(self.target.decode(flat), tf.shape(result.scores)),
+            "scores": tf.maximum(result.scores, _NO_SCORE),
+        }
+
+    def score(self, text, reference):
+        """`text`, `reference` string [batch] -> `log_prob` float32 [batch], `tokens` int32 [batch].
+
+        The log-probability of the reference as a translation of the text, summed over `tokens`
+        tokens, the last of which is the end id. A reference longer than the longest translation is
+        cut to that length, and `tokens` equals it.
+        """
+        text, reference = tf.ensure_shape(text, [None]), tf.ensure_shape(reference, [None])
+        tf.debugging.assert_equal(
+            tf.shape(text), tf.shape(reference), "text and reference must have the same batch size"
+        )
+        source_ids, _, _ = self._read(text)
+        target_ids, _ = self.target.encode_truncated(reference, self.config.max_length)
+        target_ids = _at_least_one(target_ids)  # [batch, target], end id included
+        logits = self.model([source_ids, self._shifted(target_ids)], training=False)
+        log_prob, tokens = decoding.score(logits, target_ids)
+        rows = tf.size(text)
+        return {"log_prob": log_prob[:rows], "tokens": tokens[:rows]}
+
+    def explain(self, text):
+        """`text` string [batch] -> which source tokens each target token looked at.
+
+        `source_tokens` string [batch, source] and `target_tokens` string [batch, target] are padded
+        with empty strings. `attention_heads` float32 [batch, layers, heads, target, source] is the
+        decoder's cross-attention, `attention` [batch, target, source] its mean over layers and
+        heads; both are 0 where either token is padding. Row t is what was looked at to produce
+        target token t.
+        """
+        source_ids, _, blank = self._read(text)
+        result = self._decode(source_ids, blank, n=1)
+        source_ids = source_ids[: tf.size(blank)]
+        longest = tf.maximum(tf.reduce_max(result.lengths), 1)
+        target_ids = result.ids[:, 0, :longest]  # [batch, target]
+        _, scores = self.model.explain(source_ids, self._shifted(target_ids))
+        heads = tf.cast(tf.stack(scores, axis=1), tf.float32)
+        real = (target_ids != 0)[:, :, None] & (source_ids != 0)[:, None, :]
+        heads = tf.where(real[:, None, None], heads, 0.0)  # [batch, layers, heads, target, source]
+        return {
+            "source_tokens": self._tokens(self.source, source_ids),
+            "target_tokens": self._tokens(self.target, target_ids),
+            "attention": tf.reduce_mean(heads, axis=[1, 2]),
+            "attention_heads": heads,
+        }
+
+    def text_per_bucket(self, texts):
+        """One text for every source length that is compiled, made of the words of `texts`."""
+        words = " ".join(texts).split()
+        words = words * (1 + self.max_source_length // len(words))  # at least one token each
+        found, start = [], 0
+        for bucket in self.length_buckets:
+            # The longest beginning that fits; the tokens of a beginning grow with its words.
+            fits = bisect.bisect_right(
+                range(1, len(words) + 1), bucket, key=lambda n: self._tokens_of(words[:n])
+            )
+            if fits > start:
+                found.append(" ".join(words[:fits]))
+            start = fits
+        return found
+
+    def _tokens_of(self, words):
+        ids, truncated = self.source.encode_truncated(
+            tf.constant([" ".join(words)]), self.max_source_length
+        )
+        return int(tf.shape(ids)[1]) + int(truncated[0])
+
+    def _read(self, text):
+        """Strings [batch] -> ids [rows, source], truncated [batch], blank [batch].
+
+        There is always a row: the layers need not know that a batch can be empty.
+        """
+        # The server does not hold what it is sent against the signature's rank.
+        text = tf.ensure_shape(text, [None])
+        ids, truncated = self.source.encode_truncated(text, self.max_source_length)
+        return _at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
+
+    def _decode(self, source_ids, blank, n):
+        """Decodes ids [rows, source] into a result of [batch, n, ...].
+
+        Blank rows and padding rows cost no step: with a limit of 0, theirs is the empty hypothesis,
+        of score 0, without a second one.
+        """
+        rows = tf.size(blank)
+        limits = tf.where(blank, 0, self.config.max_length)
+        if self.xla:
+            shape = tf.shape(source_ids)
+            source_ids = _pad_to(
+                source_ids, _rung(shape[0], BATCH_BUCKETS), _rung(shape[1], self.length_buckets)
+            )
+        limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
+        result = self._decoders[n](source_ids, limits)
+        return decoding.DecodingResult(*(field[:rows] for field in result))
+
+    def _shifted(self, target_ids):
+        """What the decoder is fed to predict `target_ids`: the start id, then all but the last."""
+        start = tf.fill([tf.shape(target_ids)[0], 1], self.target.start_id)
+        return tf.concat([start, target_ids[:, :-1]], axis=1)
+
+    @staticmethod
+    def _tokens(tokenizer, ids):
+        return tf.where(ids == 0, "", tokenizer.pieces(ids))
+
+
+def _at_least_one(ids):
+    """Adds a row, a column of padding where there is none."""
+    return _pad_to(ids, tf.maximum(tf.shape(ids)[0], 1), tf.maximum(tf.shape(ids)[1], 1))
+
+
+def _pad_to(ids, rows, columns):
+    shape = tf.shape(ids)
+    return tf.pad(ids, [[0, rows - shape[0]], [0, columns - shape[1]]])
+
+
+def _rung(size, ladder):
+    """The smallest bucket that `size` fits; above the ladder, multiples of its last rung."""
+    rungs, last = tf.constant(ladder), ladder[-1]
+    above = tf.reduce_sum(tf.cast(rungs < size, tf.int32))
+    multiple = -(-size // last) * last
+    return tf.where(size > last, multiple, rungs[tf.minimum(above, len(ladder) - 1)])

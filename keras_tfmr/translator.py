@@ -1,0 +1,264 @@
+"""Lists of sentences in, lists of translations out, around a trained model."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.text_graph import TextGraph
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+class Hypothesis(NamedTuple):
+    """A translation and its length-normalised log-probability."""
+
+    text: str
+    score: float
+
+
+class Likelihood(NamedTuple):
+    """The log-probability of a given translation, summed over so many tokens."""
+
+    log_prob: float
+    tokens: int
+
+
+class Explanation(NamedTuple):
+    """What each token of a translation looked at.
+
+    Fields:
+        source_tokens: a list of strings.
+        target_tokens: a list of strings, the end of the sentence included.
+        attention: float32 `[layers, heads, target, source]`; each row over the source sums to 1.
+    """
+
+    source_tokens: list
+    target_tokens: list
+    attention: np.ndarray
+
+
+class Translator:
+    """Translates lists of strings with a model, its tokenisers and a way to decode.
+
+    What it answers is what its export answers: both run the same graph functions, each traced once
+    whatever the number and length of the texts. Weights that change, in training for instance,
+    change the answers; there is nothing to rebuild.
+
+    Any bytes are welcome as text. Invalid UTF-8 is replaced, a text that is too long is cut, a text
+    without a visible character has the empty translation.
+
+    Args:
+        model: a translation model with `start` and `explain`, such as `TranslationModel`.
+        source_tokenizer: a `SubwordTokenizer` for what is translated.
+        target_tokenizer: one for translations; the same by default.
+        config: a `DecodingConfig`.
+        max_source_length: tokens of a text, its end id counted; what is longer is cut.
+        xla: whether the decoder is compiled, once for every bucket of batch size and length.
+
+    Raises:
+        RuntimeError: if Keras does not run on TensorFlow.
+        ValueError: if vocabularies or lengths do not fit the model.
+    """
+
+    def __init__(
+        self,
+        model,
+        source_tokenizer,
+        target_tokenizer=None,
+        config=None,
+        *,
+        max_source_length=128,
+        xla=False,
+    ):
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "Translator needs Keras on TensorFlow, whose graphs hold the tokenisers; "
+                f"KERAS_BACKEND is {keras.backend.backend()!r}"
+            )
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer or source_tokenizer
+        self.config = config or DecodingConfig()
+        self.max_source_length = max_source_length
+        self.xla = xla
+        self._check()
+        self.graph = TextGraph(
+            model,
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.config,
+            max_source_length,
+            xla=xla,
+        )
+        text = tf.TensorSpec([None], tf.string, name="text")
+        reference = tf.TensorSpec([None], tf.string, name="reference")
+        translate = tf.function(self.graph.translate, input_signature=[text])
+        #: The functions of the export's signatures, by name.
+        self.signatures = {
+            "serving_default": translate,
+            "translate": translate,
+            "translate_nbest": tf.function(self.graph.translate_nbest, input_signature=[text]),
+            "score": tf.function(self.graph.score, input_signature=[text, reference]),
+            "explain": tf.function(self.graph.explain, input_signature=[text]),
+        }
+
+    def _check(self):
+        if self.max_source_length < 1:
+            raise ValueError(
+                f"max_source_length must be at least 1. Received: {self.max_source_length}"
+            )
+        config = getattr(self.model, "config", None)
+        for side, tokenizer in (
+            ("source", self.source_tokenizer),
+            ("target", self.target_tokenizer),
+        ):
+            size = getattr(config, f"{side}_vocab", None)
+            if size is not None and size < tokenizer.vocab_size:
+                raise ValueError(
+                    f"The model has {size} {side} ids, the {side} tokenizer produces "
+                    f"{tokenizer.vocab_size}"
+                )
+        longest = max(self.max_source_length, self.config.max_length)
+        if getattr(config, "learned_positions", False) and longest > config.max_length:
+            raise ValueError(
+                f"The model has learned {config.max_length} positions. Received: "
+                f"max_source_length={self.max_source_length}, "
+                f"config.max_length={self.config.max_length}"
+            )
+
+    def replace(self, *, precision=None, xla=None):
+        """A translator with the same weights in another precision, compiled or not.
+
+        Args:
+            precision: "float32" or "bfloat16" for weights and layers; softmax and
+                log-probabilities are float32 in either. None keeps what the model has.
+            xla: as in the constructor; None keeps it.
+
+        Returns:
+            A `Translator`, with a model of its own if the precision differs.
+        """
+        return Translator(
+            self.model if precision is None else with_precision(self.model, precision),
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.config,
+            max_source_length=self.max_source_length,
+            xla=self.xla if xla is None else xla,
+        )
+
+    def translate(self, texts, batch_size=32):
+        """The best translation of each text.
+
+        Args:
+            texts: a list of strings.
+            batch_size: how many are translated at a time; texts of a similar length go together.
+
+        Returns:
+            A list of strings, in the order of `texts`.
+        """
+        rows = self._rows("translate", texts, batch_size=batch_size)
+        return [row["translation"].decode() for row in rows]
+
+    def nbest(self, texts, batch_size=32):
+        """The `config.n` best translations of each text.
+
+        Returns:
+            A list of lists of `Hypothesis`, best first.
+        """
+        found = []
+        for row in self._rows("translate_nbest", texts, batch_size=batch_size):
+            pairs = zip(row["translations"], row["scores"], strict=True)
+            found.append(
+                [
+                    Hypothesis(text.decode(), float(score))
+                    for text, score in pairs
+                    if score > tf.float32.min
+                ]
+            )
+        return found
+
+    def score(self, texts, references, batch_size=32):
+        """How probable given translations are.
+
+        Args:
+            texts: a list of strings.
+            references: a list of as many translations.
+
+        Returns:
+            A list of `Likelihood`.
+        """
+        if len(texts) != len(references):
+            raise ValueError(
+                f"Every text needs one reference. Received: {len(texts)} texts, "
+                f"{len(references)} references"
+            )
+        rows = self._rows("score", texts, references, batch_size=batch_size)
+        return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
+
+    def explain(self, texts, batch_size=32):
+        """What each token of each translation looked at.
+
+        Returns:
+            A list of `Explanation`, without padding.
+        """
+        explanations = []
+        for row in self._rows("explain", texts, batch_size=batch_size):
+            source = [token.decode() for token in row["source_tokens"] if token]
+            target = [token.decode() for token in row["target_tokens"] if token]
+            attention = row["attention_heads"][:, :, : len(target), : len(source)]
+            explanations.append(Explanation(source, target, attention))
+        return explanations
+
+    def _rows(self, signature, *columns, batch_size):
+        """Runs a signature over lists of strings; one dict of NumPy values for each row."""
+        columns = [_strings(column) for column in columns]
+        order = sorted(range(len(columns[0])), key=lambda row: len(columns[0][row]))
+        rows = [None] * len(order)
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            batch = [tf.constant([column[row] for row in chosen]) for column in columns]
+            outputs = self.signatures[signature](*batch)
+            outputs = {name: value.numpy() for name, value in outputs.items()}
+            for place, row in enumerate(chosen):
+                rows[row] = {name: value[place] for name, value in outputs.items()}
+        return rows
+
+
+def _strings(texts):
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"Expected a list of strings. Received: one string, {texts[:40]!r}")
+    texts = list(texts)
+    for text in texts:
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"Expected a list of strings. Received an element: {text!r}")
+    # A lone surrogate is no text; the tokeniser replaces it like any other invalid bytes.
+    return [
+        text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts
+    ]
+
+
+def with_precision(model, precision):
+    """A model built again from the same config with its weights in another precision.
+
+    Args:
+        model: a model with a `config`, built by `type(model)(config)`.
+        precision: "float32" or "bfloat16".
+
+    Returns:
+        `model` itself if that is its precision, or a new model.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
+    if all(weight.dtype == precision for weight in model.weights):
+        return model
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        copy = type(model)(model.config)
+    finally:
+        keras.config.set_dtype_policy(before)
+    copy.set_weights([tf.cast(weight.value, tf.float32).numpy() for weight in model.weights])
+    return copy
