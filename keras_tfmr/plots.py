@@ -1,0 +1,141 @@
+"""Pictures of positions, of attention and of a training; the only place that needs Matplotlib.
+
+Each function returns a `matplotlib.figure.Figure`, to be shown by a notebook or saved by its
+`savefig`. The figures are made without pyplot, which keeps every figure alive and wants a display.
+"""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+_CELL = 0.24  # inches for one token of an attention map
+
+
+def plot_positional_encoding(encoding):
+    """Position vectors as an image: position to the right, depth upwards.
+
+    Args:
+        encoding: float `[length, d_model]`, such as `SinusoidalPositions(d_model)(range(length))`.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        ValueError: If `encoding` has another rank.
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.5.
+
+    >>> plot_positional_encoding(np.zeros((50, 16))).axes[0].get_xlabel()
+    'position'
+    """
+    encoding = np.asarray(encoding, "float32")
+    if encoding.ndim != 2:
+        raise ValueError(f"Expected position vectors [length, d_model]. Received: {encoding.shape}")
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    limit = float(np.abs(encoding).max()) or 1.0
+    image = axes.imshow(
+        encoding.T, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto", origin="lower",
+        interpolation="nearest",
+    )  # fmt: skip
+    axes.set_xlabel("position")
+    axes.set_ylabel("depth")
+    figure.colorbar(image, ax=axes)
+    return figure
+
+
+def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=None):
+    """What each target token attended to: one map per head, darker for more.
+
+    Args:
+        scores: float `[heads, target, source]`, attention scores between 0 and 1; or
+            `[target, source]`, for one map.
+        source_tokens: Strings, the columns of the maps.
+        target_tokens: Strings, the rows of the maps.
+        columns: Number of maps side by side.
+        title: What stands above all maps.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        ValueError: If the scores have another rank, or not a row and a column for each token.
+
+    >>> figure = plot_attention(np.ones((2, 1, 3)) / 3, ["bom", "dia", "."], ["hello"])
+    >>> [axes.get_title() for axes in figure.axes]
+    ['head 1', 'head 2', '']
+    """
+    scores = np.asarray(scores, "float32")
+    scores = scores[None] if scores.ndim == 2 else scores
+    expected = (len(target_tokens), len(source_tokens))
+    if scores.ndim != 3 or scores.shape[1:] != expected:
+        raise ValueError(
+            f"Expected scores [heads, {expected[0]}, {expected[1]}] for so many target and source "
+            f"tokens. Received: shape {scores.shape}"
+        )
+    heads = len(scores)
+    columns = min(columns, heads)
+    rows = -(-heads // columns)
+    width = columns * (1.2 + _CELL * max(4, expected[1])) + 0.8
+    height = rows * (1.3 + _CELL * max(3, expected[0])) + (0.4 if title else 0)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for head, axes in enumerate(grid[:heads]):
+        image = axes.imshow(scores[head], cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_title(f"head {head + 1}" if heads > 1 else "", fontsize=9)
+        _label(axes, source_tokens, target_tokens)
+    for axes in grid[heads:]:
+        axes.set_axis_off()
+    if title:
+        figure.suptitle(title, fontsize=10)
+    figure.colorbar(image, ax=grid.tolist(), shrink=0.6)
+    return figure
+
+
+def _label(axes, source_tokens, target_tokens):
+    """Tokens on both axes; escaped, because a $ would begin a formula."""
+    source, target = ([t.replace("$", r"\$") for t in s] for s in (source_tokens, target_tokens))
+    axes.set_xticks(range(len(source)), source, fontsize=8)
+    axes.tick_params(axis="x", rotation=60)
+    for label in axes.get_xticklabels():
+        label.set(ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(target)), target, fontsize=8)
+    axes.tick_params(length=0)
+
+
+def plot_curves(rows, *, title=None):
+    """How a training went, against its minutes: loss, BLEU and chrF, learning rate, tokens/s.
+
+    Args:
+        rows: Dictionaries with "minutes" and any of "loss", "bleu", "chrf", "learning_rate" and
+            "tokens_per_second"; what a row lacks is left out of its curve.
+        title: What stands above all curves.
+
+    Returns:
+        A Matplotlib figure.
+
+    >>> figure = plot_curves([{"minutes": 1, "loss": 5.0}, {"minutes": 2, "loss": 4.0, "bleu": 3}])
+    >>> len(figure.axes)
+    4
+    """
+    panels = (
+        ("loss (nats a token)", ("loss",)),
+        ("validation score", ("bleu", "chrf")),
+        ("learning rate", ("learning_rate",)),
+        ("real target tokens a second", ("tokens_per_second",)),
+    )
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    for axes, (label, names) in zip(figure.subplots(2, 2).ravel(), panels, strict=True):
+        for name in names:
+            points = [(row["minutes"], row[name]) for row in rows if row.get(name) is not None]
+            if points:
+                marker = "o" if name in ("bleu", "chrf") else None
+                axes.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
+        axes.set_title(label, fontsize=10)
+        axes.set_xlabel("minutes")
+        axes.grid(alpha=0.3)
+        if len(names) > 1 and axes.lines:
+            axes.legend()
+    figure.axes[3].set_ylim(bottom=0)
+    if title:
+        figure.suptitle(title)
+    return figure

@@ -1,0 +1,65 @@
+"""Pictures: what stands on their axes, and that the numbers drawn are the numbers given."""
+
+import numpy as np
+import pytest
+
+from keras_tfmr.plots import plot_attention, plot_curves, plot_positional_encoding
+
+SOURCE = ["▁bom", "▁dia", ",", "▁$"]
+TARGET = ["▁good", "▁morning", "</s>"]
+
+
+def images(figure):
+    """The image that each picture of a figure shows; a colour bar shows none."""
+    return [np.array(axes.images[0].get_array()) for axes in figure.axes if axes.images]
+
+
+def labels(axis_labels):
+    return [label.get_text() for label in axis_labels]
+
+
+def test_one_attention_map_per_head_with_its_tokens(tmp_path):
+    scores = np.random.default_rng(0).dirichlet(np.ones(4), (6, 3)).astype("float32")
+    figure = plot_attention(scores, SOURCE, TARGET, title="Bom dia")
+    np.testing.assert_array_equal(images(figure), scores)
+    for head, axes in enumerate(figure.axes[:6]):
+        assert axes.get_title() == f"head {head + 1}"
+        assert labels(axes.get_yticklabels()) == TARGET
+        assert labels(axes.get_xticklabels()) == [*SOURCE[:3], r"▁\$"]
+        assert axes.images[0].get_clim() == (0, 1)  # heads can be compared with each other
+    figure.savefig(tmp_path / "attention.png")
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_single_map_needs_no_head_axis():
+    scores = np.full((3, 4), 0.25, "float32")
+    np.testing.assert_array_equal(images(plot_attention(scores, SOURCE, TARGET)), [scores])
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 3), (4,), (1, 2, 3, 4)])
+def test_attention_of_other_tokens_is_an_error(shape):
+    with pytest.raises(ValueError, match=r"\[heads, 3, 4\].*Received"):
+        plot_attention(np.zeros(shape), SOURCE, TARGET)
+
+
+def test_positional_encoding_has_positions_to_the_right():
+    encoding = np.random.default_rng(0).normal(size=(50, 16)).astype("float32")
+    figure = plot_positional_encoding(encoding)
+    np.testing.assert_array_equal(images(figure)[0], encoding.T)
+    low, high = figure.axes[0].images[0].get_clim()
+    assert low == -high  # zero is white
+    with pytest.raises(ValueError, match="Received"):
+        plot_positional_encoding(encoding[0])
+
+
+def test_curves_leave_out_what_a_row_lacks():
+    rows = [
+        {"minutes": 1.0, "loss": 5.0, "tokens_per_second": 900},
+        {"minutes": 2.0, "loss": 4.0, "tokens_per_second": 950, "bleu": 7.5, "chrf": 20.0},
+    ]
+    loss, score, rate, speed = plot_curves(rows).axes
+    np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[1, 5], [2, 4]])
+    np.testing.assert_array_equal(score.lines[0].get_xydata(), [[2, 7.5]])
+    assert labels(score.get_legend().get_texts()) == ["bleu", "chrf"]
+    assert not rate.lines
+    assert speed.get_ylim()[0] == 0

@@ -1,0 +1,70 @@
+"""report.md: what a run gave, for a person to read."""
+
+from training.run_folder import read_json
+
+SAMPLES = 12
+
+
+def report(folder, rows, results, data):
+    """The text of report.md.
+
+    Args:
+        folder: The `RunFolder`, with its other files written.
+        rows: The rows of history.csv.
+        results: What results.json will say.
+        data: The `prepare.Data`.
+    """
+    config = read_json(folder.config)
+    parts = [
+        f"# {folder.path.name}",
+        f"`{config['command']}`",
+        data.summary,
+        "## Results",
+        table(("", "BLEU", "chrF"), scores(results)),
+        "Cased and detokenised, as sacrebleu measures by default, with beam "
+        f"{config['arguments']['beams']}. Trained for {results['minutes']} minutes, "
+        f"{results['steps']:,} batches at {speed(rows):,} real target tokens a second; "
+        f"{results['peak_memory_mib']:,} MiB of memory at most.",
+        "![curves](curves.png)",
+        "## Translations",
+        table(("source", "reference", "translation"), samples(folder)),
+        "All of the validation set is in [translations.tsv](translations.tsv).",
+        "## Attention",
+        "What each token of a translation attended to, in the heads of the last decoder layer.",
+        "![attention](attention.png)",
+        "## Model and settings",
+        table(("", ""), sorted(config["model"]["config"].items())),
+        table(("", ""), sorted(config["training"].items())),
+        table(("", ""), sorted(config["versions"].items())),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def scores(results):
+    """The rows of the table of results."""
+    names = [name for name in ("validation", "test") if f"{name}_bleu" in results]
+    return [(name, results[f"{name}_bleu"], results[f"{name}_chrf"]) for name in names]
+
+
+def speed(rows):
+    """The median of the real target tokens a second, 0 without rows."""
+    speeds = sorted(row["tokens_per_second"] for row in rows)
+    return speeds[len(speeds) // 2] if speeds else 0
+
+
+def samples(folder):
+    """Source, reference and translation of a few sentences at even distances."""
+    lines = folder.translations.read_text().splitlines()[1:]
+    chosen = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
+    return [line.split("\t")[:3] for line in chosen]
+
+
+def table(head, rows):
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell(value) for value in line) + " |" for line in lines)
+
+
+def cell(value):
+    """Text that cannot end its cell."""
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,166 @@
+"""Everything one training run can be told, with the defaults: one frozen dataclass.
+
+The command line is made from its fields, so that each option has one name and one default.
+"""
+
+import argparse
+import dataclasses
+
+POSITIVE = (  # the fields that are, unless they are None
+    "minutes", "epochs", "steps", "patience", "d_model", "num_heads", "dff", "encoder_layers",
+    "decoder_layers", "vocab_size", "learning_rate", "warmup_steps", "tokens_per_batch",
+    "accumulate", "devices", "evaluate_pairs", "keep", "beams",
+)  # fmt: skip
+
+
+def option(default, help, **argparse_options):
+    """A field of `TrainingConfig` with what the command line needs to know of it."""
+    metadata = {"help": help, **argparse_options}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _count(default, help):
+    return option(default, help, type=int, metavar="N")
+
+
+def _number(default, help):
+    return option(default, help, type=float, metavar="X")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How a translator is trained.
+
+    Where a default is None, it follows from the data: see `resolved`.
+
+    >>> TrainingConfig(minutes=30).resolved().seed
+    1
+    """
+
+    data: tuple = option(
+        (),
+        "pairs to learn from: SOURCE<TAB>TARGET files (.gz too), or "
+        "tfds:ted_hrlr_translate/pt_to_en; the built-in phrasebook if left out",
+        nargs="+", metavar="FILE",
+    )  # fmt: skip
+    source: str = option(None, "instead of --data: the source lines", metavar="FILE")
+    target: str = option(None, "the target lines that go with --source", metavar="FILE")
+    validation: tuple = option(
+        (),
+        "pairs to measure on: one tab-separated file, or the two line-aligned files; "
+        "a slice held out of the training pairs if left out",
+        nargs="+", metavar="FILE",
+    )  # fmt: skip
+    run: str = option(None, "the run folder; an unfinished run in it goes on", metavar="DIR")
+    overwrite: bool = option(False, "start anew in a folder that holds a run", action="store_true")
+
+    minutes: float = _number(
+        None, "stop after so many minutes from the start of the process, evaluations included"
+    )
+    epochs: int = _count(None, "stop after so many passes over the pairs")
+    steps: int = _count(None, "stop after so many updates")
+    patience: int = _count(None, "stop after so many evaluations without a better BLEU")
+
+    model: str = option("transformer", "the kind of model", choices=("transformer", "rnnsearch"))
+    preset: str = option(
+        "small", "the size of the model: small, tiny, tutorial, base or big", metavar="NAME"
+    )
+    d_model: int = _count(None, "instead of the preset's: width of the vectors between layers")
+    num_heads: int = _count(None, "heads of every attention")
+    dff: int = _count(None, "width of the feed-forward hidden layers")
+    encoder_layers: int = _count(None, "depth of the encoder")
+    decoder_layers: int = _count(None, "depth of the decoder")
+    dropout_rate: float = _number(None, "share dropped in training")
+    norm_first: bool = option(
+        None, "normalise before each sublayer, not after", action=argparse.BooleanOptionalAction
+    )
+    vocab_size: int = _count(8000, "number of subwords")
+    joint_vocab: bool = option(
+        True, "one vocabulary for both sides", action=argparse.BooleanOptionalAction
+    )
+
+    schedule: str = option(
+        "linear", "how the rate falls after the warm-up", choices=("noam", "linear", "cosine")
+    )
+    learning_rate: float = _number(3e-3, "the rate at the end of the warm-up")
+    warmup_steps: int = _count(800, "updates until the full rate")
+    label_smoothing: float = _number(0.1, "probability spread over the vocabulary")
+    clip_norm: float = _number(1.0, "greatest global norm of the gradient; 0 for no limit")
+    average: float = _number(0.999, "decay of the weights' moving average; 0 for none")
+    tokens_per_batch: int = _count(1024, "target positions in a batch")
+    accumulate: int = _count(1, "batches whose token losses make one update")
+    precision: str = option(
+        "float32", "in which layers compute", choices=("float32", "mixed_bfloat16")
+    )
+    devices: int = _count(1, "devices that share each batch")
+    seed: int = _count(1, "what every random draw follows from")
+
+    evaluate_minutes: float = _number(0.5, "at least so long between two evaluations")
+    evaluate_steps: int = _count(0, "evaluate every so many batches too, not after epochs only")
+    evaluate_pairs: int = _count(500, "validation pairs translated in training")
+    checkpoint_minutes: float = _number(1.0, "time between two checkpoints")
+    keep: int = _count(3, "newest checkpoints kept")
+    beams: int = _count(4, "beam width of the final evaluation and of the export")
+    length_penalty: float = _number(0.6, "length penalty of the beam search")
+    export: bool = option(
+        True, "write saved_model/1 at the end", action=argparse.BooleanOptionalAction
+    )
+
+    def __post_init__(self):
+        for name in POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{flag(name)} must be positive. Received: {value!r}")
+        for name in ("dropout_rate", "label_smoothing", "average"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"{flag(name)} must be in [0, 1). Received: {value!r}")
+        self._check_data()
+        if self.accumulate > 1 and self.devices > 1:
+            raise ValueError(
+                "--accumulate works on one device; several devices share larger batches instead. "
+                f"Received: --accumulate {self.accumulate} --devices {self.devices}"
+            )
+
+    def _check_data(self):
+        if bool(self.source) != bool(self.target):
+            raise ValueError("--source and --target name two line-aligned files: give both")
+        if self.source and self.data:
+            raise ValueError("Give --data, or --source and --target, but not both")
+        if len(self.validation) > 2:
+            raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
+
+    @property
+    def phrasebook(self):
+        """Whether the built-in phrasebook is learned."""
+        return not self.data and not self.source
+
+    def resolved(self):
+        """The same with the defaults that follow from other fields filled in."""
+        changes = {}
+        if self.minutes is None and self.epochs is None and self.steps is None:
+            changes["minutes"] = 4.0 if self.phrasebook else 30.0
+        if self.run is None:
+            changes["run"] = "runs/phrasebook" if self.phrasebook else "runs/translator"
+        return dataclasses.replace(self, **changes)
+
+
+def flag(name):
+    """The command-line option of a field."""
+    return "--" + name
+
+
+def parse_arguments(description, arguments=None):
+    """A `TrainingConfig` of command-line arguments; ends the process if they make no sense."""
+    parser = argparse.ArgumentParser(description=description)
+    for field in dataclasses.fields(TrainingConfig):
+        options = dict(field.metadata)
+        if field.default not in (None, (), False):
+            options["help"] += f" (default: {field.default})"
+        parser.add_argument(flag(field.name), default=field.default, **options)
+    values = vars(parser.parse_args(arguments))
+    values.update({name: tuple(values[name]) for name in ("data", "validation")})
+    try:
+        return TrainingConfig(**values).resolved()
+    except ValueError as error:
+        parser.error(str(error))

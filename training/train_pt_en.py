@@ -1,0 +1,40 @@
+"""Trains a translator from plain text to a SavedModel that can be served.
+
+Without arguments it learns a built-in Portuguese-English phrasebook in a few minutes, a
+demonstration that needs no network. With --data it learns a corpus of yours, in any two
+languages. Run the same command again after an interruption, and it goes on where it was.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+STARTED = time.time()  # the budget counts the imports too
+
+# The folder of this script has modules with common names; the project's root is what counts.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def main(arguments=None):
+    """Runs the command line; returns the exit status."""
+    from training.settings import parse_arguments
+
+    settings = parse_arguments(__doc__, arguments)
+    from training.corpus import CorpusError
+    from training.run_folder import RunError
+    from training.session import train
+    from training.state import Interrupts
+
+    try:
+        with Interrupts() as interrupts:
+            done = train(settings, STARTED, interrupts)
+    except (RunError, CorpusError) as error:
+        print(f"train_pt_en.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0 if done else 128 + interrupts.received
+
+
+if __name__ == "__main__":
+    sys.exit(main())
