@@ -1,0 +1,26 @@
+"""Fixtures every test file may use."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import keras
+import pytest
+from fresh_process import FreshProcess
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """Each test draws the same numbers whichever tests ran before it."""
+    keras.utils.set_random_seed(0)
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory):
+    """Another process, to load models that this one saved."""
+    process = FreshProcess(tmp_path_factory.mktemp("fresh"))
+    yield process
+    process.close()
