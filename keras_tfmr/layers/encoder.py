@@ -5,7 +5,7 @@ import keras
 from keras_tfmr.layers import _checks
 from keras_tfmr.layers.attention import GlobalSelfAttention
 from keras_tfmr.layers.feed_forward import FeedForward
-from keras_tfmr.layers.positions import PositionalEmbedding
+from keras_tfmr.layers.positions import PositionalEmbedding, unbuilt
 from keras_tfmr.layers.residual import EPSILON
 
 
@@ -208,7 +208,7 @@ class Stack(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config.pop("embedding"))
+        embedding = unbuilt(config.pop("embedding"))
         return cls(embedding=embedding, **config)
 
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import _checks
+from keras_tfmr.layers.positions import unbuilt
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -88,5 +89,5 @@ class TiedLogits(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config.pop("embedding"))
+        embedding = unbuilt(config.pop("embedding"))
         return cls(embedding, **config)

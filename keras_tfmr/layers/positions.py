@@ -44,6 +44,14 @@ def _rates(depth):
     return MAX_WAVELENGTH ** (-np.arange(0, depth, 2) / depth)
 
 
+def unbuilt(config):
+    """The layer that was serialised to `config`, still to be built by the layer that uses it.
+
+    Built on its own, its weights would be named without that layer, unlike the ones saved.
+    """
+    return keras.saving.deserialize_keras_object({**config, "build_config": None})
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SinusoidalPositions(keras.layers.Layer):
     """Position vectors of sines and cosines, for sequences of any length. No weights.
@@ -133,16 +141,19 @@ class LearnedPositions(keras.layers.Layer):
         self.built = True
 
     def call(self, positions):
-        length = _checks.static_length(positions, axis=0)
+        self._check_length(_checks.static_length(positions, axis=0))
+        return self.embedding(positions)
+
+    def compute_output_shape(self, positions_shape):
+        self._check_length(positions_shape[0])
+        return (positions_shape[0], self.d_model)
+
+    def _check_length(self, length):
         if length is not None and length > self.max_length:
             raise ValueError(
                 f"Learned positions end at max_length={self.max_length}. "
                 f"Received: a sequence of length {length}"
             )
-        return self.embedding(positions)
-
-    def compute_output_shape(self, positions_shape):
-        return (positions_shape[0], self.d_model)
 
     def get_config(self):
         return {
@@ -222,6 +233,7 @@ class PositionalEmbedding(keras.layers.Layer):
 
     def compute_output_spec(self, token_ids):
         _checks.sequence_of_ids("token_ids", token_ids)
+        self.positions.compute_output_shape((token_ids.shape[1],))  # may be too long for it
         return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
 
     def get_config(self):
@@ -234,5 +246,5 @@ class PositionalEmbedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        positions = keras.saving.deserialize_keras_object(config.pop("positions"))
+        positions = unbuilt(config.pop("positions"))
         return cls(positions=positions, **config)
