@@ -12,7 +12,31 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-if __name__ == "__main__":
-    from serving.devserver.app import main
+from serving.devserver import configs, flags
+from serving.devserver.errors import ServingError
 
+
+def main(arguments=None):
+    """Runs the server.
+
+    Args:
+        arguments: the command line without the program's name; None: the process's own.
+
+    Returns:
+        exit status: 0 after SIGTERM, 1 if it could not start.
+    """
+    options = flags.parse(arguments)
+    try:
+        settings = configs.settings(options)
+        # TensorFlow takes seconds to import: a mistake in the files is told before that.
+        from serving.devserver import app
+
+        app.run(options, settings)
+    except ServingError as error:
+        print(f"Failed to start server. Error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
     sys.exit(main())

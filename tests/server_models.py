@@ -3,6 +3,7 @@
 import pathlib
 
 import tensorflow as tf
+from server_process import ServerProcess
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
@@ -76,6 +77,20 @@ class Slow(tf.Module):
         return {"rows": tf.fill([rows], rows) + 0 * done, "steps": steps}
 
 
+CONFIG = """
+model_config_list {{
+  config {{
+    name: "half" base_path: "{0}/half" model_platform: "tensorflow"
+    model_version_policy {{ all {{}} }}
+    version_labels {{ key: "stable" value: 1 }}
+    version_labels {{ key: "canary" value: 2 }}
+  }}
+  config {{ name: "echo" base_path: "{0}/echo" model_platform: "tensorflow" }}
+  config {{ name: "slow" base_path: "{0}/slow" model_platform: "tensorflow" }}
+}}
+"""
+
+
 def half_plus(base_path, version, constant=2.0):
     module = HalfPlus(constant)
     return save(module, base_path, version, serving_default=module.half_plus)
@@ -119,3 +134,23 @@ def request(model="default", signature="", version=None, label="", output_filter
             value = tf.make_tensor_proto(value)
         message.inputs[name].CopyFrom(value)
     return message
+
+
+def three_models(folder):
+    """A running server of `half` (two versions, two labels), `echo` and `slow`."""
+    half_plus(folder / "half", "00000001", 2.0)
+    half_plus(folder / "half", 2, 3.0)
+    echo(folder / "echo")
+    slow(folder / "slow")
+    (folder / "models.config").write_text(CONFIG.format(folder))
+    (folder / "monitoring.config").write_text("prometheus_config { enable: true }")
+    return ServerProcess(
+        folder,
+        f"--model_config_file={folder}/models.config",
+        f"--monitoring_config_file={folder}/monitoring.config",
+        "--allow_version_labels_for_unavailable_models=true",
+        "--enable_grpc_healthcheck_service",
+        "--rest_api_enable_cors_support=true",
+        "--rest_api_timeout_in_ms=2000",
+        "--per_process_gpu_memory_fraction=0.5",
+    )

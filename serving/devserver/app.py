@@ -12,8 +12,8 @@ import sys
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from . import batching, configs, flags, grpc_api, metrics, predict, rest_api, servable, versions
-from .errors import ServingError, invalid
+from . import batching, configs, grpc_api, metrics, predict, rest_api, servable, versions
+from .errors import ServingError
 
 log = logging.getLogger("devserver")
 
@@ -23,38 +23,18 @@ class Server:
 
     Args:
         options: from `flags.parse`.
+        settings: from `configs.settings`.
     """
 
-    def __init__(self, options):
+    def __init__(self, options, settings):
         self.options = options
+        self.settings = settings
         self.metrics = metrics.Metrics()
-        self.batching = self._batching()
-        self.monitoring = self._file("monitoring_config_file", configs.MonitoringConfig)
-        self.ssl = self._file("ssl_config_file", configs.SSLConfig)
-        self.config = self._models()
+        self.batching = settings.batching
         threads = self.batching.threads if self.batching else 1
         self.scheduler = batching.Scheduler(threads, self.metrics)
         self.pool = concurrent.futures.ThreadPoolExecutor(options.grpc_max_threads, "run")
         self.loaders = concurrent.futures.ThreadPoolExecutor(options.num_load_threads or 1, "load")
-
-    def _file(self, flag, cls):
-        path = getattr(self.options, flag)
-        return configs.read(path, cls) if path else None
-
-    def _models(self):
-        if self.options.model_config_file:
-            return configs.read(self.options.model_config_file, configs.ModelServerConfig)
-        return configs.single_model(self.options.model_name, self.options.model_base_path)
-
-    def _batching(self):
-        options = self.options
-        if not options.enable_batching:
-            for flag in ("batching_parameters_file", "enable_per_model_batching_parameters"):
-                if getattr(options, flag):
-                    raise invalid(f"--{flag} is set without setting --enable_batching to true.")
-            return None
-        parameters = self._file("batching_parameters_file", configs.BatchingParameters)
-        return configs.batch_settings(parameters or configs.BatchingParameters())
 
     def _batching_of(self, path):
         """The batch settings of one version: its own file's, if it may have one."""
@@ -123,14 +103,14 @@ class Server:
 
     async def _start(self, manager, stack):
         options = self.options
-        stopping = asyncio.create_task(manager.start(self.config))
-        await stopping
+        await manager.start(self.settings.models)
         predictor = predict.Predictor(manager, self.scheduler, self.pool, self.metrics)
         if options.rest_api_port:
-            runner = await rest_api.start(predictor, self.metrics, options, self.monitoring)
+            monitoring = self.settings.monitoring
+            runner = await rest_api.start(predictor, self.metrics, options, monitoring)
             stack.push_async_callback(runner.cleanup)
         if options.port or options.grpc_socket_path:
-            server = await grpc_api.start(predictor, self.metrics, options, self.ssl)
+            server = await grpc_api.start(predictor, self.metrics, options, self.settings.ssl)
             stack.push_async_callback(server.stop, options.shutdown_grace_seconds)
             log.info("Running gRPC ModelServer at %s:%d ...", options.host, options.port)
         if options.rest_api_port:
@@ -141,13 +121,14 @@ class Server:
 
     async def _poll_config(self, manager):
         """Reads the config file again and again; a bad one changes nothing."""
+        current = self.settings.models
         while True:
             await asyncio.sleep(self.options.model_config_file_poll_wait_seconds)
             try:
                 config = configs.read(self.options.model_config_file, configs.ModelServerConfig)
-                if config != self.config:
+                if config != current:
                     await manager.reload(config)
-                    self.config = config
+                    current = config
             except ServingError as error:
                 log.error("Config file not taken over: %s", error)
 
@@ -171,21 +152,16 @@ def _prepare_process(options):
         log.info("--%s has no meaning here and is ignored", name)
 
 
-def main(arguments=None):
-    """Runs the server.
+def run(options, settings):
+    """Serves until SIGTERM.
 
     Args:
-        arguments: command line without the program's name; None: the process's own.
+        options: from `flags.parse`.
+        settings: from `configs.settings`.
 
-    Returns:
-        exit status: 0 after SIGTERM, 1 if it could not start.
+    Raises:
+        ServingError: the server could not start.
     """
-    options = flags.parse(arguments)
     _prepare_process(options)
     _load_more_ops()
-    try:
-        asyncio.run(Server(options).serve())
-    except ServingError as error:
-        print(f"Failed to start server. Error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    asyncio.run(Server(options, settings).serve())

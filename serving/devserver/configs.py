@@ -205,3 +205,46 @@ def _check_batching(settings):
         raise invalid(
             f"allowed_batch_sizes entries must be in increasing order; were {settings.allowed}"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the config files named on the command line say."""
+
+    models: object  # ModelServerConfig
+    batching: object  # BatchSettings or None
+    monitoring: object  # MonitoringConfig or None
+    ssl: object  # SSLConfig or None
+
+
+def settings(options):
+    """Reads every config file that the flags name.
+
+    Args:
+        options: from `flags.parse`.
+
+    Returns:
+        Settings.
+
+    Raises:
+        ServingError: a file is missing or says what cannot be.
+    """
+    def file(flag, cls):
+        path = getattr(options, flag)
+        return read(path, cls) if path else None
+
+    models = file("model_config_file", ModelServerConfig)
+    if models is None:
+        models = single_model(options.model_name, options.model_base_path)
+    validate_models(models)
+    if not options.enable_batching:
+        for flag in ("batching_parameters_file", "enable_per_model_batching_parameters"):
+            if getattr(options, flag):
+                raise invalid(f"--{flag} is set without setting --enable_batching to true.")
+    parameters = file("batching_parameters_file", BatchingParameters) or BatchingParameters()
+    return Settings(
+        models=models,
+        batching=batch_settings(parameters) if options.enable_batching else None,
+        monitoring=file("monitoring_config_file", MonitoringConfig),
+        ssl=file("ssl_config_file", SSLConfig),
+    )

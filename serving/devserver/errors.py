@@ -4,7 +4,6 @@ import contextlib
 import time
 
 import grpc
-import tensorflow as tf
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -83,8 +82,9 @@ def from_exception(error):
     """Returns the ServingError that says what `error` says, code included."""
     if isinstance(error, ServingError):
         return error
-    if isinstance(error, tf.errors.OpError):
-        return ServingError(CODES.get(error.error_code, grpc.StatusCode.UNKNOWN), error.message)
+    code = CODES.get(getattr(error, "error_code", None))
+    if code is not None:  # TensorFlow's errors carry the code and the text of the C++ status
+        return ServingError(code, error.message)
     return ServingError(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
 
 

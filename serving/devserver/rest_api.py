@@ -90,7 +90,10 @@ class RestApi:
     async def _body(self, request):
         """The whole body; a client that stops sending does not keep its place for ever."""
         async with asyncio.timeout(self._timeout):
-            return await request.read()
+            try:
+                return await request.read()
+            except web.RequestPayloadError as error:
+                raise invalid(f"Failed to read the request's body: {error}") from error
 
     async def _predict(self, spec, body):
         request = predict_pb2.PredictRequest(model_spec=spec)
