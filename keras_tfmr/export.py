@@ -9,7 +9,6 @@ import re
 import shutil
 import uuid
 
-import keras
 import tensorflow as tf
 
 import keras_tfmr
@@ -27,7 +26,7 @@ def export_translator(
     directory,
     *,
     xla=False,
-    precision=None,
+    precision="float32",
     metadata=None,
     warmup_texts=None,
     check=True,
@@ -44,7 +43,8 @@ def export_translator(
         directory: the folder of versions, a server's `--model_base_path`.
         xla: whether the decoder is compiled; a server then has to be started with
             `--xla_cpu_compilation_enabled`.
-        precision: "float32" or "bfloat16"; None keeps the model's.
+        precision: "float32" or "bfloat16" for weights and layers; log-probabilities are float32
+            in either.
         metadata: what else is worth keeping in the export's JSON file: the run's config, BLEU.
         warmup_texts: sentences like those that will be asked, for the warm-up file.
         check: whether the result is loaded and asked in a process of its own before it appears.
@@ -101,7 +101,7 @@ def _write_metadata(translator, path, run):
     metadata = {
         "decoding": json.loads(translator.config.to_json()),
         "max_source_length": translator.max_source_length,
-        "precision": _precision(translator.model),
+        "precision": translator.model.dtype_policy.name,
         "xla": translator.xla,
         "batch_buckets": list(text_graph.BATCH_BUCKETS),
         "model": {"class": type(translator.model).__name__, **json.loads(config.to_json())},
@@ -127,12 +127,8 @@ def _versions():
     return versions
 
 
-def _precision(model):
-    return keras.backend.standardize_dtype(model.weights[0].dtype)
-
-
 def _check(translator, path):
-    tolerance = _TOLERANCE[_precision(translator.model)]
+    tolerance = _TOLERANCE[translator.model.dtype_policy.name]
     report = check_in_fresh_process(path, answers.record(translator), tolerance)
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)

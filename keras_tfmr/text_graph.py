@@ -87,7 +87,8 @@ class TextGraph:
     def translate_nbest(self, text):
         """`text` string [batch] -> `translations` string, `scores` float32, both [batch, n].
 
-        The best comes first. Where fewer than n exist, the rest are empty and have the lowest float for a score.
+        The best comes first. Where fewer than n exist, the rest are empty and have the lowest float
+        for a score.
         """
         source_ids, _, blank = self._read(text)
         result = self._decode(source_ids, blank, n=self.config.n)
@@ -135,8 +136,8 @@ class TextGraph:
         real = (target_ids != 0)[:, :, None] & (source_ids != 0)[:, None, :]
         heads = tf.where(real[:, None, None], heads, 0.0)  # [batch, layers, heads, target, source]
         return {
-            "source_tokens": self._tokens(self.source, source_ids),
-            "target_tokens": self._tokens(self.target, target_ids),
+            "source_tokens": self.source.pieces(source_ids),
+            "target_tokens": self.target.pieces(target_ids),
             "attention": tf.reduce_mean(heads, axis=[1, 2]),
             "attention_heads": heads,
         }
@@ -193,10 +194,6 @@ class TextGraph:
         """What the decoder is fed to predict `target_ids`: the start id, then all but the last."""
         start = tf.fill([tf.shape(target_ids)[0], 1], self.target.start_id)
         return tf.concat([start, target_ids[:, :-1]], axis=1)
-
-    @staticmethod
-    def _tokens(tokenizer, ids):
-        return tf.where(ids == 0, "", tokenizer.pieces(ids))
 
 
 def _at_least_one(ids):

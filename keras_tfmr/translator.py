@@ -248,11 +248,11 @@ def with_precision(model, precision):
         precision: "float32" or "bfloat16".
 
     Returns:
-        `model` itself if that is its precision, or a new model.
+        `model` itself if that is its dtype policy, or a new model.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
-    if all(weight.dtype == precision for weight in model.weights):
+    if model.dtype_policy.name == precision:
         return model
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
