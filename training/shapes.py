@@ -1,0 +1,83 @@
+"""Which shapes batches should have: few of them, and yet little padding."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+TARGET_LENGTHS = 12  # at most so many different ones
+SOURCE_LENGTHS = 3  # for each of them
+BATCHES_PER_SHAPE = 6  # fewer are not worth a shape: each leaves rows over
+
+
+class Shape(NamedTuple):
+    """A batch of `rows` pairs, `source` and `target` ids long."""
+
+    target: int
+    source: int
+    rows: int
+
+
+def choose_shapes(lengths, tokens_per_batch, rows_multiple=1):
+    """The shapes that pad these pairs least.
+
+    Target lengths are chosen first, as the decoder and its softmax cost most; then, for the pairs
+    of each target length, the source lengths.
+
+    Args:
+        lengths: int [pairs, 2]: ids of source and target.
+        tokens_per_batch: most source and most target positions of a batch.
+        rows_multiple: what the number of rows is a multiple of.
+
+    Returns:
+        list of `Shape`, sorted; the last one holds every pair.
+
+    Raises:
+        ValueError: if a batch of the longest pairs has not even `rows_multiple` rows.
+    """
+    longest = lengths.max(axis=0)
+    budget = tokens_per_batch // rows_multiple
+    if budget < longest.max():
+        raise ValueError(
+            f"a pair of {longest.max()} tokens does not fit batches of {tokens_per_batch} tokens "
+            f"in {rows_multiple} rows at least: raise the tokens or lower the longest length"
+        )
+    batches = lengths.max(axis=1).sum() / tokens_per_batch
+    columns = int(np.clip(batches / BATCHES_PER_SHAPE, 1, TARGET_LENGTHS))
+    sizes, below = set(), 0
+    for target in ladder(lengths[:, 1], columns):
+        sources = lengths[(lengths[:, 1] > below) & (lengths[:, 1] <= target), 0]
+        worth = np.maximum(sources, target).sum() / tokens_per_batch / BATCHES_PER_SHAPE
+        rungs = ladder(sources, int(np.clip(worth, 1, SOURCE_LENGTHS)))
+        sizes.update((target, source) for source in rungs)
+        below = target
+    sizes.add((int(longest[1]), int(longest[0])))
+    return [
+        Shape(target, source, budget // max(target, source) * rows_multiple)
+        for target, source in sorted(sizes)
+    ]
+
+
+def ladder(lengths, rungs):
+    """At most `rungs` lengths to pad to so that the padding is least, the longest among them.
+
+    Args:
+        lengths: int [n], all at least 1.
+        rungs: how many lengths to choose.
+
+    Returns:
+        ascending list of int.
+    """
+    sizes, counts = np.unique(np.append(lengths, 0), return_counts=True)  # 0: below all of them
+    last, items, totals = len(sizes) - 1, np.cumsum(counts), np.cumsum(counts * sizes)
+    # padding[a, b]: of the lengths above sizes[a] and up to sizes[b], padded to sizes[b].
+    padding = sizes * (items - items[:, None]) - (totals - totals[:, None])
+    padding = np.where(np.tri(len(sizes), dtype=bool), np.iinfo(np.int64).max // 4, padding)
+    best, came_from = padding[0], []  # best[b]: least padding of all lengths up to sizes[b]
+    for _ in range(min(rungs, last) - 1):
+        ways = best[:, None] + padding
+        came_from.append(ways.argmin(axis=0))
+        best = ways.min(axis=0)
+    chosen = [last]
+    for steps in reversed(came_from):
+        chosen.append(int(steps[chosen[-1]]))
+    return sizes[chosen[::-1]].tolist()
