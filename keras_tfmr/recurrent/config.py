@@ -12,10 +12,9 @@ class Config:
 
     presets: ClassVar = {}
 
-    def _check(self, *sizes):
-        for name in sizes:
+    def _check_sizes(self, *names):
+        for name in names:
             _checks.positive_int(name, getattr(self, name))
-        _checks.rate("dropout_rate", self.dropout_rate)
 
     @classmethod
     def preset(cls, name, **fields):
@@ -102,10 +101,11 @@ class RNNSearchConfig(Config):
     joint_vocab: bool = True
 
     def __post_init__(self):
-        self._check(
+        self._check_sizes(
             "source_vocab", "target_vocab", "embedding_dim", "units", "alignment_units",
             "maxout_units",
         )  # fmt: skip
+        _checks.rate("dropout_rate", self.dropout_rate)
         if self.joint_vocab and self.source_vocab != self.target_vocab:
             raise ValueError(
                 "A joint vocabulary has one size. Received: "
@@ -136,4 +136,36 @@ class LSTMNConfig(Config):
     dropout_rate: float = 0.1
 
     def __post_init__(self):
-        self._check("vocab", "embedding_dim", "units")
+        self._check_sizes("vocab", "embedding_dim", "units")
+        _checks.rate("dropout_rate", self.dropout_rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryNetworkConfig(Config):
+    """Everything that a `MemoryNetwork` is built from.
+
+    Args:
+        vocab: Number of word ids, of which an answer is one.
+        width: Width of the embedded sentences.
+        hops: Number of times that the facts are attended to.
+        max_facts: Number of ages with a vector of the temporal encoding.
+        layerwise: Layer-wise tying of the embeddings instead of adjacent.
+        position_encoding: Weigh words by their position instead of a bag of words.
+
+    Raises:
+        ValueError: If a field is out of range, or a field is unknown.
+
+    >>> config = MemoryNetworkConfig(vocab=30, hops=2)
+    >>> config == MemoryNetworkConfig.from_json(config.to_json())
+    True
+    """
+
+    vocab: int = 100
+    width: int = 50
+    hops: int = 3
+    max_facts: int = 50
+    layerwise: bool = False
+    position_encoding: bool = True
+
+    def __post_init__(self):
+        self._check_sizes("vocab", "width", "hops", "max_facts")
