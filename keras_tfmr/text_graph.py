@@ -56,6 +56,7 @@ class TextGraph:
                 tf.TensorSpec([None], tf.int32, name="limits"),
             ],
             jit_compile=self.xla,
+            autograph=False,
         )
 
     def _search(self, source_ids, limits, n):

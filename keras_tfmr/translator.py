@@ -95,14 +95,14 @@ class Translator:
         )
         text = tf.TensorSpec([None], tf.string, name="text")
         reference = tf.TensorSpec([None], tf.string, name="reference")
-        translate = tf.function(self.graph.translate, input_signature=[text])
+        translate = _traced(self.graph.translate, text)
         #: The functions of the export's signatures, by name.
         self.signatures = {
             "serving_default": translate,
             "translate": translate,
-            "translate_nbest": tf.function(self.graph.translate_nbest, input_signature=[text]),
-            "score": tf.function(self.graph.score, input_signature=[text, reference]),
-            "explain": tf.function(self.graph.explain, input_signature=[text]),
+            "translate_nbest": _traced(self.graph.translate_nbest, text),
+            "score": _traced(self.graph.score, text, reference),
+            "explain": _traced(self.graph.explain, text),
         }
 
     def _check(self):
@@ -225,6 +225,11 @@ class Translator:
             for place, row in enumerate(chosen):
                 rows[row] = {name: value[place] for name, value in outputs.items()}
         return rows
+
+
+def _traced(function, *signature):
+    # There is no Python control flow over tensors for AutoGraph to find, only time to lose.
+    return tf.function(function, input_signature=signature, autograph=False)
 
 
 def _strings(texts):

@@ -1,0 +1,113 @@
+"""Exports a trained translator as a SavedModel for TensorFlow Serving.
+
+    python serving/export.py runs/translator
+    python serving/export.py runs/translator --to /srv/models/translator --xla --precision bfloat16
+
+The new version is loaded and asked in a process of its own before it appears under the next free
+number. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read, 2 wrong
+arguments.
+"""
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    introduction, rest = __doc__.split("\n", 1)
+    parser = argparse.ArgumentParser(
+        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
+    add("--to", metavar="DIR", type=Path, help="folder of versions [RUN_FOLDER/saved_model]")
+    add("--weights", metavar="FILE", type=Path, help="[RUN_FOLDER/weights/best.weights.h5]")
+    add("--xla", action="store_true", help="compile the decoder; the server must allow it")
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help="[%(default)s]")
+    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy [the run's]")
+    add("--n", type=int, metavar="N", help="translations of translate_nbest [beam width]")
+    add("--length_penalty", type=float, metavar="X", help="[the run's]")
+    add("--max_length", type=int, metavar="N", help="most tokens of a translation")
+    add("--max_source_length", type=int, metavar="N", default=128, help="of a text [%(default)s]")
+    add("--no_check", action="store_true", help="do not load and ask the result")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    """The command; returns its exit status."""
+    options = parse_arguments(arguments)
+    # Only here, so that --help and a wrong argument are answered at once.
+    from keras_tfmr.export_check import ExportError
+    from training.run_folder import RunError
+
+    try:
+        print(export(options))
+    except (ExportError, RunError, ValueError, OSError) as error:
+        print(f"export: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def export(options):
+    """Rebuilds the run's translator and exports it; returns the version's path."""
+    from keras_tfmr.export import export_translator
+    from training.run_folder import read_json
+
+    run = read_json(options.run / "config.json")
+    results = options.run / "results.json"
+    return export_translator(
+        translator_of(options, run),
+        options.to or options.run / "saved_model",
+        xla=options.xla,
+        precision=options.precision,
+        metadata={"config": run, "results": read_json(results) if results.exists() else None},
+        warmup_texts=validation_texts(options.run),
+        check=not options.no_check,
+    )
+
+
+def translator_of(options, run):
+    """The `Translator` of a run folder, with the decoding options of the command line."""
+    from keras_tfmr.decoding import DecodingConfig
+    from keras_tfmr.tokenizer import SubwordTokenizer
+    from keras_tfmr.translator import Translator
+    from training.models import make_model
+
+    model = make_model(run["model"]["kind"], run["model"]["config"])
+    model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")
+    joint = options.run / "tokenizer.model"
+    both = [options.run / "source.model", options.run / "target.model"]
+    trained = run["arguments"]
+    chosen = {
+        "beams": options.beams or trained["beams"],
+        "length_penalty": options.length_penalty,
+        "max_length": options.max_length,
+    }
+    if chosen["length_penalty"] is None:
+        chosen["length_penalty"] = trained["length_penalty"]
+    chosen["n"] = options.n or chosen["beams"]
+    decoding = DecodingConfig(**{name: x for name, x in chosen.items() if x is not None})
+    return Translator(
+        model,
+        *(SubwordTokenizer.load(path) for path in ([joint] if joint.exists() else both)),
+        config=decoding,
+        max_source_length=options.max_source_length,
+    )
+
+
+def validation_texts(run, count=16):
+    """The first source sentences the run was measured on: real requests for the warm-up file."""
+    file = run / "translations.tsv"
+    if not file.exists():
+        return None
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE)
+        return [row["source"] for row, _ in zip(rows, range(count), strict=False)] or None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
