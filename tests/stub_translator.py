@@ -171,7 +171,7 @@ class _RestHandler(BaseHTTPRequestHandler):
         return self._answer(200, {"outputs": {k: _plain(v) for k, v in outputs.items()}})
 
     def do_GET(self):
-        version = {"version": "7", "state": "AVAILABLE"}
+        version = {"version": "7", "state": self.server.state}
         version["status"] = {"error_code": "OK", "error_message": ""}
         self._answer(200, {"model_version_status": [version]})
 
@@ -204,12 +204,13 @@ def serving_rest(behave=lambda handler: None):
     """Serves the stub's REST side on loopback; yields its server.
 
     Attributes of the server: `address`; `answers`, the HTTP statuses so far; `clients`, the
-    addresses they went to; `behave`, a function of the handler that returns (status, JSON) to
-    answer that instead.
+    addresses they went to; `state`, what the status page says; `behave`, a function of the
+    handler that returns (status, JSON) to answer that instead.
     """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _RestHandler)
     server.daemon_threads = True
     server.behave, server.answers, server.clients = behave, [], set()
+    server.state = "AVAILABLE"
     server.address = f"127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -1,6 +1,9 @@
 """TranslatorClient against a server built with the official stubs, over real sockets."""
 
 import asyncio
+import doctest
+import importlib
+import pkgutil
 import subprocess
 import sys
 import threading
@@ -24,6 +27,7 @@ from stub_translator import (
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from serving import translator_client  # noqa: E402
 from serving.translator_client import (  # noqa: E402
     TLS,
     AsyncTranslatorClient,
@@ -377,3 +381,11 @@ def certificates(tmp_path_factory):
             f"{name}.pem",
         )
     return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "name", [module.name for module in pkgutil.iter_modules(translator_client.__path__)]
+)
+def test_examples_in_docstrings(name):
+    module = importlib.import_module(f"serving.translator_client.{name}")
+    assert doctest.testmod(module).failed == 0
