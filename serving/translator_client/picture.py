@@ -36,4 +36,4 @@ def readable(token):
     >>> readable("▁casa"), readable("5$")
     ('_casa', '5\\\\$')
     """
-    return token.replace("\\N{LOWER ONE EIGHTH BLOCK}", "_").replace("$", r"\$")
+    return token.replace("▁", "_").replace("$", r"\$")
