@@ -1,7 +1,6 @@
 """Checkpoints and run folders: whole or absent, whatever happens to the process or the disk."""
 
 import json
-import resource
 import subprocess
 import sys
 import textwrap
@@ -88,8 +87,8 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):
     assert done.returncode == 1
     assert "File too large" in done.stderr and "step-000000001.npz" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001.npz"]
-    np.testing.assert_array_equal(read(tmp_path / "step-000000001.npz")[0]["weights"], np.ones(1000))
-    assert resource.getrlimit(resource.RLIMIT_FSIZE) != (20_000, 20_000)
+    found, _ = read(tmp_path / "step-000000001.npz")
+    np.testing.assert_array_equal(found["weights"], np.ones(1000))
 
 
 def test_an_unwritable_folder_is_named(tmp_path):

@@ -287,8 +287,8 @@ class Bar(keras.callbacks.ProgbarLogger):
         self.run = run
 
     def set_params(self, params):
-        super().set_params({**params, "verbose": 1 if sys.stdout.isatty() else 2})
-        self.verbose, self.epochs = self.params["verbose"], 1
+        watched = sys.stdout.isatty()
+        super().set_params({**params, "verbose": 1 if watched else 2, "epochs": 1})
 
     def on_epoch_begin(self, epoch, logs=None):
         print(f"Epoch {epoch + 1}, {self.run.share():.0%} of the budget used")

@@ -41,8 +41,7 @@ def train(settings, started, interrupts):
         Whether the run is finished; it is not if the user stopped it.
 
     Raises:
-        RunError: If the run folder cannot be used.
-        CorpusError: If the data cannot be.
+        RunError: If the run folder or the data cannot be used.
     """
     folder = RunFolder(settings.run)
     try:

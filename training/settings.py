@@ -37,12 +37,12 @@ class TrainingConfig:
     1
     """
 
-    data: tuple = option(
-        (),
-        "pairs to learn from: SOURCE<TAB>TARGET files (.gz too), or "
+    data: str = option(
+        None,
+        "pairs to learn from: a file of SOURCE<TAB>TARGET lines (.gz too), or "
         "tfds:ted_hrlr_translate/pt_to_en; the built-in phrasebook if left out",
-        nargs="+", metavar="FILE",
-    )  # fmt: skip
+        metavar="FILE",
+    )
     source: str = option(None, "instead of --data: the source lines", metavar="FILE")
     target: str = option(None, "the target lines that go with --source", metavar="FILE")
     validation: tuple = option(
@@ -127,6 +127,8 @@ class TrainingConfig:
             raise ValueError("--source and --target name two line-aligned files: give both")
         if self.source and self.data:
             raise ValueError("Give --data, or --source and --target, but not both")
+        if self.phrasebook and self.validation:
+            raise ValueError("--validation goes with --data, or with --source and --target")
         if len(self.validation) > 2:
             raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
 
@@ -159,7 +161,7 @@ def parse_arguments(description, arguments=None):
             options["help"] += f" (default: {field.default})"
         parser.add_argument(flag(field.name), default=field.default, **options)
     values = vars(parser.parse_args(arguments))
-    values.update({name: tuple(values[name]) for name in ("data", "validation")})
+    values["validation"] = tuple(values["validation"])
     try:
         return TrainingConfig(**values).resolved()
     except ValueError as error:

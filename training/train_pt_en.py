@@ -22,7 +22,6 @@ def main(arguments=None):
     from training.settings import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.corpus import CorpusError
     from training.run_folder import RunError
     from training.session import train
     from training.state import Interrupts
@@ -30,7 +29,7 @@ def main(arguments=None):
     try:
         with Interrupts() as interrupts:
             done = train(settings, STARTED, interrupts)
-    except (RunError, CorpusError) as error:
+    except RunError as error:
         print(f"train_pt_en.py: error: {error}", file=sys.stderr)
         return 1
     return 0 if done else 128 + interrupts.received

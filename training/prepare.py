@@ -1,0 +1,137 @@
+"""What a run learns from: pairs, tokenizers and batches, made from its settings."""
+
+import dataclasses
+from pathlib import Path
+
+from keras_tfmr.tokenizer import SubwordTokenizer
+from training.batches import Batches
+from training.corpus import Corpus, clean, read_pairs, read_tfds
+from training.run_folder import RunError, explained
+
+HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all
+LONGEST = 256  # tokens of a side; longer pairs are dropped
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Everything that a run learns from and is measured on.
+
+    Fields:
+        batches: The `Batches` to train on.
+        validation: List of `(source, reference)`.
+        test: The same for a test set, or empty.
+        tokenizers: `(source, target)`, the same one twice for a joint vocabulary.
+        description: Counts and checksums, for config.json.
+        summary: Lines for people.
+    """
+
+    batches: Batches
+    validation: list
+    test: list
+    tokenizers: tuple
+    description: dict
+    summary: str
+
+
+def prepare(settings, folder):
+    """Reads the pairs, learns or loads the tokenizers, and makes the batches.
+
+    Args:
+        settings: A `TrainingConfig`.
+        folder: The `RunFolder`, which the tokenizers are kept in.
+
+    Raises:
+        RunError: If the pairs cannot be read or cannot be learned from.
+    """
+    try:
+        train, validation, test = read(settings)
+        tokenizers = load_tokenizers(folder) or learn_tokenizers(settings, train, folder)
+        source, target = (
+            tokenizer.encode_lines(lines)
+            for tokenizer, lines in zip(tokenizers, (train.sources, train.targets), strict=True)
+        )
+        batches = Batches(
+            source,
+            target,
+            tokens_per_batch=settings.tokens_per_batch,
+            seed=settings.seed,
+            start_id=tokenizers[1].start_id,
+            end_id=tokenizers[1].end_id,
+            max_length=min(LONGEST, settings.tokens_per_batch // settings.devices),
+            rows_multiple=settings.devices,
+        )
+    except (ValueError, RuntimeError, OSError) as error:
+        raise RunError(str(error)) from error
+    sets = {"train": train, "validation": validation, "test": test}
+    sets = {name: corpus for name, corpus in sets.items() if len(corpus)}
+    return Data(
+        batches=batches,
+        validation=list(validation.pairs()),
+        test=list(test.pairs()),
+        tokenizers=tokenizers,
+        description={name: corpus.record() for name, corpus in sets.items()},
+        summary=summary(settings, sets, tokenizers, batches),
+    )
+
+
+def read(settings):
+    """The training, validation and test pairs, no sentence of the latter in the former."""
+    if settings.phrasebook:
+        from training import phrasebook
+
+        return tuple(clean(pairs) for pairs in phrasebook.split(settings.seed))
+    if settings.data and settings.data.startswith("tfds:"):
+        name = settings.data.removeprefix("tfds:")
+        train, validation, test = (
+            read_tfds(name, split) for split in ("train", "validation", "test")
+        )
+        return train.without(validation).without(test), validation, test
+    train = read_pairs(settings.data or settings.source, settings.target)
+    if settings.validation:
+        validation = read_pairs(*settings.validation)
+        return train.without(validation), validation, Corpus((), ())
+    train, validation = train.hold_out(min(HELD_OUT, -(-len(train) // 10)), settings.seed)
+    return train, validation, Corpus((), ())
+
+
+def tokenizer_paths(folder):
+    """Where the tokenizers are: of a joint vocabulary, and of two."""
+    return folder / "tokenizer.model", (folder / "source.model", folder / "target.model")
+
+
+def load_tokenizers(folder):
+    """The `(source, target)` tokenizers of a run folder's path, or None if there are none."""
+    joint, both = tokenizer_paths(folder.path)
+    if joint.exists():
+        return (SubwordTokenizer.load(joint),) * 2
+    if all(path.exists() for path in both):
+        return tuple(SubwordTokenizer.load(path) for path in both)
+    return None
+
+
+def learn_tokenizers(settings, corpus, folder):
+    """Learns the vocabulary, or one for each side, from the training pairs; saves it."""
+    joint, both = tokenizer_paths(folder.path)
+    sides, paths = ((corpus.lines(),), (joint,))
+    if not settings.joint_vocab:
+        sides, paths = (corpus.sources, corpus.targets), both
+    tokenizers = [SubwordTokenizer.learn(lines, settings.vocab_size) for lines in sides]
+    for tokenizer, path in zip(tokenizers, paths, strict=True):
+        with explained(path):
+            tokenizer.save(Path(path))
+    return (tokenizers[0], tokenizers[-1])
+
+
+def summary(settings, sets, tokenizers, batches):
+    """What was read and made of it, a line each."""
+    lines = [f"{name}: {corpus.summary()}" for name, corpus in sets.items()]
+    if settings.phrasebook:
+        lines.insert(
+            0,
+            "The built-in phrasebook: sentences that a small grammar generates, an honest "
+            "demonstration of training and serving. For real sentences give --data.",
+        )
+    sizes = dict.fromkeys(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
+    lines.append(f"vocabulary: {' and '.join(sizes)} subwords")
+    lines.append(f"batches: {batches.summary()}")
+    return "\n".join(lines)
