@@ -1,0 +1,38 @@
+"""Sphinx: the guides, and the reference from the docstrings. Built by docs/build.sh."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+import keras_tfmr
+
+project = "keras_tfmr"
+author = "the keras_tfmr authors"
+release = keras_tfmr.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "keras_tfmr"
+napoleon_custom_sections = [("Call arguments", "params_style"), "Reference"]
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+# The docstrings' Args sections say what the signatures mean.
+autodoc_typehints = "none"
+suppress_warnings = ["myst.xref_missing"]
+
+
+def _skip(app, what, name, obj, skip, options):
+    """Leaves out what Keras calls and the layer's user does not."""
+    keras_hooks = {
+        "build", "call", "compute_mask", "compute_output_shape", "compute_output_spec",
+        "from_config", "get_config", "config_class", "layer_class", "attention_class",
+    }  # fmt: skip
+    return skip or name in keras_hooks
+
+
+def setup(app):
+    """Registers the filter of members."""
+    app.connect("autodoc-skip-member", _skip)
