@@ -66,7 +66,7 @@ class Echo(tf.Module):
 
 
 class Slow(tf.Module):
-    """Answers after as many steps as the largest input says, about a microsecond each; also tells
+    """Answers after as many steps as the largest input says, some microseconds each; also tells
     how many rows its batch had."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, "steps")])

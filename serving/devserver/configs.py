@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import socket
 
+import grpc
 from google.protobuf import (
     descriptor_pb2,
     descriptor_pool,
@@ -12,7 +14,7 @@ from google.protobuf import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from .errors import failed_precondition, invalid, not_found
+from .errors import ServingError, failed_precondition, invalid, not_found
 
 # tensorflow-serving-api does not ship these protos, so their descriptors are built here.
 _MESSAGES = {
@@ -138,6 +140,32 @@ def validate_models(config):
             raise invalid(f"PlatformConfigMap has no entry for platform {model.model_platform}")
 
 
+def versions_on_disk(base_path):
+    """Version directories under a base path: those whose whole name is a number.
+
+    Raises:
+        ServingError: NOT_FOUND, there is no such directory.
+    """
+    try:
+        with os.scandir(base_path) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+    except OSError as error:
+        raise not_found(f"Could not find base path {base_path}: {error.strerror}") from error
+    numbers = {int(n): os.path.join(base_path, n) for n in names if n.isdecimal() and n.isascii()}
+    return {number: path for number, path in numbers.items() if number < 1 << 63}
+
+
+def chosen(found, policy):
+    """The versions of `found` that a ServableVersionPolicy wants served."""
+    kind = policy.WhichOneof("policy_choice")
+    if kind == "all":
+        return found
+    if kind == "specific":
+        return {n: found[n] for n in policy.specific.versions if n in found}
+    latest = (policy.latest.num_versions or 1) if kind == "latest" else 1
+    return {n: found[n] for n in sorted(found)[-latest:]}
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
     """How one model is batched; see TensorFlow Serving's BatchingParameters."""
@@ -217,6 +245,28 @@ class Settings:
     ssl: object  # SSLConfig or None
 
 
+def _check_there(models):
+    """The real server waits for ever for a model that is not there; this one says so at once."""
+    for model in models.model_config_list.config:
+        if not chosen(versions_on_disk(model.base_path), model.model_version_policy):
+            raise not_found(
+                f"No versions of servable {model.name} found under base path {model.base_path}. "
+                f"Did you forget to name your leaf directory as a number (eg. '/1/')?"
+            )
+
+
+def check_port(host, port):
+    """Raises UNAVAILABLE if a port cannot be bound, before models are loaded in vain."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ServingError(
+                grpc.StatusCode.UNAVAILABLE, f"cannot listen on {host}:{port}: {error.strerror}"
+            ) from error
+
+
 def settings(options):
     """Reads every config file that the flags name.
 
@@ -227,16 +277,19 @@ def settings(options):
         Settings.
 
     Raises:
-        ServingError: a file is missing or says what cannot be.
+        ServingError: a file is missing or says what cannot be; a port or a model is not there.
     """
     def file(flag, cls):
         path = getattr(options, flag)
         return read(path, cls) if path else None
 
+    for port in filter(None, (options.port, options.rest_api_port)):
+        check_port(options.host, port)
     models = file("model_config_file", ModelServerConfig)
     if models is None:
         models = single_model(options.model_name, options.model_base_path)
     validate_models(models)
+    _check_there(models)
     if not options.enable_batching:
         for flag in ("batching_parameters_file", "enable_per_model_batching_parameters"):
             if getattr(options, flag):

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 
 import grpc
 from tensorflow_serving.apis import get_model_status_pb2
 
-from . import configs
+from .configs import chosen, validate_models, versions_on_disk
 from .errors import ServingError, failed_precondition, from_exception, invalid, not_found
 
 State = get_model_status_pb2.ModelVersionStatus.State
@@ -39,32 +38,6 @@ class Model:
         return [v for v in self.versions.values() if v.state == State.AVAILABLE]
 
 
-def versions_on_disk(base_path):
-    """Version directories under a base path: those whose whole name is a number.
-
-    Raises:
-        ServingError: NOT_FOUND, there is no such directory.
-    """
-    try:
-        with os.scandir(base_path) as entries:
-            names = [entry.name for entry in entries if entry.is_dir()]
-    except OSError as error:
-        raise not_found(f"Could not find base path {base_path}: {error.strerror}") from error
-    numbers = {int(n): os.path.join(base_path, n) for n in names if n.isdecimal() and n.isascii()}
-    return {number: path for number, path in numbers.items() if number < 1 << 63}
-
-
-def chosen(found, policy):
-    """The versions of `found` that a ServableVersionPolicy wants served."""
-    kind = policy.WhichOneof("policy_choice")
-    if kind == "all":
-        return found
-    if kind == "specific":
-        return {n: found[n] for n in policy.specific.versions if n in found}
-    latest = (policy.latest.num_versions or 1) if kind == "latest" else 1
-    return {n: found[n] for n in sorted(found)[-latest:]}
-
-
 class Manager:
     """Serves the models of a ModelServerConfig.
 
@@ -89,28 +62,20 @@ class Manager:
         Raises:
             ServingError: a model is missing or does not load.
         """
-        await self.reload(config, first=True)
+        await self.reload(config)
         if self._options.file_system_poll_wait_seconds > 0:
             self._poller = asyncio.create_task(self._watch())
 
-    async def reload(self, config, first=False):
+    async def reload(self, config):
         """Switches to another config; the models in both go on being served.
 
         Raises:
             ServingError: the config is not valid (nothing changed), or a model did not load.
         """
         async with self._reloading:
-            configs.validate_models(config)
+            validate_models(config)
             models = config.model_config_list.config
             found = {m.name: await self._look(m) for m in models}
-            if first:
-                for m in models:
-                    if not found[m.name]:
-                        raise not_found(
-                            f"No versions of servable {m.name} found under base path "
-                            f"{m.base_path}. Did you forget to name your leaf directory as a "
-                            f"number (eg. '/1/')?"
-                        )
             labels = self._checked_labels(models)
             for name in set(self._models) - set(found):
                 self._models[name].config = None
