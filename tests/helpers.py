@@ -172,7 +172,10 @@ def _check_config(model, arrays, outputs, tolerance):
 
 
 def _check_training(model, arrays, outputs, tolerance):
-    """Compiled by XLA and not: the same outputs, and one step lowers the loss."""
+    """Compiled by XLA and not: the same outputs, and one step lowers the loss.
+
+    XLA takes seconds for a layer, so it sees float32 alone; the models' tests show it the rest.
+    """
     start = weights_by_path(model)
     targets = [random(*output.shape, seed=9) for output in outputs]
 
@@ -180,11 +183,12 @@ def _check_training(model, arrays, outputs, tolerance):
         came = flat_numpy(model(arrays))
         return sum(np.square(c - t).mean() for c, t in zip(came, targets, strict=True))
 
-    for jit_compile in (False, True):
+    exact = tolerance < 1e-3
+    for jit_compile in (False, True) if exact else (False,):
         set_weights_by_path(model, start)
         optimizer = keras.optimizers.SGD(0.02)
         model.compile(optimizer, loss=["mse"] * len(targets), jit_compile=jit_compile)
-        if tolerance < 1e-3:  # the other policies differ where they are rounded
+        if exact:
             predicted = keras.tree.flatten(model.predict_on_batch(arrays))
             for came, expected in zip(predicted, outputs, strict=True):
                 np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)

@@ -1,0 +1,325 @@
+"""MultiHeadAttention and the three attention sublayers, against Keras's own layer and the paper."""
+
+import functools
+
+import formulas
+import keras
+import numpy as np
+import pytest
+from helpers import (
+    attention_weights,
+    check_layer,
+    gradients,
+    norm_weights,
+    random,
+    randomize,
+    to_numpy,
+)
+from keras import ops
+from traced import operations
+
+from keras_tfmr import CausalSelfAttention, CrossAttention, GlobalSelfAttention, MultiHeadAttention
+
+BATCH, QUERY, KEY, WIDTH, HEADS = 3, 4, 6, 10, 2
+SUBLAYERS = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
+
+
+def twins(key_dim, value_dim, use_bias=True, output_dim=None):
+    """Our layer and Keras's, with the same random weights."""
+    ours = MultiHeadAttention(
+        HEADS, key_dim, value_dim=value_dim, use_bias=use_bias, output_dim=output_dim
+    )
+    theirs = keras.layers.MultiHeadAttention(
+        HEADS, key_dim, value_dim=value_dim, use_bias=use_bias, output_shape=output_dim
+    )
+    query, key = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH + 1)
+    ours(query, key)
+    theirs(query, key)
+    randomize(theirs)
+    for our, their in pairs(ours, theirs):
+        our.assign(ops.reshape(their, our.shape))
+    return ours, theirs
+
+
+def pairs(ours, theirs):
+    """The weights of both layers, side by side."""
+    parts = [
+        (ours.query_dense, theirs._query_dense),
+        (ours.key_dense, theirs._key_dense),
+        (ours.value_dense, theirs._value_dense),
+        (ours.output_dense, theirs._output_dense),
+    ]
+    return [pair for our, their in parts for pair in zip(our.weights, their.weights, strict=True)]
+
+
+def random_mask(*shape):
+    mask = np.random.default_rng(3).random(shape) < 0.6
+    mask[..., 0] = True  # no empty row: there Keras and we differ on purpose
+    return mask
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("value_dim, use_bias, output_dim", [(5, True, None), (3, False, 7)])
+def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_dim, masked):
+    ours, theirs = twins(5, value_dim, use_bias, output_dim)
+    query, key, value = (random(BATCH, n, w, seed=n) for n, w in ((QUERY, 10), (KEY, 11), (KEY, 11)))
+    mask = random_mask(BATCH, QUERY, KEY) if masked else None
+    weight = random(BATCH, QUERY, output_dim or WIDTH, seed=8)
+
+    def loss(layer, **call):
+        def of(query, key, value):
+            output = layer(query=query, value=value, key=key, **call)
+            return ops.sum(output * weight)
+
+        return of
+
+    our, their = zip(*pairs(ours, theirs), strict=True)
+    result = gradients(loss(ours, mask=mask), [query, key, value], our)
+    expected = gradients(loss(theirs, attention_mask=mask), [query, key, value], their)
+    np.testing.assert_allclose(result[0], expected[0], rtol=1e-5)
+    for by_ours, by_theirs in zip(result[1] + result[2], expected[1] + expected[2], strict=True):
+        np.testing.assert_allclose(by_ours, by_theirs.reshape(by_ours.shape), atol=2e-5, rtol=1e-4)
+
+    output, scores = ours(query, key, value, mask=mask, return_attention_scores=True)
+    expected, expected_scores = theirs(
+        query, value, key, attention_mask=mask, return_attention_scores=True
+    )
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("value_dim", [5, 3])
+def test_paper_formula(value_dim):
+    layer = MultiHeadAttention(HEADS, 5, value_dim=value_dim)
+    query, key, value = random(BATCH, QUERY, 10), random(BATCH, KEY, 11), random(BATCH, KEY, 12)
+    layer(query, key, value)
+    randomize(layer)
+    mask = random_mask(BATCH, QUERY, KEY)
+    output, scores = layer(query, key, value, mask=mask, return_attention_scores=True)
+    expected, expected_scores = formulas.attention(query, key, value, attention_weights(layer), mask)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+def test_key_and_value_default_to_what_stands_before_them():
+    layer = MultiHeadAttention(HEADS, 5)
+    x, y = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
+    np.testing.assert_array_equal(layer(x), layer(x, x, x))
+    np.testing.assert_array_equal(layer(x, y), layer(x, y, y))
+
+
+def test_masks_of_every_rank():
+    """[batch, key], [batch, query, key] and [batch, heads, query, key] mean the same; key_mask adds."""
+    layer = MultiHeadAttention(HEADS, 5)
+    x, y = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
+    keys = random_mask(BATCH, KEY)
+    full = np.broadcast_to(keys[:, None, None], (BATCH, HEADS, QUERY, KEY))
+    expected = layer(x, y, mask=full)
+    for other in (keys, full[:, 0], full[:, :1], full[:, 0, :1]):
+        np.testing.assert_allclose(layer(x, y, mask=other), expected, atol=1e-6)
+    np.testing.assert_allclose(layer(x, y, key_mask=keys), expected, atol=1e-6)
+
+    other = random_mask(BATCH, QUERY, KEY)
+    both = layer(x, y, mask=other, key_mask=keys)
+    np.testing.assert_allclose(both, layer(x, y, mask=other & keys[:, None]), atol=1e-6)
+
+
+def test_a_head_has_its_own_mask():
+    layer = MultiHeadAttention(HEADS, 5)
+    x = random(BATCH, QUERY, WIDTH)
+    mask = np.ones((BATCH, HEADS, QUERY, QUERY), bool)
+    mask[:, 1, :, 2] = False
+    scores = to_numpy(layer(x, mask=mask, return_attention_scores=True)[1])
+    assert (scores[:, 1, :, 2] == 0).all() and (scores[:, 0, :, 2] > 0).all()
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_softmax_is_float32_under_every_policy(policy):
+    layer = MultiHeadAttention(HEADS, 5, dtype=policy)
+    x = random(BATCH, QUERY, WIDTH)
+    layer(x)
+    exponentials = [o for o in operations(layer, x) if o.kind in ("Softmax", "Exp", "exp")]
+    assert exponentials and all(o.dtype == "float32" for o in exponentials)
+
+
+def test_dropout_drops_attention_weights_in_training_only():
+    layer = MultiHeadAttention(HEADS, 5, dropout=0.5)
+    x = random(BATCH, 16, WIDTH)
+    still = layer(x)
+    np.testing.assert_array_equal(still, layer(x, training=False))
+    outputs = np.stack([to_numpy(layer(x, training=True)) for _ in range(200)])
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
+    np.testing.assert_allclose(outputs.mean(axis=0), still, atol=0.15)  # unbiased
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("kind", SUBLAYERS)
+def test_sublayers_by_the_formula(kind, norm_first):
+    layer = kind(HEADS, 5, value_dim=3, norm_first=norm_first)
+    x, context = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
+    inputs = (x, context) if kind is CrossAttention else (x,)
+    layer(*inputs)
+    randomize(layer)
+    causal = np.tril(np.ones((1, QUERY, QUERY), bool)) if kind is CausalSelfAttention else None
+    seen = []
+
+    def attend(y):
+        key = context if kind is CrossAttention else y
+        output, scores = formulas.attention(y, key, key, attention_weights(layer.attention), causal)
+        seen.append(scores)
+        return output
+
+    expected = formulas.residual(x, attend, norm_weights(layer), norm_first)
+    output, scores = layer(*inputs, return_attention_scores=True)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(scores, seen[0], atol=1e-6)
+    np.testing.assert_array_equal(layer(*inputs), output)
+
+
+def test_sublayer_drops_its_output_too():
+    """Section 5.4 of the paper: dropout on the output of each sublayer, before the sum."""
+    layer = GlobalSelfAttention(HEADS, 5, dropout=0.5, norm_first=True)
+    x = random(BATCH, 16, WIDTH)
+    layer(x)
+    randomize(layer)
+    added = to_numpy(layer(x, training=True)) - x
+    assert 0.4 < (added == 0).mean() < 0.6
+
+
+def test_context_mask_arrives_as_a_keras_mask():
+    embed = keras.layers.Embedding(9, WIDTH, mask_zero=True)
+    ids = np.array([[3, 4, 5, 0], [3, 4, 0, 0]])
+    layer = CrossAttention(HEADS, 5)
+    x = random(2, QUERY, WIDTH)
+    output, scores = layer(x, embed(ids), return_attention_scores=True)
+    assert (to_numpy(scores)[:, :, :, 3] == 0).all()
+    assert (to_numpy(scores)[1, :, :, 2] == 0).all()
+    given = layer(x, ops.convert_to_tensor(to_numpy(embed(ids))), context_mask=ids != 0)
+    np.testing.assert_allclose(output, given, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GlobalSelfAttention, CausalSelfAttention])
+def test_self_attention_reads_and_passes_on_the_keras_mask(kind):
+    embed = keras.layers.Embedding(9, WIDTH, mask_zero=True)
+    ids = np.array([[3, 4, 5, 0], [3, 4, 0, 0]])
+    layer = kind(HEADS, 5)
+    x = embed(ids)
+    output, scores = layer(x, return_attention_scores=True)
+    assert (to_numpy(scores)[:, :, :, 3] == 0).all()
+    np.testing.assert_array_equal(layer(x)._keras_mask, ids != 0)
+    second = layer(layer(x), return_attention_scores=True)[1]
+    assert (to_numpy(second)[1, :, :, 2:] == 0).all()
+
+
+def test_multi_head_attention_reads_the_keras_mask():
+    embed = keras.layers.Embedding(9, WIDTH, mask_zero=True)
+    ids = np.array([[3, 4, 5, 0], [3, 4, 0, 0]])
+    layer = MultiHeadAttention(HEADS, 5)
+    for inputs in ((embed(ids),), (random(2, QUERY, WIDTH), embed(ids))):
+        _, scores = layer(*inputs, return_attention_scores=True)
+        assert (to_numpy(scores)[:, :, :, 3] == 0).all()
+        assert (to_numpy(scores)[1, :, :, 2] == 0).all()
+
+
+def test_symbolic_scores_of_cross_attention():
+    """Keras's own layer promises the query's length twice."""
+    query, key = keras.Input((5, WIDTH)), keras.Input((9, WIDTH))
+    for layer in (MultiHeadAttention(HEADS, 5), CrossAttention(HEADS, 5)):
+        output, scores = layer(query, key, return_attention_scores=True)
+        assert output.shape == (None, 5, WIDTH)
+        assert scores.shape == (None, HEADS, 5, 9)
+
+
+CHECKED = {
+    "attention": (functools.partial(MultiHeadAttention, 2, 4, value_dim=3), 1),
+    "attention_key": (functools.partial(MultiHeadAttention, 2, 4, output_dim=6, dropout=0.1), 2),
+    "global": (functools.partial(GlobalSelfAttention, 2, 4, dropout=0.1), 1),
+    "causal": (functools.partial(CausalSelfAttention, 2, 4, norm_first=True), 1),
+    "cross": (functools.partial(CrossAttention, 2, 4, value_dim=6), 2),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_layer_contract(name, fresh, tmp_path):
+    make, inputs = CHECKED[name]
+    arrays = [random(3, 5, 8), random(3, 7, 8, seed=1)][:inputs]
+    check_layer(make, arrays, fresh, tmp_path)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_layer_contract_with_scores(name, fresh, tmp_path):
+    make, inputs = CHECKED[name]
+    arrays = [random(3, 5, 8), random(3, 7, 8, seed=1)][:inputs]
+    policies = {"float32": 1e-5}
+    check_layer(make, arrays, fresh, tmp_path, policies=policies, return_attention_scores=True)
+
+
+@pytest.mark.parametrize(
+    "arguments, received",
+    [
+        (dict(num_heads=0, key_dim=4), "num_heads=0"),
+        (dict(num_heads=2, key_dim=-1), "key_dim=-1"),
+        (dict(num_heads=2.5, key_dim=4), "num_heads=2.5"),
+        (dict(num_heads=2, key_dim=4, value_dim=0), "value_dim=0"),
+        (dict(num_heads=2, key_dim=4, dropout=1.5), "1.5"),
+    ],
+)
+@pytest.mark.parametrize("kind", [MultiHeadAttention, *SUBLAYERS])
+def test_bad_sizes(kind, arguments, received):
+    with pytest.raises(ValueError, match=received):
+        kind(**arguments)
+
+
+def test_bad_output_dim():
+    for bad in (0, -2, 1.5):
+        with pytest.raises(ValueError, match=f"output_dim={bad}"):
+            MultiHeadAttention(2, 4, output_dim=bad)
+
+
+def test_wrong_rank():
+    for layer in (MultiHeadAttention(2, 4), GlobalSelfAttention(2, 4), CausalSelfAttention(2, 4)):
+        with pytest.raises(ValueError, match=r"batch, length, width.*Received.*\(3, 8\)"):
+            layer(random(3, 8))
+        layer(random(3, 5, 8))
+        with pytest.raises(ValueError, match=r"\(3, 8\)"):
+            layer(random(3, 8))
+    with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
+        CrossAttention(2, 4)(random(3, 5, 8), random(3, 8))
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_bad_masks(symbolic):
+    layer = MultiHeadAttention(2, 4)
+    x = random(3, 5, 8)
+    layer(x)
+
+    def call(**masks):
+        if symbolic:
+            masks = {k: keras.KerasTensor(m.shape, str(m.dtype)) for k, m in masks.items()}
+            return layer(keras.KerasTensor(x.shape), **masks)
+        return layer(x, **masks)
+
+    with pytest.raises(TypeError, match=r"`mask` must be bool.*Received.*float32"):
+        call(mask=np.ones((3, 5, 5), "float32"))
+    with pytest.raises(TypeError, match=r"bool.*Received.*int32"):
+        call(key_mask=np.ones((3, 5), "int32"))
+    with pytest.raises(ValueError, match=r"5.*Received.*\(3, 5, 4\)"):
+        call(mask=np.ones((3, 5, 4), bool))
+    with pytest.raises(ValueError, match=r"5.*Received.*\(3, 4, 5\)"):
+        call(mask=np.ones((3, 4, 5), bool))
+    with pytest.raises(ValueError, match=r"rank.*Received.*\(5,\)"):
+        call(mask=np.ones((5,), bool))
+    with pytest.raises(ValueError, match=r"Received.*\(3, 5, 5\)"):
+        call(key_mask=np.ones((3, 5, 5), bool))
+    with pytest.raises(ValueError, match=r"3.*Received.*\(2, 5\)"):
+        call(key_mask=np.ones((2, 5), bool))
+
+
+def test_bad_mask_of_a_sublayer():
+    x = random(3, 5, 8)
+    with pytest.raises(TypeError, match="bool.*Received.*float32"):
+        GlobalSelfAttention(2, 4)(x, mask=np.ones((3, 5), "float32"))
+    with pytest.raises(ValueError, match=r"5.*Received.*\(3, 4\)"):
+        CausalSelfAttention(2, 4)(x, mask=np.ones((3, 4), bool))
+    with pytest.raises(ValueError, match=r"5.*Received.*\(3, 7\)"):
+        CrossAttention(2, 4)(x, x, context_mask=np.ones((3, 7), bool))

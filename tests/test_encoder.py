@@ -1,0 +1,162 @@
+"""Encoder layer and stack, against the paper's formulas in NumPy."""
+
+import functools
+
+import formulas
+import numpy as np
+import pytest
+from helpers import (
+    check_layer,
+    gradients,
+    layer_weights,
+    random,
+    random_ids,
+    randomize,
+    to_numpy,
+)
+from keras import ops
+
+from keras_tfmr import Encoder, EncoderLayer, PositionalEmbedding
+
+SIZES = dict(d_model=8, num_heads=2, dff=20)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("value_dim", [None, 3])
+def test_layer_of_the_paper(norm_first, value_dim):
+    layer = EncoderLayer(**SIZES, value_dim=value_dim, norm_first=norm_first)
+    x = random(3, 5, 8)
+    layer(x)
+    randomize(layer)
+    mask = np.arange(5) < np.array([[5], [3], [1]])  # [batch, length]
+    expected = formulas.encoder_layer(x, layer_weights(layer), mask[:, None], norm_first)
+    np.testing.assert_allclose(layer(x, mask=mask), expected, atol=2e-5)
+    unmasked = formulas.encoder_layer(x, layer_weights(layer), None, norm_first)
+    np.testing.assert_allclose(layer(x), unmasked, atol=2e-5)
+
+
+def test_gradient_by_finite_differences():
+    layer = EncoderLayer(**SIZES)
+    x, weight = random(1, 3, 8), random(1, 3, 8, seed=1)
+    layer(x)
+    randomize(layer)
+    weights = layer_weights(layer)
+    _, (gradient,), _ = gradients(lambda x: ops.sum(weight * layer(x)), [x])
+    for index in [(0, 0, 0), (0, 1, 5), (0, 2, 7)]:
+        step = np.zeros(x.shape)  # float64: the formulas are exact enough for a small step
+        step[index] = 1e-5
+        slope = (weight * formulas.encoder_layer(x + step, weights)).sum()
+        slope -= (weight * formulas.encoder_layer(x - step, weights)).sum()
+        np.testing.assert_allclose(gradient[index], slope / 2e-5, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_stack_is_embedding_layers_and_last_norm(norm_first):
+    encoder = Encoder(num_layers=2, **SIZES, vocab_size=20, norm_first=norm_first)
+    ids = random_ids(3, 5, vocab=20)
+    ids[1, 3:] = 0
+    encoder(ids)
+    randomize(encoder)
+    x = to_numpy(encoder.embedding(ids))
+    for layer in encoder.layers:
+        x = formulas.encoder_layer(x, layer_weights(layer), (ids != 0)[:, None], norm_first)
+    if norm_first:
+        norm = encoder.norm
+        x = formulas.layer_norm(x, to_numpy(norm.gamma), to_numpy(norm.beta), norm.epsilon)
+    np.testing.assert_allclose(encoder(ids), x, atol=5e-5)
+    np.testing.assert_array_equal(encoder(ids)._keras_mask, ids != 0)
+
+
+def test_scores_of_every_layer():
+    encoder = Encoder(num_layers=3, **SIZES, vocab_size=20)
+    ids = random_ids(2, 5, vocab=20)
+    output, scores = encoder(ids, return_attention_scores=True)
+    np.testing.assert_allclose(output, encoder(ids), atol=1e-6)
+    assert [tuple(s.shape) for s in scores] == [(2, 2, 5, 5)] * 3
+    for layer_scores in scores:
+        np.testing.assert_allclose(to_numpy(layer_scores).sum(-1), 1, atol=1e-5)
+    assert np.abs(to_numpy(scores[0]) - to_numpy(scores[1])).max() > 1e-4
+
+
+def test_embedding_dropout_in_training():
+    encoder = Encoder(num_layers=1, **SIZES, vocab_size=20, dropout_rate=0.5)
+    ids = random_ids(2, 5, vocab=20)
+    dropped = to_numpy(encoder.embed(ids, training=True)) == 0
+    assert 0.3 < dropped.mean() < 0.7
+    assert (to_numpy(encoder.embed(ids)) == to_numpy(encoder.embedding(ids))).all()
+
+
+CHECKED = {
+    "layer": functools.partial(EncoderLayer, **SIZES, value_dim=3),
+    "pre_norm_layer": functools.partial(EncoderLayer, **SIZES, norm_first=True),
+    "stack": functools.partial(Encoder, num_layers=1, **SIZES, vocab_size=20),
+    "pre_norm_stack": functools.partial(
+        Encoder, num_layers=1, **SIZES, vocab_size=20, norm_first=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_layer_contract(name, fresh, tmp_path):
+    x = random_ids(3, 5, vocab=20) if "stack" in name else random(3, 5, 8)
+    check_layer(CHECKED[name], [x], fresh, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["layer", "stack"])
+def test_layer_contract_with_scores(name, fresh, tmp_path):
+    x = random_ids(3, 5, vocab=20) if "stack" in name else random(3, 5, 8)
+    policies = {"float32": 1e-5}
+    check_layer(
+        CHECKED[name], [x], fresh, tmp_path, policies=policies, return_attention_scores=True
+    )
+
+
+def test_key_dim_defaults_to_the_width_shared_by_the_heads():
+    layer = EncoderLayer(d_model=12, num_heads=3, dff=8)
+    assert layer.get_config()["key_dim"] == 4
+    with pytest.raises(ValueError, match="divisible.*Received: d_model=10, num_heads=4"):
+        EncoderLayer(d_model=10, num_heads=4, dff=8)
+    EncoderLayer(d_model=10, num_heads=4, dff=8, key_dim=3)(random(2, 5, 10))
+
+
+@pytest.mark.parametrize("kind", [EncoderLayer, functools.partial(Encoder, num_layers=1, vocab_size=9)])
+@pytest.mark.parametrize(
+    "bad, received",
+    [
+        (dict(num_heads=0), "num_heads=0"),
+        (dict(d_model=-8), "d_model=-8"),
+        (dict(dff=0), "dff=0"),
+        (dict(key_dim=0), "key_dim=0"),
+        (dict(dropout_rate=1.0), "dropout.*1.0"),
+    ],
+)
+def test_bad_sizes(kind, bad, received):
+    with pytest.raises(ValueError, match=received):
+        kind(**{**SIZES, **bad})
+
+
+def test_bad_stack():
+    with pytest.raises(ValueError, match="num_layers=0"):
+        Encoder(num_layers=0, **SIZES, vocab_size=9)
+    with pytest.raises(ValueError, match="vocab_size=0"):
+        Encoder(num_layers=1, **SIZES, vocab_size=0)
+    with pytest.raises(ValueError, match="either `vocab_size` or `embedding`.*None"):
+        Encoder(num_layers=1, **SIZES)
+    with pytest.raises(ValueError, match="either `vocab_size` or `embedding`.*9"):
+        Encoder(num_layers=1, **SIZES, vocab_size=9, embedding=PositionalEmbedding(9, 8))
+    with pytest.raises(ValueError, match="d_model=8.*Received.*6"):
+        Encoder(num_layers=1, **SIZES, embedding=PositionalEmbedding(9, 6))
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
+        EncoderLayer(**SIZES)(random(3, 8))
+    with pytest.raises(ValueError, match=r"8.*Received.*\(3, 5, 6\)"):
+        EncoderLayer(**SIZES)(random(3, 5, 6))
+    encoder = Encoder(num_layers=1, **SIZES, vocab_size=9)
+    with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,"):
+        encoder(random_ids(3, vocab=9))
+    with pytest.raises(TypeError, match="integers.*Received.*float32"):
+        encoder(random(3, 5))
+    with pytest.raises(TypeError, match="bool.*Received.*float32"):
+        EncoderLayer(**SIZES)(random(3, 5, 8), mask=np.ones((3, 5), "float32"))

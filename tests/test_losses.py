@@ -1,0 +1,163 @@
+"""Label-smoothed cross-entropy, against NumPy with the one-hot targets that it never builds."""
+
+import formulas
+import keras
+import numpy as np
+import pytest
+from helpers import gradients, random, random_ids, to_numpy
+from keras import ops
+from traced import operations
+
+from keras_tfmr import LabelSmoothedCrossEntropy, smoothed_cross_entropy
+
+BATCH, LENGTH, VOCAB = 3, 5, 11
+
+
+def logits_and_labels():
+    labels = random_ids(BATCH, LENGTH, vocab=VOCAB)
+    labels[1, 3:], labels[2, 1:] = 0, 0
+    return random(BATCH, LENGTH, VOCAB, scale=3.0), labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_formula(smoothing):
+    logits, labels = logits_and_labels()
+    expected = formulas.smoothed_cross_entropy(logits, labels, smoothing)
+    loss = LabelSmoothedCrossEntropy(smoothing)
+    np.testing.assert_allclose(loss(labels, logits), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_each_token(smoothing):
+    logits, labels = logits_and_labels()
+    each = to_numpy(smoothed_cross_entropy(labels, logits, smoothing))
+    target = (1 - smoothing) * np.eye(VOCAB)[labels] + smoothing / VOCAB
+    np.testing.assert_allclose(each, -(target * formulas.log_softmax(logits)).sum(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_gradient(smoothing):
+    """(softmax - target) / real tokens, and nothing at padding."""
+    logits, labels = logits_and_labels()
+    loss = LabelSmoothedCrossEntropy(smoothing)
+    _, (gradient,), _ = gradients(lambda logits: loss(labels, logits), [logits])
+    target = (1 - smoothing) * np.eye(VOCAB)[labels] + smoothing / VOCAB
+    real = (labels != 0)[:, :, None]
+    expected = (formulas.softmax(logits) - target) * real / real.sum()
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    assert (gradient[labels == 0] == 0).all()
+
+
+def test_same_as_keras_without_smoothing():
+    logits, labels = logits_and_labels()
+    theirs = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+    ours = LabelSmoothedCrossEntropy()
+    np.testing.assert_allclose(ours(labels, logits), theirs(labels, logits), rtol=1e-5)
+
+
+def test_same_as_keras_with_smoothing_and_one_hot():
+    logits, labels = logits_and_labels()
+    labels[labels == 0] = 1
+    theirs = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.2)
+    ours = LabelSmoothedCrossEntropy(0.2)
+    np.testing.assert_allclose(
+        ours(labels, logits), theirs(np.eye(VOCAB)[labels], logits), rtol=1e-5
+    )
+
+
+def test_padded_equals_unpadded():
+    logits, labels = random(BATCH, LENGTH, VOCAB), random_ids(BATCH, LENGTH, vocab=VOCAB)
+    loss = LabelSmoothedCrossEntropy(0.1)
+    longer_logits = np.concatenate([logits, random(BATCH, 4, VOCAB, seed=7)], axis=1)
+    longer_labels = np.pad(labels, [(0, 0), (0, 4)])
+    np.testing.assert_allclose(
+        loss(longer_labels, longer_logits), loss(labels, logits), rtol=1e-6
+    )
+
+
+def test_batch_of_unequal_lengths_weighs_tokens_not_rows():
+    logits, labels = logits_and_labels()
+    loss = LabelSmoothedCrossEntropy(0.1)
+    rows = [float(loss(labels[i : i + 1], logits[i : i + 1])) for i in range(BATCH)]
+    tokens = (labels != 0).sum(axis=1)
+    np.testing.assert_allclose(loss(labels, logits), np.average(rows, weights=tokens), rtol=1e-5)
+
+
+def test_sample_weight_counts_as_so_many_tokens():
+    logits, labels = logits_and_labels()
+    loss = LabelSmoothedCrossEntropy(0.1)
+    weight = np.array([2.0, 1.0, 0.0], "float32")
+    doubled = np.concatenate([labels[:1], labels[:2]]), np.concatenate([logits[:1], logits[:2]])
+    for sample_weight in (weight, weight[:, None], np.tile(weight[:, None], (1, LENGTH))):
+        np.testing.assert_allclose(
+            loss(labels, logits, sample_weight), loss(*doubled), rtol=1e-5
+        )
+
+
+def test_no_real_token():
+    loss = LabelSmoothedCrossEntropy(0.1)
+    labels = np.zeros((2, 3), "int32")
+    value, (gradient,), _ = gradients(lambda x: loss(labels, x), [random(2, 3, VOCAB)])
+    assert value == 0 and (gradient == 0).all()
+
+
+def test_huge_and_low_precision_logits():
+    logits = np.array([[[1e4, -1e4, 0.0]]], "float32")
+    loss = LabelSmoothedCrossEntropy()
+    assert float(loss(np.array([[2]]), logits)) == 1e4
+    logits, labels = logits_and_labels()
+    for dtype in ("bfloat16", "float16"):
+        rounded = ops.cast(logits, dtype)
+        value = loss(labels, rounded)
+        assert keras.backend.standardize_dtype(value.dtype) == "float32"
+        expected = formulas.smoothed_cross_entropy(to_numpy(rounded), labels, 0.0)
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("backward", [False, True])
+def test_no_one_hot(smoothing, backward):
+    """Nothing as large as the logits is made of the labels alone, neither forward nor backward."""
+    logits, labels = logits_and_labels()
+    loss = LabelSmoothedCrossEntropy(smoothing)
+
+    def forward(labels, logits):
+        return loss(labels, logits)
+
+    found = operations(gradient_of(loss) if backward else forward, labels, logits)
+    large = [o for o in found if o.shape and int(np.prod(o.shape)) >= logits.size]
+    assert large, "the trace shows nothing"
+    assert not [o for o in large if o.sources == {0}]
+    assert not [o for o in found if o.kind.lower() in ("onehot", "one_hot")]
+
+
+def gradient_of(loss):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return lambda labels, logits: jax.grad(lambda x: loss(labels, x))(logits)
+    import tensorflow as tf
+
+    return lambda labels, logits: tf.gradients(loss(labels, logits), logits)[0]
+
+
+def test_saves_and_loads():
+    loss = LabelSmoothedCrossEntropy(0.1)
+    config = keras.saving.serialize_keras_object(loss)
+    again = keras.saving.deserialize_keras_object(config)
+    assert isinstance(again, LabelSmoothedCrossEntropy) and again.label_smoothing == 0.1
+    logits, labels = logits_and_labels()
+    assert float(again(labels, logits)) == float(loss(labels, logits))
+
+
+def test_bad_arguments():
+    for bad in (-0.1, 1.0, "a"):
+        with pytest.raises(ValueError, match=f"label_smoothing.*Received.*{bad}"):
+            LabelSmoothedCrossEntropy(bad)
+    loss = LabelSmoothedCrossEntropy()
+    with pytest.raises(ValueError, match=r"one axis more.*\(2, 3\).*\(2, 3\)"):
+        loss(np.ones((2, 3), "int32"), random(2, 3))
+    with pytest.raises(ValueError, match=r"Received.*\(2, 4\).*\(2, 3, 5\)"):
+        loss(np.ones((2, 4), "int32"), random(2, 3, 5))
+    with pytest.raises(TypeError, match="integer.*Received.*float32"):
+        loss(np.ones((2, 3), "float32"), random(2, 3, 5))

@@ -1,0 +1,125 @@
+"""Sinusoidal and learned positions, and the embedding they are added to."""
+
+import functools
+import math
+
+import formulas
+import keras
+import numpy as np
+import pytest
+from helpers import POLICIES, check_layer, dtype_policy, random_ids, to_numpy
+
+from keras_tfmr import PositionalEmbedding
+from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
+
+
+@pytest.mark.parametrize("depth", [1, 7, 16])
+def test_table_of_the_paper(depth):
+    np.testing.assert_allclose(positional_encoding(40, depth), formulas.positions(40, depth), atol=1e-7)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_sinusoids_are_exact_far_out_under_every_policy(policy):
+    """Rounding positions to bfloat16 makes neighbours from 257 on equal; float32 angles drift."""
+    positions = np.array([0, 1, 255, 256, 257, 258, 4095, 100_000])
+    layer = SinusoidalPositions(32, dtype=policy)
+    rates = 10000.0 ** (-np.arange(0, 32, 2) / 32)
+    expected = np.stack([np.sin(positions[:, None] * rates), np.cos(positions[:, None] * rates)], -1)
+    np.testing.assert_allclose(layer(positions), expected.reshape(8, 32), atol=2e-5)
+
+
+def test_embedding_is_scaled_tokens_plus_positions():
+    layer = PositionalEmbedding(vocab_size=50, d_model=16)
+    ids = random_ids(3, 300, vocab=50)
+    output = layer(ids)
+    table = to_numpy(layer.tokens.embeddings)
+    expected = table[ids] * math.sqrt(16) + formulas.positions(300, 16)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def test_learned_positions_are_added():
+    layer = PositionalEmbedding(50, 16, positions=LearnedPositions(9, 16))
+    ids = random_ids(3, 7, vocab=50)
+    layer(ids)
+    table = to_numpy(layer.positions.embedding.embeddings)
+    expected = to_numpy(layer.tokens.embeddings)[ids] * 4.0 + table[:7]
+    np.testing.assert_allclose(layer(ids), expected, atol=1e-5)
+
+
+def test_one_matrix_over_token_and_one_hot_position():
+    """[one-hot token; one-hot position] times one matrix is token embedding plus position vector."""
+    layer = PositionalEmbedding(vocab_size=11, d_model=8)
+    ids = random_ids(2, 6, vocab=11)
+    output = to_numpy(layer(ids))
+    matrix = np.concatenate([to_numpy(layer.tokens.embeddings) * math.sqrt(8), positional_encoding(6, 8)])
+    joined = np.concatenate([np.eye(11)[ids], np.broadcast_to(np.eye(6), (2, 6, 6))], axis=-1)
+    np.testing.assert_allclose(joined @ matrix, output, atol=1e-5)
+
+
+def test_mask_is_id_not_zero():
+    ids = np.array([[5, 7, 0], [3, 0, 0]])
+    mask = PositionalEmbedding(10, 4)(ids)._keras_mask
+    np.testing.assert_array_equal(mask, ids != 0)
+
+
+def test_any_length_with_one_layer():
+    layer = PositionalEmbedding(10, 4)
+    short, long = (to_numpy(layer(random_ids(1, n, vocab=10))) for n in (3, 3000))
+    assert short.shape == (1, 3, 4) and long.shape == (1, 3000, 4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_output_has_the_compute_dtype(policy):
+    with dtype_policy(policy):
+        output = PositionalEmbedding(10, 4)(random_ids(2, 3, vocab=10))
+        assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_layer_contract(learned, fresh, tmp_path):
+    def make(**kwargs):
+        positions = LearnedPositions(9, 8, **kwargs) if learned else None
+        return PositionalEmbedding(20, 8, positions=positions, **kwargs)
+
+    check_layer(make, [random_ids(3, 5, vocab=20)], fresh, tmp_path)
+
+
+def test_learned_positions_survive_their_config():
+    layer = PositionalEmbedding(20, 8, positions=LearnedPositions(9, 8))
+    again = PositionalEmbedding.from_config(layer.get_config())
+    assert isinstance(again.positions, LearnedPositions) and again.positions.max_length == 9
+
+
+def test_too_long_for_learned_positions():
+    layer = PositionalEmbedding(20, 8, positions=LearnedPositions(9, 8))
+    layer(random_ids(1, 9, vocab=20))
+    with pytest.raises(ValueError, match="max_length=9.*Received.*10"):
+        layer(random_ids(1, 10, vocab=20))
+    with pytest.raises(ValueError, match="max_length=9.*Received.*10"):
+        layer(keras.Input((10,), dtype="int32"))
+
+
+def test_bad_ids():
+    layer = PositionalEmbedding(20, 8)
+    for bad in (random_ids(3, vocab=20), random_ids(3, 4, 5, vocab=20)):
+        with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,"):
+            layer(bad)
+    with pytest.raises(TypeError, match="integers.*Received.*float32"):
+        layer(np.ones((3, 4), "float32"))
+
+
+@pytest.mark.parametrize(
+    "make, received",
+    [
+        (functools.partial(PositionalEmbedding, 0, 8), "vocab_size=0"),
+        (functools.partial(PositionalEmbedding, 9, -8), "d_model=-8"),
+        (functools.partial(PositionalEmbedding, 9, 2.5), "d_model=2.5"),
+        (functools.partial(LearnedPositions, 0, 8), "max_length=0"),
+        (functools.partial(SinusoidalPositions, 0), "d_model=0"),
+        (functools.partial(positional_encoding, 0, 4), "length=0"),
+        (functools.partial(positional_encoding, 4, 0), "depth=0"),
+    ],
+)
+def test_bad_sizes(make, received):
+    with pytest.raises(ValueError, match=received):
+        make()
