@@ -1,7 +1,7 @@
 """Cross-entropy over token ids, label-smoothed, averaged over real tokens."""
 
 import keras
-from keras import ops
+from keras import backend, ops
 
 from keras_tfmr.layers import _checks
 
@@ -88,11 +88,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
-        if len(y_pred.shape) != len(y_true.shape) + 1:
-            raise ValueError(
-                "Logits must have one axis more than labels. Received: "
-                f"y_true of shape {tuple(y_true.shape)}, y_pred of shape {tuple(y_pred.shape)}"
-            )
+        check_labels(y_true, y_pred)
         weight = real_tokens(y_true, sample_weight)
         return super().__call__(y_true, y_pred, weight)
 
@@ -101,6 +97,23 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     def get_config(self):
         return {"name": self.name, "label_smoothing": self.label_smoothing}
+
+
+def check_labels(labels, logits):
+    """Raises unless `labels` are integers `[...]` that fit `logits` `[..., vocab]`."""
+    shape, expected = tuple(labels.shape), tuple(logits.shape[:-1])
+    fits = len(shape) == len(expected) and all(
+        None in (size, other) or size == other
+        for size, other in zip(shape, expected, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            "Logits must have the shape of the labels and one axis more. Received: "
+            f"labels of shape {shape}, logits of shape {tuple(logits.shape)}"
+        )
+    dtype = backend.standardize_dtype(labels.dtype)
+    if "int" not in dtype:
+        raise TypeError(f"Labels must be integers (token ids). Received: dtype {dtype}")
 
 
 def real_tokens(labels, sample_weight=None):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
+from keras_tfmr.losses import check_labels, real_tokens, smoothed_cross_entropy
 
 
 class TokenMean(keras.metrics.Metric):
@@ -16,6 +16,7 @@ class TokenMean(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
+        check_labels(y_true, y_pred)
         weight = real_tokens(y_true, sample_weight)
         values = ops.cast(self.values(y_true, y_pred), "float32")
         self.total.assign_add(ops.sum(values * weight))

@@ -49,8 +49,12 @@ def sequence_of_ids(name, ids):
         raise TypeError(f"`{name}` must be integers (token ids). Received: dtype {dtype}")
 
 
-def mask(name, tensor, ranks, last):
-    """Raises unless `tensor` is a bool mask of one of `ranks` whose last axis fits `last`."""
+def mask(name, tensor, ranks, last, *, batch=None, query=None):
+    """Raises unless `tensor` is a bool mask of one of `ranks` whose axes fit the sizes given.
+
+    An axis of size 1 fits any size; a size that is None, because it is not known while tracing,
+    is not compared. `query` is the size of the axis before the last, from rank 3 on.
+    """
     dtype = backend.standardize_dtype(tensor.dtype)
     if dtype != "bool":
         raise TypeError(
@@ -61,10 +65,14 @@ def mask(name, tensor, ranks, last):
         raise ValueError(
             f"`{name}` must have rank {' or '.join(map(str, ranks))}. Received: shape {shape}"
         )
-    if None not in (shape[-1], last) and shape[-1] not in (1, last):
-        raise ValueError(
-            f"The last axis of `{name}` must have length {last}. Received: shape {shape}"
-        )
+    sizes = {"last": (-1, last), "first": (0, batch)}
+    if len(shape) > 2:
+        sizes["query"] = (-2, query)
+    for axis, (index, size) in sizes.items():
+        if None not in (shape[index], size) and shape[index] not in (1, size):
+            raise ValueError(
+                f"The {axis} axis of `{name}` must have length {size}. Received: shape {shape}"
+            )
 
 
 def static_length(tensor, axis=1):

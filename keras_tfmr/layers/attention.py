@@ -73,7 +73,9 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_dim = _checks.positive_int("key_dim", key_dim)
         self.value_dim = key_dim if value_dim is None else value_dim
         _checks.positive_int("value_dim", self.value_dim)
-        self.output_dim = output_dim and _checks.positive_int("output_dim", output_dim)
+        if output_dim is not None:
+            _checks.positive_int("output_dim", output_dim)
+        self.output_dim = output_dim
         self.dropout_rate = _checks.rate("dropout", dropout)
         self.use_bias = bool(use_bias)
         self.query_dense = self._dense(num_heads * key_dim, "query")
@@ -112,10 +114,13 @@ class MultiHeadAttention(keras.layers.Layer):
         training=None,
     ):
         if key is None:
-            key, key_mask = query, query_mask
+            key, key_mask = query, query_mask if key_mask is None else key_mask
+        for name, tensor in (("query", query), ("key", key)):
+            _checks.sequence_of_vectors(name, tensor.shape)
         queries = self.project_query(query)
         keys, values = self.project(key, value)
-        may_attend = self._combine(mask, key_mask, keys.shape[2])
+        self._check_masks(mask, key_mask, query.shape, keys.shape[2])
+        may_attend = self._combine(mask, key_mask)
         y, scores = self.attend(queries, keys, values, may_attend, training)
         return (y, scores) if return_attention_scores else y
 
@@ -177,13 +182,19 @@ class MultiHeadAttention(keras.layers.Layer):
         x = ops.transpose(x, (0, 2, 1, 3))
         return ops.reshape(x, (-1, length, self.num_heads * self.value_dim))
 
-    def _combine(self, mask, key_mask, key_length):
+    def _check_masks(self, mask, key_mask, query_shape, key_length):
+        batch, query_length = query_shape[:2]
+        if mask is not None:
+            _checks.mask("mask", mask, (2, 3, 4), key_length, batch=batch, query=query_length)
+        if key_mask is not None:
+            _checks.mask("key_mask", key_mask, (2,), key_length, batch=batch)
+
+    def _combine(self, mask, key_mask):
         """The masks that are given as one of rank 4, or None."""
         may_attend = None
-        for name, given, ranks in (("mask", mask, (2, 3, 4)), ("key_mask", key_mask, (2,))):
+        for given in (mask, key_mask):
             if given is None:
                 continue
-            _checks.mask(name, given, ranks, key_length)
             rank = len(given.shape)
             if rank == 2:
                 given = given[:, None, None, :]  # [batch, 1, 1, key]
@@ -210,18 +221,12 @@ class MultiHeadAttention(keras.layers.Layer):
         training=None,
     ):
         key_length = (query if key is None else key).shape[1]
-        self._combine_shapes(mask, key_mask, key_length)
+        self._check_masks(mask, key_mask, query.shape, key_length)
         batch, length, width = query.shape
         y = keras.KerasTensor((batch, length, self.output_dim or width), self.compute_dtype)
         if not return_attention_scores:
             return y
         return y, self.scores_spec(batch, length, key_length)
-
-    def _combine_shapes(self, mask, key_mask, key_length):
-        if mask is not None:
-            _checks.mask("mask", mask, (2, 3, 4), key_length)
-        if key_mask is not None:
-            _checks.mask("key_mask", key_mask, (2,), key_length)
 
     def scores_spec(self, batch, query_length, key_length):
         """The symbolic scores `[batch, heads, query, key]`."""
@@ -376,16 +381,30 @@ class CausalSelfAttention(AttentionSublayer):
             Tensor `[rows, new, d_model]` and the cache with the new positions written.
         """
         h = self.residual.prepare(x)
-        start = (0, 0, index, 0)
-        cache = tuple(
-            ops.slice_update(old, start, new)
-            for old, new in zip(cache, self.attention.project(h), strict=True)
-        )
         new, max_length = ops.shape(x)[1], ops.shape(cache[0])[2]
-        earlier = ops.arange(max_length)[None, :] <= index + ops.arange(new)[:, None]
+        positions = ops.arange(max_length)
+        cache = tuple(
+            _write(old, updates, positions - index)
+            for old, updates in zip(cache, self.attention.project(h), strict=True)
+        )
+        earlier = positions[None, :] <= index + ops.arange(new)[:, None]
         queries = self.attention.project_query(h)
         y, _ = self.attention.attend(queries, *cache, earlier[None, None])
         return self.residual(x, y), cache
+
+
+def _write(cache, updates, offsets):
+    """`updates` `[rows, heads, new, dim]` in their places of the cache `[rows, heads, key, dim]`.
+
+    `offsets` `[key]` says which of the updates belongs where; the others stay as they are.
+    `ops.slice_update` would do, but TensorFlow compiles it by XLA even outside of what is compiled,
+    which a stock TensorFlow Serving refuses.
+    """
+    new = ops.shape(updates)[2]
+    if new != 1:
+        updates = ops.take(updates, ops.clip(offsets, 0, new - 1), axis=2)
+    written = (offsets >= 0) & (offsets < new)  # [key]
+    return ops.where(written[:, None], updates, cache)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

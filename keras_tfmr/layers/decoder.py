@@ -61,7 +61,7 @@ class DecoderLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.dropout_rate = dropout_rate
-        key_dim = key_dim or _checks.head_width(d_model, num_heads)
+        key_dim = _checks.head_width(d_model, num_heads) if key_dim is None else key_dim
         attention = {
             "num_heads": num_heads,
             "key_dim": key_dim,

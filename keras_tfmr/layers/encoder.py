@@ -61,7 +61,7 @@ class EncoderLayer(keras.layers.Layer):
         self.dropout_rate = dropout_rate
         self.self_attention = self.attention_class(
             num_heads,
-            key_dim or _checks.head_width(d_model, num_heads),
+            _checks.head_width(d_model, num_heads) if key_dim is None else key_dim,
             value_dim=value_dim,
             dropout=dropout_rate,
             norm_first=norm_first,
@@ -140,6 +140,11 @@ class Stack(keras.layers.Layer):
         self.embedding = embedding or PositionalEmbedding(
             vocab_size, d_model, dtype=self.dtype_policy, name="embedding"
         )
+        if self.embedding.d_model != d_model:
+            raise ValueError(
+                f"`embedding` must have d_model={d_model}. "
+                f"Received: an embedding of d_model={self.embedding.d_model}"
+            )
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.layers = [
             self.layer_class(
