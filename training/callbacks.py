@@ -145,27 +145,36 @@ class History(keras.callbacks.Callback):
         self.writer = tf.summary.create_file_writer(str(run.folder.tensorboard))
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._mark()
+        seen = self.run.state.seen
+        self._mark(self._sums())
+        if self.run.state.batch:  # an epoch that goes on
+            self.run.state.seen = seen
 
     def on_train_batch_end(self, batch, logs=None):
         state = self.run.state
         if state.step % ROW_STEPS == 0 or state.batch == self.run.epoch_batches:
             self.add_row()
 
-    def _mark(self):
+    def _sums(self):
         model = self.model
-        self.seen = [float(v) for v in (*model.mean_loss.variables, *model.accuracy.variables)]
-        self.seen_time = time.time() - self.run.clock.paused
+        return [float(v) for v in (*model.mean_loss.variables, *model.accuracy.variables)]
+
+    def _mark(self, sums):
+        """Remembers what was seen; the time and tokens of this process apart, for its speed."""
+        self.run.state.seen = sums
+        self.tokens, self.time = sums[3], time.time() - self.run.clock.paused
 
     def add_row(self):
         """Adds what happened since the last row."""
-        seen, seen_time, state = self.seen, self.seen_time, self.run.state
-        self._mark()
+        state, sums = self.run.state, self._sums()
         loss, loss_tokens, right, tokens = (
-            new - old for new, old in zip(self.seen, seen, strict=True)
+            new - old for new, old in zip(sums, state.seen, strict=True)
         )
         if not tokens:
             return
+        seconds = time.time() - self.run.clock.paused - self.time
+        speed = (sums[3] - self.tokens) / max(seconds, 1e-9)
+        self._mark(sums)
         row = {
             "step": state.step,
             "epoch": state.epoch + 1,
@@ -173,7 +182,7 @@ class History(keras.callbacks.Callback):
             "loss": round(loss / loss_tokens, 5),
             "accuracy": round(right / tokens, 5),
             "learning_rate": float(self.model.optimizer.learning_rate),
-            "tokens_per_second": round(tokens / (self.seen_time - seen_time)),
+            "tokens_per_second": round(speed),
         }
         state.rows.append(row)
         self._log(row)
@@ -215,8 +224,8 @@ class Evaluation(keras.callbacks.Callback):
             self.evaluate()
 
     def on_epoch_end(self, epoch, logs=None):
-        apart = time.time() - self.last
-        if apart >= 60 * self.run.settings.evaluate_minutes and not self.run.state.trained:
+        due = time.time() - self.last >= 60 * self.run.settings.evaluate_minutes
+        if due and self.run.state.batch == 0 and not self.run.state.trained:
             self.evaluate()
 
     def evaluate(self):

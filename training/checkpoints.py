@@ -68,6 +68,8 @@ class Checkpoints:
         Raises:
             RunError: If there are checkpoints and all of them are damaged.
         """
+        for leftover in self.directory.glob(".step-*"):  # of a process that was killed
+            leftover.unlink()
         paths = self.paths()
         for path in reversed(paths):
             try:

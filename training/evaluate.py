@@ -78,7 +78,8 @@ def decoding_function(model, tokenizer, decoding):
     """A graph, traced once for all shapes: source ids in, best ids and their scores out."""
     banned = (tokenizer.pad_id, tokenizer.start_id)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    # Without AutoGraph: the loop is one of Keras's, and the conversion takes seconds.
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def decode(source_ids):
         step, state = model.start(
             source_ids, beams=decoding.beams, max_length=decoding.max_length

@@ -19,6 +19,7 @@ class RunState:
         worse: Number of evaluations since the best.
         evaluated: Step of the last evaluation.
         rows: The rows of history.csv, dictionaries.
+        seen: The sums of the metrics at the last row, from the begin of the epoch.
     """
 
     epoch: int = 0
@@ -30,6 +31,7 @@ class RunState:
     worse: int = 0
     evaluated: int = 0
     rows: list = dataclasses.field(default_factory=list)
+    seen: list = dataclasses.field(default_factory=list)
 
     def to_dict(self):
         """For JSON."""
