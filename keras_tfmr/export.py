@@ -129,7 +129,7 @@ def _versions():
 
 def _check(translator, path):
     tolerance = _TOLERANCE[translator.model.dtype_policy.name]
-    report = check_in_fresh_process(path, answers.record(translator), tolerance)
+    report = check_in_fresh_process(path, answers.record(translator), tolerance, xla=translator.xla)
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)
         raise ExportError(f"The export would not serve, and was not kept:{listed}")

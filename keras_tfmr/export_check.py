@@ -10,8 +10,10 @@ of the file.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -45,18 +47,19 @@ class Report:
         return "\n".join(lines)
 
 
-def check_saved_model(path, cases=(), tolerance=1e-4):
+def check_saved_model(path, cases=(), tolerance=1e-4, xla=False):
     """Checks a SavedModel in this process, which must not have loaded op libraries of its own.
 
     Args:
         path: the folder that holds `saved_model.pb`.
         cases: questions with known answers, as `answers.record` makes them.
         tolerance: how far a float may be from its known answer.
+        xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
 
     Returns:
         A `Report`.
     """
-    from keras_tfmr import saved_checks
+    from keras_tfmr import saved_checks, saved_session
 
     path = pathlib.Path(path)
     report = Report()
@@ -71,7 +74,8 @@ def check_saved_model(path, cases=(), tolerance=1e-4):
     saved_checks.check_variables(path, meta_graph, report)
     # A graph the server has no ops for could at best run here by accident.
     if not report.problems:
-        _check_running(path, cases, tolerance, report)
+        with contextlib.nullcontext() if xla else saved_session.without_compilation():
+            _check_running(path, cases, tolerance, report)
     return report
 
 
@@ -92,20 +96,21 @@ def _check_running(path, cases, tolerance, report):
         report.facts["warm-up requests"] = warmup.replay(session, path, report.problems)
 
 
-def check_in_fresh_process(path, cases=(), tolerance=1e-4, timeout=1800):
+def check_in_fresh_process(path, cases=(), tolerance=1e-4, xla=False, timeout=1800):
     """`check_saved_model` in a new Python process, as a server would meet the SavedModel.
 
     Args:
         path: the folder that holds `saved_model.pb`.
         cases: questions with known answers, as `answers.record` makes them.
         tolerance: how far a float may be from its known answer.
+        xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
         timeout: seconds after which the check counts as failed.
 
     Returns:
         A `Report`. A crash or a hang of the process is a problem like any other.
     """
     command = [sys.executable, "-m", "keras_tfmr.export_check", str(path), "--json"]
-    command += ["--tolerance", str(tolerance), "--cases", "-"]
+    command += ["--tolerance", str(tolerance), "--cases", "-", *(["--xla"] if xla else [])]
     try:
         # The package is found from where it was imported, whatever the working directory is.
         root = str(pathlib.Path(__file__).resolve().parents[1])
@@ -123,8 +128,6 @@ def check_in_fresh_process(path, cases=(), tolerance=1e-4, timeout=1800):
 
 
 def _environment(root):
-    import os
-
     paths = [root, os.environ.get("PYTHONPATH", "")]
     # A GPU belongs to the process that exports; the check needs none.
     return {
@@ -144,9 +147,14 @@ def main(arguments=None):
     parser.add_argument("path", help="the version's folder, with saved_model.pb in it")
     parser.add_argument("--cases", help="JSON file of known answers, - for standard input")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="for known answers")
+    parser.add_argument(
+        "--xla", action="store_true", help="for a server with --xla_cpu_compilation_enabled"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
     options = parser.parse_args(arguments)
-    report = check_saved_model(options.path, _read_cases(options.cases), options.tolerance)
+    report = check_saved_model(
+        options.path, _read_cases(options.cases), options.tolerance, options.xla
+    )
     if options.json:
         print(json.dumps(dataclasses.asdict(report)))
     else:

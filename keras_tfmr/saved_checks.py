@@ -42,7 +42,7 @@ def _nodes(meta_graph):
 
 
 def check_ops(meta_graph, report):
-    """Every op must be one the server has; compiled functions need a server started for them."""
+    """Every op must be one the server has; what XLA compiles needs a server started for it."""
     served = serving_ops.core_ops() | serving_ops.TEXT_OPS
     functions = {function.signature.name for function in meta_graph.graph_def.library.function}
     problems, ops = {}, set()
@@ -57,12 +57,12 @@ def check_ops(meta_graph, report):
     report.problems += [f"{problem} (node {where})" for problem, where in problems.items()]
     report.facts["kinds of op"] = len(ops)
     compiled = any(
-        function.attr["_XlaMustCompile"].b
+        "_XlaMustCompile" in function.attr and function.attr["_XlaMustCompile"].b
         for function in meta_graph.graph_def.library.function
-        if "_XlaMustCompile" in function.attr
     )
-    if compiled:
-        report.notes.append("compiled by XLA: start the server with --xla_cpu_compilation_enabled")
+    # Some of these ops, outside of any compiled function, are compiled one by one.
+    if compiled or any(op.startswith("Xla") for op in ops):
+        report.notes.append("it needs XLA: start the server with --xla_cpu_compilation_enabled")
 
 
 def check_devices(meta_graph, report):

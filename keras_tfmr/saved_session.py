@@ -108,14 +108,35 @@ def native_load_error(path):
     return message if code else None
 
 
-def _c_library():
+@contextlib.contextmanager
+def without_compilation():
+    """Inside, XLA refuses to compile, as it does in a server that was not started for it."""
+    # tensorflow::DisableXlaCompilation(), which the server's main() calls, and its opposite.
+    _call("_ZN10tensorflow21DisableXlaCompilationEv")
+    try:
+        yield
+    finally:
+        _call("_ZN10tensorflow20EnableXlaCompilationEv")
+
+
+def _call(symbol):
+    function = getattr(_library(), symbol, None)
+    if function is not None:
+        function()
+
+
+def _library():
     import tensorflow as tf
 
-    _register_text_ops()
     found = sorted(pathlib.Path(tf.sysconfig.get_lib()).glob("libtensorflow_cc.*"))
-    if not found:
+    return ctypes.CDLL(str(found[0])) if found else None
+
+
+def _c_library():
+    _register_text_ops()
+    library = _library()
+    if library is None:
         return None
-    library = ctypes.CDLL(str(found[0]))
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     prototypes = {
         "TF_NewStatus": (pointer,),
