@@ -39,10 +39,15 @@ def translate(texts):
     }
 
 
+def hypothesis(text, n):
+    """The n-th best translation; the best is `english`."""
+    return f"{english(text)} {n}" if n else english(text)
+
+
 def translate_nbest(texts):
     scores = np.tile(-np.arange(HYPOTHESES, dtype="float32") / 4, (len(texts), 1))
     scores[[not text for text in texts], 1:] = np.finfo("float32").min  # "" has one translation
-    translations = [[f"{english(text)} {n}".encode() for n in range(HYPOTHESES)] for text in texts]
+    translations = [[hypothesis(text, n).encode() for n in range(HYPOTHESES)] for text in texts]
     return {"translations": translations, "scores": scores}
 
 

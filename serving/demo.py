@@ -1,0 +1,226 @@
+"""A page to type Portuguese into: English as you type, and what each word looked at.
+
+    python serving/demo.py --model_base_path=RUN_FOLDER/saved_model     # with a server of its own
+    python serving/demo.py --server=127.0.0.1:8500                      # with one that runs
+
+and open http://127.0.0.1:8080 . For one person on one machine: it listens on loopback only.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from aiohttp import web
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)
+
+from serving.translator_client import (  # noqa: E402
+    AsyncTranslatorClient,
+    Backoff,
+    ServingError,
+    Target,
+)
+
+PAGE = ROOT / "serving" / "demo"
+LONGEST = 5000  # characters; the page has room for a paragraph, not for a book
+CLIENT = web.AppKey("client", AsyncTranslatorClient)
+HEADERS = {
+    # Nothing from elsewhere, and nobody else's frame around it.
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    introduction, rest = __doc__.split("\n", 1)
+    parser = argparse.ArgumentParser(
+        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--server", metavar="HOST:PORT", help="prediction server [127.0.0.1:8500]")
+    where.add_argument(
+        "--model_base_path", metavar="DIR", help="start the development server on it"
+    )
+    add("--rest", action="store_true", help="reach the server through its REST API")
+    add("--model", default=Target.model, help="the model's name on the server [%(default)s]")
+    add("--port", type=int, default=8080, help="port of the page; 0: any free one [%(default)s]")
+    options = parser.parse_args(arguments)
+    if options.rest and options.model_base_path:
+        parser.error("--rest goes with --server")
+    return options
+
+
+def application(client):
+    """The page and what it asks for.
+
+    Args:
+        client: An `AsyncTranslatorClient`; better without retries, the page tries again by itself.
+
+    Returns:
+        An aiohttp application; `/api/...` answers JSON, everything else is a file.
+    """
+    app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
+    app[CLIENT] = client
+    app.router.add_get("/api/status", status)
+    app.router.add_post("/api/translate", translate)
+    app.router.add_post("/api/explain", explain)
+    app.router.add_get("/", lambda request: web.FileResponse(PAGE / "index.html"))
+    app.router.add_static("/", PAGE)
+    app.on_response_prepare.append(add_headers)
+    return app
+
+
+async def status(request):
+    """Which model answers: {"server", "model", "version"}."""
+    client = request.app[CLIENT]
+    versions = await client.status()
+    served = [version for version, state, _ in versions if state == "AVAILABLE"]
+    target = client.target
+    return web.json_response(
+        {"server": target.server, "model": target.model, "version": max(served, default=None)}
+    )
+
+
+async def translate(request):
+    """{"text"} -> {"hypotheses": [{"text", "score"}, ...], "truncated", "milliseconds"}."""
+    client, text = request.app[CLIENT], await text_of(request)
+    start = time.perf_counter()
+    (hypotheses,), (best,) = await asyncio.gather(
+        client.translate_nbest([text]), client.translate([text])
+    )
+    return web.json_response(
+        {
+            "hypotheses": [one._asdict() for one in hypotheses],
+            "truncated": best.truncated,
+            "milliseconds": 1000 * (time.perf_counter() - start),
+        }
+    )
+
+
+async def explain(request):
+    """{"text"} -> {"source_tokens", "target_tokens", "attention", "heads"}, rounded for the eye."""
+    (explanation,) = await request.app[CLIENT].explain([await text_of(request)])
+    answer = explanation._asdict()
+    for name in ("attention", "heads"):
+        answer[name] = rounded(answer[name])
+    response = web.json_response(answer)
+    response.enable_compression()
+    return response
+
+
+async def text_of(request):
+    """The request's text; JSON alone, so that no page from elsewhere can send it unasked."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text=f"expected JSON, got {request.content_type}")
+    content = await request.json()
+    text = content.get("text") if isinstance(content, dict) else None
+    if not isinstance(text, str) or len(text) > LONGEST:
+        raise web.HTTPBadRequest(text=f"expected a text of at most {LONGEST} characters")
+    return text
+
+
+def rounded(values):
+    """Nested lists of numbers with three digits after the point."""
+    if isinstance(values, list):
+        return [rounded(value) for value in values]
+    return round(values, 3)
+
+
+@web.middleware
+async def answer_errors(request, handler):
+    """Errors as {"error": in words}; 502 and the gRPC code in "code" for the server's."""
+    try:
+        return await handler(request)
+    except ServingError as error:
+        return web.json_response({"error": str(error), "code": error.code}, status=502)
+    except ValueError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    except web.HTTPClientError as error:
+        return web.json_response({"error": error.text}, status=error.status)
+
+
+async def add_headers(request, response):
+    """Puts HEADERS on every answer."""
+    response.headers.update(HEADERS)
+
+
+@contextlib.asynccontextmanager
+async def own_server(directory):
+    """Runs the development server on a model's folder meanwhile; yields (HOST:PORT, process).
+
+    It needs some seconds to load; the page says so and waits.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "serving" / "server.py"),
+        f"--port={port}",
+        f"--model_base_path={directory}",
+    )
+    try:
+        yield f"127.0.0.1:{port}", process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def serve(options):
+    """Serves the page until it is told to stop, or until the server that it started ends.
+
+    Returns:
+        Exit status: that of the server it started, or 0.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        server, process = options.server or Target.server, None
+        if options.model_base_path:
+            server, process = await stack.enter_async_context(own_server(options.model_base_path))
+        client = AsyncTranslatorClient(
+            server, rest=options.rest, model=options.model, backoff=Backoff(attempts=1)
+        )
+        runner = web.AppRunner(
+            application(await stack.enter_async_context(client)),
+            access_log=None,
+            shutdown_timeout=1,
+        )
+        stack.push_async_callback(runner.cleanup)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", options.port).start()
+        print(f"Open http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+        await first_of(stop.wait(), process.wait() if process else None)
+        return process.returncode or 0 if process else 0
+
+
+async def first_of(*awaitables):
+    """Waits until the first of them is done; None stands for none."""
+    tasks = [asyncio.ensure_future(one) for one in awaitables if one is not None]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def main():
+    options = parse_arguments()
+    try:
+        return asyncio.run(serve(options))
+    except (OSError, ValueError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+// Typing, asking, showing; what goes wrong is said, and tried again.
+
+import { Graph } from "./graph.js";
+import { differences, places } from "./words.js";
+
+const PAUSE = 250; // ms without a key before a text is sent
+const AGAIN = 2000; // ms between attempts while no server answers
+const EXAMPLES = [
+  "O animal não atravessou a rua porque estava cansado demais.",
+  "Bom dia! Como você está?",
+  "O livro que ela me deu está na mesa.",
+  "Amanhã vamos à praia com os nossos amigos.",
+];
+
+const at = (id) => document.getElementById(id);
+const [source, translation, nbest, trouble] = ["source", "translation", "nbest", "trouble"].map(at);
+const backdrop = document.createElement("div");
+const graph = new Graph(at("graph"), light);
+const HINT = at("hint").textContent;
+let asking = new AbortController();
+let timer = null;
+let last = null; // the text that the page shows the translation of
+
+source.addEventListener("input", () => later(PAUSE));
+source.addEventListener("scroll", () => { backdrop.scrollTop = source.scrollTop; });
+at("pieces").addEventListener("change", (event) => {
+  graph.merge = !event.target.checked;
+  redraw();
+});
+for (const name of ["layers", "heads"]) at(name).addEventListener("change", choose);
+for (const [event, over] of [["pointerover", true], ["pointerout", false]]) {
+  translation.addEventListener(event, ({ target }) => {
+    const { index } = target.dataset;
+    if (index !== undefined) graph.point(over ? { side: "target", index: Number(index) } : null);
+  });
+}
+
+function later(pause) {
+  clearTimeout(timer);
+  timer = setTimeout(update, pause);
+}
+
+/** Asks for the text that is there now; an answer to an older one is dropped. */
+async function update() {
+  const text = source.value;
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  history.replaceState(null, "", text ? `#${encodeURIComponent(text)}` : "#");
+  if (!text.trim()) return clear();
+  document.body.classList.add("waiting");
+  try {
+    const explained = ask("explain", text, signal);
+    explained.catch(() => {}); // said once, by the first of the two to fail
+    showTranslation(await ask("translate", text, signal));
+    last = text;
+    showExplanation(text, await explained);
+    works();
+  } catch (error) {
+    if (error.name !== "AbortError") fails(error);
+  } finally {
+    if (!signal.aborted) document.body.classList.remove("waiting");
+  }
+}
+
+/** The answer of the page's server as an object, or an Error with `again` where waiting may help. */
+async function ask(what, text, signal) {
+  let answer;
+  try {
+    answer = await fetch(`api/${what}`, {
+      signal,
+      ...(text !== undefined && {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ text }),
+      }),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw problem("This page has lost its server", "Is demo.py still running?", true);
+  }
+  const content = await answer.json();
+  if (answer.ok) return content;
+  const silent = ["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(content.code);
+  const title = silent ? "The prediction server does not answer" : "This text could not be translated";
+  throw problem(title, content.error, silent);
+}
+
+function problem(title, message, again) {
+  return Object.assign(new Error(message), { title, again });
+}
+
+function fails(error) {
+  const details = document.createElement("small");
+  details.textContent = error.message;
+  trouble.replaceChildren(error.again ? `${error.title} — trying again …` : error.title, details);
+  trouble.hidden = false;
+  document.body.classList.add("down");
+  at("server").textContent = "not connected";
+  if (error.again) later(AGAIN);
+}
+
+function works() {
+  const recovered = document.body.classList.contains("down");
+  trouble.hidden = true;
+  document.body.classList.remove("down");
+  if (recovered || !at("server").dataset.known) showServer();
+}
+
+async function showServer() {
+  try {
+    const { server, model, version } = await ask("status");
+    at("server").textContent = `model ${model}, version ${version} at ${server}`;
+    at("server").dataset.known = "yes";
+  } catch (error) {
+    fails(error);
+  }
+}
+
+function showTranslation({ hypotheses, truncated, milliseconds }) {
+  const best = hypotheses[0]?.text ?? "";
+  translation.textContent = best;
+  const notes = [`${Math.round(milliseconds)} ms`];
+  if (truncated) notes.unshift("longer than the model reads: this is its beginning only");
+  at("note").textContent = notes.join(" · ");
+  at("note").hidden = false;
+  nbest.replaceChildren(...hypotheses.map((one) => hypothesis(one, best, hypotheses[0].score)));
+}
+
+/** A line of the list: its score, its share of the best one's, its words. */
+function hypothesis({ text, score }, best, bestScore) {
+  const entry = document.createElement("li");
+  const number = document.createElement("span");
+  number.className = "score";
+  number.title = "log-probability, normalised for length";
+  number.textContent = score.toFixed(2).replace("-", "−");
+  number.style.setProperty("--share", Math.exp(score - bestScore).toFixed(3));
+  const words = document.createElement("span");
+  words.append(...differences(text, best).map(({ text: word, differs }) => {
+    if (!differs) return word;
+    const mark = document.createElement("mark");
+    mark.textContent = word.trimEnd();
+    return [mark, word.slice(mark.textContent.length)];
+  }).flat());
+  entry.append(number, words);
+  return entry;
+}
+
+function showExplanation(text, explanation) {
+  graph.show(explanation);
+  at("graph").classList.toggle("empty", explanation.target_tokens.length === 0);
+  chooser("layers", "radio", ["all", ...count(graph.shape.layers)], (value) => (
+    value === "all" ? graph.layer === null : graph.layer === value - 1
+  ));
+  chooser("heads", "checkbox", count(graph.shape.heads), (value) => graph.heads.has(value - 1));
+  at("heads").disabled = graph.layer === null;
+  spread(backdrop, text, graph.words.source);
+  backdrop.scrollTop = source.scrollTop;
+  spread(translation, translation.textContent, graph.words.target);
+}
+
+function redraw() {
+  graph.draw();
+  if (last === null) return;
+  spread(backdrop, last, graph.words.source);
+  spread(translation, translation.textContent, graph.words.target);
+}
+
+/** Puts a text into an element, each word that the graph knows in a span of its own. */
+function spread(element, text, words) {
+  const parts = [];
+  let from = 0;
+  places(words, text).forEach((place, index) => {
+    if (!place) return;
+    const span = document.createElement("span");
+    span.textContent = text.slice(...place);
+    span.dataset.index = index;
+    parts.push(text.slice(from, place[0]), span);
+    [, from] = place;
+  });
+  element.replaceChildren(...parts, text.slice(from));
+}
+
+/** The graph's word in the texts above: itself, and how much each word of the other text counts. */
+function light(side, index, weights) {
+  const elements = { source: backdrop, target: translation };
+  for (const [name, element] of Object.entries(elements)) {
+    for (const span of element.querySelectorAll("span[data-index]")) {
+      const place = Number(span.dataset.index);
+      const share = side === null ? 0 : name === side ? Number(place === index) : weights[place];
+      span.style.setProperty("--share", Math.sqrt(share).toFixed(3));
+      span.classList.toggle("self", side === name && place === index);
+    }
+  }
+  at("hint").replaceChildren(...(side === null ? [HINT] : inWords(side, index, weights)));
+}
+
+/** The same as a line of text: `it looked at animal 37 %, O 22 %`. */
+function inWords(side, index, weights) {
+  const others = graph.words[side === "source" ? "target" : "source"];
+  const most = weights.map((weight, place) => [weight, others[place].text])
+    .filter(([weight]) => weight >= 0.05).sort(([a], [b]) => b - a).slice(0, 5)
+    .map(([weight, text]) => `${text} ${Math.round(100 * weight)} %`);
+  const word = document.createElement("strong");
+  word.textContent = graph.words[side][index].text;
+  const verb = side === "target" ? " looked at " : " was looked at by ";
+  return [word, verb, most.join(", ") || "nothing in particular"];
+}
+
+function chooser(id, type, values, chosen) {
+  const field = at(id);
+  const known = [...field.querySelectorAll("input")].map((input) => input.value).join();
+  if (known !== values.join()) {
+    field.querySelectorAll("label").forEach((label) => label.remove());
+    values.forEach((value, n) => {
+      const label = document.createElement("label");
+      const input = Object.assign(document.createElement("input"), { type, name: id, value });
+      const text = document.createElement("span");
+      text.textContent = value;
+      if (id === "heads") label.style.setProperty("--color", `var(--head-${n % 8})`);
+      label.append(input, text);
+      field.append(label);
+    });
+  }
+  for (const input of field.querySelectorAll("input")) {
+    input.checked = chosen(input.value === "all" ? "all" : Number(input.value));
+  }
+}
+
+function choose() {
+  const layer = at("layers").querySelector(":checked")?.value ?? "all";
+  graph.layer = layer === "all" ? null : Number(layer) - 1;
+  const heads = [...at("heads").querySelectorAll(":checked")];
+  graph.heads = new Set(heads.map((input) => Number(input.value) - 1));
+  at("heads").disabled = graph.layer === null;
+  graph.draw();
+}
+
+function count(n) {
+  return Array.from({ length: n }, (_, i) => i + 1);
+}
+
+function clear() {
+  translation.textContent = "";
+  backdrop.textContent = "";
+  at("note").hidden = true;
+  nbest.replaceChildren();
+  last = null;
+  const heads = graph.explanation?.heads.map((layer) => layer.map(() => [])) ?? [];
+  graph.show({ source_tokens: [], target_tokens: [], attention: [], heads });
+  at("graph").classList.add("empty");
+  document.body.classList.remove("waiting");
+}
+
+function setUp() {
+  backdrop.className = "backdrop";
+  backdrop.setAttribute("aria-hidden", "true");
+  source.before(backdrop);
+  at("examples").append(...EXAMPLES.map((text) => {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", textContent: text });
+    button.addEventListener("click", () => {
+      source.value = text;
+      later(0);
+    });
+    return button;
+  }));
+  const root = document.documentElement.dataset;
+  root.theme = localStorage.getItem("theme")
+    ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  at("theme").addEventListener("click", () => {
+    root.theme = root.theme === "dark" ? "light" : "dark";
+    localStorage.setItem("theme", root.theme);
+  });
+  source.value = textOfAddress() || source.value || EXAMPLES[0];
+  update();
+}
+
+function textOfAddress() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return ""; // a % that stands for itself
+  }
+}
+
+setUp();

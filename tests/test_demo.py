@@ -1,0 +1,109 @@
+"""The demo page: its own server as a process, a stub behind it, and a browser in front of it."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import translator_model
+from stub_translator import HEADS, LAYERS, StubTranslator, serving, unused_port
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from serving.translator_client import Backoff, TranslatorClient, UnavailableError  # noqa: E402
+
+PAGE = ROOT / "serving" / "demo"
+
+
+@contextlib.contextmanager
+def demo(*arguments):
+    """A running demo; yields (its address, the process)."""
+    command = [sys.executable, str(ROOT / "serving" / "demo.py"), "--port=0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().removeprefix("Open ").strip(), process
+        finally:
+            process.terminate()
+            assert process.wait(timeout=40) == 0
+
+
+def ask(address, path, text=None, **headers):
+    """(status, JSON) of GET, or of POST where there is a text."""
+    headers = {"Content-Type": "application/json", **headers}
+    body = None if text is None else json.dumps({"text": text}).encode()
+    request = urllib.request.Request(f"{address}/api/{path}", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.fixture(scope="module")
+def stub():
+    return StubTranslator()
+
+
+@pytest.fixture(scope="module")
+def page(stub):
+    with serving(stub) as server, demo(f"--server={server}") as (address, _):
+        yield address
+
+
+def test_what_the_page_asks_for(page):
+    assert ask(page, "status")[1].items() >= {"model": "default", "version": 7}.items()
+    _, answer = ask(page, "translate", "bom dia")
+    assert [one["text"] for one in answer["hypotheses"]] == ["BOM DIA", "BOM DIA 1", "BOM DIA 2"]
+    assert answer["truncated"] is False and answer["milliseconds"] > 0
+    _, answer = ask(page, "explain", "bom dia")
+    assert answer["source_tokens"] == ["▁bom", "▁dia"]
+    assert (len(answer["heads"]), len(answer["heads"][0])) == (LAYERS, HEADS)
+    assert all(abs(sum(row) - 1) < 0.01 for row in answer["attention"])
+
+
+def test_wrong_requests_are_refused(page):
+    assert ask(page, "translate", "um", **{"Content-Type": "text/plain"})[0] == 415
+    status, answer = ask(page, "translate", "x" * 5001)
+    assert status == 400 and "5000" in answer["error"]
+    assert ask(page, "translate", ["um"])[0] == 400
+    assert ask(page, "translate", "x" * 100_000)[0] == 413
+
+
+def test_a_server_that_is_down_is_said_to_be():
+    with unused_port() as port, demo(f"--server=127.0.0.1:{port}") as (address, _):
+        status, answer = ask(address, "translate", "um")
+        assert status == 502 and answer["code"] == "UNAVAILABLE"
+        assert f"127.0.0.1:{port}" in answer["error"]
+
+
+def test_nothing_comes_from_elsewhere(page):
+    for file in PAGE.iterdir():
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "//" not in text.replace("// ", ""), file.name
+        with urllib.request.urlopen(f"{page}/{file.name}", timeout=10) as answer:
+            assert answer.headers["Content-Security-Policy"].startswith("default-src 'self'")
+
+
+def test_with_a_server_of_its_own(tmp_path):
+    translator_model.save(tmp_path, 1)
+    with demo(f"--model_base_path={tmp_path}") as (address, process):
+        end = time.monotonic() + 90
+        while (answer := ask(address, "translate", "bom dia"))[0] != 200:
+            assert answer[1]["code"] == "UNAVAILABLE" and time.monotonic() < end, answer
+            time.sleep(0.3)
+        assert answer[1]["hypotheses"][0]["text"] == "BOM DIA"
+        server = ask(address, "status")[1]["server"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=40) == 0
+    with (
+        contextlib.closing(TranslatorClient(server, backoff=Backoff(attempts=1))) as client,
+        pytest.raises(UnavailableError),
+    ):
+        client.translate(["um"])

@@ -1,0 +1,240 @@
+"""The demo page in headless Chromium, used as a person would."""
+
+import shutil
+import time
+
+import pytest
+from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
+from test_demo import demo
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (pip)")
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="needs Debian's packages chromium and chromium-driver"
+)
+TEXT = "o gato preto dorme"
+
+
+@pytest.fixture(scope="module")
+def driver():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_window_size(1280, 1400)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def stub():
+    return StubTranslator()
+
+
+@pytest.fixture(scope="module")
+def address(stub):
+    with serving(stub) as server, demo(f"--server={server}") as (address, _):
+        yield address
+
+
+class Page:
+    """What a person sees and does."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def until(self, condition, seconds=15):
+        WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: condition())
+
+    def write(self, text):
+        box = self.one("#source")
+        box.clear()
+        box.send_keys(text)
+
+    def shows(self, text):
+        self.until(lambda: self.one("#translation").text == text)
+
+    def words(self, side):
+        return [button.text for button in self.all(f".words.{side} button")]
+
+    def point(self, element):
+        webdriver.ActionChains(self.driver).move_to_element(element).perform()
+
+    def lit(self):
+        """(source, target) of the lines that are lit."""
+        return {
+            (int(path.get_dom_attribute("data-source")), int(path.get_dom_attribute("data-target")))
+            for path in self.all("path.lit")
+        }
+
+    def shares(self, side):
+        return [button.get_dom_attribute("data-share") for button in self.all(f".words.{side} button")]
+
+
+@pytest.fixture
+def page(driver, address):
+    driver.get("about:blank")
+    driver.get(address)
+    page = Page(driver)
+    page.write(TEXT)
+    page.shows(TEXT.upper())
+    page.until(lambda: page.words("source") == TEXT.split())
+    yield page
+    errors = [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not errors, errors
+
+
+def test_translation_and_nbest_appear_as_one_types(page):
+    page.one("#source").send_keys(" bem")
+    page.shows("O GATO PRETO DORME BEM")
+    entries = [entry.text.split("\n") for entry in page.all("#nbest li")]
+    assert len(entries) == HYPOTHESES
+    assert entries[1] == ["−0.25", "O GATO PRETO DORME BEM 1"]
+    assert [mark.text for mark in page.all("#nbest mark")] == ["1", "2"]
+
+
+def test_typing_is_not_sent_letter_by_letter(page, stub):
+    before = len(stub.requests)
+    page.one("#source").send_keys(" e depois sonha muito")
+    page.shows("O GATO PRETO DORME E DEPOIS SONHA MUITO")
+    assert len(stub.requests) - before <= 9  # three for each text that was sent
+
+
+def test_pointing_at_a_word_shows_what_it_looked_at(page):
+    page.point(page.all(".words.target button")[1])
+    page.until(lambda: len(page.lit()) > 0)
+    assert {target for _, target in page.lit()} == {1}
+    shares = page.shares("source")  # the stub's heads look 0 to 4 words ahead, round the end
+    assert shares == ["25 %", "25 %", "25 %", "25 %"]
+    assert page.one("#hint").text.startswith("GATO looked at ")
+    marked = page.all(".backdrop span")
+    assert [span.get_attribute("textContent") for span in marked] == TEXT.split()
+    page.point(page.one("h1"))
+    page.until(lambda: not page.lit())
+
+
+def test_pointing_at_the_translation_itself(page):
+    page.point(page.all("#translation span")[2])
+    page.until(lambda: {target for _, target in page.lit()} == {2})
+
+
+def test_one_layer_and_its_heads(page):
+    assert page.one("#heads").get_property("disabled")
+    layers = page.all("#layers label")
+    assert [label.text for label in layers] == ["all", *map(str, range(1, LAYERS + 1))]
+    layers[1].click()
+    assert not page.one("#heads").get_property("disabled")
+    heads = page.all("#heads label")
+    assert len(heads) == HEADS
+    heads[2].click()  # head 2 of layer 0 looks two words ahead
+    page.point(page.all(".words.target button")[0])
+    page.until(lambda: page.lit() == {(2, 0)})
+    assert page.shares("source") == [None, None, "100 %", None]
+    layers[2].click()  # that of layer 1, three
+    page.point(page.all(".words.target button")[0])
+    page.until(lambda: page.lit() == {(3, 0)})
+    heads[0].click()  # and head 0, one: both are shown
+    page.point(page.all(".words.target button")[0])
+    page.until(lambda: page.lit() == {(3, 0), (1, 0)})
+
+
+def test_source_words_show_who_looked_at_them(page):
+    page.all("#layers label")[1].click()
+    page.all("#heads label")[0].click()
+    page.point(page.all(".words.source button")[3])
+    page.until(lambda: page.lit() == {(3, 3)})
+    assert page.one("#hint").text == "dorme was looked at by DORME 100 %"
+
+
+def test_keyboard(page):
+    page.all(".words.source button")[0].send_keys(Keys.ARROW_RIGHT)
+    page.until(lambda: {target for _, target in page.lit()} == {0})
+    active = page.driver.switch_to.active_element
+    active.send_keys(Keys.ARROW_DOWN)
+    page.until(lambda: {target for _, target in page.lit()} == {1})
+    page.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    page.one("#source").click()  # the focus goes, the word stays lit
+    assert {target for _, target in page.lit()} == {1}
+    page.all(".words.target button")[1].send_keys(Keys.ESCAPE)
+    page.one("#source").click()
+    page.until(lambda: not page.lit())
+
+
+def test_text_is_never_markup(page):
+    page.write("<b onclick=alert(1)>&amp;</b>")
+    page.shows("<B ONCLICK=ALERT(1)>&AMP;</B>")
+    assert not page.all("#translation b, #nbest b")
+
+
+def test_examples_address_and_no_text(page):
+    example = page.all("#examples button")[1]
+    text = example.text
+    example.click()
+    page.shows(text.upper())
+    page.driver.refresh()  # the text stands in the address
+    page.shows(text.upper())
+    page.write(" ")
+    page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
+
+
+def test_light_and_dark(page):
+    def background():
+        return page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+    before = background()
+    page.one("#theme").click()
+    page.until(lambda: background() != before)
+    page.one("#theme").click()
+    page.until(lambda: background() == before)
+
+
+def test_says_so_while_the_server_is_down_and_recovers(driver, stub):
+    with serving(stub) as server:
+        port = server.rsplit(":", 1)[1]
+    with demo(f"--server={server}") as (address, _):
+        page = Page(driver)
+        driver.get("about:blank")
+        driver.get(address)
+        page.until(lambda: page.one("#trouble").is_displayed())
+        assert "does not answer" in page.one("#trouble").text
+        assert server in page.one("#trouble").text
+        assert page.one("#server").text == "not connected"
+        with serving(stub, port=port):
+            page.write("voltou")
+            page.shows("VOLTOU")
+            page.until(lambda: not page.one("#trouble").is_displayed())
+            page.until(lambda: "version 7" in page.one("#server").text)
+        page.one("#source").send_keys(" e foi")
+        page.until(lambda: page.one("#trouble").is_displayed())
+        assert page.one("#translation").text == "VOLTOU"
+    page.until(lambda: "lost its server" in page.one("#trouble").text)
+    driver.get_log("browser")  # failed requests are reported there, and were meant
+
+
+def test_an_answer_to_an_older_text_is_dropped(page, stub):
+    def slow_for_one(request, context):
+        if request.inputs["text"].string_val[0] == b"devagar":
+            time.sleep(1)
+
+    stub.behave = slow_for_one
+    try:
+        page.write("devagar")
+        time.sleep(0.5)
+        page.write("depressa")
+        page.shows("DEPRESSA")
+        time.sleep(1)
+        assert page.one("#translation").text == "DEPRESSA"
+    finally:
+        stub.behave = lambda request, context: None
