@@ -1,0 +1,147 @@
+"""A clause in both languages at once: who does what, in which tense, said, denied or asked."""
+
+import enum
+from typing import NamedTuple
+
+from training.phrasebook import english, portuguese
+from training.phrasebook.actions import GO, STAY
+from training.phrasebook.phrases import Nominal
+from training.phrasebook.words import Phrase, Verb
+
+
+class Tense(enum.Enum):
+    """When: habitual present, past, future (ir + infinitive), and the two progressives."""
+
+    PRESENT = enum.auto()
+    PAST = enum.auto()
+    FUTURE = enum.auto()
+    NOW = enum.auto()
+    WAS = enum.auto()
+
+
+_BE = {"I": ("am", "was"), "you": ("are", "were"), "we": ("are", "were"), "they": ("are", "were")}
+_NOT = {"am": "am not", "can": "can't"}
+
+
+class Clause(NamedTuple):
+    """Subject and predicate; English keeps its auxiliary apart, as a question moves it."""
+
+    subject: Nominal
+    pt: str
+    auxiliary: str
+    en: str
+
+    def statement(self):
+        return Phrase(_join(self.subject.pt, self.pt), self._english(self.subject.en))
+
+    def again(self, drop_english=False):
+        """The same of a subject that was named before: dropped in Portuguese, `she` in English."""
+        subject = "" if drop_english else _pronoun(self.subject)
+        return Phrase(self.pt, self._english(subject))
+
+    def dropped(self):
+        """The statement without the Portuguese pronoun, which the verb makes superfluous."""
+        return Phrase(self.pt, self._english(self.subject.en))
+
+    def question(self, pt="", en=""):
+        """A question, perhaps behind a question word."""
+        asked = _join(en, self.auxiliary, self.subject.en, self.en)
+        return Phrase(_join(pt, self.subject.pt, self.pt), asked)
+
+    def inverted(self, pt, en):
+        """A question with the Portuguese verb before its subject: `onde está meu livro`."""
+        return Phrase(
+            _join(pt, self.pt, self.subject.pt), _join(en, self.auxiliary, self.subject.en, self.en)
+        )
+
+    def _english(self, subject):
+        return _join(subject, self.auxiliary, self.en)
+
+
+def _pronoun(subject):
+    return subject.en_person
+
+
+def clause(subject, tense, verb, *complements, denies=False, asks=False, adverb=None):
+    """Builds a `Clause`.
+
+    Args:
+        subject: a `Nominal`.
+        tense: a `Tense`.
+        verb: a `Verb`; English `be` is inflected as such.
+        complements: `Phrase`s that follow the verb, in both languages in this order.
+        denies: whether it is not so.
+        asks: whether English needs its auxiliary for a question.
+        adverb: a `Phrase` between subject and verb, such as `sempre`.
+    """
+    auxiliary, main = _english_group(subject.en_person, tense, verb, denies or asks)
+    if denies:
+        auxiliary = _NOT.get(auxiliary, auxiliary + "n't")
+    pt = _join(
+        adverb.pt if adverb else "",
+        "não" if denies else "",
+        _portuguese_group(subject.person, tense, verb),
+        *(complement.pt for complement in complements),
+    )
+    middle = adverb.en if adverb else ""
+    en = _join(middle, main, *(complement.en for complement in complements))
+    return Clause(subject, pt, auxiliary, en)
+
+
+def _portuguese_group(person, tense, verb):
+    forms, tail = verb.pt, verb.tail
+    match tense:
+        case Tense.PRESENT:
+            words = forms.present[person]
+        case Tense.PAST:
+            words = portuguese.ESTAVA[person] if forms is STAY.pt else forms.past[person]
+        case Tense.FUTURE:
+            words = f"{GO.pt.present[person]} {forms.infinitive}"
+        case Tense.NOW:
+            words = f"{STAY.pt.present[person]} {forms.gerund}"
+        case Tense.WAS:
+            words = f"{portuguese.ESTAVA[person]} {forms.gerund}"
+    return _join(words, tail)
+
+
+def _english_group(person, tense, verb, needs_auxiliary):
+    """The auxiliary, empty if there is none, and the rest of the verb."""
+    if verb.auxiliary:
+        return verb.auxiliary, verb.en
+    present, past = _BE.get(person, ("is", "was"))
+    match tense:
+        case Tense.FUTURE:
+            return present, f"going to {verb.en}"
+        case Tense.NOW:
+            return present, english.gerund(verb.en)
+        case Tense.WAS:
+            return past, english.gerund(verb.en)
+    if verb.en == "be":
+        return (past if tense is Tense.PAST else present), ""
+    third = person in ("he", "she", "it")
+    if needs_auxiliary:
+        do = "does" if third else "do"
+        return ("did" if tense is Tense.PAST else do), verb.en
+    if tense is Tense.PAST:
+        return "", english.past(verb.en)
+    return "", english.third_person(verb.en) if third else verb.en
+
+
+def with_modal(modal, verb):
+    """A `Verb` from one of the MODALS and another verb: `precisar` + `comprar`."""
+    outer, joint, to = modal
+    tail = _join(joint, verb.pt.infinitive)
+    if to:
+        return Verb(outer.pt, f"{outer.en} {to} {verb.en}", verb.rest, tail)
+    return Verb(outer.pt, verb.en, verb.rest, tail, outer.en)
+
+
+def object_of(verb, nominal):
+    """A noun phrase as the object of a verb: `ao filme`, `the movie`."""
+    if isinstance(nominal, Phrase):
+        return nominal
+    return Phrase(nominal.after(verb.rest) if verb.rest else nominal.pt, nominal.en)
+
+
+def _join(*words):
+    return " ".join(word for word in words if word)
