@@ -106,11 +106,13 @@ def _act(pt, en, objects, places="", adult=False, once=False):
 
 _WINDOW = _of(lex.OPENING, "window")
 _LOST = "key, watch, pen, notebook, backpack, bag, wallet, phone, umbrella, passport, camera, map"
+_SOFT = "water, coffee, tea, milk, juice, orange juice, lemonade"
 _SENT = "letter, poem, report, message"
 
 TRANSITIVE = (
     _act("comer", "eat", _FOOD, _EATING),
-    _act("beber", "drink", lex.DRINK, _EATING),
+    _act("beber", "drink", _of(lex.DRINK, _SOFT), _EATING),
+    _act("beber", "drink", _of(lex.DRINK, "wine, beer"), _EATING, adult=True),
     _act("comprar", "buy", _FOOD + lex.DRINK, _SHOPS),
     _act("comprar", "buy", _THINGS + lex.DISHES + lex.FURNITURE, "store", once=True),
     _act("comprar", "buy", lex.TEXT, "bookstore"),

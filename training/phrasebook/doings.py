@@ -179,14 +179,22 @@ def wish(draw):
     time = NOTHING
     if not lasting:
         time = when.before(draw) if tense is Tense.PAST else at_time(draw, Tense.FUTURE, 0.4)
-    return finished(draw, subject, tense, with_modal(modal, done.verb), *complements, time=time)
+    return finished(
+        draw,
+        subject,
+        tense,
+        with_modal(modal, done.verb),
+        *complements,
+        time=time,
+        often=not lasting,
+    )
 
 
+_ORDERED = words(
+    "eat drink buy read write open close wash clean bring use fix cut prepare help take"
+)
 _ORDERS = tuple(
-    done
-    for done in act.TRANSITIVE
-    if done.verb.en in "eat drink buy read write open close wash clean bring use put away fix cut "
-    "prepare wait for help take feed paint"
+    done for done in act.TRANSITIVE if done.verb.en in (*_ORDERED, "put away", "wait for", "feed")
 )
 
 

@@ -171,6 +171,7 @@ CONTAINER = nouns(
     gaveta, f, drawer
     """,
 )
+STORAGE = tuple(noun for noun in CONTAINER if noun.en != "bottle")
 OPENING = nouns(
     "opening",
     """

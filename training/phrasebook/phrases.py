@@ -73,7 +73,7 @@ _ALWAYS_PLURAL = ("plural", "many", "few", "some", "all", "number")
 _NEVER_PLURAL = ("a", "bare", "a little")
 
 # Which determiners suit a kind of noun. "whose" stands for any possessive.
-_COUNTED = words("a a a the the the whose whose this that number many some all few plural owner")
+_COUNTED = words("a a a the the the whose whose this that number many some all plural owner")
 _SUITING = {
     "meal": ["the", "whose"],
     "opening": ["the", "the", "this", "that"],

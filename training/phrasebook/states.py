@@ -135,7 +135,7 @@ def _somewhere(draw):
         where = noun_phrase(draw, noun, ("the", "the", "this", "whose"), plain=True, singular=True)
     elif draw.random() < 0.5:
         pt, en = "dentro de", "inside"
-        noun = draw.choice(lex.CONTAINER)
+        noun = draw.choice(lex.STORAGE)
         where = noun_phrase(draw, noun, ("the", "this", "that"), plain=True, singular=True)
     else:
         pt, en = "em", "in"
@@ -189,7 +189,7 @@ def possession(draw):
     if draw.random() < 0.2:
         lacked = Phrase(noun.pt, f"{english.article(noun.en)} {noun.en}")
         return sentence(clause(subject, Tense.PRESENT, act.HAVE, lacked, denies=True).statement())
-    owned = noun_phrase(draw, noun, ("a", "a", "number", "many", "some"))
+    owned = noun_phrase(draw, noun, ("a", "a", "number", "many", "few", "some"))
     return finished(draw, subject, Tense.PRESENT, act.HAVE, owned, denies=0, often=False)
 
 
