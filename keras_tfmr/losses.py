@@ -22,8 +22,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
     Reference: Szegedy et al. 2016, Rethinking the Inception Architecture (arXiv 1512.00567).
 
     >>> logits = np.log(np.array([[0.5, 0.25, 0.25]], "float32"))
-    >>> float(smoothed_cross_entropy(np.array([0]), logits)[0]) - np.log(2) < 1e-6
-    True
+    >>> round(float(smoothed_cross_entropy(np.array([0]), logits)[0]), 4)  # log 2
+    0.6931
     """
     labels = ops.cast(labels, "int32")
     vocab = logits.shape[-1]
@@ -78,8 +78,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.4.
 
     >>> loss = LabelSmoothedCrossEntropy(label_smoothing=0.1)
-    >>> float(loss(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))) - np.log(4) < 1e-6
-    True
+    >>> round(float(loss(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))), 4)  # log 4
+    1.3863
     """
 
     def __init__(self, label_smoothing=0.0, name="label_smoothed_cross_entropy", dtype=None):

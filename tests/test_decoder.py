@@ -1,0 +1,260 @@
+"""Decoder layer and stack: the paper's formulas, and one token at a time equal to all at once."""
+
+import functools
+
+import formulas
+import keras
+import numpy as np
+import pytest
+from helpers import (
+    ON_JAX,
+    attention_weights,
+    check_layer,
+    layer_weights,
+    random,
+    random_ids,
+    randomize,
+    to_numpy,
+)
+from keras import ops
+
+from keras_tfmr import Decoder, DecoderLayer
+from keras_tfmr.layers import DecoderOnly, DecoderOnlyLayer
+
+SIZES = dict(d_model=8, num_heads=2, dff=20)
+STACK = dict(num_layers=2, vocab_size=20, **SIZES)
+ONE = {**STACK, "num_layers": 1}
+BATCH, TARGET, SOURCE = 3, 5, 6
+
+
+def padded_ids(length=TARGET, seed=0):
+    """[batch, length]: a full row, a padded one, and one with a single token."""
+    ids = random_ids(BATCH, length, vocab=20, seed=seed)
+    ids[1, 3:], ids[2, 1:] = 0, 0
+    return ids
+
+
+def context_and_mask():
+    mask = np.arange(SOURCE) < np.array([[SOURCE], [4], [1]])
+    return random(BATCH, SOURCE, 8, seed=4), mask
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("value_dim", [None, 3])
+def test_layer_of_the_paper(norm_first, value_dim):
+    layer = DecoderLayer(**SIZES, value_dim=value_dim, norm_first=norm_first)
+    x = random(BATCH, TARGET, 8)
+    context, mask = context_and_mask()
+    layer(x, context)
+    randomize(layer)
+    for given in (None, mask):
+        expected = formulas.decoder_layer(x, context, layer_weights(layer), given, norm_first)
+        np.testing.assert_allclose(layer(x, context, context_mask=given), expected, atol=5e-5)
+
+
+def test_scores_of_both_attentions():
+    layer = DecoderLayer(**SIZES)
+    x = random(BATCH, TARGET, 8)
+    context, mask = context_and_mask()
+    layer(x, context)
+    randomize(layer)
+    output, own, cross = layer(x, context, context_mask=mask, return_attention_scores=True)
+    causal = np.tril(np.ones((1, TARGET, TARGET), bool))
+    weights = attention_weights(layer.causal_attention.attention)
+    np.testing.assert_allclose(own, formulas.attention(x, x, x, weights, causal)[1], atol=1e-5)
+    assert tuple(cross.shape) == (BATCH, 2, TARGET, SOURCE)
+    np.testing.assert_allclose(to_numpy(cross).sum(-1), 1, atol=1e-5)
+    assert (to_numpy(cross)[1, :, :, 4:] == 0).all()
+    np.testing.assert_allclose(layer(x, context, context_mask=mask), output, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_stack_is_embedding_layers_and_last_norm(norm_first):
+    decoder = Decoder(**STACK, norm_first=norm_first)
+    ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
+    decoder(ids, context)
+    randomize(decoder)
+    x = to_numpy(decoder.embedding(ids))
+    for layer in decoder.layers:
+        x = formulas.decoder_layer(x, context, layer_weights(layer), mask, norm_first)
+    if norm_first:
+        norm = decoder.norm
+        x = formulas.layer_norm(x, to_numpy(norm.gamma), to_numpy(norm.beta), norm.epsilon)
+    np.testing.assert_allclose(decoder(ids, context, context_mask=mask), x, atol=1e-4)
+
+
+def test_stack_returns_the_scores_of_every_layer():
+    decoder = Decoder(**STACK)
+    ids, (context, mask) = padded_ids(), context_and_mask()
+    output, own, cross = decoder(ids, context, context_mask=mask, return_attention_scores=True)
+    assert [tuple(s.shape) for s in own] == [(BATCH, 2, TARGET, TARGET)] * 2
+    assert [tuple(s.shape) for s in cross] == [(BATCH, 2, TARGET, SOURCE)] * 2
+    np.testing.assert_allclose(decoder(ids, context, context_mask=mask), output, atol=1e-6)
+
+
+def test_context_mask_arrives_as_a_keras_mask():
+    embed = keras.layers.Embedding(9, 8, mask_zero=True)
+    source = np.array([[3, 4, 5, 0], [3, 4, 0, 0], [3, 0, 0, 0]])
+    decoder = Decoder(**STACK)
+    context = embed(source)
+    _, _, cross = decoder(padded_ids(), context, return_attention_scores=True)
+    for scores in cross:
+        assert (to_numpy(scores)[1, :, :, 2:] == 0).all()
+    bare = ops.convert_to_tensor(to_numpy(context))
+    given = decoder(padded_ids(), bare, context_mask=source != 0)
+    np.testing.assert_allclose(decoder(padded_ids(), context), given, atol=1e-6)
+
+
+def compiled(function, jit_compile):
+    """`function` as it runs in a service: traced once, with XLA or without."""
+    if ON_JAX:
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=jit_compile)
+
+
+@pytest.mark.parametrize("value_dim", [None, 3])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_one_token_at_a_time_equals_all_at_once(norm_first, value_dim):
+    decoder = Decoder(**STACK, norm_first=norm_first, value_dim=value_dim)
+    ids, (context, mask) = padded_ids(), context_and_mask()
+    decoder(ids, context)
+    randomize(decoder)
+    expected = to_numpy(decoder(ids, context, context_mask=mask))
+    memory, caches = decoder.memory(context), decoder.caches(BATCH, max_length=8)
+    for index in range(TARGET):
+        output, caches = decoder.step(ids[:, index : index + 1], caches, index, memory, mask)
+        real = ids[:, index] != 0
+        np.testing.assert_allclose(to_numpy(output)[real, 0], expected[real, index], atol=1e-5)
+
+
+def test_several_new_tokens_at_once():
+    """A prefix of three, then two: the same as one by one."""
+    decoder = Decoder(**STACK)
+    ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
+    expected = decoder(ids, context, context_mask=mask)
+    memory, caches = decoder.memory(context), decoder.caches(BATCH, max_length=TARGET)
+    first, caches = decoder.step(ids[:, :3], caches, 0, memory, mask)
+    second, _ = decoder.step(ids[:, 3:], caches, 3, memory, mask)
+    both = np.concatenate([to_numpy(first), to_numpy(second)], axis=1)
+    np.testing.assert_allclose(both, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_compiled_step_keeps_its_shapes(jit_compile):
+    decoder = Decoder(**STACK, value_dim=3)
+    ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
+    expected = to_numpy(decoder(ids, context, context_mask=mask))
+    memory = decoder.memory(context)
+
+    def step(tokens, caches, index):
+        return decoder.step(tokens, caches, index, memory, ops.convert_to_tensor(mask))
+
+    run = compiled(step, jit_compile)
+    caches = decoder.caches(BATCH, max_length=8)
+    shapes = [tuple(part.shape) for part in keras.tree.flatten(caches)]
+    assert shapes == [(BATCH, 2, 8, 4), (BATCH, 2, 8, 3)] * 2
+    for index in range(TARGET):
+        tokens = ops.convert_to_tensor(ids[:, index : index + 1])
+        output, caches = run(tokens, caches, ops.convert_to_tensor(index))
+        np.testing.assert_allclose(to_numpy(output)[:, 0], expected[:, index], atol=1e-5)
+        assert [tuple(part.shape) for part in keras.tree.flatten(caches)] == shapes
+
+
+def test_beams_share_the_memory():
+    """Rows may be a multiple of the context's batch: the hypotheses of a sentence side by side."""
+    decoder = Decoder(**STACK)
+    context, mask = context_and_mask()
+    ids = random_ids(BATCH * 2, TARGET, vocab=20)
+    expected = to_numpy(
+        decoder(ids, np.repeat(context, 2, axis=0), context_mask=np.repeat(mask, 2, axis=0))
+    )
+    memory, caches = decoder.memory(context), decoder.caches(BATCH * 2, max_length=TARGET)
+    for index in range(TARGET):
+        output, caches = decoder.step(ids[:, index : index + 1], caches, index, memory, mask)
+        np.testing.assert_allclose(to_numpy(output)[:, 0], expected[:, index], atol=1e-5)
+
+
+def test_decoder_only_one_token_at_a_time():
+    stack = DecoderOnly(**STACK, value_dim=3, norm_first=True)
+    ids = padded_ids()
+    stack(ids)
+    randomize(stack)
+    expected = to_numpy(stack(ids))
+    caches = stack.caches(BATCH, max_length=8)
+    for index in range(TARGET):
+        output, caches = stack.step(ids[:, index : index + 1], caches, index)
+        real = ids[:, index] != 0
+        np.testing.assert_allclose(to_numpy(output)[real, 0], expected[real, index], atol=1e-5)
+
+
+CHECKED = {
+    "layer": functools.partial(DecoderLayer, **SIZES, value_dim=3),
+    "pre_norm_layer": functools.partial(DecoderLayer, **SIZES, norm_first=True),
+    "stack": functools.partial(Decoder, **ONE),
+    "pre_norm_stack": functools.partial(Decoder, **ONE, norm_first=True),
+    "only_layer": functools.partial(DecoderOnlyLayer, **SIZES),
+    "only_stack": functools.partial(DecoderOnly, **ONE),
+}
+
+
+def arrays_of(name):
+    x = padded_ids() if "stack" in name else random(BATCH, TARGET, 8)
+    return [x] if "only" in name else [x, random(BATCH, SOURCE, 8, seed=4)]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_layer_contract(name, fresh, tmp_path):
+    check_layer(CHECKED[name], arrays_of(name), fresh, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["layer", "stack"])
+def test_layer_contract_with_scores(name, fresh, tmp_path):
+    policies = {"float32": 1e-5}
+    check_layer(
+        CHECKED[name],
+        arrays_of(name),
+        fresh,
+        tmp_path,
+        policies=policies,
+        return_attention_scores=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "bad, received",
+    [
+        (dict(num_heads=0), "num_heads=0"),
+        (dict(d_model=10, num_heads=4), "divisible.*Received: d_model=10, num_heads=4"),
+        (dict(dff=0), "dff=0"),
+        (dict(key_dim=0), "key_dim=0"),
+        (dict(value_dim=-2), "value_dim=-2"),
+        (dict(dropout_rate=-0.5), "dropout.*-0.5"),
+    ],
+)
+@pytest.mark.parametrize("kind", [DecoderLayer, functools.partial(Decoder, num_layers=1, vocab_size=9)])
+def test_bad_sizes(kind, bad, received):
+    with pytest.raises(ValueError, match=received):
+        kind(**{**SIZES, **bad})
+
+
+def test_bad_input():
+    layer, decoder = DecoderLayer(**SIZES), Decoder(**ONE)
+    x, context, ids = random(3, 5, 8), random(3, 6, 8), padded_ids()
+    with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
+        layer(random(3, 8), context)
+    with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
+        DecoderLayer(**SIZES)(x, random(3, 8))
+    with pytest.raises(ValueError, match=r"8.*Received.*\(3, 5, 6\)"):
+        DecoderLayer(**SIZES)(random(3, 5, 6), context)
+    with pytest.raises(ValueError, match=r"6.*Received.*\(3, 5\)"):
+        layer(x, context, context_mask=np.ones((3, 5), bool))
+    with pytest.raises(TypeError, match="bool.*Received.*int32"):
+        decoder(ids, context, context_mask=np.ones((3, 6), "int32"))
+    with pytest.raises(TypeError, match="integers.*Received.*float32"):
+        decoder(random(3, 5), context)
+    with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,\)"):
+        decoder(ids[:, 0], context)

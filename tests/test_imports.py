@@ -1,0 +1,87 @@
+"""What `import keras_tfmr` costs and what it brings along, each in a fresh process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keras_tfmr
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python(code, backend):
+    """What `code` prints in a process of its own."""
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+TIMED = """
+import time, keras
+start = time.process_time()
+import keras_tfmr
+print(time.process_time() - start)
+"""
+
+
+def test_import_costs_little_beyond_keras():
+    """In processor time, and the best of three: other work on the machine shall not fail it."""
+    best = min(float(python(TIMED, "tensorflow")) for _ in range(3))
+    assert best <= 0.3, f"import keras_tfmr adds {best:.2f} s"
+
+
+ADDED = """
+import sys, keras
+before = set(sys.modules)
+if "tensorflow" in before and keras.backend.backend() == "jax":
+    before.remove("tensorflow")
+import keras_tfmr
+print(*{name.split(".")[0] for name in set(sys.modules) - before})
+"""
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_what_is_not_imported(backend):
+    added = set(python(ADDED, backend).split())
+    assert "keras_tfmr" in added
+    assert not {"matplotlib", "tensorflow_text", "sentencepiece", "grpc"} & added
+    assert not {"training", "serving"} & added
+    if backend == "jax":
+        assert "tensorflow" not in added
+
+
+USED = """
+import sys
+import numpy as np, keras
+import keras_tfmr
+config = keras_tfmr.TransformerConfig.preset("tiny", source_vocab=20, target_vocab=20)
+model = keras_tfmr.TranslationModel(config)
+model.compile("adam", keras_tfmr.LabelSmoothedCrossEntropy(0.1),
+              metrics=[keras_tfmr.TokenAccuracy(), keras_tfmr.Perplexity()])
+ids = np.array([[2, 5, 7, 3]])
+model.train_on_batch([ids, ids], ids)
+step, state = model.start(ids, max_length=4)
+step(ids[:, 0], state)
+print("tensorflow" in sys.modules)
+"""
+
+
+def test_training_and_decoding_on_jax_import_no_tensorflow():
+    assert python(USED, "jax") == "False"
+
+
+def test_public_names_are_there():
+    """Each is importable, documented, and tells where it comes from; the heavy ones on demand."""
+    for name in keras_tfmr.__all__:
+        if name not in keras_tfmr._LAZY:
+            assert getattr(keras_tfmr, name).__doc__, name
+    for name in keras_tfmr.layers.__all__:
+        assert getattr(keras_tfmr, name) is getattr(keras_tfmr.layers, name)
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        keras_tfmr.nothing_like_it  # noqa: B018

@@ -1,0 +1,112 @@
+"""The language model is a density: p(x) = Π p(x_t | x_<t), over all sequences of a length one."""
+
+import itertools
+
+import formulas
+import keras
+import numpy as np
+import pytest
+from helpers import random_ids, randomize, to_numpy
+
+from keras_tfmr import LabelSmoothedCrossEntropy, LanguageModel, TransformerConfig
+
+VOCAB, START = 5, 2
+CONFIG = TransformerConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB)
+
+
+def model_of(**fields):
+    model = LanguageModel(CONFIG.replace(**fields))
+    randomize(model)
+    return model
+
+
+def every_sequence(length):
+    """[vocab ** length, 1 + length]: the start token, and every way to go on; with id 0 too."""
+    rows = list(itertools.product(range(VOCAB), repeat=length))
+    return np.array([(START, *row) for row in rows], "int32")
+
+
+@pytest.mark.parametrize("fields", [{}, {"tied_logits": False, "norm_first": True}])
+def test_probabilities_of_all_sequences_sum_to_one(fields):
+    """Id 0 is padding: a sequence ends at it. Those that end early and those that never do, together."""
+    model = model_of(**fields)
+    ids = every_sequence(3)
+    logits = to_numpy(model(ids[:, :-1]))
+    log_probs = formulas.log_softmax(logits.astype("float64"))
+    total = 0.0
+    for row, row_log_probs in zip(ids, log_probs, strict=True):
+        if 0 in row:  # all that follows the first 0 is one event, counted once
+            end = list(row).index(0)
+            if any(row[end:]):
+                continue
+            row = row[: end + 1]
+        total += np.exp(sum(row_log_probs[t, token] for t, token in enumerate(row[1:])))
+    assert abs(total - 1) < 1e-5
+
+
+def test_log_prob_over_all_real_sequences():
+    """`log_prob` itself: given that no token is 0, its exponentials sum to what is left for them."""
+    model = model_of()
+    ids = every_sequence(3)
+    ids = ids[(ids != 0).all(axis=1)]
+    total = np.exp(to_numpy(model.log_prob(ids)).astype("float64")).sum()
+    # Exactly: the probability of never drawing 0, by the tree of conditionals.
+    log_probs = formulas.log_softmax(to_numpy(model(ids[:, :-1])).astype("float64"))
+    survives = {}
+    for row, row_log_probs in zip(ids, log_probs, strict=True):
+        for t in range(3):
+            survives[tuple(row[: t + 1])] = row_log_probs[t]
+
+    def alive(prefix):
+        if len(prefix) == 4:
+            return 1.0
+        given = np.exp(survives[prefix])
+        return sum(given[token] * alive((*prefix, token)) for token in range(1, VOCAB))
+
+    assert abs(total - alive((START,))) < 1e-5
+    assert 0 < total < 1
+
+
+def test_log_prob_is_the_sum_of_conditionals():
+    model = model_of()
+    ids = random_ids(4, 6, vocab=VOCAB)
+    ids[1, 4:], ids[2, 1:] = 0, 0
+    log_probs = formulas.log_softmax(to_numpy(model(ids[:, :-1])))
+    expected = [
+        sum(log_probs[row, t, ids[row, t + 1]] for t in range(5) if ids[row, t + 1] != 0)
+        for row in range(4)
+    ]
+    np.testing.assert_allclose(model.log_prob(ids), expected, atol=1e-4)
+    assert to_numpy(model.log_prob(ids))[2] == 0  # nothing after the start token
+
+
+def test_steps_equal_the_whole_forward():
+    model = model_of(value_dim=3)
+    ids = random_ids(4, 6, vocab=VOCAB)
+    expected = formulas.log_softmax(to_numpy(model(ids)))
+    step, state = model.start(rows=4, max_length=6)
+    for index in range(6):
+        log_probs, state = step(keras.ops.convert_to_tensor(ids[:, index]), state)
+        np.testing.assert_allclose(log_probs, expected[:, index], atol=1e-4)
+
+
+def test_learns_a_cycle():
+    """1 2 3 4 1 2 3 4 ...: after training, a sequence that follows it is all but certain."""
+    keras.utils.set_random_seed(1)
+    model = LanguageModel(CONFIG.replace(dropout_rate=0.0, decoder_layers=1))
+    ids = np.array([[(start + t) % 4 + 1 for t in range(9)] for start in range(4)], "int32")
+    model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossEntropy(), jit_compile=False)
+    before = to_numpy(model.log_prob(ids))
+    for _ in range(60):
+        model.train_on_batch(ids[:, :-1], ids[:, 1:])
+    after = to_numpy(model.log_prob(ids))
+    assert (before < -5).all() and (after > -0.5).all()
+
+
+def test_saved_and_loaded_in_a_fresh_process(fresh, tmp_path):
+    model = model_of(learned_positions=True, max_length=9)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    ids = random_ids(2, 5, vocab=VOCAB)
+    (loaded,) = fresh.outputs(path, [ids])
+    np.testing.assert_allclose(loaded, model(ids), atol=1e-4)
