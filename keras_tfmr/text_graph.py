@@ -67,7 +67,7 @@ class TextGraph:
             state,
             start_ids=tf.fill(tf.shape(limits), self.target.start_id),
             end_id=self.target.end_id,
-            banned_ids=(self.target.pad_id, self.target.start_id),
+            banned_ids=(self.target.pad_id, self.target.unknown_id, self.target.start_id),
             limits=limits,
         )
 

@@ -1,0 +1,249 @@
+"""Strings in, strings out: against the model's own full forward pass, alone and among others."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the translator needs TensorFlow", allow_module_level=True)
+
+import tensorflow as tf
+from translators import LINES, tiny_model, tiny_translator, tokenizer
+
+from keras_tfmr.decoding import DecodingResult
+from keras_tfmr.text_graph import BATCH_BUCKETS
+from keras_tfmr.translator import with_precision
+
+BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
+HOSTILE = [
+    b"",
+    b"Bom dia!",
+    "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
+    "مرحبا بالعالم".encode(),
+    b"\xff\xfe caf\xe9 \xf0\x9f",
+    b"nulo \x00 e \x07 sino",
+    b"palavra " * 6250,
+]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return tiny_translator()
+
+
+@pytest.fixture(scope="module")
+def greedy():
+    return tiny_translator(beams=1, n=1)
+
+
+def source_ids(text):
+    return tokenizer().encode_truncated([text], 24)[0].numpy()
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, "float64")
+    return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+
+
+def by_hand(model, text, longest=12):
+    """Greedy decoding by the full forward pass: ids with the end id, and their log-probability."""
+    start, end = tokenizer().start_id, tokenizer().end_id
+    ids, total = [], 0.0
+    while len(ids) < longest and end not in ids:
+        logits = model([source_ids(text), np.array([[start, *ids]], "int32")]).numpy()[0, -1]
+        log_probs = log_softmax(logits)
+        allowed = log_probs.copy()
+        allowed[[tokenizer().pad_id, tokenizer().unknown_id, start]] = -np.inf
+        ids.append(int(allowed.argmax()))
+        total += log_probs[ids[-1]]
+    return ids, total
+
+
+def test_greedy_is_the_full_forward_pass_repeated(greedy):
+    for text in LINES[:3]:
+        ids, log_prob = by_hand(greedy.model, text)
+        expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
+        hypothesis = greedy.nbest([text])[0][0]
+        assert greedy.translate([text]) == [expected] == [hypothesis.text]
+        penalty = ((5 + len(ids)) / 6) ** greedy.config.length_penalty
+        assert hypothesis.score == pytest.approx(log_prob / penalty, abs=1e-4)
+
+
+def test_nbest_are_sorted_and_begin_with_the_translation(translator):
+    for text, hypotheses in zip(LINES, translator.nbest(LINES), strict=True):
+        assert len(hypotheses) == translator.config.n
+        assert hypotheses[0].score >= hypotheses[1].score
+        assert [hypotheses[0].text] == translator.translate([text])
+
+
+def test_scores_are_teacher_forced_log_probabilities(translator):
+    references = [*LINES[3:], ""]
+    texts = [*LINES[:3], LINES[0]]
+    for text, reference, found in zip(
+        texts, references, translator.score(texts, references), strict=True
+    ):
+        ids = tokenizer().encode_truncated([reference], 12)[0].numpy()[0]
+        logits = translator.model(
+            [source_ids(text), np.array([[tokenizer().start_id, *ids[:-1]]], "int32")]
+        ).numpy()[0]
+        expected = sum(log_softmax(row)[target] for row, target in zip(logits, ids, strict=True))
+        assert found.log_prob == pytest.approx(expected, abs=1e-4)
+        assert found.tokens == len(ids)
+    assert found.tokens == 1, "an empty reference is an end id"
+
+
+def test_a_reference_that_is_too_long_is_cut(translator):
+    [found] = translator.score([LINES[0]], ["the cat " * 50])
+    assert found.tokens == translator.config.max_length
+
+
+def test_explanation_is_the_attention_that_the_translation_was_made_with(translator):
+    text = LINES[1]
+    explanation = translator.explain([LINES[0], text, ""])[1]
+    source = source_ids(text)
+    assert explanation.source_tokens == [t.decode() for t in tokenizer().pieces(source).numpy()[0]]
+    ids = [int(tokenizer()._ops.string_to_id(token)) for token in explanation.target_tokens]
+    decoded = tokenizer().decode(np.array([ids])).numpy()[0].decode()
+    assert [decoded] == translator.translate([text])
+    shifted = np.array([[tokenizer().start_id, *ids[:-1]]], "int32")
+    _, scores = translator.model.explain(source, shifted)
+    expected = np.stack([layer.numpy()[0] for layer in scores])
+    np.testing.assert_allclose(explanation.attention, expected, atol=1e-5)
+    np.testing.assert_allclose(explanation.attention.sum(-1), 1.0, atol=1e-5)
+
+
+def test_explanations_are_padded_with_nothing(translator):
+    outputs = translator.signatures["explain"](tf.constant([LINES[0], "", "Bom"]))
+    outputs = {name: value.numpy() for name, value in outputs.items()}
+    np.testing.assert_allclose(
+        outputs["attention"], outputs["attention_heads"].mean((1, 2)), atol=1e-6
+    )
+    real = (outputs["target_tokens"] != b"")[:, :, None] & (outputs["source_tokens"] != b"")[
+        :, None
+    ]
+    assert not outputs["attention"][~real].any()
+    np.testing.assert_allclose(
+        outputs["attention"].sum(-1), (outputs["target_tokens"] != b"").astype(float), atol=1e-5
+    )
+    assert not (outputs["target_tokens"][1] != b"").any(), "a blank text has no target tokens"
+
+
+def test_blank_texts_have_the_empty_translation(translator):
+    assert translator.translate(BLANK) == [""] * len(BLANK)
+    assert translator.nbest(BLANK) == [[("", 0.0)]] * len(BLANK)
+    assert translator.explain([""])[0].target_tokens == []
+
+
+def test_no_row_depends_on_its_neighbours(translator):
+    together = translator.signatures["translate"](tf.constant(HOSTILE))
+    together = {name: value.numpy() for name, value in together.items()}
+    pieces = tokenizer().encode(HOSTILE).row_lengths().numpy()
+    assert together["truncated"].tolist() == (pieces + 1 > 24).tolist()
+    assert len(set(together["translation"])) > len(HOSTILE) // 2, "the model ignores its source"
+    for row, text in enumerate(HOSTILE):
+        alone = translator.signatures["translate"](tf.constant([text]))
+        assert alone["translation"].numpy()[0] == together["translation"][row]
+        assert alone["score"].numpy()[0] == pytest.approx(together["score"][row], abs=1e-4)
+        together["translation"][row].decode("utf-8")
+
+
+def test_long_lists_come_back_in_order(translator):
+    texts = [" ".join(line.split()[: 1 + i % 5]) for i in range(4) for line in LINES]
+    assert translator.translate(texts, batch_size=7) == [
+        translator.translate([text])[0] for text in texts
+    ]
+    assert translator.translate([]) == []
+
+
+def test_text_may_be_bytes_or_hold_a_lone_surrogate(translator):
+    assert translator.translate([LINES[0].encode()]) == translator.translate([LINES[0]])
+    translator.translate(["a\ud800b"])[0].encode("utf-8")
+
+
+def test_each_signature_is_traced_once(translator):
+    for count in (1, 2, 5, 0):
+        texts = tf.constant(list(LINES[:count]) or np.array([], object), tf.string)
+        for name, function in translator.signatures.items():
+            outputs = function(*[texts] * (2 if name == "score" else 1))
+            assert all(len(value) == count for value in outputs.values())
+    for function in translator.signatures.values():
+        assert function.experimental_get_tracing_count() == 1
+    for decoder in translator.graph._decoders.values():
+        assert decoder.experimental_get_tracing_count() == 1
+
+
+def test_text_and_reference_need_the_same_number_of_rows(translator):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="same batch size"):
+        translator.signatures["score"](tf.constant(["a", "b"]), tf.constant(["c"]))
+
+
+def test_compiled_is_the_same():
+    plain = tiny_translator()
+    compiled = tiny_translator(plain.model, xla=True)
+    for texts in (LINES[:3], LINES[:1], []):  # 4, 1 and 1 rows in the compiled decoder
+        for mine, other in zip(compiled.nbest(texts), plain.nbest(texts), strict=True):
+            assert [h.text for h in mine] == [h.text for h in other]
+            np.testing.assert_allclose([h.score for h in mine], [h.score for h in other], atol=1e-4)
+
+
+def test_compiled_shapes_are_few():
+    translator = tiny_translator(max_source_length=100, xla=True)
+    met = set()
+
+    def decoder(ids, limits):
+        met.add(tuple(ids.shape))
+        assert limits.shape == ids.shape[:1]
+        rows = len(limits)
+        ids, lengths = tf.zeros([rows, 1, 12], tf.int32), tf.zeros([rows, 1], tf.int32)
+        return DecodingResult(ids, lengths, tf.zeros([rows, 1]), tf.zeros([rows, 1]))
+
+    translator.graph._decoders = {1: decoder, 2: decoder}
+    for rows in (0, 1, 3, 9, 17, 64, 65, 130):
+        for words in range(1, 40, 3):
+            outputs = translator.graph.translate(tf.constant(["Bom " * words] * rows, tf.string))
+            assert len(outputs["translation"]) == rows
+    assert {rows for rows, _ in met} == {*BATCH_BUCKETS, 128, 192}
+    assert {length for _, length in met} == {16, 32, 64, 100}
+    texts = translator.graph.text_per_bucket(LINES)
+    lengths = [tokenizer().encode_truncated([text], 100)[0].shape[1] for text in texts]
+    assert [translator.graph.length_buckets[i] for i in range(4)] == [16, 32, 64, 100]
+    assert all(a <= b for a, b in zip(lengths, (16, 32, 64, 100), strict=True))
+    assert all(a > b for a, b in zip(lengths, (0, 16, 32, 64), strict=True))
+
+
+def test_bfloat16_has_the_same_weights_rounded(translator):
+    copy = translator.replace(precision="bfloat16")
+    assert {weight.dtype for weight in copy.model.weights} == {"bfloat16"}
+    assert keras.config.dtype_policy().name == "float32"
+    assert {weight.dtype for weight in translator.model.weights} == {"float32"}
+    exact = translator.score(LINES[:3], LINES[3:])
+    rounded = copy.score(LINES[:3], LINES[3:])
+    np.testing.assert_allclose(
+        [found.log_prob for found in rounded], [found.log_prob for found in exact], rtol=0.05
+    )
+    assert with_precision(copy.model, "bfloat16") is copy.model
+    with pytest.raises(ValueError, match="int8"):
+        with_precision(copy.model, "int8")
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"), [("Bom dia!", "one string"), (["a", 3], "an element: 3")]
+)
+def test_what_is_no_list_of_strings_is_an_error(translator, texts, said):
+    with pytest.raises(TypeError, match=said):
+        translator.translate(texts)
+
+
+def test_what_does_not_fit_is_an_error(translator, monkeypatch):
+    with pytest.raises(ValueError, match="2 texts, 1 references"):
+        translator.score(["a", "b"], ["c"])
+    with pytest.raises(ValueError, match="learned 10 positions"):
+        tiny_translator(tiny_model(learned_positions=True, max_length=10))
+    with pytest.raises(ValueError, match="at least 1"):
+        tiny_translator(translator.model, max_source_length=0)
+    small = tiny_model(source_vocab=300, target_vocab=300)
+    with pytest.raises(ValueError, match="300 source ids"):
+        tiny_translator(small)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="'jax'"):
+        tiny_translator(translator.model)

@@ -1,0 +1,51 @@
+"""A translator small enough to be exported in a test, for all tests that need one."""
+
+import functools
+
+import keras
+
+from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
+from keras_tfmr.decoding import DecodingConfig
+
+LINES = (
+    "Bom dia! Onde fica a estação de comboios?",
+    "O gato preto dorme em cima da mesa.",
+    "Não sei o que dizer.",
+    "Good morning! Where is the railway station?",
+    "The black cat sleeps on the table.",
+    "I do not know what to say.",
+)
+
+
+@functools.cache
+def tokenizer():
+    return SubwordTokenizer.learn(LINES * 3, vocab_size=330)
+
+
+def tiny_model(**fields):
+    """One layer on each side, with random weights that make it end some sentences early."""
+    keras.utils.set_random_seed(3)
+    size = tokenizer().vocab_size
+    config = TransformerConfig(
+        source_vocab=size,
+        target_vocab=size,
+        encoder_layers=1,
+        decoder_layers=1,
+        d_model=16,
+        num_heads=2,
+        dff=32,
+    )
+    model = TranslationModel(config.replace(**fields))
+    # Larger weights: answers that depend on the source, and no two of them equally probable.
+    model.set_weights([3 * weight for weight in model.get_weights()])
+    return model
+
+
+def tiny_translator(model=None, *, beams=3, n=2, max_length=12, max_source_length=24, xla=False):
+    return Translator(
+        model or tiny_model(),
+        tokenizer(),
+        config=DecodingConfig(beams=beams, n=n, max_length=max_length),
+        max_source_length=max_source_length,
+        xla=xla,
+    )
