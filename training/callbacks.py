@@ -130,10 +130,12 @@ class Speed(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         seconds = time.time() - self.run.clock.paused - self.began
-        logs["tokens/s"] = round((logs.pop("tokens") - self.tokens) / max(seconds, 1e-9))
+        self.speed = round((logs.pop("tokens") - self.tokens) / max(seconds, 1e-9))
+        logs["tokens/s"] = self.speed
 
     def on_epoch_end(self, epoch, logs=None):
         logs.pop("tokens", None)
+        logs["tokens/s"] = self.speed
 
 
 class History(keras.callbacks.Callback):
@@ -302,6 +304,11 @@ class Bar(keras.callbacks.ProgbarLogger):
     def on_epoch_begin(self, epoch, logs=None):
         print(f"Epoch {epoch + 1}, {self.run.share():.0%} of the budget used")
         super().on_epoch_begin(epoch, logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.run.state.batch:  # it stopped before the end
+            self.target = self.seen
+        super().on_epoch_end(epoch, logs)
 
 
 def training_callbacks(run):

@@ -11,7 +11,7 @@ from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export import export_translator
 from keras_tfmr.plots import plot_attention, plot_curves
 from keras_tfmr.translator import Translator
-from training.evaluate import Evaluator, corpus_scores
+from training.evaluate import BATCH, corpus_scores
 from training.report import report
 from training.run_folder import explained, save_weights, write_atomically, write_json
 
@@ -40,13 +40,9 @@ def finish(run, config, data):
 
     print(f"Translating {len(data.validation)} validation pairs with beam {settings.beams}.")
     results = {"minutes": round(trained_minutes, 2), "steps": run.state.step}
-    evaluator = Evaluator(model, data.tokenizers, data.validation, decoding)
-    texts, scores = evaluator.translate()
-    results |= measured("validation", texts, evaluator.references)
-    write_translations(folder, evaluator, texts, scores)
+    results |= measured("validation", translator, data.validation, folder)
     if data.test:
-        evaluator = Evaluator(model, data.tokenizers, data.test, decoding)
-        results |= measured("test", evaluator.translate()[0], evaluator.references)
+        results |= measured("test", translator, data.test)
     results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
     draw(run, translator, data)
@@ -58,23 +54,33 @@ def finish(run, config, data):
     print(f"Finished after {results['minutes_in_all']} minutes: {folder.report}")
 
 
-def measured(name, texts, references):
-    """BLEU and chrF of a set, printed, for results.json."""
+def measured(name, translator, pairs, folder=None):
+    """BLEU and chrF of a set, printed, for results.json; in a folder, translations.tsv too."""
+    sources, references = zip(*pairs, strict=True)
+    best = [hypotheses[0] for hypotheses in translator.nbest(sources, batch_size=BATCH)]
+    texts = [hypothesis.text for hypothesis in best]
+    if folder:
+        scores = [hypothesis.score for hypothesis in best]
+        rows = zip(sources, references, texts, scores, strict=True)
+        write_translations(folder.translations, rows)
     bleu, chrf = corpus_scores(texts, references)
     print(f"{name}: BLEU {bleu:.2f}, chrF {chrf:.2f} on {len(texts)} pairs")
     return {f"{name}_bleu": round(bleu, 2), f"{name}_chrf": round(chrf, 2)}
 
 
-def write_translations(folder, evaluator, texts, scores):
-    """translations.tsv: source, reference, hypothesis, its log-probability and its chrF."""
+def write_translations(path, rows):
+    """translations.tsv: source, reference, hypothesis, its score, and its chrF.
+
+    Args:
+        path: The file.
+        rows: `(source, reference, hypothesis, length-normalised log-probability)`.
+    """
     lines = ["source\treference\thypothesis\tscore\tchrf"]
-    for source, reference, text, score in zip(
-        evaluator.sources, evaluator.references, texts, scores, strict=True
-    ):
+    for source, reference, text, score in rows:
         chrf = sacrebleu.sentence_chrf(text, [reference]).score
         cells = (" ".join(cell.split()) for cell in (source, reference, text))
         lines.append("\t".join((*cells, f"{score:.4f}", f"{chrf:.1f}")))
-    write_atomically(folder.translations, "\n".join(lines) + "\n")
+    write_atomically(path, "\n".join(lines) + "\n")
 
 
 def draw(run, translator, data):

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 
@@ -44,7 +43,7 @@ class RunFolder:
         self.last = self.path / "weights" / "last.weights.h5"
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)
+            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
         self._claim()
 
     def _claim(self):
@@ -117,17 +116,17 @@ def write_atomically(path, content):
         RunError: If that cannot be done; nothing is left behind.
     """
     data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}")  # nobody else writes in this folder
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
-            os.unlink(temporary)
+            temporary.unlink(missing_ok=True)
             raise
         _sync_directory(path.parent)
 
@@ -147,7 +146,7 @@ def save_weights(model, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}")  # Keras insists on the ending
         model.save_weights(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def write_json(path, value):
