@@ -1,0 +1,106 @@
+"""BLEU against minutes of training: this project, the TensorFlow tutorial's recipe, MarianMT.
+
+    python benchmarks/bleu.py --data train.tsv --validation validation.tsv [--parts ours marian]
+
+A long job, half an hour a side; the sides can be run one by one, and their results are merged.
+Measure on a machine that does nothing else.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import measure
+
+PARTS = {
+    "ours": "keras_tfmr, its defaults",
+    "tutorial": "the TensorFlow tutorial's recipe",
+    "marian": "MarianMT, transformers and PyTorch, of our size",
+}
+
+
+def main():
+    """Runs the parts asked for and writes results/bleu.{json,md,png}."""
+    args = parse()
+    file = measure.RESULTS / "bleu.json"
+    numbers = json.loads(file.read_text()) if file.exists() else {}
+    for part in args.parts:
+        side = importlib.import_module(f"benchmarks.bleu_parts.{part}")
+        rows = []
+        for row in side.run(args):
+            print(part, row, flush=True)
+            rows.append(row)
+        numbers[part] = {"machine": measure.machine(), "minutes": args.minutes, "rows": rows}
+        if not args.quick:
+            measure.write("bleu", page(numbers), numbers)
+            draw(numbers)
+
+
+def parse():
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", required=True, help="training pairs, SOURCE<TAB>TARGET")
+    parser.add_argument("--validation", required=True, help="validation pairs")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--every", type=float, default=2, help="minutes between measurements")
+    parser.add_argument("--pairs", type=int, default=500, help="validation pairs translated")
+    parser.add_argument("--run", default="runs/bleu", help="our run's folder")
+    parser.add_argument("--quick", action="store_true", help="one minute a side, nothing written")
+    args = parser.parse_args()
+    if args.quick:
+        args.minutes, args.every, args.pairs = 1, 0.5, 50
+    return args
+
+
+def page(numbers):
+    """The table: BLEU of each side at the last measurement before each mark."""
+    marks = (2, 4, 6, 8, 11, 15, 22, 30)
+    rows = []
+    for part, title in PARTS.items():
+        measured = [row for row in numbers.get(part, {}).get("rows", []) if "bleu" in row]
+        cells = []
+        for mark in marks:
+            until = [row["bleu"] for row in measured if row["minutes"] <= mark * 1.02]
+            cells.append(until[-1] if until else "–")
+        rows.append([title, *cells])
+    text = "# BLEU against minutes of training\n\n"
+    text += "Cased, detokenised BLEU (sacrebleu) of greedy translations of validation sentences,\n"
+    text += "at the last measurement before each minute. Ours counts everything from the start of\n"
+    text += "the process, evaluations too; the peers' evaluations are not counted.\n\n"
+    text += measure.table(["minutes", *marks], rows)
+    for part in PARTS:
+        for row in numbers.get(part, {}).get("rows", []):
+            if "beam_bleu" in row:
+                text += f"\nWith beam search at the end, all validation pairs: {row['beam_bleu']}\n"
+    machines = sorted({side["machine"] for side in numbers.values()})
+    text += f"\n{'; '.join(machines)}. {measure.versions('tensorflow', 'keras')}\n"
+    return text + "\n`python benchmarks/bleu.py --data train.tsv --validation validation.tsv`\n"
+
+
+def draw(numbers):
+    """results/bleu.png"""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for part, title in PARTS.items():
+        rows = [row for row in numbers.get(part, {}).get("rows", []) if "bleu" in row]
+        if rows:
+            minutes, bleu = [r["minutes"] for r in rows], [r["bleu"] for r in rows]
+            axes.plot(minutes, bleu, marker="o", markersize=3, label=title)
+    axes.set_xlabel("minutes of training on two cores")
+    axes.set_ylabel("BLEU")
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.2)
+    axes.legend(frameon=False)
+    figure.savefig(measure.RESULTS / "bleu.png", dpi=120)
+
+
+if __name__ == "__main__":
+    main()
