@@ -1,5 +1,6 @@
 """What every side is given: the same pairs, the same subwords, and a clock."""
 
+import itertools
 import time
 
 import numpy as np
@@ -33,7 +34,7 @@ class Task:
         values, offsets = self.tokenizer.encode_lines(lines)
         return [
             [*values[a:b].tolist(), self.end]
-            for a, b in zip(offsets[:-1], offsets[1:], strict=True)
+            for a, b in itertools.pairwise(offsets)
         ]
 
     def by_length(self, seed):
