@@ -1,5 +1,6 @@
 """Starts the development server as users do: its own process, real sockets, free ports."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -29,7 +30,14 @@ def start(log, *flags):
     """Starts the server without waiting for it; its stderr goes to the file `log`."""
     command = [sys.executable, str(ROOT / "serving" / "server.py"), *map(str, flags)]
     with open(log, "wb") as stderr:
-        return subprocess.Popen(command, stderr=stderr, stdout=stderr, cwd=ROOT)
+        return subprocess.Popen(
+            command, stderr=stderr, stdout=stderr, cwd=ROOT, preexec_fn=_die_with_parent
+        )
+
+
+def _die_with_parent():
+    """A test run that is killed leaves no server behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class ServerProcess:

@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 
+import grpc
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
@@ -30,6 +31,7 @@ class Server:
         self.options = options
         self.settings = settings
         self.metrics = metrics.Metrics()
+        self.stopping = asyncio.Event()
         self.batching = settings.batching
         threads = self.batching.threads if self.batching else 1
         self.scheduler = batching.Scheduler(threads, self.metrics)
@@ -66,6 +68,8 @@ class Server:
 
     def _warm_up(self, loaded):
         for request in servable.warmup_requests(loaded.path):
+            if self.stopping.is_set():
+                raise ServingError(grpc.StatusCode.CANCELLED, "The server is stopping")
             for _ in range(self.options.num_request_iterations_for_warmup):
                 call = predict.prepare(loaded, request)
                 fetches = tuple(call.outputs.values())
@@ -90,15 +94,20 @@ class Server:
         Raises:
             ServingError: the server could not start.
         """
-        stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, self.stopping.set)
+        stop = asyncio.create_task(self.stopping.wait())
         manager = versions.Manager(self.load, self.loaders, self.options)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(manager.close)
-            await self._start(manager, stack)
-            await stop.wait()
+            starting = asyncio.create_task(self._start(manager, stack))
+            await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                await stop
+            else:
+                starting.cancel()
             log.info("Stopping: finishing what is running")
 
     async def _start(self, manager, stack):

@@ -1,0 +1,178 @@
+"""Mixed traffic for a translator's server, every answer of which is checked."""
+
+import collections
+import concurrent.futures
+import math
+import random
+import time
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from server_models import request
+from tensorflow.core.framework import tensor_pb2, types_pb2
+
+CLIENTS = 32
+TEXTS = [
+    b"Bom dia!",
+    "Onde fica a estação de comboios mais próxima, por favor?".encode(),
+    "Ontem choveu tanto que ficámos em casa a ler o livro que a minha irmã nos emprestou.".encode(),
+    "Não sei.".encode(),
+    "A minha irmã comprou um livro novo.".encode(),
+    b"",
+    b" \t\n",
+    "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
+    "مرحبا بالعالم".encode(),
+    b"\xff\xfe caf\xe9 \xf0\x9f",
+    b"nulo \x00 e \x07 sino",
+    b"palavra " * 6250,  # 50,000 characters
+]
+SIGNATURES = ("serving_default", "translate", "translate_nbest", "score", "explain")
+_MANY = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING)
+_MANY.tensor_shape.dim.add(size=1 << 50)
+# What is wrong: (request, the code that the documentation gives for it).
+HOSTILE = [
+    (request("translator", "nope", text=[b"a"]), "FAILED_PRECONDITION"),
+    (request("nobody", text=[b"a"]), "NOT_FOUND"),
+    (request("translator", version=99, text=[b"a"]), "NOT_FOUND"),
+    (request("translator", label="nope", text=[b"a"]), "INVALID_ARGUMENT"),
+    (request("translator", text=[1.0]), "INVALID_ARGUMENT"),
+    (request("translator"), "INVALID_ARGUMENT"),
+    (request("translator", txet=[b"a"]), "INVALID_ARGUMENT"),
+    (request("translator", text=_MANY), "INVALID_ARGUMENT"),
+    (request("translator", text=b"scalar"), "INVALID_ARGUMENT"),
+    (request("translator", text=[b"a"] * 1000), "INVALID_ARGUMENT"),
+]
+HOSTILE_BODIES = [
+    b"[" * 100_000, b'{"instances": ["a', b'{"instances": [1]}', b'{"instances": []}', b"\xff\0",
+]
+PATH = "/v1/models/translator:predict"
+
+
+def feeds(signature, texts):
+    """The inputs of a signature; a translation to score is the text itself."""
+    return {"text": texts, **({"reference": texts} if signature == "score" else {})}
+
+
+def answers(session):
+    """{(signature, text): outputs of the one row}, each text asked alone."""
+    found = {}
+    for signature in SIGNATURES:
+        for text in TEXTS:
+            outputs = session.run(signature, **feeds(signature, [text]))
+            found[signature, text] = {name: value[0] for name, value in outputs.items()}
+    return found
+
+
+def same(got, expected):
+    """Equal strings, equal integers, floats within the noise of another batch size.
+
+    Trailing dimensions depend on the neighbours in the batch: what is more than expected has to be
+    padding.
+    """
+    got, expected = np.asarray(got), np.asarray(expected)
+    if got.shape != expected.shape:
+        common = tuple(slice(0, min(a, b)) for a, b in zip(got.shape, expected.shape, strict=True))
+        rest = got.copy()
+        rest[common] = b"" if got.dtype == object else 0
+        if np.any(rest != (b"" if got.dtype == object else 0)):
+            return False
+        got, expected = got[common], expected[common]
+    if got.dtype.kind == "f":
+        return bool(np.allclose(got, expected, rtol=1e-3, atol=1e-3, equal_nan=True))
+    return bool(np.all(got == expected))
+
+
+class Client:
+    """Asks at random and remembers what was not as it should be."""
+
+    def __init__(self, server, known, seed):
+        self._server, self._known = server, known
+        self._random = random.Random(seed)
+        self.kinds = collections.Counter()
+        self.wrong = []
+
+    def run(self, end, requests):
+        done = 0
+        while time.monotonic() < end and done < requests:
+            kind = self._random.choices(
+                [self._grpc, self._rest, self._hostile, self._hostile_rest, self._give_up],
+                [60, 15, 15, 5, 5],
+            )[0]
+            try:
+                kind()
+            except Exception as error:
+                self.wrong.append(f"{kind.__name__}: {error!r}"[:500])
+            self.kinds[kind.__name__.strip("_")] += 1
+            done += 1
+
+    def _pick(self):
+        size = self._random.choice([1, 1, 1, 2, 3, 8])
+        return self._random.choice(SIGNATURES), self._random.choices(TEXTS, k=size)
+
+    def _grpc(self):
+        signature, texts = self._pick()
+        message = request("translator", signature, **feeds(signature, texts))
+        response = self._server.prediction.Predict(message, timeout=100)
+        known = self._known[response.model_spec.version.value]
+        for name, proto in response.outputs.items():
+            for row, text in zip(tf.make_ndarray(proto), texts, strict=True):
+                if not same(row, known[signature, text][name]):
+                    self.wrong.append(f"{signature}({text[:40]!r}).{name}: {row!r}"[:500])
+
+    def _rest(self):
+        texts = self._random.choices(TEXTS[:9], k=2)
+        body = {"inputs": [text.decode() for text in texts]}
+        status, text = self._server.http(PATH, body, timeout=100)
+        if status != 200 or not text.startswith('{\n    "outputs": {'):
+            self.wrong.append(f"REST {status}: {text[:200]}")
+
+    def _hostile(self):
+        message, expected = self._random.choice(HOSTILE)
+        try:
+            self._server.prediction.Predict(message, timeout=100)
+            code = "OK"
+        except grpc.RpcError as error:
+            code = error.code().name
+        if code != expected:
+            self.wrong.append(f"{expected} expected, {code} received for {str(message)[:200]}")
+
+    def _hostile_rest(self):
+        status, text = self._server.http(PATH, self._random.choice(HOSTILE_BODIES), timeout=100)
+        if status != 400 or "error" not in text:
+            self.wrong.append(f"REST {status} instead of 400: {text[:200]}")
+
+    def _give_up(self):
+        signature, texts = self._pick()
+        message = request("translator", signature, **feeds(signature, texts))
+        call = self._server.prediction.Predict.future(message, timeout=100)
+        time.sleep(self._random.random() / 20)
+        call.cancel()
+
+
+def run(server, known, seconds, requests=math.inf):
+    """32 clients ask for some time, or until so many requests are answered.
+
+    Args:
+        server: ServerProcess of a model `translator`.
+        known: {version: answers(session)}.
+        seconds: how long.
+        requests: how many at most, over all clients.
+
+    Returns:
+        dict: requests, by kind, the number of wrong answers and the first of them.
+    """
+    started = time.monotonic()
+    clients = [Client(server, known, seed) for seed in range(CLIENTS)]
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+        each = requests / CLIENTS
+        list(pool.map(lambda client: client.run(started + seconds, each), clients))
+    kinds = sum((client.kinds for client in clients), collections.Counter())
+    wrong = [text for client in clients for text in client.wrong]
+    return {
+        "requests": sum(kinds.values()),
+        "kinds": dict(kinds),
+        "seconds": time.monotonic() - started,
+        "wrong": len(wrong),
+        "first_wrong": wrong[:10],
+    }
