@@ -92,7 +92,7 @@ def connect(options):
     """The client that the options describe."""
     files = (options.ca, options.cert, options.key, options.server_name)
     return TranslatorClient(
-        options.server or "127.0.0.1",
+        options.server or Target.server,
         rest=options.rest,
         model=options.model,
         version=options.model_version,

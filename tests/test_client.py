@@ -139,6 +139,18 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(client):
         Backoff(attempts=0)
 
 
+def test_ports_are_the_servers_defaults():
+    for settings, server in (
+        ({}, "127.0.0.1:8500"),
+        ({"rest": True}, "127.0.0.1:8501"),
+        ({"server": "[::1]"}, "[::1]:8500"),
+        ({"server": "dns:///translator:8500"}, "dns:///translator:8500"),
+        ({"server": "https://host/prefix", "rest": True}, "https://host/prefix"),
+    ):
+        with TranslatorClient(**settings) as client:
+            assert client.target.server == server
+
+
 def test_threads_share_a_client(client):
     def ask(n):
         texts = [f"texto {n} {k}" for k in range(n % 4 + 1)]
@@ -244,7 +256,11 @@ def test_server_down(free_port, rest):
 
 
 def test_a_server_that_comes_up_is_found(free_port, stub):
-    with TranslatorClient(f"127.0.0.1:{free_port}") as client, ThreadPoolExecutor(1) as pool:
+    patient = Backoff(attempts=100, first=0.1, longest=0.2)
+    with (
+        TranslatorClient(f"127.0.0.1:{free_port}", backoff=patient) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         answer = pool.submit(client.translate, ["a"])
         time.sleep(0.3)
         with serving(stub, port=free_port):

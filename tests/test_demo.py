@@ -94,7 +94,7 @@ def test_nothing_comes_from_elsewhere(page):
 def test_with_a_server_of_its_own(tmp_path):
     translator_model.save(tmp_path, 1)
     with demo(f"--model_base_path={tmp_path}") as (address, process):
-        end = time.monotonic() + 90
+        end = time.monotonic() + 240
         while (answer := ask(address, "translate", "bom dia"))[0] != 200:
             assert answer[1]["code"] == "UNAVAILABLE" and time.monotonic() < end, answer
             time.sleep(0.3)

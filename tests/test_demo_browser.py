@@ -80,7 +80,9 @@ class Page:
         }
 
     def shares(self, side):
-        return [button.get_dom_attribute("data-share") for button in self.all(f".words.{side} button")]
+        return [
+            button.get_dom_attribute("data-share") for button in self.all(f".words.{side} button")
+        ]
 
 
 @pytest.fixture

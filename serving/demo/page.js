@@ -6,10 +6,10 @@ import { differences, places } from "./words.js";
 const PAUSE = 250; // ms without a key before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
 const EXAMPLES = [
-  "O animal não atravessou a rua porque estava cansado demais.",
-  "Bom dia! Como você está?",
-  "O livro que ela me deu está na mesa.",
-  "Amanhã vamos à praia com os nossos amigos.",
+  "Helena não vai lavar o carro dele porque está cansada.",
+  "As cantoras mostraram camisas azuis para você há cinco dias.",
+  "Este caminhão é mais novo do que aquele.",
+  "O gato está na mesa.",
 ];
 
 const at = (id) => document.getElementById(id);
@@ -200,11 +200,16 @@ function inWords(side, index, weights) {
   const others = graph.words[side === "source" ? "target" : "source"];
   const most = weights.map((weight, place) => [weight, others[place].text])
     .filter(([weight]) => weight >= 0.05).sort(([a], [b]) => b - a).slice(0, 5)
-    .map(([weight, text]) => `${text} ${Math.round(100 * weight)} %`);
+    .map(([weight, text]) => `${named(text)} ${Math.round(100 * weight)} %`);
   const word = document.createElement("strong");
-  word.textContent = graph.words[side][index].text;
+  word.textContent = named(graph.words[side][index].text);
   const verb = side === "target" ? " looked at " : " was looked at by ";
   return [word, verb, most.join(", ") || "nothing in particular"];
+}
+
+/** A word for a sentence about it: punctuation needs quotes. */
+function named(text) {
+  return /[\p{L}\p{N}]/u.test(text) ? text : `“${text}”`;
 }
 
 function chooser(id, type, values, chosen) {

@@ -91,7 +91,7 @@ class TranslatorClient(_Calls):
     """A translator behind TensorFlow Serving, called and waited for. Threads may share one.
 
     Args:
-        server: `HOST:PORT` of the gRPC port, or of the REST port with `rest=True`.
+        server: `HOST:PORT`; the port is 8500 unless named, and 8501 for REST.
         rest: Ask the REST API instead of gRPC.
         model: The model's name on the server.
         version: Its version number; None for the newest.

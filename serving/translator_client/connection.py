@@ -10,15 +10,15 @@ class Target:
     """A model on a server.
 
     Args:
-        server: `HOST:PORT`; for gRPC also any of its addresses (`dns:///name:port`, `unix:path`),
-            for REST also a URL (`https://host/prefix`).
+        server: `HOST` or `HOST:PORT`; for gRPC also any of its addresses (`dns:///name:port`,
+            `unix:path`), for REST also a URL (`https://host/prefix`).
         model: The model's name on that server; `default` is what a server calls its model unless
             it is told a name.
         version: Version number; None for the newest.
         label: Version label, such as `stable`; at most one of version and label.
     """
 
-    server: str = f"127.0.0.1:{GRPC_PORT}"
+    server: str = "127.0.0.1"
     model: str = "default"
     version: int | None = None
     label: str | None = None

@@ -67,8 +67,9 @@ def from_status(code, details, target):
         target: The `Target` that was asked.
 
     >>> from serving.translator_client.connection import Target
-    >>> from_status("NOT_FOUND", "Servable not found for request: Latest(m)", Target(model="m"))
-    ModelNotFoundError('127.0.0.1:8500 has no model m: Servable not found for request: Latest(m)')
+    >>> target = Target("host:8500", model="m")
+    >>> from_status("NOT_FOUND", "Servable not found for request: Latest(m)", target)
+    ModelNotFoundError('host:8500 has no model m: Servable not found for request: Latest(m)')
     """
     details = details or "no details"
     if code == "UNAVAILABLE":
