@@ -11,7 +11,7 @@ from aiohttp import web
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
 
-from . import grpc_api, json_tensor
+from . import grpc_api, json_request, json_response
 from .errors import HTTP_STATUS, ServingError, from_exception, invalid, unimplemented
 from .metrics import DEFAULT_PATH
 
@@ -97,10 +97,10 @@ class RestApi:
 
     async def _predict(self, spec, body):
         request = predict_pb2.PredictRequest(model_spec=spec)
-        document = json_tensor.parse(body)
-        row = json_tensor.fill_request(document, lambda name: self._inputs(spec, name), request)
+        document = json_request.parse(body)
+        row = json_request.fill_request(document, lambda name: self._inputs(spec, name), request)
         _, arrays = await self._predictor.predict(request, self._timeout)
-        return json_tensor.format_response(arrays, row)
+        return json_response.format_response(arrays, row)
 
     def _inputs(self, spec, signature):
         name = signature or "serving_default"
@@ -169,7 +169,7 @@ def _json(message, names=True):
 
 def _error(message):
     """The body of an error."""
-    text = f'{{\n    "error": {json_tensor.quote(message)}\n}}'
+    text = f'{{\n    "error": {json_response.quote(message)}\n}}'
     return text.encode("utf-8", "surrogateescape")
 
 

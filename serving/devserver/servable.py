@@ -1,6 +1,7 @@
 """One version of one model: a SavedModel in a session, loaded and run as the C++ server does it."""
 
 import ctypes
+import gc
 import glob
 import os
 import threading
@@ -70,6 +71,8 @@ class Servable:
         self._session._extend_graph()
         self.signatures = dict(loaded.signature_def)
         self.batching = None  # the queue parameters of this version, if it is batched
+        gc.collect()
+        gc.freeze()  # or the collector walks the whole Python graph again and again, mid-request
 
     def run(self, feeds, fetches, timeout=None):
         """Runs the graph without Python's own checks of shapes and types, as C++ does.
@@ -128,6 +131,8 @@ class Servable:
         self._session.close()
         self._handles.clear()
         self._session = None
+        gc.unfreeze()
+        gc.collect()
 
 
 def warmup_requests(path):
