@@ -234,4 +234,5 @@ def test_two_devices_learn_what_one_does():
     )
     assert losses[-1] < losses[0]
     np.testing.assert_allclose(losses_2, losses, rtol=1e-4)
-    np.testing.assert_allclose(averages_2, averages, rtol=1e-4)
+    # The gradient of a key bias is nothing but rounding, which Adam enlarges.
+    np.testing.assert_allclose(averages_2, averages, rtol=1e-4, atol=1e-3)

@@ -118,7 +118,7 @@ class Position(keras.callbacks.Callback):
 
 
 class Speed(keras.callbacks.Callback):
-    """Turns the number of tokens in the logs into real target tokens a second, this epoch's."""
+    """Adds the real target tokens a second, in this epoch, to what the progress bar shows."""
 
     def __init__(self, run):
         super().__init__()
@@ -130,11 +130,10 @@ class Speed(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         seconds = time.time() - self.run.clock.paused - self.began
-        self.speed = round((logs.pop("tokens") - self.tokens) / max(seconds, 1e-9))
-        logs["tokens/s"] = self.speed
+        tokens = float(self.model.accuracy.tokens) - self.tokens
+        self.speed = logs["tokens/s"] = round(tokens / max(seconds, 1e-9))
 
     def on_epoch_end(self, epoch, logs=None):
-        logs.pop("tokens", None)
         logs["tokens/s"] = self.speed
 
 

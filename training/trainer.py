@@ -80,11 +80,7 @@ class Trainer(keras.Model):
             self._accumulate(gradients, tokens)
         self.mean_loss.update_state(ops.divide_no_nan(total, tokens), sample_weight=tokens)
         self.accuracy.update_state(labels, logits)
-        return {
-            "loss": self.mean_loss.result(),
-            "accuracy": self.accuracy.result(),
-            "tokens": self.accuracy.tokens.value,
-        }
+        return {"loss": self.mean_loss.result(), "accuracy": self.accuracy.result()}
 
     def _over_devices(self, gradients, tokens):
         """The sums over all devices that share the batch."""
