@@ -77,7 +77,7 @@ class SubwordTokenizer(tf.Module):
         self._processor = None  # pip's sentencepiece, when lines of a corpus are to be encoded
 
     @classmethod
-    def learn(cls, lines, vocab_size=8000, *, coverage=0.9998, max_lines=400_000):
+    def learn(cls, lines, vocab_size=8000, *, coverage=0.9998, max_lines=200_000):
         """Learns the pieces of a text; the same lines give the same pieces.
 
         Args:
@@ -85,15 +85,14 @@ class SubwordTokenizer(tf.Module):
             vocab_size: ids in all. A small text may give fewer.
             coverage: share of the text's characters that get a piece of their own; the rest is
                 spelled in bytes.
-            max_lines: of a longer text, so many lines are read, evenly spaced.
+            max_lines: of a longer text, at most so many lines are used, evenly spaced.
 
         Raises:
             ValueError: if there is no text, or `vocab_size` has no room for its characters.
         """
         import sentencepiece
 
-        lines = lines if isinstance(lines, (list, tuple)) else list(lines)
-        lines = [_prepared(line) for line in lines[:: max(1, -(-len(lines) // max_lines))]]
+        lines = [_prepared(line) for line in _spaced(lines, max_lines)]
         if not any(line.strip() for line in lines):
             raise ValueError(f"no text to learn a vocabulary from in {len(lines)} lines")
         model = io.BytesIO()
@@ -247,6 +246,17 @@ class _LastingModel(_text_ops._SentencepieceModelResource):
         return _text_ops.gen_sentencepiece_tokenizer.sentencepiece_op(
             model=self._model, shared_name=name
         )
+
+
+def _spaced(lines, most):
+    """At most `most` of the lines, as far apart as that takes, without holding more than those."""
+    kept, stride = [], 1
+    for number, line in enumerate(lines):
+        if number % stride == 0:
+            kept.append(line)
+        if len(kept) > most:
+            kept, stride = kept[::2], 2 * stride
+    return kept
 
 
 def _valid(texts):
