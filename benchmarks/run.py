@@ -1,0 +1,123 @@
+"""Runs one benchmark, and collects all results on one page.
+
+    python benchmarks/run.py NAME [its own options]    # one of the names below
+    python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
+    python benchmarks/run.py page                      # benchmarks/README.md from results/
+
+Names: layers, train_step, decode, serving, bleu, architectures, stories.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+class Benchmark(NamedTuple):
+    """A script, the question it answers, and what makes a minute of it."""
+
+    question: str
+    script: str
+    quick: tuple
+    results: tuple
+    needs: str = ""  # "pairs" or "export": what a quick run is given
+
+
+BENCHMARKS = {
+    "layers": Benchmark(
+        "Are the layers as fast as Keras's own and KerasHub's?",
+        "layers.py", ("--lengths", "16", "--rounds", "3", "--dry"), ("layers",),
+    ),
+    "train_step": Benchmark(
+        "How many real target tokens a second does a whole training step learn from?",
+        "train_step.py", ("--sizes", "tutorial", "--rounds", "3", "--dry"), ("train_step",),
+    ),
+    "decode": Benchmark(
+        "How fast are translations decoded, beside CTranslate2, MarianMT and KerasHub?",
+        "decode.py", ("--quick",), ("decode", "decode_length", "decode_designs"),
+    ),
+    "serving": Benchmark(
+        "What does the development server add, gain and survive?",
+        "serving_load.py", ("--seconds", "5", "--parts", "overhead"), ("serving",), "export",
+    ),
+    "bleu": Benchmark(
+        "Which recipe translates best after so many minutes of training?",
+        "bleu.py", ("--quick",), ("bleu",), "pairs",
+    ),
+    "architectures": Benchmark(
+        "What did the Transformer gain over the recurrent models it replaced?",
+        "architectures.py", ("--quick", "--parts", "steps"), ("architectures",),
+    ),
+    "stories": Benchmark(
+        "Does the memory network find its supporting facts?",
+        "stories.py",
+        ("--tasks", "one", "--tyings", "adjacent", "--stories", "500", "--restarts", "1"),
+        ("stories",),
+    ),
+}  # fmt: skip
+
+
+def main(arguments):
+    """Runs the benchmark named first; returns its exit status."""
+    if arguments == ["page"]:
+        (ROOT / "benchmarks" / "README.md").write_text(page())
+        return 0
+    if not arguments or arguments[0] not in BENCHMARKS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    benchmark, options = BENCHMARKS[arguments[0]], arguments[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        if "--quick" in options:
+            options.remove("--quick")
+            options = [*given(benchmark.needs, Path(folder)), *benchmark.quick, *options]
+        command = [sys.executable, ROOT / "benchmarks" / benchmark.script, *options]
+        return subprocess.run(list(map(str, command)), cwd=ROOT).returncode
+
+
+def given(needs, folder):
+    """What a quick run has to be given: small, made on the spot."""
+    sys.path.insert(0, str(ROOT))
+    if needs == "pairs":
+        from training import phrasebook
+
+        paths = [folder / "train.tsv", folder / "validation.tsv"]
+        pairs = phrasebook.generate(3000, seed=1)
+        for path, part in zip(paths, (pairs[:-100], pairs[-100:]), strict=True):
+            path.write_text("".join(f"{source}\t{target}\n" for source, target in part))
+        return ["--data", paths[0], "--validation", paths[1]]
+    if needs == "export":
+        train = ROOT / "training" / "train_pt_en.py"
+        options = ["--steps", "5", "--preset", "tiny", "--evaluate_pairs", "8", "--run", folder]
+        command = [sys.executable, train, *options]
+        subprocess.run(list(map(str, command)), check=True)
+        return [folder / "saved_model"]
+    return []
+
+
+def page():
+    """Every table and picture there is, with the command that made it."""
+    text = "# Benchmarks\n\nEach table and picture below was written by its script, which names the"
+    text += " machine and the\nversions. `python benchmarks/run.py NAME` runs one, with `--quick`"
+    text += " in about a minute;\n`python benchmarks/run.py page` collects this page. The peers"
+    text += " (torch, transformers, ctranslate2,\nkeras-hub) are installed beside the library for"
+    text += " this alone.\n"
+    for name, benchmark in BENCHMARKS.items():
+        text += f"\n## {name}: {benchmark.question}\n\n`python benchmarks/run.py {name}`\n"
+        found = [RESULTS / f"{result}.md" for result in benchmark.results]
+        found = [file for file in found if file.exists()]
+        for file in found:
+            body = file.read_text().replace("\n# ", "\n### ").replace("\n## ", "\n#### ")
+            text += "\n" + (("##" + body) if body.startswith("# ") else body)
+        for picture in sorted(p for r in benchmark.results for p in RESULTS.glob(f"{r}*.png")):
+            text += f"\n![{picture.stem}](results/{picture.name})\n"
+        if not found:
+            text += "\nNot measured yet.\n"
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
