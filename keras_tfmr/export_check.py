@@ -86,7 +86,12 @@ def _check_running(path, cases, tolerance, report):
     if error:
         report.problems.append(f"the server's loader says: {error}")
         return
-    with saved_session.SavedSession(path) as session:
+    try:
+        session = saved_session.SavedSession(path)
+    except Exception as error:  # what TensorFlow says of a model it cannot load is the finding
+        report.problems.append(f"it does not load: {answers.first_lines(error)}")
+        return
+    with session:
         report.facts["signatures"] = len(session.signatures)
         if not session.signatures:
             report.problems.append("it has no signature to call")

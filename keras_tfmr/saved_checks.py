@@ -66,10 +66,12 @@ def check_ops(meta_graph, report):
 
 
 def check_devices(meta_graph, report):
-    """No node may ask for a device the server might not have; the CPU is always there."""
+    """No node may ask for a device the server might not have; its own CPU is always there."""
+    import tensorflow as tf
+
     for function, node in _nodes(meta_graph):
-        device = node.device.lower()
-        if device and "cpu" not in device.rpartition("/")[2]:
+        device = tf.DeviceSpec.from_string(node.device)
+        if device.job not in (None, "localhost") or device.device_type not in (None, "CPU"):
             where = function or "the main graph"
             report.problems.append(f"node {node.name} in {where} is pinned to {node.device}")
             return
@@ -77,11 +79,17 @@ def check_devices(meta_graph, report):
 
 def check_variables(path, meta_graph, report):
     """What the checkpoint holds must be what the signatures read, each variable once."""
-    stored = _stored_variables(path)
+    import tensorflow as tf
+
+    try:
+        stored = _stored_variables(path)
+        copies = _copies(path, stored)
+    except tf.errors.OpError as error:
+        report.problems.append(f"its variables cannot be read: {error}")
+        return
     read = _read_variables(meta_graph)
     stored_bytes = sum(_bytes(shape, dtype) for shape, dtype in stored.values())
     report.facts["variables"], report.facts["variable bytes"] = len(stored), stored_bytes
-    copies = _copies(path, stored)
     report.problems += [f"stored twice: {first} and {second}" for first, second in copies[:5]]
     if len(copies) > 5:
         report.problems.append(f"and {len(copies) - 5} more variables are stored twice")
