@@ -34,41 +34,20 @@ def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(
         description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
-    add(
-        "texts", nargs="*", metavar="TEXT", help="texts to translate; none: lines of standard input"
-    )
+    texts = "texts to translate; none: lines of standard input"
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help=texts)
+    what = parser.add_mutually_exclusive_group()
+    nbest = "print number of the text, score and translation of each hypothesis"
+    what.add_argument("--nbest", action="store_true", help=nbest)
+    what.add_argument("--explain", metavar="FILE.png", help="draw what one TEXT attended to")
+    add = parser.add_argument_group("server").add_argument
     add("--server", metavar="HOST:PORT", help="default: 127.0.0.1, port 8500 (REST: 8501)")
     add("--rest", action="store_true", help="use the REST API instead of gRPC")
     add("--model", default=Target.model, help="the model's name on the server [%(default)s]")
     add("--model-version", type=int, metavar="N", help="version number [newest]")
     add("--label", help="version label, instead of a number")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--nbest", action="store_true", help="print: number of the text, score, translation"
-    )
-    what.add_argument("--explain", metavar="FILE.png", help="draw what one TEXT attended to")
-    add(
-        "--batch",
-        type=positive,
-        default=32,
-        metavar="N",
-        help="most texts sent at once [%(default)s]",
-    )
-    add(
-        "--timeout",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="seconds a batch may take [%(default)s]",
-    )
-    add(
-        "--attempts",
-        type=positive,
-        default=5,
-        metavar="N",
-        help="tries while unavailable [%(default)s]",
-    )
+    add_patience(parser.add_argument_group("patience").add_argument)
+    add = parser.add_argument_group("encryption").add_argument
     add("--tls", action="store_true", help="encrypt, checking with the system's certificates")
     add("--ca", metavar="FILE", help="encrypt, checking the server with these certificates (PEM)")
     add("--cert", metavar="FILE", help="the client's own certificate (PEM)")
@@ -78,6 +57,17 @@ def parse_arguments(arguments=None):
     if options.explain and len(options.texts) != 1:
         parser.error(f"--explain draws one TEXT; received {len(options.texts)}")
     return options
+
+
+def add_patience(add):
+    """Options with a number: how much at once, how long, how often."""
+    for name, kind, default, letter, meaning in (
+        ("--batch", positive, 32, "N", "most texts sent at once"),
+        ("--timeout", float, 30.0, "S", "seconds a batch may take, retries included"),
+        ("--attempts", positive, 5, "N", "tries while the server is unavailable"),
+    ):
+        text = f"{meaning} [{default}]"
+        add(name, type=kind, default=default, metavar=letter, help=text)
 
 
 def positive(text):
@@ -149,6 +139,8 @@ def standard_input():
 
     Not through sys.stdin: a thread that waits in there keeps its lock, and Python could not exit.
     """
+    if os.isatty(0):
+        warn("one text on each line, Ctrl-D ends")
     while chunk := os.read(0, 1 << 16):
         yield chunk
 

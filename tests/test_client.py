@@ -4,7 +4,6 @@ import asyncio
 import doctest
 import importlib
 import pkgutil
-import subprocess
 import sys
 import threading
 import time
@@ -354,50 +353,6 @@ def test_async_call_can_be_cancelled(server, stub):
             return await client.translate(["b"])
 
     assert asyncio.run(main())[0].text == "B"
-
-
-def test_tls_with_client_certificates(stub, certificates):
-    pem = {name: path.read_bytes() for name, path in certificates.items()}
-    credentials = grpc.ssl_server_credentials(
-        [(pem["server.key"], pem["server.pem"])], pem["ca.pem"], require_client_auth=True
-    )
-    ca, cert, key = (str(certificates[name]) for name in ("ca.pem", "client.pem", "client.key"))
-    with serving(stub, credentials=credentials) as server:
-        tls = TLS(ca=ca, cert=cert, key=key, server_name="translator.test")
-        with TranslatorClient(server, tls=tls) as client:
-            assert client.translate(["a"])[0].text == "A"
-        anonymous = TLS(ca=ca, server_name="translator.test")
-        for refused in (None, anonymous, TLS(ca=ca, cert=cert, key=key)):
-            with (
-                TranslatorClient(server, tls=refused, backoff=QUICK) as client,
-                pytest.raises(UnavailableError),
-            ):
-                client.translate(["a"])
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """A certificate authority, a server's certificate for translator.test and a client's."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    new = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-    openssl(*new, "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")
-    for name, subject in (("server", "translator.test"), ("client", "somebody")):
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", f"subjectAltName=DNS:{subject}")
-        openssl(
-            *new,
-            *signed,
-            "-subj",
-            f"/CN={subject}",
-            "-keyout",
-            f"{name}.key",
-            "-out",
-            f"{name}.pem",
-        )
-    return {path.name: path for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize(
