@@ -108,14 +108,10 @@ def noun_phrase(draw, noun, determiners=None, *, plain=False, singular=False):
     plural = name in _ALWAYS_PLURAL
     if not (plural or singular) and name not in _NEVER_PLURAL and _can_be_plural(noun):
         plural = draw.random() < 0.3
-    adjective = None
-    if (
-        not plain
-        and noun.kind in qualities.ADJECTIVES
-        and name != "a little"
-        and draw.random() < 0.3
-    ):
-        adjective = draw.choice(qualities.ADJECTIVES[noun.kind])
+    # No `short short story`.
+    suiting = [a for a in qualities.ADJECTIVES.get(noun.kind, ()) if a.en not in noun.en]
+    plain = plain or not suiting or name == "a little"
+    adjective = draw.choice(suiting) if not plain and draw.random() < 0.3 else None
     if name == "owner":
         owner = _owner(draw)
         determiner = _Determiner(_THE, (english.possessive(owner.en),) * 2, owner.after("de"))
