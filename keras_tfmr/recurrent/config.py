@@ -93,9 +93,9 @@ class RNNSearchConfig(Config):
 
     source_vocab: int = 8000
     target_vocab: int = 8000
-    embedding_dim: int = 128
-    units: int = 256
-    alignment_units: int = 128
+    embedding_dim: int = 192
+    units: int = 272
+    alignment_units: int = 192
     maxout_units: int = 128
     dropout_rate: float = 0.1
     joint_vocab: bool = True

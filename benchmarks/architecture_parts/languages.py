@@ -1,0 +1,150 @@
+"""The causal Transformer, the LSTMN and Keras's LSTM as language models of the target side."""
+
+import itertools
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import measure
+from keras_tfmr import LanguageModel, TransformerConfig
+from keras_tfmr.layers import Logits
+from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
+from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel
+from keras_tfmr.tokenizer import SubwordTokenizer
+from training.batches import Batches
+from training.corpus import read_pairs
+from training.optimizer import AveragedAdam
+from training.schedule import BudgetSchedule
+from training.trainer import Trainer
+
+VOCAB, DROPOUT = 8000, 0.1
+EMBEDDING, UNITS = 128, 192  # gives the recurrent ones about the parameters of the Transformer
+EVALUATIONS = 12
+
+
+def transformer():
+    return LanguageModel(
+        TransformerConfig(
+            target_vocab=VOCAB,
+            source_vocab=VOCAB,
+            decoder_layers=3,
+            d_model=192,
+            num_heads=4,
+            dff=768,
+            norm_first=True,
+            dropout_rate=DROPOUT,
+        )
+    )
+
+
+def lstmn():
+    return LSTMNLanguageModel(
+        LSTMNConfig(vocab=VOCAB, embedding_dim=EMBEDDING, units=UNITS, dropout_rate=DROPOUT)
+    )
+
+
+def lstm():
+    """The LSTMN's model with `keras.layers.LSTM` in its place."""
+    token_ids = keras.Input((None,), dtype="int32")
+    dropout = keras.layers.Dropout(DROPOUT)
+    x = dropout(keras.layers.Embedding(VOCAB, EMBEDDING, mask_zero=False)(token_ids))
+    x = keras.layers.LSTM(UNITS, return_sequences=True)(x)
+    return keras.Model(token_ids, Logits(VOCAB)(dropout(x)))
+
+
+MODELS = {"transformer": transformer, "lstmn": lstmn, "lstm": lstm}
+
+
+def run(args):
+    """Yields (model, {"parameters", "tokens_per_second", "rows": perplexity by minutes})."""
+    tokenizer = vocabulary(args)
+    training = sentences(tokenizer, args.data, 2000 if args.quick else None)
+    validation = sentences(tokenizer, args.validation, 200 if args.quick else None)
+    for name, make in MODELS.items():
+        if not args.models or name in args.models:
+            keras.utils.set_random_seed(1)
+            yield name, train(make(), make(), training, validation, 60 * args.minutes)
+
+
+def vocabulary(args):
+    """One for all models and later runs."""
+    path = Path(args.runs) / "language.model"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        SubwordTokenizer.learn(read_pairs(args.data).targets, VOCAB).save(path)
+    return SubwordTokenizer.load(path)
+
+
+def sentences(tokenizer, path, limit):
+    """The target side as `Batches`."""
+    ids = tokenizer.encode_lines(list(read_pairs(path).targets)[:limit])
+    return Batches(
+        ids, ids, tokens_per_batch=1024, seed=1,
+        start_id=tokenizer.start_id, end_id=tokenizer.end_id, max_length=128,
+    )  # fmt: skip
+
+
+def train(model, averaged, training, validation, seconds):
+    """Trains for so many seconds, evaluations not counted."""
+    trainer = Trainer(model, averaged, clip_norm=1.0)
+    schedule = BudgetSchedule(3e-3, 400, trainer.share)
+    trainer.prepare(AveragedAdam(schedule, average=0.999, beta_2=0.98, epsilon=1e-9))
+    perplexity = perplexity_function(averaged, validation)
+    step = tf.function(lambda *batch: trainer.train_step(batch), reduce_retracing=True)
+    used, tokens, rows = 0.0, 0, []
+    for inputs, labels in endless(training):
+        before = time.perf_counter()
+        step(inputs, labels)["loss"].numpy()
+        used += time.perf_counter() - before
+        tokens += int(np.count_nonzero(labels))
+        trainer.share.assign(min(used / seconds, 1.0))
+        if used >= seconds * (len(rows) + 1) / EVALUATIONS:
+            trainer.take_averages()
+            rows.append({"minutes": used / 60, "tokens": tokens, "perplexity": perplexity()})
+        if used >= seconds:
+            break
+    return {
+        "parameters": model.count_params(), "tokens_per_second": tokens / used, "rows": rows
+    }  # fmt: skip
+
+
+def endless(training):
+    for epoch in itertools.count():
+        for (_, target_in), target_out in training.dataset(epoch):
+            yield target_in, target_out
+
+
+def perplexity_function(model, validation):
+    """A function: exp of the mean cross-entropy of the validation tokens."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
+    def total(inputs, labels):
+        losses = smoothed_cross_entropy(labels, model(inputs, training=False))
+        return tf.reduce_sum(losses * real_tokens(labels)), tf.reduce_sum(real_tokens(labels))
+
+    def perplexity():
+        batches = (total(inputs, labels) for (_, inputs), labels in validation.dataset())
+        loss, tokens = (float(sum(values)) for values in zip(*batches, strict=True))
+        return float(np.exp(loss / tokens))
+
+    return perplexity
+
+
+def section(results):
+    header = ["model", "parameters", "minutes", "tokens/s", "perplexity"]
+    rows = [
+        [
+            name, f"{r['parameters']:,}", r["rows"][-1]["minutes"], r["tokens_per_second"],
+            r["rows"][-1]["perplexity"],
+        ]
+        for name, r in results.items()
+    ]  # fmt: skip
+    return (
+        "## Language models\n\n"
+        f"The target side of the pairs in {VOCAB:,} subwords of its own; perplexity a subword on "
+        "the validation set. The minutes are of training alone, the rate falls to nothing by "
+        "their end.\n\n"
+    ) + measure.table(header, rows)

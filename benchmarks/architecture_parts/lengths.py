@@ -1,0 +1,64 @@
+"""Seconds a training step, when the same tokens stand in few long or in many short sentences."""
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import measure
+from training.models import make_config, make_model
+from training.optimizer import AveragedAdam
+from training.settings import TrainingConfig
+from training.trainer import Trainer
+
+LENGTHS = (16, 32, 64, 128, 256)
+TOKENS = 2048
+VOCAB = 8000
+
+
+def run(args):
+    """Yields (model, {"parameters", "tokens", "seconds": {length: median}})."""
+    lengths = LENGTHS[:2] if args.quick else LENGTHS
+    cases, parameters = {}, {}
+    for name in ("transformer", "rnnsearch"):
+        if args.models and name not in args.models:
+            continue
+        trainer, parameters[name] = make_trainer(name, args.quick)
+        compiled = tf.function(lambda *batch, trainer=trainer: trainer.train_step(batch))
+        for length in lengths:
+            cases[name, length] = step(compiled, length)
+    seconds, _ = measure.interleaved(cases, rounds=7, seconds=120)
+    for name, count in parameters.items():
+        of_lengths = {str(length): seconds[name, length] for length in lengths}
+        yield name, {"parameters": count, "tokens": TOKENS, "seconds": of_lengths}
+
+
+def make_trainer(name, quick):
+    settings = TrainingConfig(model=name, preset="tiny" if quick else "small")
+    config = make_config(settings, VOCAB, VOCAB)
+    model = make_model(name, config)
+    trainer = Trainer(model, model, label_smoothing=0.1, clip_norm=1.0)
+    trainer.prepare(AveragedAdam(1e-4))
+    return trainer, model.count_params()
+
+
+def step(compiled, length):
+    draw = np.random.default_rng(length)
+    source, target, labels = (
+        draw.integers(1, VOCAB, size=(TOKENS // length, length)).astype("int32") for _ in range(3)
+    )
+    batch = [tf.constant(source), tf.constant(target)], tf.constant(labels)
+    return lambda: compiled(*batch)["loss"].numpy()
+
+
+def section(results):
+    lengths = sorted(next(iter(results.values()))["seconds"], key=int)
+    rows = [
+        [name, f"{r['parameters']:,}", *(r["seconds"][length] for length in lengths)]
+        for name, r in results.items()
+    ]
+    return (
+        "## Time against length\n\n"
+        f"Seconds a training step of {TOKENS} source and {TOKENS} target tokens, in sentences of "
+        "16 … 256 tokens without padding; median, models and lengths taking turns. A recurrent "
+        "network takes its positions one after the other, so that longer sentences leave less to "
+        "do at once.\n\n"
+    ) + measure.table(["model", "parameters", *lengths], rows)

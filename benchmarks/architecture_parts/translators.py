@@ -1,0 +1,125 @@
+"""RNNsearch and the Transformer learn the same pairs for the same time, and decode."""
+
+import contextlib
+import csv
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import measure
+from keras_tfmr.decoding import DecodingConfig
+from training.corpus import read_pairs
+from training.evaluate import Evaluator
+from training.models import make_model
+from training.prepare import load_tokenizers
+from training.run_folder import RunFolder
+
+MODELS = ("transformer", "rnnsearch")
+SCRIPT = Path(__file__).parents[2] / "training" / "train_pt_en.py"
+BATCH = 64
+
+
+def chosen(args):
+    return [name for name in MODELS if not args.models or name in args.models]
+
+
+def train(args):
+    """Yields (model, result) of a run of the training script each; finished runs are kept."""
+    for name in chosen(args):
+        path = Path(args.runs) / name
+        if not (path / "results.json").exists():
+            subprocess.run(command(name, path, args), check=True)
+        with contextlib.closing(RunFolder(path)) as folder:
+            yield name, result_of(folder)
+
+
+def command(name, path, args):
+    line = [
+        sys.executable, SCRIPT, "--model", name, "--data", args.data,
+        "--validation", args.validation, "--minutes", args.minutes, "--run", path,
+        "--no-export",
+    ]  # fmt: skip
+    if args.quick:
+        line += ["--preset", "tiny", "--evaluate_pairs", 50, "--evaluate_minutes", 0.2]
+    return list(map(str, line))
+
+
+def result_of(folder):
+    """What a finished run folder tells."""
+    with open(folder.history, encoding="utf-8") as file:
+        rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+    speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
+    return {
+        "parameters": load(folder)[0].count_params(),
+        # The first row is slowed down by tracing, the last may be short.
+        "tokens_per_second": statistics.median(speeds[1:-1] or speeds),
+        "final": json.loads(folder.results.read_text()),
+        "rows": [{k: row.get(k) for k in ("minutes", "loss", "bleu", "chrf")} for row in rows],
+    }
+
+
+def load(folder):
+    """The best model of a run folder, and its tokenizers."""
+    config = json.loads(folder.config.read_text())["model"]
+    model = make_model(config["kind"], config["config"])
+    model.load_weights(folder.best)
+    return model, load_tokenizers(folder)
+
+
+def training_section(results):
+    header = ["model", "parameters", "minutes", "steps", "tokens/s", "BLEU", "chrF"]
+    rows = [
+        [
+            name, f"{r['parameters']:,}", r["final"]["minutes"], r["final"]["steps"],
+            r["tokens_per_second"], r["final"]["validation_bleu"], r["final"]["validation_chrf"],
+        ]
+        for name, r in results.items()
+    ]  # fmt: skip
+    return (
+        "## Translation\n\n"
+        "`training/train_pt_en.py` with each model, from text to a finished run. Tokens/s are "
+        "real target tokens in training, the median over rows of the history; BLEU and chrF are "
+        "of the whole validation set with beam 4 and the best weights.\n\n"
+    ) + measure.table(header, rows)
+
+
+def decode(args):
+    """Yields (model, result): how fast the trained translators decode, taking turns."""
+    evaluators = {}
+    pairs = list(read_pairs(args.validation).pairs())[: BATCH if args.quick else 8 * BATCH]
+    for name in chosen(args):
+        with contextlib.closing(RunFolder(Path(args.runs) / name)) as folder:
+            model, tokenizers = load(folder)
+        for beams in (1, 4):
+            decoding = DecodingConfig(beams=beams)
+            evaluators[name, beams] = Evaluator(model, tokenizers, pairs, decoding)
+    seconds, tokens = {key: [] for key in evaluators}, {}
+    for _ in range(4):
+        for key, evaluator in evaluators.items():
+            start = time.perf_counter()
+            ids = [evaluator.decode(batch)[0].numpy() for batch in evaluator.batches]
+            seconds[key].append(time.perf_counter() - start)
+            tokens[key] = int(sum(np.count_nonzero(batch) for batch in ids))
+    for name in chosen(args):
+        yield (
+            name,
+            {
+                f"beam {beams}": tokens[name, beams] / statistics.median(seconds[name, beams][1:])
+                for beams in (1, 4)
+            },
+        )
+
+
+def decoding_section(results):
+    header = ["model", "greedy", "beam 4"]
+    rows = [[name, r["beam 1"], r["beam 4"]] for name, r in results.items()]
+    return (
+        "## Decoding\n\n"
+        f"Tokens written per second, {BATCH} sentences of the validation set at once, every model "
+        "with its best weights and its own step: keys and values cached, or a recurrent state.\n\n"
+    ) + measure.table(header, rows)

@@ -1,0 +1,126 @@
+"""What did the Transformer replace, and what did it gain? RNNsearch and the LSTMN beside it.
+
+    python benchmarks/architectures.py --data train.tsv --validation validation.tsv --minutes 30
+
+DATA has lines of SOURCE<TAB>TARGET. Models that are compared have about the same number of
+parameters, the same vocabulary, batches, optimizer and minutes. Each part can be run alone, and
+replaces its own results in results/architectures.md, .json and .png:
+
+    translation   trains both translators: BLEU against minutes, tokens per second
+    decoding      how fast those translators decode
+    steps         seconds a training step against the length of the sentences (needs no data)
+    language      trains three language models on the target side: perplexity against minutes
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("MPLBACKEND", "Agg")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import matplotlib.pyplot as plt
+
+from benchmarks import measure
+from benchmarks.architecture_parts import languages, lengths, translators
+
+PARTS = {
+    "translation": translators.train,
+    "decoding": translators.decode,
+    "steps": lengths.run,
+    "language": languages.run,
+}
+
+
+def main():
+    args = arguments()
+    path = measure.RESULTS / "architectures.json"
+    results = json.loads(path.read_text()) if path.exists() and not args.quick else {}
+    for name in args.parts:
+        done = results.setdefault(name, {})
+        for key, value in PARTS[name](args):
+            done[key] = value
+            publish(results, args)
+            print(f"{name}, {key}: done", flush=True)
+    print(page(results))
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--data", help="pairs to train on, a line each")
+    parser.add_argument("--validation", help="pairs to measure on")
+    parser.add_argument("--minutes", type=float, default=30, help="of training, each model")
+    parser.add_argument("--models", nargs="+", help="only these (transformer, rnnsearch, lstm, …)")
+    parser.add_argument("--runs", default="runs/architectures", help="folder of the run folders")
+    parser.add_argument("--quick", action="store_true", help="tiny models and budgets: a trial")
+    args = parser.parse_args()
+    if not (args.data and args.validation) and set(args.parts) != {"steps"}:
+        parser.error("all parts but steps need --data and --validation")
+    return args
+
+
+def publish(results, args):
+    """Writes all three files anew; of a trial, only the picture, among the run folders."""
+    if args.quick:
+        draw(results, Path(args.runs) / "quick.png")
+        return
+    measure.write("architectures", page(results), results)
+    draw(results, measure.RESULTS / "architectures.png")
+
+
+def page(results):
+    sections = [
+        "# The Transformer and what it replaced\n\n"
+        "Compared models have about the same number of parameters, and share vocabulary, batches, "
+        "optimizer and minutes; `python benchmarks/architectures.py` says how to repeat it.\n\n"
+        f"{measure.machine()}; {measure.versions('tensorflow', 'keras')}.\n"
+    ]
+    for name, section in (
+        ("translation", translators.training_section),
+        ("decoding", translators.decoding_section),
+        ("steps", lengths.section),
+        ("language", languages.section),
+    ):
+        if results.get(name):
+            sections.append(section(results[name]))
+    return "\n".join(sections) + "\n![the same as curves](architectures.png)\n"
+
+
+def draw(results, path):
+    """A picture: what is gained by minutes, by length, in translation and in language models."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    for name, result in results.get("translation", {}).items():
+        rows = [row for row in result["rows"] if row.get("bleu") is not None]
+        axes[0].plot([r["minutes"] for r in rows], [r["bleu"] for r in rows], ".-", label=name)
+    axes[0].set(xlabel="minutes", ylabel="validation BLEU (greedy)", title="translation")
+    for name, result in results.get("steps", {}).items():
+        sizes = sorted(result["seconds"], key=int)
+        seconds = [result["seconds"][n] for n in sizes]
+        axes[1].plot([int(n) for n in sizes], seconds, ".-", label=name)
+    axes[1].set(xlabel="length of source and target", ylabel="seconds a step", ylim=(0, None))
+    axes[1].set_title("training step, tokens fixed")
+    axes[1].set_xscale("log", base=2)
+    for name, result in results.get("language", {}).items():
+        rows = result["rows"]
+        axes[2].plot(
+            [r["minutes"] for r in rows], [r["perplexity"] for r in rows], ".-", label=name
+        )
+    axes[2].set(xlabel="minutes", ylabel="validation perplexity", title="language model")
+    axes[2].set_yscale("log")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
