@@ -92,7 +92,7 @@ def read(path):
 def take(groups):
     """The arrays of `{group: list of variables}`, as they are now."""
     return {
-        f"{group}/{index:04d}": np.array(variable)
+        f"{group}/{index:04d}": np.asarray(variable)
         for group, variables in groups.items()
         for index, variable in enumerate(variables)
     }

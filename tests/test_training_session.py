@@ -1,0 +1,224 @@
+"""The whole command on a small corpus: what it leaves in the run folder, and how it fails."""
+
+import csv
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+import sacrebleu
+import tensorflow as tf
+
+from keras_tfmr import SubwordTokenizer
+from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.translator import Translator
+from training import train_pt_en
+from training.evaluate import Evaluator, spread
+from training.models import make_model
+from training.settings import TrainingConfig, parse_arguments
+
+PORTUGUESE = ("casa", "gato", "livro", "mesa", "flor", "pão", "rio", "sol", "$ 5,00", "água")
+ENGLISH = ("house", "cat", "book", "table", "flower", "bread", "river", "sun", "$5", "water")
+SMALL = (
+    "--preset", "tiny", "--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1",
+    "--vocab_size", "320", "--tokens_per_batch", "256", "--warmup_steps", "5",
+    "--evaluate_pairs", "10", "--evaluate_minutes", "0", "--beams", "2",
+)  # fmt: skip
+
+
+def pairs(count):
+    """Distinct word-by-word translations."""
+    draw, found = random.Random(0), {}
+    while len(found) < count:
+        words = draw.choices(range(10), k=draw.randint(2, 6))
+        found[" ".join(PORTUGUESE[w] for w in words)] = " ".join(ENGLISH[w] for w in words)
+    return list(found.items())
+
+
+def write(path, rows):
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in rows))
+    return str(path)
+
+
+def run(*arguments):
+    return train_pt_en.main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A finished run with two vocabularies, an evaluation after each epoch, and its export."""
+    path = tmp_path_factory.mktemp("session")
+    train = write(path / "train.tsv", pairs(340)[:300])
+    validation = write(path / "validation.tsv", pairs(340)[300:])
+    status = run(
+        "--data", train, "--validation", validation, "--run", path / "run", *SMALL,
+        "--no-joint_vocab", "--epochs", "2", "--accumulate", "2",
+    )  # fmt: skip
+    assert status == 0
+    return path / "run"
+
+
+def test_everything_is_there(folder):
+    names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert names > {
+        "config.json", "source.model", "target.model", "weights/best.weights.h5",
+        "weights/last.weights.h5", "history.csv", "curves.png", "attention.png",
+        "translations.tsv", "report.md", "results.json", "saved_model/1/saved_model.pb",
+    }  # fmt: skip
+    assert any(name.startswith("tensorboard/events") for name in names)
+    for picture in ("curves.png", "attention.png"):
+        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_config_says_what_was_learned_from(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert config["training"]["accumulate"] == 2 and config["training"]["seed"] == 1
+    assert config["arguments"]["epochs"] == 2
+    assert config["corpus"]["validation"]["pairs"] == 40
+    assert len(config["corpus"]["train"]["files"][0]["sha256"]) == 64
+    assert config["versions"]["tensorflow"] == tf.__version__
+
+
+def translations(folder):
+    lines = (folder / "translations.tsv").read_text().splitlines()
+    assert lines[0].split("\t") == ["source", "reference", "hypothesis", "score", "chrf"]
+    return [line.split("\t") for line in lines[1:]]
+
+
+def test_the_folder_rebuilds_the_translator_that_was_measured(folder):
+    config = json.loads((folder / "config.json").read_text())
+    model = make_model(config["model"]["kind"], config["model"]["config"])
+    model.load_weights(folder / "weights" / "best.weights.h5")
+    tokenizers = [SubwordTokenizer.load(folder / f"{side}.model") for side in ("source", "target")]
+    assert model.config.source_vocab == tokenizers[0].vocab_size
+    arguments = config["arguments"]
+    decoding = DecodingConfig(
+        beams=arguments["beams"], length_penalty=arguments["length_penalty"]
+    )
+    rows = translations(folder)
+    assert len(rows) == 40
+    found = Translator(model, *tokenizers, decoding).nbest([row[0] for row in rows])
+    for (_, _, hypothesis, score, _), ((text, value),) in zip(rows, found, strict=True):
+        assert " ".join(text.split()) == hypothesis
+        assert value == pytest.approx(float(score), abs=2e-4)
+
+
+def test_the_export_translates_alike(folder):
+    rows = translations(folder)[:5]
+    loaded = tf.saved_model.load(str(folder / "saved_model" / "1"))
+    outputs = loaded.signatures["serving_default"](text=tf.constant([row[0] for row in rows]))
+    found = [" ".join(text.decode().split()) for text in outputs["translation"].numpy()]
+    assert found == [row[2] for row in rows]
+
+
+def test_results_are_what_sacrebleu_says_of_the_translations(folder):
+    rows = translations(folder)
+    results = json.loads((folder / "results.json").read_text())
+    hypotheses, references = [row[2] for row in rows], [row[1] for row in rows]
+    bleu = sacrebleu.corpus_bleu(hypotheses, [references]).score
+    assert results["validation_bleu"] == pytest.approx(bleu, abs=0.01)
+    assert results["peak_memory_mib"] > 100
+
+
+def test_history_learns_and_evaluates_after_each_epoch(folder):
+    with (folder / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    evaluated = [row for row in rows if row["bleu"]]
+    assert [row["epoch"] for row in evaluated] == ["1", "2"]
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
+    assert float(rows[-1]["learning_rate"]) < float(rows[0]["learning_rate"])
+    assert all(float(row["tokens_per_second"]) > 0 for row in rows)
+
+
+def test_the_report_shows_it_all(folder):
+    text = (folder / "report.md").read_text()
+    results = json.loads((folder / "results.json").read_text())
+    for shown in (f"| validation | {results['validation_bleu']} |", "(curves.png)",
+                  "(attention.png)", translations(folder)[0][0], "300 pairs"):  # fmt: skip
+        assert shown in text
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        ("um\tone\ndois two\n", r"bad.tsv, line 2: .*column"),
+        ("", r"bad.tsv: the file is empty"),
+        ("um\tone\n", r"hold out|no pair|text"),
+    ],
+)
+def test_bad_data_is_one_line_on_stderr(tmp_path, capsys, lines, message):
+    (tmp_path / "bad.tsv").write_text(lines)
+    assert run("--data", tmp_path / "bad.tsv", "--run", tmp_path / "run") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("train_pt_en.py: error: ") and error.count("\n") == 1
+    assert re.search(message, error), error
+
+
+def test_a_missing_file_and_a_missing_package_say_what_to_do(tmp_path, capsys):
+    assert run("--data", tmp_path / "no.tsv", "--run", tmp_path / "run") == 1
+    assert "no.tsv" in capsys.readouterr().err
+    assert run("--data", "tfds:ted_hrlr_translate/pt_to_en", "--run", tmp_path / "run") == 1
+    assert "--data FILE.tsv" in capsys.readouterr().err
+
+
+def test_an_unwritable_folder_is_one_line_on_stderr(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run("--run", tmp_path / "file" / "run") == 1
+    assert "Cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--minutes", "0"], "--minutes must be positive"),
+        (["--average", "1"], "--average must be in [0, 1)"),
+        (["--source", "a"], "give both"),
+        (["--data", "a", "--source", "a", "--target", "b"], "not both"),
+        (["--validation", "a"], "--validation goes with"),
+        (["--data", "a", "--validation", "a", "b", "c"], "one or two files"),
+        (["--accumulate", "2", "--devices", "2"], "one device"),
+        (["--precision", "float8"], "invalid choice"),
+    ],
+)
+def test_arguments_that_make_no_sense(capsys, arguments, message):
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments("", arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_defaults_are_those_of_the_dataclass():
+    assert parse_arguments("", []) == TrainingConfig().resolved()
+    assert parse_arguments("", []).phrasebook
+    settings = parse_arguments("", ["--data", "a.tsv", "--no-norm_first", "--steps", "5"])
+    assert settings.minutes is None and settings.norm_first is False
+
+
+class Echo:
+    """A model that translates each source into itself."""
+
+    def start(self, source_ids, beams, max_length):
+        vocab = 320
+        padded = tf.pad(source_ids, [[0, 0], [0, max_length]])
+
+        def step(tokens, state):
+            ids = tf.gather(padded, state, axis=1)
+            return tf.math.log(tf.one_hot(tf.where(ids == 0, 3, ids), vocab) + 1e-9), state + 1
+
+        return step, tf.constant(0)
+
+
+def test_the_evaluator_keeps_the_order_and_finds_a_perfect_translation_perfect():
+    texts = [source for source, _ in pairs(150)]
+    tokenizer = SubwordTokenizer.learn(texts, vocab_size=320)
+    same = [(text, text) for text in texts]
+    evaluator = Evaluator(Echo(), (tokenizer, tokenizer), same, DecodingConfig(beams=1))
+    bleu, chrf, found = evaluator.measure()
+    assert found == texts
+    assert bleu == pytest.approx(100) and chrf == pytest.approx(100)
+
+
+def test_a_slice_is_spread_over_all():
+    assert spread(range(10), 20) == list(range(10))
+    assert np.diff(spread(range(1000), 10)).tolist() == [100] * 9
