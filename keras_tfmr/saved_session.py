@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import importlib.util
 import pathlib
 
 SERVE_TAGS = ("serve",)
@@ -162,6 +163,10 @@ def _c_library():
 
 
 def _register_text_ops():
-    # A SavedModel without TensorFlow Text's ops needs no TensorFlow Text installed.
-    with contextlib.suppress(ImportError):
-        import tensorflow_text  # noqa: F401
+    """Loads TensorFlow Text's ops, if installed, but not its Python side, which imports Keras."""
+    import tensorflow as tf
+
+    found = importlib.util.find_spec("tensorflow_text")
+    if found is not None:
+        for library in sorted(pathlib.Path(found.origin).parent.glob("python/ops/*.so")):
+            tf.load_op_library(str(library))

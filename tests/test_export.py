@@ -34,10 +34,14 @@ SIGNATURES = {  # outputs: type and rank
     },
 }
 
+# TensorFlow Text's own Python package imports Keras; its libraries of ops do not.
 WITHOUT_KERAS = """
-import json, sys
+import importlib.util, json, pathlib, sys
 sys.modules["keras"] = sys.modules["keras_tfmr"] = None
-import tensorflow as tf, tensorflow_text
+import tensorflow as tf
+text = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+for library in text.glob("python/ops/*.so"):
+    tf.load_op_library(str(library))
 loaded = tf.saved_model.load(sys.argv[1])
 outputs = loaded.signatures["serving_default"](text=tf.constant(json.loads(sys.argv[2])))
 print(json.dumps([text.decode() for text in outputs["translation"].numpy()]))
