@@ -89,7 +89,7 @@ def page(results):
     ):
         if results.get(name):
             sections.append(section(results[name]))
-    return "\n".join(sections) + "\n![the same as curves](architectures.png)\n"
+    return "\n".join(sections)
 
 
 def draw(results, path):

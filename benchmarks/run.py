@@ -54,9 +54,7 @@ BENCHMARKS = {
     ),
     "stories": Benchmark(
         "Does the memory network find its supporting facts?",
-        "stories.py",
-        ("--tasks", "one", "--tyings", "adjacent", "--stories", "500", "--restarts", "1"),
-        ("stories",),
+        "stories.py", ("--quick",), ("stories",),
     ),
 }  # fmt: skip
 
