@@ -8,6 +8,7 @@ from keras_tfmr.layers.attention import (
 )
 from keras_tfmr.layers.decoder import Decoder, DecoderLayer
 from keras_tfmr.layers.decoder_only import DecoderOnly, DecoderOnlyLayer
+from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.encoder import Encoder, EncoderLayer
 from keras_tfmr.layers.feed_forward import FeedForward
 from keras_tfmr.layers.logits import Logits, TiedLogits
@@ -26,6 +27,7 @@ __all__ = [
     "DecoderLayer",
     "DecoderOnly",
     "DecoderOnlyLayer",
+    "Dropout",
     "Encoder",
     "EncoderLayer",
     "FeedForward",

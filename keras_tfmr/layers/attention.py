@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import _checks
+from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.residual import residual
 
 # Added to the scores of positions that may not be attended to. Scores are float32 whatever the
@@ -81,7 +82,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.query_dense = self._dense(num_heads * key_dim, "query")
         self.key_dense = self._dense(num_heads * key_dim, "key")
         self.value_dense = self._dense(num_heads * self.value_dim, "value")
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.supports_masking = True
 
     def _dense(self, units, name):

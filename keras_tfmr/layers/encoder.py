@@ -4,6 +4,7 @@ import keras
 
 from keras_tfmr.layers import _checks
 from keras_tfmr.layers.attention import GlobalSelfAttention
+from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward
 from keras_tfmr.layers.positions import PositionalEmbedding, unbuilt
 from keras_tfmr.layers.residual import EPSILON
@@ -145,7 +146,7 @@ class Stack(keras.layers.Layer):
                 f"`embedding` must have d_model={d_model}. "
                 f"Received: an embedding of d_model={self.embedding.d_model}"
             )
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.layers = [
             self.layer_class(
                 d_model=d_model,

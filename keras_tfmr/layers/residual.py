@@ -11,6 +11,7 @@ and is post-norm or pre-norm by the class of its `residual`.
 import keras
 
 from keras_tfmr.layers import _checks
+from keras_tfmr.layers.dropout import Dropout
 
 EPSILON = 1e-6
 
@@ -21,7 +22,7 @@ class Residual(keras.layers.Layer):
     def __init__(self, dropout_rate=0.0, **kwargs):
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.norm = keras.layers.LayerNormalization(
             epsilon=EPSILON, dtype=self.dtype_policy, name="norm"
         )

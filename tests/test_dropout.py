@@ -1,0 +1,80 @@
+"""Dropout by bytes: the rate, the expectation, and no pattern."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from helpers import POLICIES, check_layer, gradients, random, to_numpy
+from keras import ops
+
+from keras_tfmr.layers import Dropout
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("shape", [(40, 31, 33), (50_001,)])
+def test_rate_and_expectation(rate, shape):
+    """A share within 1/256 of the rate is dropped; what is kept is scaled to the same mean."""
+    output = to_numpy(Dropout(rate)(np.ones(shape, "float32"), training=True))
+    dropped = (output == 0).mean()
+    effective = min(max(round(rate * 256), 1), 255) / 256
+    deviation = np.sqrt(effective * (1 - effective) / output.size)
+    assert abs(dropped - effective) < 5 * deviation
+    np.testing.assert_allclose(output[output != 0], 1 / (1 - effective), rtol=1e-5)
+
+
+def test_no_pattern():
+    """Neighbours along every axis, bytes of one word, and two calls are independent."""
+    layer = Dropout(0.5)
+    first, second = (
+        to_numpy(layer(np.ones((64, 64, 64), "float32"), training=True)) == 0 for _ in range(2)
+    )
+    assert 0.49 < (first == second).mean() < 0.51
+    for axis in range(3):
+        for distance in (1, 2, 3, 4, 8, 16, 32):
+            same = first == np.roll(first, distance, axis=axis)
+            assert 0.49 < same.mean() < 0.51, f"axis {axis}, distance {distance}"
+    for axis in range(3):
+        rates = first.mean(axis=tuple({0, 1, 2} - {axis}))
+        assert rates.min() > 0.45 and rates.max() < 0.55
+
+
+def test_the_same_seed_drops_the_same():
+    outputs = [Dropout(0.5, seed=3)(np.ones((9, 9), "float32"), training=True) for _ in range(2)]
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_nothing_is_dropped_outside_training():
+    x = random(3, 5)
+    for training in (False, None):
+        np.testing.assert_array_equal(Dropout(0.5)(x, training=training), x)
+    np.testing.assert_array_equal(Dropout(0.0)(x, training=True), x)
+
+
+def test_gradient_passes_where_the_input_does():
+    layer = Dropout(0.5)
+    x = random(20, 20)
+    outputs = []
+
+    def loss(x):
+        outputs.append(layer(x, training=True))
+        return ops.sum(outputs[-1] * 3)
+
+    layer(x)  # the seed of the layer is made outside of any trace
+    before = to_numpy(layer.seed_generator.state)
+    _, (gradient,), _ = gradients(loss, [x])
+    layer.seed_generator.state.assign(before.astype("uint32"))
+    again = to_numpy(layer(x, training=True))
+    np.testing.assert_allclose(gradient, 3 * (again / x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_dtype(policy):
+    layer = Dropout(0.1, dtype=policy)
+    output = layer(random(4, 8), training=True)
+    assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
+
+
+def test_layer_contract(fresh, tmp_path):
+    make = functools.partial(Dropout, 0.1)
+    check_layer(make, [random(3, 5, 8)], fresh, tmp_path, quantized=False, trains=False)
