@@ -35,7 +35,8 @@ def finish(run, config, data):
     save_weights(run.trainer.take_averages(), folder.last)
     model = run.trainer.averaged
     model.load_weights(folder.best)
-    decoding = DecodingConfig(beams=settings.beams, length_penalty=settings.length_penalty)
+    beams = settings.beams  # all of them are exported, as hypotheses of translate_nbest
+    decoding = DecodingConfig(beams=beams, n=beams, length_penalty=settings.length_penalty)
     translator = Translator(model, *data.tokenizers, decoding)
 
     print(f"Translating {len(data.validation)} validation pairs with beam {settings.beams}.")
