@@ -1,6 +1,6 @@
 """The engines that benchmarks/decode.py compares, each to be run in a process of its own.
 
-An engine is a function `make(setting, folder)` that returns `{column: call}`: `call(source)` decodes
+An engine is a function `make(setting, folder)` to `{column: call}`, and `call(source)` decodes
 int32 `[batch, source]` into int32 `[batch, 32]`. Libraries are imported inside, so that no process
 holds more than one of them and their threads.
 """
@@ -67,7 +67,7 @@ def search(model, setting, compiled):
     )  # fmt: skip
 
     def run(source_ids):
-        step, state = model.start(source_ids, setting.beams, setting.max_length)
+        step, state = model.start(source_ids, setting.beams, setting.max_length, compiled=compiled)
         start_ids = tf.fill(tf.shape(source_ids)[:1], START)
         limits = tf.fill(tf.shape(source_ids)[:1], setting.tokens)
         result = config.decode(step, state, start_ids=start_ids, end_id=END, limits=limits)

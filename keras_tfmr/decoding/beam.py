@@ -30,6 +30,7 @@ class _Search:
 
     def __init__(self, step, constrain, *, limits, end_id, beams, n, max_length, alpha):
         self.step, self.constrain = step, constrain
+        self.reorder = getattr(step, "reorder", reorder)
         self.end_id, self.beams, self.n, self.alpha = end_id, beams, n, alpha
         self.limits = limits[:, None]  # [batch, 1]
         self.best_penalty = length_penalty(limits, alpha)  # [batch]
@@ -81,7 +82,7 @@ class _Search:
             ids=ops.take(ids, chosen, axis=0),
             log_probs=log_probs,
             tokens=ops.take(tokens, chosen, axis=0),
-            state=reorder(state, parents),
+            state=self.reorder(state, parents),
         )
         return position + 1, alive, finished
 
@@ -138,7 +139,8 @@ def beam_search(
     Args:
         step: as for `greedy`, over rows = batch * beams, the beams of an example side by side.
         state: nested tensors, each `[rows, ...]` and reordered with the beams along axis 0, or of
-            rank 0. What does not differ between beams is better closed over by `step`.
+            rank 0. What does not differ between beams is better closed over by `step`. A step
+            that has a cheaper way brings its own `step.reorder(state, rows)`.
         start_ids: int32 `[batch]`, the first token fed to `step`; not part of the result.
         end_id: the id that ends a hypothesis.
         beams: how many unfinished hypotheses are kept.

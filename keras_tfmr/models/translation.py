@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import Decoder, Encoder
+from keras_tfmr.layers.incremental import IncrementalDecoder
 from keras_tfmr.models import _parts
 
 
@@ -56,36 +57,31 @@ class TranslationModel(_parts.ConfiguredModel):
         self.config = config
         self.encoder, self.decoder, self.logits = encoder, decoder, logits
 
-    def start(self, source_ids, beams=1, max_length=64):
+    def start(self, source_ids, beams=1, max_length=64, compiled=False):
         """Encodes the source and begins to decode, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
             beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded.
+            compiled: Whether XLA will compile the steps, which then update caches in place.
 
         Returns:
             A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
             are int `[rows]`, rows = batch * beams with the beams of a sentence side by side,
-            log_probs float32 `[rows, vocab]`. Leaves of the state are `[rows, ...]`, or scalars
-            that all rows share.
+            log_probs float32 `[rows, vocab]`. `step.reorder(state, rows)` gives the state in
+            which the rows continue other ones of their sentence.
         """
-        context_mask = ops.not_equal(source_ids, 0)  # [batch, source]
-        memory = self.decoder.memory(self.encoder(source_ids))
-        rows = ops.shape(source_ids)[0] * beams
-
-        def step(tokens, state):
-            x, caches = self.decoder.step(
-                tokens[:, None], state["caches"], state["index"], memory, context_mask
-            )
-            log_probs = ops.log_softmax(self.logits(x[:, 0]), axis=-1)  # [rows, vocab]
-            return log_probs, {"index": state["index"] + 1, "caches": caches}
-
-        state = {
-            "index": ops.zeros((), "int32"),
-            "caches": self.decoder.caches(rows, max_length),
-        }
-        return step, state
+        step = IncrementalDecoder(
+            self.decoder,
+            self.logits,
+            self.encoder(source_ids),
+            ops.not_equal(source_ids, 0),
+            beams=beams,
+            max_length=max_length,
+            compiled=compiled,
+        )
+        return step, step.start()
 
     def explain(self, source_ids, target_ids):
         """The logits, and what each target position attended to.

@@ -1,0 +1,195 @@
+"""The decoder one token at a time, in as few operations as will do: what decoding spends time on."""
+
+import math
+
+import numpy as np
+from keras import ops, tree
+
+from keras_tfmr.layers.attention import MASKED
+from keras_tfmr.layers.logits import TiedLogits
+
+
+class IncrementalDecoder:
+    """A function `step(tokens, state) -> (log_probs, state)` over a `Decoder` and a context.
+
+    The same numbers as the decoder's full forward pass. What does not change from step to step is
+    prepared once: keys and values of the context, positions, the three projections of
+    self-attention as one.
+
+    The hypotheses of a sentence share their caches. A hypothesis that another one grew out of is
+    not copied: each remembers in `ancestry` which slot of the beam it sat in at every position, and
+    attends to those keys only. So reordering the beam moves a table of small integers, and the
+    caches are read once for all beams of a sentence.
+
+    Args:
+        decoder: a built `Decoder`.
+        logits: the layer that makes logits of its output.
+        context: `[batch, source, width]`, what the encoder made.
+        context_mask: bool `[batch, source]`, True = valid.
+        beams: hypotheses per sentence.
+        max_length: number of tokens that can be decoded.
+        compiled: whether XLA will compile the steps: caches are then updated in place, by an
+            operation that a server without XLA refuses.
+    """
+
+    def __init__(self, decoder, logits, context, context_mask, *, beams, max_length, compiled):
+        self.decoder, self.logits = decoder, logits
+        self.batch = ops.shape(context)[0]
+        self.beams, self.max_length = beams, max_length
+        self.compiled = compiled
+        self.positions = decoder.embedding.positions(np.arange(max_length, dtype="int32"))
+        self.context_bias = ops.where(context_mask, 0.0, MASKED)[:, None, None]
+        some = ops.any(context_mask, axis=-1)[:, None, None]  # [batch, 1, 1]
+        self.nowhere = ops.zeros_like(some[:, :, 0], dtype="int32") - 1  # no slot, [batch, 1]
+        # A sentence without a token has nothing to attend to: zero values make its heads zero.
+        self.logits_kernel = None
+        if compiled and isinstance(logits, TiedLogits):
+            table = ops.cast(logits.embedding.tokens.embeddings, logits.compute_dtype)
+            self.logits_kernel = ops.transpose(table)  # [d_model, vocab]
+        self.layers = [
+            _IncrementalLayer(layer, context, some, beams, self._write) for layer in decoder.layers
+        ]
+
+    def start(self):
+        """The state before the first token."""
+        state = {
+            "index": ops.zeros((), "int32"),
+            "caches": [layer.cache(self.batch, self.max_length) for layer in self.layers],
+        }
+        if self.beams > 1:
+            none = ops.repeat(self.nowhere, self.beams, axis=0)  # [rows, 1]
+            state["ancestry"] = none + np.zeros(self.max_length, "int32")  # [rows, length]
+        return state
+
+    def __call__(self, tokens, state):
+        """int `[rows]` and a state -> float32 `[rows, vocab]` log-probabilities and the next."""
+        index, places = state["index"], np.arange(self.max_length, dtype="int32")
+        new_state = {"index": index + 1, "caches": []}
+        if self.beams == 1:
+            bias = ops.where(places <= index, 0.0, MASKED)  # [key]
+        else:
+            slots = np.arange(self.beams, dtype="int32")
+            own = ops.reshape(ops.zeros_like(tokens), (-1, self.beams)) + slots
+            ancestry = ops.where(
+                ops.equal(places, index), ops.reshape(own, (-1, 1)), state["ancestry"]
+            )
+            new_state["ancestry"] = ancestry
+            seen = ops.equal(ancestry[:, :, None], slots)  # [rows, length, beam]
+            bias = ops.where(seen, 0.0, MASKED)
+            bias = ops.reshape(bias, (-1, 1, self.beams, self.max_length * self.beams))
+        embedding = self.decoder.embedding
+        x = embedding.at(tokens, self.positions[index])  # [rows, d_model]
+        for layer, cache in zip(self.layers, state["caches"], strict=True):
+            x, cache = layer(x, cache, index, bias, self.context_bias)
+            new_state["caches"].append(cache)
+        return ops.log_softmax(self._logits(self.decoder.finish(x)), axis=-1), new_state
+
+    def _logits(self, x):
+        """`[rows, d_model]` -> `[rows, vocab]`.
+
+        XLA multiplies several rows by a table that lies transposed 1.5 to 3 times as slowly, one
+        row as fast. Its size is known when it compiles: it keeps one side of the condition.
+        """
+        if self.logits_kernel is None:
+            return self.logits(x)
+        return ops.cond(
+            ops.shape(x)[0] > 1,
+            lambda: ops.cast(ops.matmul(x, self.logits_kernel), "float32"),
+            lambda: self.logits(x),
+        )
+
+    def reorder(self, state, rows):
+        """The state in which every row continues the given one, of the same sentence."""
+        if self.beams == 1:
+            take = lambda leaf: ops.take(leaf, rows, axis=0) if len(leaf.shape) else leaf  # noqa: E731
+            return tree.map_structure(take, state)
+        return {**state, "ancestry": ops.take(state["ancestry"], rows, axis=0)}
+
+    def _write(self, cache, new, index):
+        """`new` `[batch, heads, beam, dim]` at position `index` of `[batch, heads, key, dim]`."""
+        if self.compiled:
+            return ops.slice_update(cache, (0, 0, index * self.beams, 0), new)
+        heads, dim = cache.shape[1], cache.shape[3]
+        by_place = (-1, heads, self.max_length, self.beams, dim)
+        here = ops.equal(np.arange(self.max_length, dtype="int32"), index)[:, None, None]
+        written = ops.where(here, new[:, :, None], ops.reshape(cache, by_place))
+        return ops.reshape(written, (-1, heads, self.max_length * self.beams, dim))
+
+
+class _IncrementalLayer:
+    """One decoder layer for `[rows, d_model]`, over weights and memory prepared before."""
+
+    def __init__(self, layer, context, some, beams, write):
+        self.layer, self.beams, self.write = layer, beams, write
+        own, cross = layer.causal_attention.attention, layer.cross_attention.attention
+        self.kernel, self.bias = _packed(own)
+        keys, values = cross.project(context)  # [batch, heads, source, dim]
+        keys = keys * ops.cast(1 / math.sqrt(cross.key_dim), keys.dtype)
+        self.memory = (
+            ops.transpose(keys, (0, 1, 3, 2)),
+            values * ops.cast(some, values.dtype)[:, None],
+        )
+
+    def cache(self, batch, max_length):
+        return self.layer.causal_attention.attention.cache(batch, max_length * self.beams)
+
+    def __call__(self, x, cache, index, bias, context_bias):
+        x, cache = self.self_attention(x, cache, index, bias)
+        x = self.cross_attention(x, context_bias)
+        return self.layer.feed_forward(x), cache
+
+    def self_attention(self, x, cache, index, bias):
+        sublayer = self.layer.causal_attention
+        attention, residual = sublayer.attention, sublayer.residual
+        packed = ops.matmul(residual.prepare(x), self.kernel)
+        if self.bias is not None:
+            packed = packed + self.bias
+        widths = attention.num_heads * attention.key_dim
+        queries = self.heads(packed[:, :widths], attention.key_dim)
+        new = (
+            self.heads(packed[:, widths : 2 * widths], attention.key_dim),
+            self.heads(packed[:, 2 * widths :], attention.value_dim),
+        )
+        keys, values = (self.write(old, one, index) for old, one in zip(cache, new, strict=True))
+        heads = _attend(queries, ops.transpose(keys, (0, 1, 3, 2)), values, bias)
+        return residual(x, self.output(attention, heads)), (keys, values)
+
+    def cross_attention(self, x, context_bias):
+        sublayer = self.layer.cross_attention
+        attention, residual = sublayer.attention, sublayer.residual
+        queries = self.heads(attention.query_dense(residual.prepare(x)), attention.key_dim)
+        heads = _attend(queries, *self.memory, context_bias)
+        return residual(x, self.output(attention, heads))
+
+    def heads(self, x, dim):
+        """`[rows, heads * dim]` -> `[batch, heads, beam, dim]`."""
+        if self.beams == 1:
+            return ops.reshape(x, (-1, x.shape[-1] // dim, 1, dim))
+        x = ops.reshape(x, (-1, self.beams, x.shape[-1] // dim, dim))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def output(self, attention, heads):
+        """`[batch, heads, beam, value_dim]` -> `[rows, d_model]`."""
+        if self.beams > 1:
+            heads = ops.transpose(heads, (0, 2, 1, 3))
+        width = attention.num_heads * attention.value_dim
+        return attention.output_dense(ops.reshape(heads, (-1, width)))
+
+
+def _attend(queries, keys, values, bias):
+    """Softmax in float32 of `[batch, heads, beam, dim]` on keys `[batch, heads, dim, key]`."""
+    scores = ops.cast(ops.matmul(queries, keys), "float32") + bias
+    return ops.matmul(ops.cast(ops.softmax(scores, axis=-1), values.dtype), values)
+
+
+def _packed(attention):
+    """The three projections as one kernel and bias, the query's divided by √key_dim."""
+    scale = 1 / math.sqrt(attention.key_dim)
+    query, key, value = attention.query_dense, attention.key_dense, attention.value_dense
+    dtype = attention.compute_dtype
+    kernels = [query.kernel * scale, key.kernel, value.kernel]
+    kernel = ops.concatenate([ops.cast(k, dtype) for k in kernels], axis=1)
+    if not attention.use_bias:
+        return kernel, None
+    biases = [query.bias * scale, key.bias, value.bias]
+    return kernel, ops.concatenate([ops.cast(b, dtype) for b in biases], axis=0)

@@ -1,0 +1,198 @@
+"""The real model under the decoders: the cache, the batch and the compiler change nothing."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from decoding_toys import hypotheses
+from keras import ops
+
+from keras_tfmr import TransformerConfig, TranslationModel
+from keras_tfmr.decoding import DecodingConfig, score
+
+START, END, VOCAB = 2, 3, 40
+VARIANTS = {
+    "post-norm": {},
+    "pre-norm, separate, value_dim": dict(
+        norm_first=True, joint_vocab=False, tied_logits=False, value_dim=7, key_dim=5
+    ),
+    "learned positions, uneven depth": dict(learned_positions=True, decoder_layers=1),
+}
+
+
+def make_model(**fields):
+    """A tiny model whose weights are large enough for clear choices."""
+    config = TransformerConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB, **fields)
+    model = TranslationModel(config)
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        noise = rng.normal(size=weight.shape) * 0.3
+        weight.assign(weight + (noise if len(weight.shape) > 1 else noise * 0.3))
+    return model
+
+
+def make_sources(batch, length, seed=0):
+    """Sentences of all lengths up to the given one, padded."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(4, VOCAB, size=(batch, length)).astype("int32")
+    lengths = np.arange(batch) % length + 1
+    return ids * (np.arange(length) < lengths[:, None])
+
+
+def search(model, source, beams, max_length, limits):
+    config = DecodingConfig(beams=beams, n=beams, max_length=max_length, length_penalty=0.6)
+    step, state = model.start(source, beams, max_length)
+    start_ids = ops.zeros_like(limits) + START
+    banned_ids = (0, 1, START)
+    return config.decode(
+        step, state, start_ids=start_ids, end_id=END, banned_ids=banned_ids, limits=limits
+    )
+
+
+@functools.cache
+def traced(model, beams, max_length):
+    """The search as one function of source and limits, traced once for all shapes."""
+    run = functools.partial(search, model, beams=beams, max_length=max_length)
+    if keras.backend.backend() == "jax":
+        return lambda source, limits: run(source, limits=limits)
+    import tensorflow as tf
+
+    spec = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
+    return tf.function(lambda source, limits: run(source, limits=limits), spec)
+
+
+def decode(model, source, beams=1, max_length=10, limits=None):
+    limits = np.full(len(source), max_length, "int32") if limits is None else limits
+    arguments = (ops.convert_to_tensor(source), ops.convert_to_tensor(limits))
+    return traced(model, beams, max_length)(*arguments)
+
+
+def teacher_forced(model, source, found):
+    """Log-probabilities of hypotheses of one source, by one full forward pass."""
+    longest = max(len(tokens) for tokens, _, _ in found)
+    target = np.zeros((len(found), longest), "int32")
+    for row, (tokens, _, _) in zip(target, found, strict=True):
+        row[: len(tokens)] = tokens
+    fed = np.concatenate([np.full((len(found), 1), START, "int32"), target[:, :-1]], axis=1)
+    logits = model([np.repeat(source[None], len(found), axis=0), fed])
+    return np.array(score(logits, target)[0])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_step_equals_the_full_forward_pass(variant):
+    model = make_model(**VARIANTS[variant])
+    source, beams = make_sources(3, 6), 2
+    rng = np.random.default_rng(5)
+    target = rng.integers(4, VOCAB, size=(6, 7)).astype("int32")
+    logits = model([np.repeat(source, beams, axis=0), target])
+    expected = np.array(ops.log_softmax(logits, axis=-1))
+    step, state = model.start(source, beams, max_length=7)
+    for position in range(7):
+        log_probs, state = step(ops.convert_to_tensor(target[:, position]), state)
+        np.testing.assert_allclose(np.array(log_probs), expected[:, position], atol=2e-5)
+
+
+@pytest.mark.parametrize("beams", range(1, 6))
+def test_scores_are_those_of_the_full_forward_pass(beams):
+    model = make_model()
+    source = make_sources(4, 6)
+    result = decode(model, source, beams)
+    for example in range(4):
+        found = hypotheses(result, example)
+        assert len({tokens for tokens, _, _ in found}) == beams
+        expected = teacher_forced(model, source[example], found)
+        np.testing.assert_allclose([h[1] for h in found], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("beams", [1, 2, 4])
+def test_neighbours_and_padding_change_nothing(variant, beams):
+    model = make_model(**VARIANTS[variant])
+    source = make_sources(5, 6)
+    together = decode(model, source, beams)
+    for example in (0, 2, 4):
+        alone = source[example : example + 1, : example + 1]  # without any padding
+        for one in (alone, np.pad(alone, [[0, 0], [0, 9]])):
+            found, expected = (
+                hypotheses(decode(model, one, beams), 0),
+                hypotheses(together, example),
+            )
+            assert [h[0] for h in found] == [h[0] for h in expected]
+            np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_room_in_the_cache_changes_nothing(beams):
+    model, source = make_model(), make_sources(3, 5)
+    limits = np.array([6, 6, 2], "int32")
+    short = decode(model, source, beams, max_length=6, limits=limits)
+    for max_length in (7, 40, 70):
+        long = decode(model, source, beams, max_length=max_length, limits=limits)
+        for example in range(3):
+            found, expected = hypotheses(long, example), hypotheses(short, example)
+            assert [h[0] for h in found] == [h[0] for h in expected]
+            np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_sources_without_a_token_and_batches_without_a_row(beams):
+    model = make_model()
+    mixed = np.concatenate([np.zeros((1, 4), "int32"), make_sources(2, 4)])
+    together = decode(model, mixed, beams, max_length=5)
+    assert np.isfinite(np.array(together.scores)[:, 0]).all()
+    only_padding = decode(model, mixed[:1, :1], beams, max_length=5)
+    assert hypotheses(only_padding, 0)[0][0] == hypotheses(together, 0)[0][0]
+    no_columns = decode(model, np.zeros((2, 0), "int32"), beams, max_length=5)
+    assert hypotheses(no_columns, 1)[0][0] == hypotheses(together, 0)[0][0]
+    assert decode(model, np.zeros((0, 4), "int32"), beams, 5).ids.shape == (0, beams, 5)
+    assert decode(model, mixed, beams, max_length=1).ids.shape == (3, beams, 1)
+
+
+def compiled(function):
+    """The same function under XLA."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=True)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_compiled_equals_not_compiled(batch, beams, in_place):
+    model, source = make_model(), make_sources(batch, 7)
+
+    def run(source):
+        step, state = model.start(source, beams, 10, compiled=in_place)
+        config = DecodingConfig(beams=beams, n=beams, max_length=10, length_penalty=0.6)
+        start_ids = np.full(batch, START, "int32")
+        return config.decode(step, state, start_ids=start_ids, end_id=END, banned_ids=(0, 1, START))
+
+    found, graph = compiled(run)(ops.convert_to_tensor(source)), decode(model, source, beams)
+    for example in range(batch):
+        one, other = hypotheses(found, example), hypotheses(graph, example)
+        assert [h[0] for h in one] == [h[0] for h in other]
+        np.testing.assert_allclose([h[1:] for h in one], [h[1:] for h in other], atol=1e-4)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.function")
+@pytest.mark.parametrize("beams", [1, 3])
+def test_one_trace_for_all_lengths_and_batch_sizes(beams):
+    model = make_model()
+    for size in range(1, 21):
+        found = decode(model, make_sources(size % 6, size), beams)
+        assert found.ids.shape == (size % 6, beams, 10)
+    assert traced(model, beams, 10).experimental_get_tracing_count() == 1
+
+
+def test_the_caches_are_not_reordered_by_beams():
+    """What every step would have to copy must stay in its place: only a table of integers moves."""
+    step, state = make_model().start(make_sources(2, 3), beams=3, max_length=4)
+    moved = step.reorder(state, ops.convert_to_tensor([2, 2, 0, 4, 3, 3]))
+    assert moved["caches"] is state["caches"]
+    leaves = keras.tree.flatten(state["caches"])
+    assert {tuple(leaf.shape) for leaf in leaves} == {(2, 2, 12, 16)}  # rows share a sentence's
