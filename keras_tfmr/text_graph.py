@@ -61,7 +61,9 @@ class TextGraph:
 
     def _search(self, source_ids, limits, n):
         config = self.config.replace(n=n)
-        step, state = self.model.start(source_ids, beams=config.beams, max_length=config.max_length)
+        step, state = self.model.start(
+            source_ids, beams=config.beams, max_length=config.max_length, compiled=self.xla
+        )
         return config.decode(
             step,
             state,

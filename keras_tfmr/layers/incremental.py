@@ -1,4 +1,4 @@
-"""The decoder one token at a time, in as few operations as will do: what decoding spends time on."""
+"""The decoder one token at a time, in few operations: what decoding spends its time on."""
 
 import math
 

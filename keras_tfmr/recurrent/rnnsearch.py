@@ -60,13 +60,14 @@ class RNNSearchModel(ConfiguredModel):
         self.encoder, self.decoder = encoder, decoder
         self.maxout, self.logits = maxout, logits
 
-    def start(self, source_ids, beams=1, max_length=64):
+    def start(self, source_ids, beams=1, max_length=64, compiled=False):
         """Encodes the source and begins to decode, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
             beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded; a recurrent state takes any.
+            compiled: Whether XLA will compile the steps; they are the same then.
 
         Returns:
             A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
