@@ -12,6 +12,7 @@ from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.encoder import Encoder, EncoderLayer
 from keras_tfmr.layers.feed_forward import FeedForward
 from keras_tfmr.layers.logits import Logits, TiedLogits
+from keras_tfmr.layers.normalization import LayerNormalization
 from keras_tfmr.layers.positions import (
     LearnedPositions,
     PositionalEmbedding,
@@ -32,6 +33,7 @@ __all__ = [
     "EncoderLayer",
     "FeedForward",
     "GlobalSelfAttention",
+    "LayerNormalization",
     "LearnedPositions",
     "Logits",
     "MultiHeadAttention",

@@ -6,8 +6,8 @@ from keras_tfmr.layers import _checks
 from keras_tfmr.layers.attention import GlobalSelfAttention
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward
+from keras_tfmr.layers.normalization import LayerNormalization
 from keras_tfmr.layers.positions import PositionalEmbedding, unbuilt
-from keras_tfmr.layers.residual import EPSILON
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -164,9 +164,7 @@ class Stack(keras.layers.Layer):
         # Post-norm layers end in a normalisation of their own.
         self.norm = None
         if norm_first:
-            self.norm = keras.layers.LayerNormalization(
-                epsilon=EPSILON, dtype=self.dtype_policy, name="norm"
-            )
+            self.norm = LayerNormalization(dtype=self.dtype_policy, name="norm")
         self.supports_masking = True
 
     def build(self, token_ids_shape):

@@ -12,8 +12,7 @@ import keras
 
 from keras_tfmr.layers import _checks
 from keras_tfmr.layers.dropout import Dropout
-
-EPSILON = 1e-6
+from keras_tfmr.layers.normalization import LayerNormalization
 
 
 class Residual(keras.layers.Layer):
@@ -23,9 +22,7 @@ class Residual(keras.layers.Layer):
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=EPSILON, dtype=self.dtype_policy, name="norm"
-        )
+        self.norm = LayerNormalization(dtype=self.dtype_policy, name="norm")
         self.supports_masking = True
 
     def build(self, x_shape, y_shape=None):

@@ -1,0 +1,68 @@
+"""Layer normalisation and its written-out derivative, against Keras's own layer."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from helpers import POLICIES, check_layer, gradients, random, randomize, to_numpy
+from keras import ops
+
+from keras_tfmr.layers import LayerNormalization
+
+
+def twins(width):
+    ours, theirs = LayerNormalization(), keras.layers.LayerNormalization(epsilon=1e-6)
+    for layer in (ours, theirs):
+        layer.build((None, None, width))
+        randomize(layer)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8), (4, 6), (2, 3, 4, 5)])
+def test_numbers_of_keras(shape):
+    ours, theirs = twins(shape[-1])
+    x = random(*shape, scale=3.0) + 1
+    for training in (False, True):
+        np.testing.assert_allclose(ours(x, training=training), theirs(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_of_keras(training):
+    ours, theirs = twins(8)
+    x, weight = random(3, 5, 8, scale=3.0), random(3, 5, 8, seed=1)
+
+    def loss(layer, **call):
+        return lambda x: ops.sum(weight * layer(x, **call))
+
+    came = gradients(loss(ours, training=training), [x], ours.trainable_variables)
+    expected = gradients(loss(theirs), [x], theirs.trainable_variables)
+    for one, other in zip(came[1] + came[2], expected[1] + expected[2], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_float32_inside(policy):
+    """Vectors far from zero: their variance is lost where the sums are rounded to 8 or 11 bits."""
+    layer = LayerNormalization(dtype=policy)
+    x = (100 + np.arange(8) % 2).astype("float32")[None]
+    for training in (False, True):
+        expected = np.where(np.arange(8) % 2, 1.0, -1.0)[None]
+        np.testing.assert_allclose(to_numpy(layer(x, training=training)), expected, atol=0.01)
+
+
+def test_constant_vectors_stay_finite():
+    layer = LayerNormalization()
+    x = np.full((1, 2, 8), 7.0, "float32")
+    value, (gradient,), _ = gradients(lambda x: ops.sum(layer(x, training=True) ** 2), [x])
+    assert np.isfinite(value) and np.isfinite(gradient).all()
+
+
+def test_layer_contract(fresh, tmp_path):
+    make = functools.partial(LayerNormalization, 1e-5)
+    check_layer(make, [random(3, 5, 8)], fresh, tmp_path, quantized=False)
+
+
+def test_bad_epsilon():
+    with pytest.raises(ValueError, match="epsilon=0"):
+        LayerNormalization(0)
