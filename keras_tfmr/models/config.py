@@ -85,7 +85,8 @@ class TransformerConfig:
             "source_vocab", "target_vocab", "encoder_layers", "decoder_layers", "d_model",
             "num_heads", "dff", "max_length",
         )  # fmt: skip
-        for name in sizes:
+        optional = [name for name in ("key_dim", "value_dim") if getattr(self, name) is not None]
+        for name in (*sizes, *optional):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
                 raise ValueError(f"`{name}` must be a positive integer. Received: {value!r}")
