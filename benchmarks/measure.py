@@ -1,0 +1,72 @@
+"""How the benchmarks measure: alternatives interleaved in one run, medians, results as files."""
+
+import json
+import os
+import platform
+import statistics
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(cases, rounds, seconds=None):
+    """Times every case once a round, so that whatever slows the machine slows them all.
+
+    Args:
+        cases: {name: function without arguments}; called once before, to warm up.
+        rounds: Number of rounds at most.
+        seconds: Stop after the round that ends past this time; at least 3 rounds are done.
+
+    Returns:
+        {name: median seconds of one call}, {name: all of its times}.
+    """
+    names = list(cases)
+    for name in names:
+        cases[name]()
+    times = {name: [] for name in names}
+    start = time.perf_counter()
+    for i in range(rounds):
+        for name in names[i % len(names) :] + names[: i % len(names)]:  # nobody is always first
+            before = time.perf_counter()
+            cases[name]()
+            times[name].append(time.perf_counter() - before)
+        if seconds is not None and i >= 2 and time.perf_counter() - start > seconds:
+            break
+    return {name: statistics.median(times[name]) for name in names}, times
+
+
+def machine():
+    """What the numbers depend on, in words."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{len(os.sched_getaffinity(0))} cores of {model}, Python {platform.python_version()}"
+
+
+def versions(*packages):
+    from importlib.metadata import version
+
+    return ", ".join(f"{package} {version(package)}" for package in packages)
+
+
+def table(header, rows):
+    """A Markdown table; numbers are written with three significant digits."""
+
+    def text(cell):
+        return f"{cell:.3g}" if isinstance(cell, float) and cell < 1000 else (
+            f"{cell:.0f}" if isinstance(cell, float) else str(cell)
+        )
+
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(text, line)) + " |" for line in lines) + "\n"
+
+
+def write(name, page, numbers):
+    """results/NAME.md for people, results/NAME.json for programs."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(page)
+    (RESULTS / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
