@@ -61,6 +61,14 @@ class Translator:
     Raises:
         RuntimeError: if Keras does not run on TensorFlow.
         ValueError: if vocabularies or lengths do not fit the model.
+
+    >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> size = tokenizer.vocab_size
+    >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
+    >>> translator = Translator(TranslationModel(config), tokenizer)
+    >>> translator.translate(["", "  "])
+    ['', '']
     """
 
     def __init__(

@@ -13,7 +13,9 @@ import csv
 import sys
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+if __name__ == "__main__":
+    # Run as a script, it finds the project's packages beside its folder, not in it.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 
 def parse_arguments(arguments=None):

@@ -18,7 +18,7 @@ from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr import answers, export, export_translator, text_graph, warmup
 from keras_tfmr.export_check import ExportError, Report
-from keras_tfmr.saved_session import SavedSession
+from keras_tfmr.saved_session import SavedSession, without_compilation
 
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
 SIGNATURES = {  # outputs: type and rank
@@ -203,11 +203,16 @@ def test_metadata_says_how_it_was_made(version):
     assert metadata["model"]["d_model"] == 16
 
 
-def test_a_failing_check_leaves_nothing_behind(unchecked, tmp_path):
+def test_a_failing_check_leaves_nothing_behind(unchecked, tmp_path, monkeypatch):
+    # What would be written and asked does not matter here, and takes its time.
+    monkeypatch.setattr(export, "_save", lambda translator, path: (path / "saved_model.pb").touch())
+    monkeypatch.setattr(answers, "record", lambda translator: [])
     unchecked.report = Report(problems=["it does not load", "nor run"])
     with pytest.raises(ExportError, match=r"(?s)not kept.*- it does not load\n- nor run"):
         unchecked()
     assert list((tmp_path / "models").iterdir()) == []
+    unchecked.report = Report()
+    assert unchecked() == tmp_path / "models" / "1"
 
 
 def test_the_next_free_number_is_taken(tmp_path):
@@ -253,6 +258,21 @@ def test_two_vocabularies_and_greedy(unchecked, tmp_path):
         outputs = session.run("translate", {"text": texts(*LINES[:3])})
     translations = [text.decode() for text in outputs["translation"]]
     assert translations == unchecked.translator.translate(LINES[:3])
+
+
+def test_a_recurrent_model_is_exported_alike(unchecked):
+    from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
+
+    size = tokenizer().vocab_size
+    config = RNNSearchConfig.preset("tiny", source_vocab=size, target_vocab=size)
+    unchecked.translator = tiny_translator(RNNSearchModel(config))
+    path = unchecked(check=False)
+    with SavedSession(path) as session, without_compilation():
+        outputs = session.run("translate", {"text": texts(*LINES[:3])})
+        explained = session.run("explain", {"text": texts(LINES[0])})
+    translations = [text.decode() for text in outputs["translation"]]
+    assert translations == unchecked.translator.translate(LINES[:3])
+    assert explained["attention_heads"].shape[1:3] == (1, 1), "one layer, one head"
 
 
 @pytest.mark.slow

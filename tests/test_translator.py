@@ -172,6 +172,18 @@ def test_each_signature_is_traced_once(translator):
         assert decoder.experimental_get_tracing_count() == 1
 
 
+def test_weights_that_change_change_the_answers(greedy):
+    text, before = LINES[0], greedy.model.get_weights()
+    greedy.model.set_weights([weight + 0.5 for weight in before])
+    try:
+        ids, _ = by_hand(greedy.model, text)
+        expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
+        assert greedy.translate([text]) == [expected]
+    finally:
+        greedy.model.set_weights(before)
+    assert greedy.translate([text]) != [expected]
+
+
 def test_text_and_reference_need_the_same_number_of_rows(translator):
     with pytest.raises(tf.errors.InvalidArgumentError, match="same batch size"):
         translator.signatures["score"](tf.constant(["a", "b"]), tf.constant(["c"]))

@@ -41,11 +41,12 @@ def tiny_model(**fields):
     return model
 
 
-def tiny_translator(model=None, *, beams=3, n=2, max_length=12, max_source_length=24, xla=False):
+def tiny_translator(model=None, *, max_source_length=24, xla=False, **decoding):
+    decoding = {"beams": 3, "n": 2, "max_length": 12, **decoding}
     return Translator(
         model or tiny_model(),
         tokenizer(),
-        config=DecodingConfig(beams=beams, n=n, max_length=max_length),
+        config=DecodingConfig(**decoding),
         max_source_length=max_source_length,
         xla=xla,
     )

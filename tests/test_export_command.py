@@ -1,0 +1,82 @@
+"""`serving/export.py`: from a run folder to a version, or one line that says why not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("exports need TensorFlow", allow_module_level=True)
+
+from translators import LINES, tiny_model, tiny_translator, tokenizer
+
+from keras_tfmr.export import METADATA_FILE
+from keras_tfmr.saved_session import SavedSession
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(1, str(ROOT))
+
+from serving import export as command  # noqa: E402
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The files of a run folder that an export reads."""
+    model = tiny_model()
+    (tmp_path / "weights").mkdir()
+    model.save_weights(tmp_path / "weights" / "best.weights.h5")
+    tokenizer().save(tmp_path / "tokenizer.model")
+    config = {
+        "model": {"kind": "transformer", "config": model.config.to_dict()},
+        "arguments": {"beams": 2, "length_penalty": 0.5},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "results.json").write_text('{"validation_bleu": 12.5}')
+    rows = [f'{line}\treference\t"hypothesis\t-1.0\t50.0' for line in LINES]
+    table = ["source\treference\thypothesis\tscore\tchrf", *rows]
+    (tmp_path / "translations.tsv").write_text("\n".join(table) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_a_run_becomes_a_version(run, capsys):
+    options = ["--max_length", "10", "--max_source_length", "24", "--no_check"]
+    assert command.main([str(run), "--to", str(run / "models"), *options]) == 0
+    path = Path(capsys.readouterr().out.splitlines()[-1])
+    assert path == run / "models" / "1"
+    metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+    decoding = {"beams": 2, "n": 2, "length_penalty": 0.5, "max_length": 10, "min_length": 0}
+    assert metadata["decoding"] == decoding
+    assert metadata["run"]["results"] == {"validation_bleu": 12.5}
+    with SavedSession(path) as session:
+        text = np.array([line.encode() for line in LINES], object)
+        found = session.run("translate", {"text": text})["translation"]
+    translator = tiny_translator(beams=2, max_length=10, length_penalty=0.5)
+    assert [t.decode() for t in found] == translator.translate(LINES)
+
+
+def test_the_first_sentences_of_the_run_warm_it_up(run):
+    assert command.validation_texts(run, count=3) == list(LINES[:3])
+    (run / "translations.tsv").unlink()
+    assert command.validation_texts(run) is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"), [("config.json", "config.json"), ("tokenizer.model", "source.model")]
+)
+def test_what_is_missing_is_named(run, capsys, broken, said):
+    (run / broken).unlink()
+    assert command.main([str(run)]) == 1
+    assert said in capsys.readouterr().err
+    assert not (run / "saved_model").exists()
+
+
+def test_the_command_explains_itself():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "serving" / "export.py"), "--help"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "RUN_FOLDER" in done.stdout and "--xla" in done.stdout
