@@ -32,7 +32,7 @@ def browser():
     ):
         options.add_argument(f"--{argument}")
     driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    driver.set_window_size(1180, 1020)
+    driver.set_window_size(1180, 1110)
     return driver
 
 

@@ -167,6 +167,7 @@ async def own_server(directory):
         str(ROOT / "serving" / "server.py"),
         f"--port={port}",
         f"--model_base_path={directory}",
+        "--enable_model_warmup=false",  # for large batches, which one person never makes
     )
     try:
         yield f"127.0.0.1:{port}", process

@@ -7,7 +7,8 @@ const PAUSE = 250; // ms without a key before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
 const EXAMPLES = [
   "Helena não vai lavar o carro dele porque está cansada.",
-  "As cantoras mostraram camisas azuis para você há cinco dias.",
+  "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
+  "A que horas Rafael volta aos domingos?",
   "Este caminhão é mais novo do que aquele.",
   "O gato está na mesa.",
 ];

@@ -2,7 +2,7 @@
 
 const SPACE = "▁"; // what SentencePiece writes for a space
 const BYTE = /^<0x([0-9A-F]{2})>$/;
-const PUNCTUATION = /^[\p{P}\p{S}]+$/u;
+const PUNCTUATION = /^(?!['’-])[\p{P}\p{S}]+$/u; // apostrophe and hyphen stay inside of words
 const END = "</s>";
 
 /** Words made of pieces: [{text, pieces: [index, ...], end}], in order. */
