@@ -19,21 +19,23 @@ def interleaved(cases, rounds, seconds=None):
         seconds: Stop after the round that ends past this time; at least 3 rounds are done.
 
     Returns:
-        {name: median seconds of one call}, {name: all of its times}.
+        {name: median seconds of one call}, {name: median processor seconds of one call}. The
+        second, summed over cores, also holds where other work takes turns with ours.
     """
     names = list(cases)
     for name in names:
         cases[name]()
-    times = {name: [] for name in names}
+    wall, processor = ({name: [] for name in names} for _ in range(2))
     start = time.perf_counter()
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:  # nobody is always first
-            before = time.perf_counter()
+            before = time.perf_counter(), time.process_time()
             cases[name]()
-            times[name].append(time.perf_counter() - before)
+            wall[name].append(time.perf_counter() - before[0])
+            processor[name].append(time.process_time() - before[1])
         if seconds is not None and i >= 2 and time.perf_counter() - start > seconds:
             break
-    return {name: statistics.median(times[name]) for name in names}, times
+    return tuple({n: statistics.median(t) for n, t in times.items()} for times in (wall, processor))
 
 
 def machine():
@@ -57,8 +59,10 @@ def table(header, rows):
     """A Markdown table; numbers are written with three significant digits."""
 
     def text(cell):
-        return f"{cell:.3g}" if isinstance(cell, float) and cell < 1000 else (
-            f"{cell:.0f}" if isinstance(cell, float) else str(cell)
+        return (
+            f"{cell:.3g}"
+            if isinstance(cell, float) and cell < 1000
+            else (f"{cell:.0f}" if isinstance(cell, float) else str(cell))
         )
 
     lines = [header, ["---"] * len(header), *rows]

@@ -1,9 +1,10 @@
 """How long is a whole training step, against torch and against a model as the tutorial builds it?
 
-    python benchmarks/train_step.py --sizes tutorial base      # the CPU, TensorFlow backend
-    KERAS_BACKEND=jax python benchmarks/train_step.py --gpu    # an NVIDIA GPU, JAX backend
+    OMP_WAIT_POLICY=PASSIVE python benchmarks/train_step.py   # the CPU, TensorFlow backend
+    KERAS_BACKEND=jax python benchmarks/train_step.py --gpu   # an NVIDIA GPU, JAX backend
 
-Needs torch beside what keras_tfmr needs. One process holds all models; their steps take turns.
+Needs torch beside what keras_tfmr needs. One process holds all models; their steps take turns, and
+no thread may spin while it waits (OMP_WAIT_POLICY), for another model is at work by then.
 Writes results/train_step.md and .json (or train_step_gpu), where each run replaces its own sizes.
 """
 
@@ -12,11 +13,6 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 import keras
 import measure
@@ -97,9 +93,14 @@ def run_cpu(size, names, rounds, seconds):
         steps[name]()
         first[name] = time.perf_counter() - start
         print(f"{size}: {name}: built and stepped once in {first[name]:.1f} s", flush=True)
-    medians, _ = measure.interleaved(steps, rounds, seconds)
+    medians, processor = measure.interleaved(steps, rounds, seconds)
     return {
-        name: {"tokens/s": tokens / s, "seconds": s, "first seconds": first[name]}
+        name: {
+            "tokens/s": tokens / s,
+            "seconds": s,
+            "processor seconds": processor[name],
+            "first seconds": first[name],
+        }
         for name, s in medians.items()
     }
 
@@ -114,13 +115,22 @@ def page_cpu(numbers):
         "first step includes building the model and tracing. `× torch` is against torch float32.\n",
     ]
     for size, found in numbers["sizes"].items():
-        base = found.get("torch float32", {}).get("tokens/s", float("nan"))
+        missing = {"seconds": float("nan"), "processor seconds": float("nan")}
+        base = found.get("torch float32", missing)
         rows = [
-            [name, f["tokens/s"], f["seconds"], f["tokens/s"] / base, f["first seconds"]]
+            [
+                name,
+                f["tokens/s"],
+                f["seconds"],
+                base["seconds"] / f["seconds"],
+                f["processor seconds"],
+                base["processor seconds"] / f["processor seconds"],
+                f["first seconds"],
+            ]
             for name, f in found.items()
         ]
         lines.append(f"## {size}\n")
-        header = ["", "tokens/s", "s a step", "× torch", "first step, s"]
+        header = ["", "tokens/s", "s a step", "× torch", "processor s", "× torch", "first step, s"]
         lines.append(measure.table(header, rows))
     return "\n".join(lines)
 
@@ -137,6 +147,7 @@ def run_gpu(size, lengths, rounds, tokens_per_batch):
     """bfloat16 on the GPU: {length: {name: {"tokens/s", "share of peak", "peak GB"}}}."""
     import jax
 
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch needs memory too
     device = torch.cuda.get_device_name()
     peak = next((PEAKS[chip] for chip in PEAKS if chip in device), float("nan"))
     config, found = config_of(size), {}

@@ -1,7 +1,8 @@
 """Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), in NumPy from the formulas.
 
-Nothing here looks at the package: `weights` are plain arrays. A projection is a pair (kernel, bias);
-attention has four, "query", "key", "value" [width, heads, dim] and "output" [heads, dim, width].
+Nothing here looks at the package: `weights` are plain arrays. A projection is a pair (kernel,
+bias); attention has four: "query", "key", "value" [width, heads, dim] and "output" [heads, dim,
+width].
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ def log_softmax(x):
 
 
 def positions(length, d_model):
-    """Section 3.5, entry by entry: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(...)."""
+    """Section 3.5, entry by entry: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos."""
     table = np.zeros((length, d_model))
     for position in range(length):
         for column in range(d_model):
@@ -61,7 +62,7 @@ def feed_forward(x, weights):
 
 
 def residual(x, sublayer, norm, norm_first):
-    """Section 3.1, LayerNorm(x + Sublayer(x)); or its pre-norm sister, x + Sublayer(LayerNorm(x))."""
+    """Section 3.1, LayerNorm(x + Sublayer(x)); or pre-norm, x + Sublayer(LayerNorm(x))."""
     if norm_first:
         return x + sublayer(layer_norm(x, *norm))
     return layer_norm(x + sublayer(x), *norm)
@@ -76,7 +77,10 @@ def encoder_layer(x, weights, mask=None, norm_first=False):
         norm_first,
     )
     return residual(
-        x, lambda y: feed_forward(y, weights["feed_forward"]), weights["feed_forward_norm"], norm_first
+        x,
+        lambda y: feed_forward(y, weights["feed_forward"]),
+        weights["feed_forward_norm"],
+        norm_first,
     )
 
 
@@ -97,7 +101,10 @@ def decoder_layer(x, context, weights, context_mask=None, norm_first=False):
         norm_first,
     )
     return residual(
-        x, lambda y: feed_forward(y, weights["feed_forward"]), weights["feed_forward_norm"], norm_first
+        x,
+        lambda y: feed_forward(y, weights["feed_forward"]),
+        weights["feed_forward_norm"],
+        norm_first,
     )
 
 

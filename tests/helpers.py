@@ -1,4 +1,4 @@
-"""What many tests need: `check_layer`, gradients on either backend, weights by name, warnings as errors."""
+"""What many tests need: `check_layer`, gradients on either backend, weights by name."""
 
 import contextlib
 import warnings
@@ -218,7 +218,7 @@ def _check_quantized(layer, arrays, call):
 
 
 def projection(dense, heads):
-    """(kernel, bias) of a `Dense` that projects to heads, as [width, heads, dim] and [heads, dim]."""
+    """(kernel, bias) of a `Dense` that projects to heads: [width, heads, dim], [heads, dim]."""
     kernel = to_numpy(dense.kernel)
     kernel = kernel.reshape(kernel.shape[0], heads, -1)
     bias = np.zeros(kernel.shape[1:]) if dense.bias is None else to_numpy(dense.bias)

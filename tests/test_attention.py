@@ -62,7 +62,9 @@ def random_mask(*shape):
 @pytest.mark.parametrize("value_dim, use_bias, output_dim", [(5, True, None), (3, False, 7)])
 def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_dim, masked):
     ours, theirs = twins(5, value_dim, use_bias, output_dim)
-    query, key, value = (random(BATCH, n, w, seed=n) for n, w in ((QUERY, 10), (KEY, 11), (KEY, 11)))
+    query, key, value = (
+        random(BATCH, n, w, seed=n) for n, w in ((QUERY, 10), (KEY, 11), (KEY, 11))
+    )
     mask = random_mask(BATCH, QUERY, KEY) if masked else None
     weight = random(BATCH, QUERY, output_dim or WIDTH, seed=8)
 
@@ -98,7 +100,9 @@ def test_paper_formula(value_dim):
     randomize(layer)
     mask = random_mask(BATCH, QUERY, KEY)
     output, scores = layer(query, key, value, mask=mask, return_attention_scores=True)
-    expected, expected_scores = formulas.attention(query, key, value, attention_weights(layer), mask)
+    expected, expected_scores = formulas.attention(
+        query, key, value, attention_weights(layer), mask
+    )
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
 
@@ -111,7 +115,7 @@ def test_key_and_value_default_to_what_stands_before_them():
 
 
 def test_masks_of_every_rank():
-    """[batch, key], [batch, query, key] and [batch, heads, query, key] mean the same; key_mask adds."""
+    """[batch, key], [batch, query, key], [batch, heads, query, key] agree; key_mask adds."""
     layer = MultiHeadAttention(HEADS, 5)
     x, y = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
     keys = random_mask(BATCH, KEY)
@@ -207,7 +211,7 @@ def test_self_attention_reads_and_passes_on_the_keras_mask(kind):
     ids = np.array([[3, 4, 5, 0], [3, 4, 0, 0]])
     layer = kind(HEADS, 5)
     x = embed(ids)
-    output, scores = layer(x, return_attention_scores=True)
+    _, scores = layer(x, return_attention_scores=True)
     assert (to_numpy(scores)[:, :, :, 3] == 0).all()
     np.testing.assert_array_equal(layer(x)._keras_mask, ids != 0)
     second = layer(layer(x), return_attention_scores=True)[1]
@@ -320,7 +324,7 @@ def test_bad_masks(symbolic):
 
 def test_bad_mask_of_a_sublayer():
     x = random(3, 5, 8)
-    with pytest.raises(TypeError, match="bool.*Received.*float32"):
+    with pytest.raises(TypeError, match=r"bool.*Received.*float32"):
         GlobalSelfAttention(2, 4)(x, mask=np.ones((3, 5), "float32"))
     with pytest.raises(ValueError, match=r"5.*Received.*\(3, 4\)"):
         CausalSelfAttention(2, 4)(x, mask=np.ones((3, 4), bool))

@@ -235,7 +235,9 @@ def test_layer_contract_with_scores(name, fresh, tmp_path):
         (dict(dropout_rate=-0.5), "dropout.*-0.5"),
     ],
 )
-@pytest.mark.parametrize("kind", [DecoderLayer, functools.partial(Decoder, num_layers=1, vocab_size=9)])
+@pytest.mark.parametrize(
+    "kind", [DecoderLayer, functools.partial(Decoder, num_layers=1, vocab_size=9)]
+)
 def test_bad_sizes(kind, bad, received):
     with pytest.raises(ValueError, match=received):
         kind(**{**SIZES, **bad})
@@ -252,9 +254,9 @@ def test_bad_input():
         DecoderLayer(**SIZES)(random(3, 5, 6), context)
     with pytest.raises(ValueError, match=r"6.*Received.*\(3, 5\)"):
         layer(x, context, context_mask=np.ones((3, 5), bool))
-    with pytest.raises(TypeError, match="bool.*Received.*int32"):
+    with pytest.raises(TypeError, match=r"bool.*Received.*int32"):
         decoder(ids, context, context_mask=np.ones((3, 6), "int32"))
-    with pytest.raises(TypeError, match="integers.*Received.*float32"):
+    with pytest.raises(TypeError, match=r"integers.*Received.*float32"):
         decoder(random(3, 5), context)
     with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,\)"):
         decoder(ids[:, 0], context)

@@ -114,12 +114,14 @@ def test_layer_contract_with_scores(name, fresh, tmp_path):
 def test_key_dim_defaults_to_the_width_shared_by_the_heads():
     layer = EncoderLayer(d_model=12, num_heads=3, dff=8)
     assert layer.get_config()["key_dim"] == 4
-    with pytest.raises(ValueError, match="divisible.*Received: d_model=10, num_heads=4"):
+    with pytest.raises(ValueError, match=r"divisible.*Received: d_model=10, num_heads=4"):
         EncoderLayer(d_model=10, num_heads=4, dff=8)
     EncoderLayer(d_model=10, num_heads=4, dff=8, key_dim=3)(random(2, 5, 10))
 
 
-@pytest.mark.parametrize("kind", [EncoderLayer, functools.partial(Encoder, num_layers=1, vocab_size=9)])
+@pytest.mark.parametrize(
+    "kind", [EncoderLayer, functools.partial(Encoder, num_layers=1, vocab_size=9)]
+)
 @pytest.mark.parametrize(
     "bad, received",
     [
@@ -140,11 +142,11 @@ def test_bad_stack():
         Encoder(num_layers=0, **SIZES, vocab_size=9)
     with pytest.raises(ValueError, match="vocab_size=0"):
         Encoder(num_layers=1, **SIZES, vocab_size=0)
-    with pytest.raises(ValueError, match="either `vocab_size` or `embedding`.*None"):
+    with pytest.raises(ValueError, match=r"either `vocab_size` or `embedding`.*None"):
         Encoder(num_layers=1, **SIZES)
-    with pytest.raises(ValueError, match="either `vocab_size` or `embedding`.*9"):
+    with pytest.raises(ValueError, match=r"either `vocab_size` or `embedding`.*9"):
         Encoder(num_layers=1, **SIZES, vocab_size=9, embedding=PositionalEmbedding(9, 8))
-    with pytest.raises(ValueError, match="d_model=8.*Received.*6"):
+    with pytest.raises(ValueError, match=r"d_model=8.*Received.*6"):
         Encoder(num_layers=1, **SIZES, embedding=PositionalEmbedding(9, 6))
 
 
@@ -156,7 +158,7 @@ def test_bad_input():
     encoder = Encoder(num_layers=1, **SIZES, vocab_size=9)
     with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,"):
         encoder(random_ids(3, vocab=9))
-    with pytest.raises(TypeError, match="integers.*Received.*float32"):
+    with pytest.raises(TypeError, match=r"integers.*Received.*float32"):
         encoder(random(3, 5))
-    with pytest.raises(TypeError, match="bool.*Received.*float32"):
+    with pytest.raises(TypeError, match=r"bool.*Received.*float32"):
         EncoderLayer(**SIZES)(random(3, 5, 8), mask=np.ones((3, 5), "float32"))

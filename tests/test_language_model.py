@@ -28,7 +28,7 @@ def every_sequence(length):
 
 @pytest.mark.parametrize("fields", [{}, {"tied_logits": False, "norm_first": True}])
 def test_probabilities_of_all_sequences_sum_to_one(fields):
-    """Id 0 is padding: a sequence ends at it. Those that end early and those that never do, together."""
+    """Id 0 is padding, a sequence ends at it: those that end early and those that never do."""
     model = model_of(**fields)
     ids = every_sequence(3)
     logits = to_numpy(model(ids[:, :-1]))
@@ -45,7 +45,7 @@ def test_probabilities_of_all_sequences_sum_to_one(fields):
 
 
 def test_log_prob_over_all_real_sequences():
-    """`log_prob` itself: given that no token is 0, its exponentials sum to what is left for them."""
+    """`log_prob` itself: of the sequences without 0, its exponentials sum to what is left."""
     model = model_of()
     ids = every_sequence(3)
     ids = ids[(ids != 0).all(axis=1)]

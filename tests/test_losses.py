@@ -70,9 +70,7 @@ def test_padded_equals_unpadded():
     loss = LabelSmoothedCrossEntropy(0.1)
     longer_logits = np.concatenate([logits, random(BATCH, 4, VOCAB, seed=7)], axis=1)
     longer_labels = np.pad(labels, [(0, 0), (0, 4)])
-    np.testing.assert_allclose(
-        loss(longer_labels, longer_logits), loss(labels, logits), rtol=1e-6
-    )
+    np.testing.assert_allclose(loss(longer_labels, longer_logits), loss(labels, logits), rtol=1e-6)
 
 
 def test_batch_of_unequal_lengths_weighs_tokens_not_rows():
@@ -89,9 +87,7 @@ def test_sample_weight_counts_as_so_many_tokens():
     weight = np.array([2.0, 1.0, 0.0], "float32")
     doubled = np.concatenate([labels[:1], labels[:2]]), np.concatenate([logits[:1], logits[:2]])
     for sample_weight in (weight, weight[:, None], np.tile(weight[:, None], (1, LENGTH))):
-        np.testing.assert_allclose(
-            loss(labels, logits, sample_weight), loss(*doubled), rtol=1e-5
-        )
+        np.testing.assert_allclose(loss(labels, logits, sample_weight), loss(*doubled), rtol=1e-5)
 
 
 def test_no_real_token():
@@ -159,5 +155,5 @@ def test_bad_arguments():
         loss(np.ones((2, 3), "int32"), random(2, 3))
     with pytest.raises(ValueError, match=r"Received.*\(2, 4\).*\(2, 3, 5\)"):
         loss(np.ones((2, 4), "int32"), random(2, 3, 5))
-    with pytest.raises(TypeError, match="integer.*Received.*float32"):
+    with pytest.raises(TypeError, match=r"integer.*Received.*float32"):
         loss(np.ones((2, 3), "float32"), random(2, 3, 5))

@@ -63,8 +63,9 @@ def test_in_fit(kind):
         for labels, logits in batches():
             yield logits, labels
 
-    np.testing.assert_allclose(model.evaluate(data(), verbose=0, return_dict=True)["metric"],
-                               expected(kind), rtol=1e-5)
+    np.testing.assert_allclose(
+        model.evaluate(data(), verbose=0, return_dict=True)["metric"], expected(kind), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", [TokenAccuracy, Perplexity])

@@ -90,7 +90,7 @@ def test_bad_config(fields, message):
 
 
 def test_unknown_preset_and_field():
-    with pytest.raises(ValueError, match="huge.*Expected one of: tiny, tutorial, base, big"):
+    with pytest.raises(ValueError, match=r"huge.*Expected one of: tiny, tutorial, base, big"):
         TransformerConfig.preset("huge")
     with pytest.raises(ValueError, match=r"\['heads'\].*num_heads"):
         TransformerConfig.from_json('{"heads": 8}')
@@ -133,8 +133,10 @@ def test_logits_are_float32(name, policy):
 
 def test_embeddings_are_shared_as_configured():
     def sizes(name):
-        return sum(w.shape[0] in (20, 30) and len(w.shape) == 2 for w in TranslationModel(
-            VARIANTS[name]).weights)
+        return sum(
+            w.shape[0] in (20, 30) and len(w.shape) == 2
+            for w in TranslationModel(VARIANTS[name]).weights
+        )
 
     assert [sizes(n) for n in ("joint_tied", "separate_tied", "joint_untied")] == [1, 2, 1]
     untied = TranslationModel(VARIANTS["joint_untied"])
@@ -179,7 +181,7 @@ def test_weights_file_into_a_model_of_the_same_config(tmp_path):
 
 
 def test_layers_combined_by_hand_keep_what_they_share(fresh, tmp_path):
-    """One embedding for both sides and the logits, in a plain functional model, saved and loaded."""
+    """One embedding for both sides and the logits, in a plain functional model."""
     sizes = dict(num_layers=1, d_model=8, num_heads=2, dff=16)
     embedding = PositionalEmbedding(20, 8)
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
@@ -258,7 +260,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"\(3,\)"):
         model([source[:, 0], target])
     learned = TranslationModel(VARIANTS["pre_norm_learned"])
-    with pytest.raises(ValueError, match="max_length=16.*Received.*17"):
+    with pytest.raises(ValueError, match=r"max_length=16.*Received.*17"):
         learned([random_ids(1, 17, vocab=20), target[:1]])
 
 

@@ -159,4 +159,6 @@ def test_padding_under_every_policy(policy):
         _, scores = encoder(ids, return_attention_scores=True)
         for layer_scores in scores:
             assert (to_numpy(layer_scores)[:, :, :, 5:] == 0).all()
-            assert keras.backend.standardize_dtype(layer_scores.dtype) == policy.removeprefix("mixed_")
+            assert keras.backend.standardize_dtype(layer_scores.dtype) == policy.removeprefix(
+                "mixed_"
+            )

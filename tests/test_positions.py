@@ -15,7 +15,9 @@ from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, p
 
 @pytest.mark.parametrize("depth", [1, 7, 16])
 def test_table_of_the_paper(depth):
-    np.testing.assert_allclose(positional_encoding(40, depth), formulas.positions(40, depth), atol=1e-7)
+    np.testing.assert_allclose(
+        positional_encoding(40, depth), formulas.positions(40, depth), atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -24,7 +26,9 @@ def test_sinusoids_are_exact_far_out_under_every_policy(policy):
     positions = np.array([0, 1, 255, 256, 257, 258, 4095, 100_000])
     layer = SinusoidalPositions(32, dtype=policy)
     rates = 10000.0 ** (-np.arange(0, 32, 2) / 32)
-    expected = np.stack([np.sin(positions[:, None] * rates), np.cos(positions[:, None] * rates)], -1)
+    expected = np.stack(
+        [np.sin(positions[:, None] * rates), np.cos(positions[:, None] * rates)], -1
+    )
     np.testing.assert_allclose(layer(positions), expected.reshape(8, 32), atol=2e-5)
 
 
@@ -47,11 +51,13 @@ def test_learned_positions_are_added():
 
 
 def test_one_matrix_over_token_and_one_hot_position():
-    """[one-hot token; one-hot position] times one matrix is token embedding plus position vector."""
+    """[one-hot token; one-hot position] times one matrix is embedding plus position."""
     layer = PositionalEmbedding(vocab_size=11, d_model=8)
     ids = random_ids(2, 6, vocab=11)
     output = to_numpy(layer(ids))
-    matrix = np.concatenate([to_numpy(layer.tokens.embeddings) * math.sqrt(8), positional_encoding(6, 8)])
+    matrix = np.concatenate(
+        [to_numpy(layer.tokens.embeddings) * math.sqrt(8), positional_encoding(6, 8)]
+    )
     joined = np.concatenate([np.eye(11)[ids], np.broadcast_to(np.eye(6), (2, 6, 6))], axis=-1)
     np.testing.assert_allclose(joined @ matrix, output, atol=1e-5)
 
@@ -93,9 +99,9 @@ def test_learned_positions_survive_their_config():
 def test_too_long_for_learned_positions():
     layer = PositionalEmbedding(20, 8, positions=LearnedPositions(9, 8))
     layer(random_ids(1, 9, vocab=20))
-    with pytest.raises(ValueError, match="max_length=9.*Received.*10"):
+    with pytest.raises(ValueError, match=r"max_length=9.*Received.*10"):
         layer(random_ids(1, 10, vocab=20))
-    with pytest.raises(ValueError, match="max_length=9.*Received.*10"):
+    with pytest.raises(ValueError, match=r"max_length=9.*Received.*10"):
         layer(keras.Input((10,), dtype="int32"))
 
 
@@ -104,7 +110,7 @@ def test_bad_ids():
     for bad in (random_ids(3, vocab=20), random_ids(3, 4, 5, vocab=20)):
         with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,"):
             layer(bad)
-    with pytest.raises(TypeError, match="integers.*Received.*float32"):
+    with pytest.raises(TypeError, match=r"integers.*Received.*float32"):
         layer(np.ones((3, 4), "float32"))
 
 

@@ -1,10 +1,12 @@
 """Learning-rate schedules, against their formulas; they save and load."""
 
+import itertools
 import math
 
 import keras
 import numpy as np
 import pytest
+
 from keras_tfmr import NoamSchedule, WarmupCosine
 
 
@@ -39,7 +41,7 @@ def test_cosine():
     for late in (109, 500):
         np.testing.assert_allclose(schedule(late), 1e-4, rtol=1e-4)
     rates = [float(schedule(step)) for step in range(9, 110)]
-    assert all(one > other for one, other in zip(rates, rates[1:], strict=False))
+    assert all(one > other for one, other in itertools.pairwise(rates))
 
 
 SCHEDULES = [NoamSchedule(64, warmup_steps=50, scale=0.5), WarmupCosine(1e-3, 5, 50, floor=0.2)]

@@ -47,7 +47,7 @@ def _operations_jax(function, arrays):
 
 
 def _walk(jaxpr, arguments, found):
-    """Adds the operations of `jaxpr`, whose inputs depend on `arguments`; returns its outputs' sources."""
+    """Adds the operations of `jaxpr`, whose inputs depend on `arguments`; returns the outputs'."""
     sources = dict.fromkeys(jaxpr.constvars, frozenset())
     sources.update(zip(jaxpr.invars, arguments, strict=True))
 
