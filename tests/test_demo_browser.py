@@ -240,3 +240,29 @@ def test_an_answer_to_an_older_text_is_dropped(page, stub):
         assert page.one("#translation").text == "DEPRESSA"
     finally:
         stub.behave = lambda request, context: None
+
+
+def test_pieces_make_words(page):
+    """Also those of bytes, with apostrophes and hyphens inside, and punctuation by itself."""
+    pieces = ["▁isn", "'", "t", "▁sexta", "-", "fei", "ra", ".", "▁", "<0xF0>", "<0x9F>", "<0x99>"]
+    pieces += ["<0x82>", "!", "</s>"]
+    found, weights = page.driver.execute_async_script(
+        """const [pieces, done] = arguments;
+        import("/words.js").then(({ merged, words }) => {
+          const found = words(pieces, true);
+          const even = pieces.map(() => pieces.map(() => 1 / pieces.length));
+          done([found.map((word) => word.text), merged(even, found, found)]);
+        });""",
+        pieces,
+    )
+    assert found == ["isn't", "sexta-feira", ".", "🙂", "!", "end"]
+    assert all(abs(sum(row) - 1) < 1e-9 for row in weights)
+    assert weights[0][:2] == pytest.approx([3 / 15, 4 / 15])
+
+
+def test_subwords_on_request(page):
+    page.one("#pieces").click()
+    page.until(lambda: page.words("target") == TEXT.upper().split())
+    page.point(page.all(".words.target button")[0])
+    page.until(lambda: len(page.lit()) > 0)
+    page.one("#pieces").click()
