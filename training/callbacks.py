@@ -75,7 +75,7 @@ class Run:
             return False
         arrays, meta = found
         checkpoints.put(self.variables, arrays)
-        self.metrics = [variable.numpy() for variable in self.trainer.metrics_variables]
+        self.metrics = [checkpoints.value_of(v) for v in self.trainer.metrics_variables]
         for name, value in meta.items():
             setattr(self.state, name, value)
         self.clock.before = self.state.seconds
@@ -125,12 +125,12 @@ class Speed(keras.callbacks.Callback):
         self.run = run
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.tokens = float(self.model.accuracy.tokens)
+        self.tokens = float(checkpoints.value_of(self.model.accuracy.tokens))
         self.began = time.time() - self.run.clock.paused
 
     def on_train_batch_end(self, batch, logs=None):
         seconds = time.time() - self.run.clock.paused - self.began
-        tokens = float(self.model.accuracy.tokens) - self.tokens
+        tokens = float(checkpoints.value_of(self.model.accuracy.tokens)) - self.tokens
         self.speed = logs["tokens/s"] = round(tokens / max(seconds, 1e-9))
 
     def on_epoch_end(self, epoch, logs=None):
@@ -158,7 +158,8 @@ class History(keras.callbacks.Callback):
 
     def _sums(self):
         model = self.model
-        return [float(v) for v in (*model.mean_loss.variables, *model.accuracy.variables)]
+        variables = (*model.mean_loss.variables, *model.accuracy.variables)
+        return [float(checkpoints.value_of(variable)) for variable in variables]
 
     def _mark(self, sums):
         """Remembers what was seen; the time and tokens of this process apart, for its speed."""

@@ -5,6 +5,7 @@ import json
 import zipfile
 
 import numpy as np
+import tensorflow as tf
 
 from training.run_folder import RunError, write_atomically
 
@@ -92,10 +93,15 @@ def read(path):
 def take(groups):
     """The arrays of `{group: list of variables}`, as they are now."""
     return {
-        f"{group}/{index:04d}": np.asarray(variable)
+        f"{group}/{index:04d}": value_of(variable)
         for group, variables in groups.items()
         for index, variable in enumerate(variables)
     }
+
+
+def value_of(variable):
+    """The NumPy value of a Keras variable, of the one value that it has on several devices."""
+    return tf.convert_to_tensor(variable.value).numpy()
 
 
 def put(groups, arrays):
