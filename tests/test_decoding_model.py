@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.decoding import DecodingConfig, score
+from keras_tfmr.layers import incremental
 
 START, END, VOCAB = 2, 3, 40
 VARIANTS = {
@@ -147,6 +148,24 @@ def test_sources_without_a_token_and_batches_without_a_row(beams):
     assert hypotheses(no_columns, 1)[0][0] == hypotheses(together, 0)[0][0]
     assert decode(model, np.zeros((0, 4), "int32"), beams, 5).ids.shape == (0, beams, 5)
     assert decode(model, mixed, beams, max_length=1).ids.shape == (3, beams, 1)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("max_length", [8, 10])
+def test_growing_room_changes_nothing(monkeypatch, beams, max_length):
+    """Stretches of 2, 4, 8, ... positions; some examples end in each of them."""
+    model, source = make_model(), make_sources(6, 5)
+    limits = np.array([1, 2, 3, 5, 8, 10], "int32")
+    at_once = decode(model, source, beams, max_length, limits)
+    monkeypatch.setattr(incremental, "FIRST_ROOM", 2)
+    step, _ = model.start(source, beams, max_length)
+    assert step.rooms == {8: (2, 4, 8), 10: (2, 4, 8, 10)}[max_length]
+    for rows in (slice(0, 6), slice(0, 2), slice(0, 4)):
+        grown = search(model, source[rows], beams, max_length, ops.convert_to_tensor(limits[rows]))
+        for example in range(rows.stop):
+            found, expected = hypotheses(grown, example), hypotheses(at_once, example)
+            assert [h[0] for h in found] == [h[0] for h in expected]
+            np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
 
 
 def compiled(function):

@@ -7,6 +7,7 @@ from keras import ops, tree
 
 from keras_tfmr.decoding.constraints import Constraints, check_options, check_rank, row_limits
 from keras_tfmr.decoding.greedy import greedy
+from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
 from keras_tfmr.decoding.topk import offsets, top_k
 
@@ -53,6 +54,10 @@ class _Search:
         lengths = self.limits * 0 + np.zeros(self.n, "int32")
         ids = lengths[:, :, None] + np.zeros_like(self.columns)
         return alive, DecodingResult(ids, lengths, log_probs=scores, scores=scores)
+
+    def resize(self, alive, change):
+        """The unfinished hypotheses with `change(state)` for their state."""
+        return alive._replace(state=change(alive.state))
 
     def going(self, alive, finished):
         """Whether any unfinished hypothesis could still get among the n best of its example.
@@ -199,9 +204,12 @@ def beam_search(
         max_length=max_length,
         alpha=length_penalty,
     )
-    alive, finished = search.start(start_ids, state)
-    loop = (ops.convert_to_tensor(0, dtype="int32"), alive, finished)
-    _, _, finished = ops.while_loop(
-        lambda position, alive, finished: search.going(alive, finished), search.extend, loop
+    return decode_loop(
+        step,
+        max_length,
+        (ops.convert_to_tensor(0, dtype="int32"), *search.start(start_ids, state)),
+        going=lambda position, alive, finished: search.going(alive, finished),
+        body=search.extend,
+        resize=lambda loop, change: (loop[0], search.resize(loop[1], change), loop[2]),
+        result=lambda loop: loop[2],
     )
-    return finished

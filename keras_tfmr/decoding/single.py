@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_tfmr.decoding.constraints import Constraints, check_options, check_rank, row_limits
+from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
 
 
@@ -71,11 +72,19 @@ def decode_single(
         log_probs=ops.cast(none, "float32"),
         state=tree.map_structure(ops.convert_to_tensor, state),
     )
-    loop = _Loop(*ops.while_loop(lambda *loop: ops.any(_Loop(*loop).alive), body, loop))
-    scores = loop.log_probs / length_penalty(loop.lengths, alpha)
+    ids, lengths, log_probs = decode_loop(
+        step,
+        max_length,
+        loop,
+        going=lambda *loop: ops.any(_Loop(*loop).alive),
+        body=body,
+        resize=lambda loop, change: _Loop(*loop)._replace(state=change(_Loop(*loop).state)),
+        result=lambda loop: (_Loop(*loop).ids, _Loop(*loop).lengths, _Loop(*loop).log_probs),
+    )
+    scores = log_probs / length_penalty(lengths, alpha)
     return DecodingResult(
-        ids=loop.ids[:, None],
-        lengths=loop.lengths[:, None],
-        log_probs=loop.log_probs[:, None],
+        ids=ids[:, None],
+        lengths=lengths[:, None],
+        log_probs=log_probs[:, None],
         scores=scores[:, None],
     )

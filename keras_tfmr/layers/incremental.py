@@ -8,6 +8,12 @@ from keras import ops, tree
 from keras_tfmr.layers.attention import MASKED
 from keras_tfmr.layers.logits import TiedLogits
 
+# The slot of a beam at positions still to come.
+NOWHERE = -1
+
+# Up to so many tokens, reading what is not filled yet costs less than a second loop does.
+FIRST_ROOM = 64
+
 
 class IncrementalDecoder:
     """A function `step(tokens, state) -> (log_probs, state)` over a `Decoder` and a context.
@@ -40,7 +46,7 @@ class IncrementalDecoder:
         self.positions = decoder.embedding.positions(np.arange(max_length, dtype="int32"))
         self.context_bias = ops.where(context_mask, 0.0, MASKED)[:, None, None]
         some = ops.any(context_mask, axis=-1)[:, None, None]  # [batch, 1, 1]
-        self.nowhere = ops.zeros_like(some[:, :, 0], dtype="int32") - 1  # no slot, [batch, 1]
+        self.nowhere = ops.zeros_like(some[:, :, 0], dtype="int32") + NOWHERE  # [batch, 1]
         # A sentence without a token has nothing to attend to: zero values make its heads zero.
         self.logits_kernel = None
         if compiled and isinstance(logits, TiedLogits):
@@ -63,7 +69,9 @@ class IncrementalDecoder:
 
     def __call__(self, tokens, state):
         """int `[rows]` and a state -> float32 `[rows, vocab]` log-probabilities and the next."""
-        index, places = state["index"], np.arange(self.max_length, dtype="int32")
+        index = state["index"]
+        room = state["caches"][0][0].shape[2] // self.beams
+        places = np.arange(room, dtype="int32")
         new_state = {"index": index + 1, "caches": []}
         if self.beams == 1:
             bias = ops.where(places <= index, 0.0, MASKED)  # [key]
@@ -76,7 +84,7 @@ class IncrementalDecoder:
             new_state["ancestry"] = ancestry
             seen = ops.equal(ancestry[:, :, None], slots)  # [rows, length, beam]
             bias = ops.where(seen, 0.0, MASKED)
-            bias = ops.reshape(bias, (-1, 1, self.beams, self.max_length * self.beams))
+            bias = ops.reshape(bias, (-1, 1, self.beams, room * self.beams))
         embedding = self.decoder.embedding
         x = embedding.at(tokens, self.positions[index])  # [rows, d_model]
         for layer, cache in zip(self.layers, state["caches"], strict=True):
@@ -105,15 +113,41 @@ class IncrementalDecoder:
             return tree.map_structure(take, state)
         return {**state, "ancestry": ops.take(state["ancestry"], rows, axis=0)}
 
+    @property
+    def rooms(self):
+        """Lengths for which caches are allocated one after the other, up to `max_length`."""
+        rooms = [FIRST_ROOM]
+        while rooms[-1] < self.max_length:
+            rooms.append(2 * rooms[-1])
+        return (*rooms[:-1], self.max_length)
+
+    def resize(self, state, room):
+        """The state with room for so many tokens, at least those it holds."""
+
+        def fit(leaf, axis, size, value=0):
+            if size <= leaf.shape[axis]:
+                return leaf[:, :size] if axis == 1 else leaf[:, :, :size]
+            width = [[0, 0]] * len(leaf.shape)
+            width[axis] = [0, size - leaf.shape[axis]]
+            return ops.pad(leaf, width, constant_values=value)
+
+        caches = [
+            tuple(fit(leaf, 2, room * self.beams) for leaf in cache) for cache in state["caches"]
+        ]
+        state = {**state, "caches": caches}
+        if self.beams > 1:
+            state["ancestry"] = fit(state["ancestry"], 1, room, NOWHERE)
+        return state
+
     def _write(self, cache, new, index):
         """`new` `[batch, heads, beam, dim]` at position `index` of `[batch, heads, key, dim]`."""
         if self.compiled:
             return ops.slice_update(cache, (0, 0, index * self.beams, 0), new)
-        heads, dim = cache.shape[1], cache.shape[3]
-        by_place = (-1, heads, self.max_length, self.beams, dim)
-        here = ops.equal(np.arange(self.max_length, dtype="int32"), index)[:, None, None]
-        written = ops.where(here, new[:, :, None], ops.reshape(cache, by_place))
-        return ops.reshape(written, (-1, heads, self.max_length * self.beams, dim))
+        _, heads, keys, dim = cache.shape
+        here = ops.equal(np.arange(keys // self.beams, dtype="int32"), index)[:, None, None]
+        by_place = ops.reshape(cache, (-1, heads, keys // self.beams, self.beams, dim))
+        written = ops.where(here, new[:, :, None], by_place)
+        return ops.reshape(written, (-1, heads, keys, dim))
 
 
 class _IncrementalLayer:
