@@ -66,15 +66,15 @@ class Echo(tf.Module):
 
 
 class Slow(tf.Module):
-    """Answers after as many steps as the largest input says, some microseconds each; also tells
-    how many rows its batch had."""
+    """Answers after the most milliseconds of its inputs; tells how many rows its batch had."""
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, "steps")])
-    def slow(self, steps):
-        longest = tf.reduce_max(tf.concat([steps, [0]], 0))
-        done = tf.while_loop(lambda i: i < longest, lambda i: [i + 1], [tf.constant(0)])[0]
-        rows = tf.shape(steps)[0]
-        return {"rows": tf.fill([rows], rows) + 0 * done, "steps": steps}
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, "ms")])
+    def slow(self, ms):
+        longest = tf.reduce_max(tf.concat([ms, [0]], 0))
+        end = tf.timestamp() + tf.cast(longest, tf.float64) / 1000
+        rounds = tf.while_loop(lambda i: tf.timestamp() < end, lambda i: [i + 1], [0])[0]
+        rows = tf.shape(ms)[0]
+        return {"rows": tf.fill([rows], rows) + 0 * rounds, "ms": ms}
 
 
 CONFIG = """

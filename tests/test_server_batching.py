@@ -291,7 +291,7 @@ allowed_batch_sizes: 8
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("batching")
-    server_models.warmup(server_models.slow(folder / "slow"), request("slow", steps=[1] * 3))
+    server_models.warmup(server_models.slow(folder / "slow"), request("slow", ms=[1] * 3))
     (folder / "batching.config").write_text(PARAMETERS.format(8))
     with ServerProcess(
         folder, "--model_name=slow", f"--model_base_path={folder}/slow", "--enable_batching",
@@ -300,8 +300,8 @@ def server(tmp_path_factory):
         yield running
 
 
-def ask(server, *steps):
-    return server.prediction.Predict.future(request("slow", steps=list(steps)), timeout=30)
+def ask(server, *ms):
+    return server.prediction.Predict.future(request("slow", ms=list(ms)), timeout=30)
 
 
 def rows(future):
@@ -313,14 +313,14 @@ def test_real_requests_share_a_run(server):
     assert rows(ask(server, *range(5))) == [8] * 5
     futures = [ask(server, 1) for _ in range(8)]
     assert [rows(future) for future in futures] == [[8]] * 8
-    assert status_of(server.prediction.Predict, request("slow", steps=[1] * 9)) == (
+    assert status_of(server.prediction.Predict, request("slow", ms=[1] * 9)) == (
         "INVALID_ARGUMENT", "Task size 9 is larger than maximum input batch size 8",
     )
 
 
 def test_flood_gets_unavailable_and_the_rest_is_served(server):
-    long = ask(server, 3_000_000, *[1] * 7)
-    time.sleep(0.2)
+    long = ask(server, 2000, *[1] * 7)
+    time.sleep(0.4)
     futures = [ask(server, *[1] * 8) for _ in range(20)]
     codes = [future.code() for future in futures]
     assert codes.count(grpc.StatusCode.OK) == 2
@@ -330,13 +330,13 @@ def test_flood_gets_unavailable_and_the_rest_is_served(server):
 
 
 def test_cancelled_clients_leave_the_queue(server):
-    long = ask(server, 3_000_000, *[1] * 7)
-    time.sleep(0.2)
+    long = ask(server, 2000, *[1] * 7)
+    time.sleep(0.4)
     waiting = [ask(server, *[1] * 8) for _ in range(2)]
-    time.sleep(0.2)
+    time.sleep(0.4)
     for future in waiting:
         future.cancel()
-    time.sleep(0.2)
+    time.sleep(0.4)
     assert ask(server, *[1] * 8).code() == grpc.StatusCode.OK
     assert long.code() == grpc.StatusCode.OK
 

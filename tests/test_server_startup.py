@@ -86,15 +86,15 @@ def test_what_cannot_start_says_so_in_one_line(models, tmp_path):
 
 def test_sigterm_finishes_what_is_running(models):
     with ServerProcess(models, f"--model_base_path={models}/slow") as server:
-        running = server.prediction.Predict.future(request(steps=[200_000]), timeout=60)
+        running = server.prediction.Predict.future(request(ms=[2000]), timeout=60)
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         late = server.connect()
         stub = type(server.prediction)(late)
-        assert status_of(stub.Predict, request(steps=[1]), timeout=10)[0] == "UNAVAILABLE"
+        assert status_of(stub.Predict, request(ms=[1]), timeout=10)[0] == "UNAVAILABLE"
         late.close()
-        assert list(running.result().outputs["steps"].int_val) == [200_000]
+        assert list(running.result().outputs["ms"].int_val) == [2000]
         assert server.process.wait(30) == 0
         assert "Traceback" not in server.stderr()
 

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import sys
 import threading
+import time
 
 import pytest
 import server_models
@@ -150,8 +151,10 @@ def test_removed_version_gives_way_to_the_one_before(server, folder):
 
 
 def test_old_version_finishes_its_last_request(server, folder):
-    long = server.prediction.Predict.future(request("slow", steps=[1_000_000]), timeout=60)
-    server_models.slow(folder / "slow", 2)
+    path = server_models.slow(folder / "aside", 2)
+    long = server.prediction.Predict.future(request("slow", ms=[8000]), timeout=60)
+    time.sleep(0.4)
+    path.rename(folder / "slow" / "2")
     server.wait_for(lambda: server.states("slow") == {1: "UNLOADING", 2: "AVAILABLE"})
     assert not long.done()
     assert long.result().model_spec.version.value == 1
@@ -164,7 +167,7 @@ def test_reload_adds_removes_and_labels(server, folder):
     assert answer(server, "other") == (1, 12.0 - 2.0)
     assert answer(server, "half", label="stable") == (2, 3.0)
     server.wait_for(lambda: server.states("slow") == {1: "END", 2: "END"})
-    assert status_of(server.prediction.Predict, request("slow", steps=[1])) == (
+    assert status_of(server.prediction.Predict, request("slow", ms=[1])) == (
         "NOT_FOUND", "Servable not found for request: Latest(slow)",
     )
     every = "model_version_policy { all {} }"

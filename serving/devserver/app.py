@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
+import functools
 import logging
 import os
 import resource
@@ -76,8 +76,7 @@ class Server:
                 if loaded.batching is None:
                     loaded.run(call.feeds, fetches)
                     continue
-                size = batching.batch_size(call.feeds)
-                for part in batching.split_rows(call.feeds, size, loaded.batching):
+                for part in batching.split_rows(call.feeds, loaded.batching):
                     batching.run_batch(loaded, [part], fetches)
 
     def _session_config(self):
@@ -99,34 +98,35 @@ class Server:
             loop.add_signal_handler(number, self.stopping.set)
         stop = asyncio.create_task(self.stopping.wait())
         manager = versions.Manager(self.load, self.loaders, self.options)
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(manager.close)
-            starting = asyncio.create_task(self._start(manager, stack))
-            await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                starting.result()
-                await stop
-            else:
-                starting.cancel()
+        closing = []  # how to stop each front end
+        running = asyncio.create_task(self._run(manager, closing))
+        try:
+            await asyncio.wait([running, stop], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
             log.info("Stopping: finishing what is running")
+        finally:
+            running.cancel()
+            await asyncio.gather(*(close() for close in closing))
+            await manager.close()
 
-    async def _start(self, manager, stack):
+    async def _run(self, manager, closing):
         options = self.options
         await manager.start(self.settings.models)
         predictor = predict.Predictor(manager, self.scheduler, self.pool, self.metrics)
         if options.rest_api_port:
             monitoring = self.settings.monitoring
             runner = await rest_api.start(predictor, self.metrics, options, monitoring)
-            stack.push_async_callback(runner.cleanup)
+            closing.append(runner.cleanup)
         if options.port or options.grpc_socket_path:
             server = await grpc_api.start(predictor, self.metrics, options, self.settings.ssl)
-            stack.push_async_callback(server.stop, options.shutdown_grace_seconds)
+            closing.append(functools.partial(server.stop, options.shutdown_grace_seconds))
             log.info("Running gRPC ModelServer at %s:%d ...", options.host, options.port)
         if options.rest_api_port:
             log.info("Exporting HTTP/REST API at:%s:%d ...", options.host, options.rest_api_port)
         if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
-            poller = asyncio.create_task(self._poll_config(manager))
-            stack.callback(poller.cancel)
+            await self._poll_config(manager)
+        await self.stopping.wait()
 
     async def _poll_config(self, manager):
         """Reads the config file again and again; a bad one changes nothing."""

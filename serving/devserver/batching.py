@@ -130,17 +130,12 @@ class Scheduler:
         Raises:
             ServingError: queue full, too large, too late, or whatever the session says.
         """
+        parts = split_rows(feeds, servable.batching)
         size = batch_size(feeds)
-        settings = servable.batching
-        if size > settings.max_size:
-            raise invalid(
-                f"Task size {size} is larger than maximum input batch size {settings.max_size}"
-            )
         key = (id(servable), tuple(sorted(feeds)), tuple(sorted(fetches)))
         queue = self._queues.get(key) or Queue(servable, tuple(sorted(fetches)))
         queue.check_room(size)
         self._queues[key] = queue
-        parts = split_rows(feeds, size, settings)
         tasks = [Task(part, batch_size(part), deadline) for part in parts]
         for task in tasks:
             queue.add(task)
@@ -246,9 +241,13 @@ def batch_size(feeds):
     return sizes.pop()
 
 
-def split_rows(feeds, size, settings):
+def split_rows(feeds, settings):
     """Cuts a request larger than one batch into several, where the settings allow it."""
-    step = settings.execution_size
+    size, step = batch_size(feeds), settings.execution_size
+    if size > settings.max_size:
+        raise invalid(
+            f"Task size {size} is larger than maximum input batch size {settings.max_size}"
+        )
     if not settings.splitting or size <= step:
         return [feeds]
     return [

@@ -69,6 +69,7 @@ def parse(arguments=None):
     """
     parser = argparse.ArgumentParser(
         prog="server.py",
+        usage="%(prog)s --model_base_path=DIR [--flag=value ...]",
         allow_abbrev=False,
         description="TensorFlow Serving's API on one machine, for trying and for tests. For "
         "production use TensorFlow Serving.",
