@@ -80,7 +80,7 @@ class TrainingConfig:
     )
 
     schedule: str = option(
-        "linear", "how the rate falls after the warm-up", choices=("noam", "linear", "cosine")
+        "cosine", "how the rate falls after the warm-up", choices=("noam", "linear", "cosine")
     )
     learning_rate: float = _number(3e-3, "the rate at the end of the warm-up")
     warmup_steps: int = _count(800, "updates until the full rate")
@@ -90,7 +90,10 @@ class TrainingConfig:
     tokens_per_batch: int = _count(1024, "target positions in a batch")
     accumulate: int = _count(1, "batches whose token losses make one update")
     precision: str = option(
-        "float32", "in which layers compute", choices=("float32", "mixed_bfloat16")
+        None,
+        "in which layers compute (default: mixed_bfloat16 where the processor multiplies "
+        "bfloat16, else float32)",
+        choices=("float32", "mixed_bfloat16"),
     )
     devices: int = _count(1, "devices that share each batch")
     seed: int = _count(1, "what every random draw follows from")
@@ -142,9 +145,22 @@ class TrainingConfig:
         changes = {}
         if self.minutes is None and self.epochs is None and self.steps is None:
             changes["minutes"] = 4.0 if self.phrasebook else 30.0
+        if self.precision is None:
+            changes["precision"] = best_precision()
         if self.run is None:
             changes["run"] = "runs/phrasebook" if self.phrasebook else "runs/translator"
         return dataclasses.replace(self, **changes)
+
+
+def best_precision():
+    """mixed_bfloat16 where the processor has products of it, which are then twice as fast."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except OSError:
+        flags = ""
+    fast = {"avx512_bf16", "amx_bf16"} & set(flags.split())
+    return "mixed_bfloat16" if fast else "float32"
 
 
 def flag(name):
