@@ -93,9 +93,7 @@ def test_the_folder_rebuilds_the_translator_that_was_measured(folder):
     tokenizers = [SubwordTokenizer.load(folder / f"{side}.model") for side in ("source", "target")]
     assert model.config.source_vocab == tokenizers[0].vocab_size
     arguments = config["arguments"]
-    decoding = DecodingConfig(
-        beams=arguments["beams"], length_penalty=arguments["length_penalty"]
-    )
+    decoding = DecodingConfig(beams=arguments["beams"], length_penalty=arguments["length_penalty"])
     rows = translations(folder)
     assert len(rows) == 40
     found = Translator(model, *tokenizers, decoding).nbest([row[0] for row in rows])
