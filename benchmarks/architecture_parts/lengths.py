@@ -22,9 +22,8 @@ def run(args):
         if args.models and name not in args.models:
             continue
         trainer, parameters[name] = make_trainer(name, args.quick)
-        compiled = tf.function(lambda *batch, trainer=trainer: trainer.train_step(batch))
         for length in lengths:
-            cases[name, length] = step(compiled, length)
+            cases[name, length] = step(trainer, length)
     seconds, _ = measure.interleaved(cases, rounds=7, seconds=120)
     for name, count in parameters.items():
         of_lengths = {str(length): seconds[name, length] for length in lengths}
@@ -40,7 +39,8 @@ def make_trainer(name, quick):
     return trainer, model.count_params()
 
 
-def step(compiled, length):
+def step(trainer, length):
+    compiled = tf.function(lambda *batch: trainer.train_step(batch))
     draw = np.random.default_rng(length)
     source, target, labels = (
         draw.integers(1, VOCAB, size=(TOKENS // length, length)).astype("int32") for _ in range(3)
