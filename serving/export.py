@@ -83,20 +83,15 @@ def translator_of(options, run):
     model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")
     joint = options.run / "tokenizer.model"
     both = [options.run / "source.model", options.run / "target.model"]
-    trained = run["arguments"]
-    chosen = {
-        "beams": options.beams or trained["beams"],
-        "length_penalty": options.length_penalty,
-        "max_length": options.max_length,
-    }
-    if chosen["length_penalty"] is None:
-        chosen["length_penalty"] = trained["length_penalty"]
-    chosen["n"] = options.n or chosen["beams"]
-    decoding = DecodingConfig(**{name: x for name, x in chosen.items() if x is not None})
+    decoding = {name: run["arguments"][name] for name in ("beams", "length_penalty")}
+    for name in ("beams", "n", "length_penalty", "max_length"):
+        if getattr(options, name) is not None:
+            decoding[name] = getattr(options, name)
+    decoding.setdefault("n", decoding["beams"])
     return Translator(
         model,
         *(SubwordTokenizer.load(path) for path in ([joint] if joint.exists() else both)),
-        config=decoding,
+        config=DecodingConfig(**decoding),
         max_source_length=options.max_source_length,
     )
 

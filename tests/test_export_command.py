@@ -74,6 +74,13 @@ def test_what_is_missing_is_named(run, capsys, broken, said):
     assert not (run / "saved_model").exists()
 
 
+def test_decoding_that_makes_no_sense_is_refused(run, capsys):
+    for option in (["--beams", "0"], ["--n", "3"]):
+        assert command.main([str(run), *option]) == 1
+        assert "must" in capsys.readouterr().err
+    assert not (run / "saved_model").exists()
+
+
 def test_the_command_explains_itself():
     done = subprocess.run(
         [sys.executable, str(ROOT / "serving" / "export.py"), "--help"],
