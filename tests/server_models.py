@@ -30,6 +30,14 @@ class HalfPlus(tf.Module):
         return {"y": x / 2 + self.constant}
 
 
+class Compiled(tf.Module):
+    """y = 2 x, compiled by XLA."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+    def double(self, x):
+        return {"y": tf.function(lambda x: x + x, jit_compile=True)(x)}
+
+
 class Echo(tf.Module):
     """Strings in, strings out; `boom` fails its whole batch; `twice` has two inputs and outputs."""
 
@@ -94,6 +102,11 @@ model_config_list {{
 def half_plus(base_path, version, constant=2.0):
     module = HalfPlus(constant)
     return save(module, base_path, version, serving_default=module.half_plus)
+
+
+def compiled(base_path, version=1):
+    module = Compiled()
+    return save(module, base_path, version, serving_default=module.double)
 
 
 def echo(base_path, version=1):

@@ -159,3 +159,14 @@ def test_tls_with_client_certificates_and_unix_socket(models, certificates, tmp_
         ports = {("127.0.0.1", server.port), ("127.0.0.1", server.rest_port)}
         assert listening(server.process.pid) == ports
         assert server.terminate() == 0
+
+
+def test_xla_needs_its_flag(models, tmp_path):
+    server_models.compiled(tmp_path / "xla")
+    for flags, code, text in (
+        ([], "INTERNAL", "XLA compilation disabled"),
+        (["--xla_cpu_compilation_enabled=true"], "OK", ""),
+    ):
+        with ServerProcess(tmp_path, f"--model_base_path={tmp_path}/xla", *flags) as server:
+            found = status_of(server.prediction.Predict, request(x=[1.0]), timeout=60)
+            assert found[0] == code and text in found[1]
