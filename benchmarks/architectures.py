@@ -93,33 +93,50 @@ def page(results):
 
 
 def draw(results, path):
-    """A picture: what is gained by minutes, by length, in translation and in language models."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    for name, result in results.get("translation", {}).items():
-        rows = [row for row in result["rows"] if row.get("bleu") is not None]
-        axes[0].plot([r["minutes"] for r in rows], [r["bleu"] for r in rows], ".-", label=name)
-    axes[0].set(xlabel="minutes", ylabel="validation BLEU (greedy)", title="translation")
-    for name, result in results.get("steps", {}).items():
-        sizes = sorted(result["seconds"], key=int)
-        seconds = [result["seconds"][n] for n in sizes]
-        axes[1].plot([int(n) for n in sizes], seconds, ".-", label=name)
-    axes[1].set(xlabel="length of source and target", ylabel="seconds a step", ylim=(0, None))
-    axes[1].set_title("training step, tokens fixed")
-    axes[1].set_xscale("log", base=2)
-    for name, result in results.get("language", {}).items():
-        rows = result["rows"]
-        axes[2].plot(
-            [r["minutes"] for r in rows], [r["perplexity"] for r in rows], ".-", label=name
-        )
-    axes[2].set(xlabel="minutes", ylabel="validation perplexity", title="language model")
-    axes[2].set_yscale("log")
-    for axis in axes:
+    """A picture: what minutes gain, and what length costs; a panel for each measured part."""
+    panels = {
+        "translation": draw_translation,
+        "steps": draw_steps,
+        "language": draw_language,
+    }
+    panels = {name: panel for name, panel in panels.items() if results.get(name)}
+    if not panels:
+        return
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4.5 * len(panels), 4), layout="constrained", squeeze=False
+    )
+    for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
+        for model, result in results[name].items():
+            panel(axis, model, result)
         axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend()
+        axis.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def draw_translation(axis, model, result):
+    rows = [row for row in result["rows"] if row["bleu"] is not None]
+    axis.plot([row["minutes"] for row in rows], [row["bleu"] for row in rows], ".-", label=model)
+    axis.set(xlabel="minutes", ylabel="validation BLEU (greedy)", title="translation")
+
+
+def draw_steps(axis, model, result):
+    lengths = sorted(map(int, result["seconds"]))
+    seconds = [result["seconds"][str(length)] for length in lengths]
+    axis.plot(lengths, seconds, ".-", label=model)
+    axis.set(xlabel="tokens of a sentence", ylabel="seconds a step")
+    axis.set_ylim(0, max(1.05 * y for line in axis.lines for y in line.get_ydata()))
+    axis.set_title(f"training step of {result['tokens']} tokens")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(lengths, lengths)
+
+
+def draw_language(axis, model, result):
+    minutes = [row["minutes"] for row in result["rows"]]
+    axis.plot(minutes, [row["perplexity"] for row in result["rows"]], ".-", label=model)
+    axis.set(xlabel="minutes", ylabel="validation perplexity", title="language model")
+    axis.set_yscale("log")
 
 
 if __name__ == "__main__":
