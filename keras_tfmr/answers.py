@@ -96,7 +96,11 @@ def record(translator):
     cases.append(_case(translator, "translate", [list(HOSTILE)]))
     cases.append(_case(translator, "score", [plain, plain[::-1]]))
     # One text: the widths of what explains it depend on the longest of a batch.
-    return [*cases, _case(translator, "explain", [plain[1:2]])]
+    explained = _case(translator, "explain", [plain[1:2]])
+    if translator.model.dtype_policy.name != "float32":
+        # Rounding makes ties of translations, and no score here says that there was one.
+        explained["outputs"] = {"source_tokens": explained["outputs"]["source_tokens"]}
+    return [*cases, explained]
 
 
 def _case(translator, signature, columns):

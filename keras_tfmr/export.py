@@ -18,6 +18,7 @@ from keras_tfmr.export_check import ExportError, check_in_fresh_process
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
+# How far a float may be from what it was in process: a session fuses other ops.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
@@ -104,6 +105,7 @@ def _write_metadata(translator, path, run):
         "precision": translator.model.dtype_policy.name,
         "xla": translator.xla,
         "batch_buckets": list(text_graph.BATCH_BUCKETS),
+        "source_length_buckets": list(translator.graph.length_buckets) if translator.xla else None,
         "model": {"class": type(translator.model).__name__, **json.loads(config.to_json())},
         "parameters": int(translator.model.count_params()),
         "versions": _versions(),

@@ -142,7 +142,7 @@ class Translator:
 
         Args:
             precision: "float32" or "bfloat16" for weights and layers; softmax and
-                log-probabilities are float32 in either. None keeps what the model has.
+                log-probabilities are float32 in either. None keeps the model as it is.
             xla: as in the constructor; None keeps it.
 
         Returns:
