@@ -130,7 +130,7 @@ def _versions():
 
 
 def _check(translator, path):
-    tolerance = _TOLERANCE[translator.model.dtype_policy.name]
+    tolerance = _TOLERANCE.get(translator.model.dtype_policy.name, _TOLERANCE["bfloat16"])
     report = check_in_fresh_process(path, answers.record(translator), tolerance, xla=translator.xla)
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)
