@@ -166,6 +166,15 @@ def test_an_unwritable_folder_is_one_line_on_stderr(tmp_path, capsys):
     assert "Cannot write" in capsys.readouterr().err
 
 
+def test_a_size_that_cannot_be_is_one_line_on_stderr(tmp_path, capsys):
+    data = write(tmp_path / "train.tsv", pairs(200))
+    arguments = ("--data", data, "--run", tmp_path / "run", *SMALL)
+    assert run(*arguments, "--num_heads", "3") == 1
+    assert "num_heads=3" in capsys.readouterr().err
+    assert run(*arguments, "--preset", "huge") == 1
+    assert "huge" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

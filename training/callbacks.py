@@ -188,6 +188,7 @@ class History(keras.callbacks.Callback):
         }
         state.rows.append(row)
         self._log(row)
+        self.write()
 
     def _log(self, row):
         with self.writer.as_default(step=row["step"]):

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import time
 
 import sacrebleu
@@ -9,26 +10,25 @@ import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export import export_translator
+from keras_tfmr.export_check import ExportError
 from keras_tfmr.plots import plot_attention, plot_curves
 from keras_tfmr.translator import Translator
 from training.evaluate import BATCH, corpus_scores
 from training.report import report
-from training.run_folder import explained, save_weights, write_atomically, write_json
+from training.run_folder import RunError, explained, save_weights, write_atomically, write_json
 
 SAMPLES = 3  # translations printed from the export
 
 
-def finish(run, config, data):
+def finish(run, data):
     """Turns a trained run into a finished folder.
 
     Args:
         run: The `callbacks.Run`, trained.
-        config: The model's config.
         data: The `prepare.Data`.
 
     Raises:
-        RunError: If a file cannot be written.
-        ExportError: If the exported model does not pass its check.
+        RunError: If a file cannot be written, or the exported model does not pass its check.
     """
     settings, folder = run.settings, run.folder
     trained_minutes = run.clock.seconds() / 60
@@ -108,14 +108,18 @@ def picture_sentence(pairs, words=9):
 def export(folder, translator, results, data):
     """Writes saved_model/1 and prints translations that come from it alone."""
     print("Exporting and checking the SavedModel.")
+    shutil.rmtree(folder.saved_model, ignore_errors=True)  # of a process killed after its export
     begun = time.time()
     config = json.loads(folder.config.read_text())
-    path = export_translator(
-        translator,
-        folder.saved_model,
-        metadata={"config": config, "results": results},
-        warmup_texts=[source for source, _ in data.validation[:16]],
-    )
+    try:
+        path = export_translator(
+            translator,
+            folder.saved_model,
+            metadata={"config": config, "results": results},
+            warmup_texts=[source for source, _ in data.validation[:16]],
+        )
+    except ExportError as error:
+        raise RunError(str(error)) from error
     print(f"{path}, in {time.time() - begun:.0f} s; it translates:")
     sources = [source for source, _ in data.validation[:SAMPLES]]
     for source, text in zip(sources, exported_translations(path, sources), strict=True):

@@ -49,7 +49,7 @@ def train(settings, started, interrupts):
         strategy = devices(settings.devices)
         keras.utils.set_random_seed(settings.seed)
         data = prepare(settings, folder)
-        config = make_config(settings, *(tokenizer.vocab_size for tokenizer in data.tokenizers))
+        config = checked_config(settings, data.tokenizers)
         describe(settings, folder, config, data, goes_on)
         with strategy.scope() if strategy else contextlib.nullcontext():
             trainer = make_trainer(settings, config)
@@ -61,7 +61,7 @@ def train(settings, started, interrupts):
             command = shlex.join(["python", *sys.argv])
             print(f"Stopped at step {run.state.step}. To go on: {command}")
             return False
-        finish(run, config, data)
+        finish(run, data)
         return True
     finally:
         folder.close()
@@ -71,6 +71,14 @@ def identity(settings):
     """The settings that the weights depend on, for config.json."""
     fields = dataclasses.asdict(settings)
     return {name: value for name, value in fields.items() if name not in FREE}
+
+
+def checked_config(settings, tokenizers):
+    """The model's config, or the reason why there is none in one line."""
+    try:
+        return make_config(settings, *(tokenizer.vocab_size for tokenizer in tokenizers))
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def devices(count):

@@ -32,6 +32,8 @@ def main(arguments=None):
     except RunError as error:
         print(f"train_pt_en.py: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0 if done else 128 + interrupts.received
 
 
