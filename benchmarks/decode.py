@@ -3,6 +3,7 @@
     python benchmarks/decode.py --quick               # tutorial size, greedy, a minute
     python benchmarks/decode.py --sizes tutorial      # every column
     python benchmarks/decode.py --length              # 64 against 256 tokens
+    python benchmarks/decode.py --mixed               # what XLA compiles for 1,000 sentences
 
 Every engine runs in its own process and the processes take turns, call by call, so that whatever
 slows the machine slows them all. Medians. CTranslate2 has our weights, and how many of its tokens
@@ -12,6 +13,7 @@ equal ours is said; MarianMT and KerasHub have random weights of their own.
 import argparse
 import multiprocessing
 import os
+import random
 import statistics
 import tempfile
 import time
@@ -36,9 +38,19 @@ def worker(engine, pipe, folder):
             pipe.send(list(calls))
             continue
         source = engines.source(batch)
+        pipe.send(turn(lambda call=calls[column], source=source: call(source)))
+
+
+def turn(call):
+    """Seconds of each of three calls in a row, after one that wakes threads and caches, and the
+    ids. The pause before lets the threads of the engine that had its turn stop spinning."""
+    time.sleep(0.3)
+    seconds = []
+    for _ in range(4):
         before = time.perf_counter()
-        ids = calls[column](source)
-        pipe.send((time.perf_counter() - before, ids))
+        ids = call()
+        seconds.append(time.perf_counter() - before)
+    return seconds, ids
 
 
 class Workers:
@@ -73,11 +85,9 @@ def measured(workers, setting, batches, rounds, skip=()):
         times = {key: [] for key in columns}
         for _ in range(rounds[batch]):
             for key in columns:
-                workers(key[0], setting, batch, key[1])  # wakes its threads and caches up
-                times[key].append(workers(key[0], setting, batch, key[1])[0])
+                times[key] += workers(key[0], setting, batch, key[1])[0][1:]
         for key, (seconds, ids) in first.items():
-            median = statistics.median(times[key]) * 1e3
-            found[key[1], batch] = (median, seconds, ids)
+            found[key[1], batch] = (statistics.median(times[key]) * 1e3, seconds[0], ids)
     return found
 
 
@@ -137,32 +147,66 @@ def growth(workers, sizes):
     return rows, numbers
 
 
+def mixed(sizes):
+    """Compilations that 1,000 sentences in requests of 1 to 40 cause, padded to our buckets."""
+    from keras_tfmr.text_graph import BATCH_BUCKETS, LENGTH_BUCKETS
+
+    rng, rows, numbers = random.Random(0), [], []
+    lengths = [min(128, max(2, round(rng.lognormvariate(2.9, 0.6)))) for _ in range(1000)]
+    for size in sizes:
+        call = engines.in_process(Setting(size, 1, max_length=64), None)["XLA"]
+        waiting, shapes, first, again = list(lengths), {}, [], []
+        while waiting:
+            request = [waiting.pop() for _ in range(min(len(waiting), rng.randint(1, 40)))]
+            batch = next(rung for rung in BATCH_BUCKETS if rung >= len(request))
+            length = next(rung for rung in LENGTH_BUCKETS if rung >= max(request))
+            before = time.perf_counter()
+            call(engines.source(batch, length))
+            seconds = time.perf_counter() - before
+            (again if (batch, length) in shapes else first).append(seconds)
+            shapes[batch, length] = shapes.get((batch, length), 0) + 1
+        rows.append(
+            [size, len(first) + len(again), len(first), sum(first), statistics.median(first)]
+        )
+        numbers.append({"size": size, "shapes": {str(key): n for key, n in shapes.items()},
+                        "first_s": first, "again_s": again})  # fmt: skip
+    return rows, numbers
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="tutorial size, greedy, few rounds")
     parser.add_argument("--sizes", nargs="+", default=["tutorial", "base"])
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--engines", nargs="+", default=list(engines.ENGINES))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--length", action="store_true", help="time against output length")
+    parser.add_argument("--mixed", action="store_true", help="count XLA's compilations")
     parser.add_argument("--name", help="write results/NAME.md and .json")
     options = parser.parse_args()
     if options.quick:
         options.sizes, options.beams, options.rounds = ["tutorial"], [1], 3
+    if options.mixed:
+        header = ["size", "requests", "compilations", "their seconds", "median of one, s"]
+        return report(options.name, header, *mixed(options.sizes))
     with tempfile.TemporaryDirectory() as folder:
         workers = Workers(["in process"] if options.length else options.engines, folder)
         if options.length:
             rows, numbers = growth(workers, options.sizes)
             header = ["case", "64 tokens, ms", "256 tokens, ms", "ratio"]
         else:
-            rounds = {1: 3 * options.rounds, 32: options.rounds}
+            rounds = {1: options.rounds, 32: options.rounds}
             columns, rows, numbers = compare(workers, options.sizes, options.beams, [1, 32], rounds)
             header = ["ms for 32 tokens, median", *columns]
         workers.close()
+    report(options.name, header, rows, numbers)
+
+
+def report(name, header, rows, numbers):
     page = measure.table(header, rows)
     print(page)
-    if options.name:
-        measure.write(options.name, page, numbers)
+    if name:
+        measure.write(name, page, numbers)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.decoding.constraints import Constraints, check_options, check_rank, row_limits
-from keras_tfmr.decoding.greedy import greedy
+from keras_tfmr.decoding.constraints import make_task
+from keras_tfmr.decoding.greedy import most_probable
 from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
+from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.topk import offsets, top_k
 
 
@@ -29,18 +30,29 @@ class _Search:
     probability with every step, and in the end to worse ones.
     """
 
-    def __init__(self, step, constrain, *, limits, end_id, beams, n, max_length, alpha):
-        self.step, self.constrain = step, constrain
+    def __init__(self, step, task, beams, n):
+        self.step, self.task, self.beams, self.n = step, task, beams, n
         self.reorder = getattr(step, "reorder", reorder)
-        self.end_id, self.beams, self.n, self.alpha = end_id, beams, n, alpha
-        self.limits = limits[:, None]  # [batch, 1]
-        self.best_penalty = length_penalty(limits, alpha)  # [batch]
-        self.columns = np.arange(max_length, dtype="int32")
-        self.batch = ops.shape(limits)[0]
+        self.limits = task.limits[:, None]  # [batch, 1]
+        self.best_penalty = length_penalty(task.limits, task.alpha)  # [batch]
+        self.columns = np.arange(task.max_length, dtype="int32")
+        self.batch = ops.shape(task.limits)[0]
 
-    def start(self, start_ids, state):
+    def run(self, state):
+        """The n best hypotheses."""
+        return decode_loop(
+            self.step,
+            self.task.max_length,
+            (ops.convert_to_tensor(0, dtype="int32"), *self.start(state)),
+            going=lambda position, alive, finished: self.going(alive, finished),
+            body=self.extend,
+            resize=lambda loop, change: (loop[0], self.resize(loop[1], change), loop[2]),
+            result=lambda loop: loop[2],
+        )
+
+    def start(self, state):
         """Beam 0 holds the empty hypothesis, the other slots nothing; so the beams differ."""
-        rows = ops.repeat(start_ids, self.beams, axis=0)
+        rows = ops.repeat(self.task.start_ids, self.beams, axis=0)
         first = np.where(np.arange(self.beams) == 0, 0.0, -np.inf).astype("float32")
         alive = _Alive(
             ids=rows[:, None] * 0 + np.zeros_like(self.columns),
@@ -70,12 +82,12 @@ class _Search:
     def extend(self, position, alive, finished):
         """One token more on every unfinished hypothesis."""
         log_probs, state = self.step(alive.tokens, alive.state)  # [rows, vocab]
-        log_probs = self.constrain(log_probs, position)
+        log_probs = self.task.constrain(log_probs, position)
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
         totals, parents, tokens = self._candidates(alive.log_probs, log_probs)
         ids = ops.take(alive.ids, parents, axis=0)  # [batch * candidates, length]
         ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)
-        ended = ops.reshape(ops.equal(tokens, self.end_id), ops.shape(totals))
+        ended = ops.reshape(ops.equal(tokens, self.task.end_id), ops.shape(totals))
         ended = ended | (position + 1 >= self.limits)  # [batch, candidates]
         # Only what ends among the best `beams` counts as found; the others serve as spare.
         found = ended & (np.arange(2 * self.beams) < self.beams)
@@ -105,7 +117,7 @@ class _Search:
     def _collect(self, position, finished, ids, log_probs):
         """The n best of the hypotheses finished before and those that end at this position."""
         length = ops.cast(log_probs > -np.inf, "int32") * (position + 1)
-        scores = log_probs / length_penalty(position + 1, self.alpha)
+        scores = log_probs / length_penalty(position + 1, self.task.alpha)
         # Old ones first: at equal scores a selection keeps what comes first.
         scores, chosen = ops.top_k(ops.concatenate([finished.scores, scores], axis=1), self.n)
         chosen = ops.reshape(chosen + offsets(self.batch, self.n + 2 * self.beams), (-1,))
@@ -169,47 +181,19 @@ def beam_search(
     >>> np.array(result.ids).tolist()
     [[[2, 1, 0, 0], [2, 2, 1, 0]]]
     """
-    check_options(
+    if not 1 <= n <= beams:
+        raise ValueError(f"n must lie between 1 and beams={beams}; received {n}")
+    task = make_task(
+        start_ids=start_ids,
         end_id=end_id,
         max_length=max_length,
         min_length=min_length,
         length_penalty=length_penalty,
         banned_ids=banned_ids,
-    )
-    if not 1 <= n <= beams:
-        raise ValueError(f"n must lie between 1 and beams={beams}; received {n}")
-    if beams == 1:
-        return greedy(
-            step,
-            state,
-            start_ids=start_ids,
-            end_id=end_id,
-            max_length=max_length,
-            min_length=min_length,
-            length_penalty=length_penalty,
-            banned_ids=banned_ids,
-            prefix=prefix,
-            limits=limits,
-        )
-    start_ids = check_rank("start_ids", start_ids, 1)
-    if prefix is not None:
-        prefix = ops.repeat(check_rank("prefix", prefix, 2), beams, axis=0)
-    search = _Search(
-        step,
-        Constraints(end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix),
-        limits=row_limits(limits, start_ids, max_length),
-        end_id=end_id,
+        prefix=prefix,
+        limits=limits,
         beams=beams,
-        n=n,
-        max_length=max_length,
-        alpha=length_penalty,
     )
-    return decode_loop(
-        step,
-        max_length,
-        (ops.convert_to_tensor(0, dtype="int32"), *search.start(start_ids, state)),
-        going=lambda position, alive, finished: search.going(alive, finished),
-        body=search.extend,
-        resize=lambda loop, change: (loop[0], search.resize(loop[1], change), loop[2]),
-        result=lambda loop: loop[2],
-    )
+    if beams == 1:
+        return decode_single(step, state, most_probable, task)
+    return _Search(step, task, beams, n).run(state)

@@ -1,5 +1,7 @@
 """What a hypothesis may be: banned ids, lengths, a forced beginning. Checked and applied here."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from keras import ops
 
@@ -29,11 +31,44 @@ def check_rank(name, value, rank):
     return value
 
 
-def row_limits(limits, start_ids, max_length):
-    """The greatest length of each example, int32 `[batch]`."""
+class Task(NamedTuple):
+    """What is to be decoded: the checked options that all decoders share."""
+
+    start_ids: Any  # int32 [batch]
+    end_id: int
+    max_length: int
+    alpha: float  # of the length penalty
+    limits: Any  # int32 [batch], the greatest length of each example
+    constrain: Any  # Constraints, over rows
+
+
+def make_task(
+    *, start_ids, end_id, max_length, min_length, length_penalty, banned_ids, prefix, limits,
+    beams=1,
+):  # fmt: skip
+    """The task of a decoder's arguments; raises ValueError where they make no sense."""
+    check_options(
+        end_id=end_id,
+        max_length=max_length,
+        min_length=min_length,
+        length_penalty=length_penalty,
+        banned_ids=banned_ids,
+    )
+    start_ids = check_rank("start_ids", start_ids, 1)
     if limits is None:
-        return ops.zeros_like(start_ids) + max_length
-    return ops.clip(check_rank("limits", limits, 1), 0, max_length)
+        limits = ops.zeros_like(start_ids) + max_length
+    if prefix is not None:
+        prefix = ops.repeat(check_rank("prefix", prefix, 2), beams, axis=0)
+    return Task(
+        start_ids,
+        end_id,
+        max_length,
+        length_penalty,
+        limits=ops.clip(check_rank("limits", limits, 1), 0, max_length),
+        constrain=Constraints(
+            end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix
+        ),
+    )
 
 
 class Constraints:

@@ -1,5 +1,6 @@
 """Greedy decoding: the most probable next token, again and again."""
 
+from keras_tfmr.decoding.constraints import make_task
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.topk import argmax
 
@@ -38,19 +39,19 @@ def greedy(
     ([[[2, 1, 0, 0]]], 2)
     """
 
-    def choose(log_probs, free, position):
-        return argmax(free)
-
-    return decode_single(
-        step,
-        state,
-        choose,
+    task = make_task(
         start_ids=start_ids,
         end_id=end_id,
         max_length=max_length,
         min_length=min_length,
-        alpha=length_penalty,
+        length_penalty=length_penalty,
         banned_ids=banned_ids,
         prefix=prefix,
         limits=limits,
     )
+    return decode_single(step, state, most_probable, task)
+
+
+def most_probable(log_probs, free, position):
+    """The choice of greedy decoding, for `decode_single`."""
+    return argmax(free)

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr.decoding.constraints import check_rank
+from keras_tfmr.decoding.constraints import make_task
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.topk import offsets
 
@@ -43,8 +43,17 @@ def sample(
     (1, 1, 5)
     """
     _check_sampling(temperature, top_k, top_p)
-    start_ids = check_rank("start_ids", start_ids, 1)
-    shape = (max_length, ops.shape(start_ids)[0])
+    task = make_task(
+        start_ids=start_ids,
+        end_id=end_id,
+        max_length=max_length,
+        min_length=min_length,
+        length_penalty=length_penalty,
+        banned_ids=banned_ids,
+        prefix=prefix,
+        limits=limits,
+    )
+    shape = (max_length, ops.shape(task.start_ids)[0])
     noise = keras.random.uniform(shape, dtype="float32", seed=seed)  # [length, batch]
 
     def choose(log_probs, free, position):
@@ -53,19 +62,7 @@ def sample(
         flat = tokens + offsets(ops.shape(log_probs)[0], vocab)[:, 0]
         return tokens, ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
 
-    return decode_single(
-        step,
-        state,
-        choose,
-        start_ids=start_ids,
-        end_id=end_id,
-        max_length=max_length,
-        min_length=min_length,
-        alpha=length_penalty,
-        banned_ids=banned_ids,
-        prefix=prefix,
-        limits=limits,
-    )
+    return decode_single(step, state, choose, task)
 
 
 def _check_sampling(temperature, top_k, top_p):

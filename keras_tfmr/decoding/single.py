@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.decoding.constraints import Constraints, check_options, check_rank, row_limits
 from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
 
@@ -20,41 +19,25 @@ class _Loop(NamedTuple):
     state: Any
 
 
-def decode_single(
-    step, state, choose, *, start_ids, end_id, max_length, min_length, alpha, banned_ids, prefix,
-    limits,
-):  # fmt: skip
+def decode_single(step, state, choose, task):
     """Extends one hypothesis per example until all have ended.
 
     `choose(log_probs, free, position)` picks the tokens `[batch]` and returns them with their
     log-probabilities: `log_probs` are the model's, `free` the same with minus infinity for what
-    must not come next, both `[batch, vocab]`. The other arguments are those of `greedy`.
+    must not come next, both `[batch, vocab]`.
     """
-    check_options(
-        end_id=end_id,
-        max_length=max_length,
-        min_length=min_length,
-        length_penalty=alpha,
-        banned_ids=banned_ids,
-    )
-    start_ids = check_rank("start_ids", start_ids, 1)
-    prefix = None if prefix is None else check_rank("prefix", prefix, 2)
-    limits = row_limits(limits, start_ids, max_length)
-    constrain = Constraints(
-        end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix
-    )
-    columns = np.arange(max_length, dtype="int32")
+    columns = np.arange(task.max_length, dtype="int32")
 
     def body(*loop):
         loop = _Loop(*loop)
         log_probs, state = step(loop.tokens, loop.state)
-        free = constrain(log_probs, loop.position)
+        free = task.constrain(log_probs, loop.position)
         tokens, gained = choose(log_probs, free, loop.position)
         tokens = ops.where(loop.alive, tokens, 0)
         lengths = loop.lengths + ops.cast(loop.alive, "int32")
         return _Loop(
             position=loop.position + 1,
-            alive=(tokens != end_id) & (lengths < limits) & loop.alive,
+            alive=(tokens != task.end_id) & (lengths < task.limits) & loop.alive,
             tokens=tokens,
             ids=ops.where(ops.equal(columns, loop.position), tokens[:, None], loop.ids),
             lengths=lengths,
@@ -62,29 +45,33 @@ def decode_single(
             state=state,
         )
 
-    none = ops.zeros_like(start_ids)
-    loop = _Loop(
-        position=ops.convert_to_tensor(0, dtype="int32"),
-        alive=limits > 0,
-        tokens=start_ids,
-        ids=none[:, None] + np.zeros((1, max_length), "int32"),
-        lengths=none,
-        log_probs=ops.cast(none, "float32"),
-        state=tree.map_structure(ops.convert_to_tensor, state),
-    )
+    loop = _start(task, state)
     ids, lengths, log_probs = decode_loop(
         step,
-        max_length,
+        task.max_length,
         loop,
         going=lambda *loop: ops.any(_Loop(*loop).alive),
         body=body,
         resize=lambda loop, change: _Loop(*loop)._replace(state=change(_Loop(*loop).state)),
         result=lambda loop: (_Loop(*loop).ids, _Loop(*loop).lengths, _Loop(*loop).log_probs),
     )
-    scores = log_probs / length_penalty(lengths, alpha)
+    scores = log_probs / length_penalty(lengths, task.alpha)
     return DecodingResult(
         ids=ids[:, None],
         lengths=lengths[:, None],
         log_probs=log_probs[:, None],
         scores=scores[:, None],
+    )
+
+
+def _start(task, state):
+    none = ops.zeros_like(task.start_ids)
+    return _Loop(
+        position=ops.convert_to_tensor(0, dtype="int32"),
+        alive=task.limits > 0,
+        tokens=task.start_ids,
+        ids=none[:, None] + np.zeros((1, task.max_length), "int32"),
+        lengths=none,
+        log_probs=ops.cast(none, "float32"),
+        state=tree.map_structure(ops.convert_to_tensor, state),
     )

@@ -52,9 +52,7 @@ class IncrementalDecoder:
         if compiled and isinstance(logits, TiedLogits):
             table = ops.cast(logits.embedding.tokens.embeddings, logits.compute_dtype)
             self.logits_kernel = ops.transpose(table)  # [d_model, vocab]
-        self.layers = [
-            _IncrementalLayer(layer, context, some, beams, self._write) for layer in decoder.layers
-        ]
+        self.layers = [_IncrementalLayer(layer, context, some, beams) for layer in decoder.layers]
 
     def start(self):
         """The state before the first token."""
@@ -87,8 +85,9 @@ class IncrementalDecoder:
             bias = ops.reshape(bias, (-1, 1, self.beams, room * self.beams))
         embedding = self.decoder.embedding
         x = embedding.at(tokens, self.positions[index])  # [rows, d_model]
+        write = self._writer(index, room)
         for layer, cache in zip(self.layers, state["caches"], strict=True):
-            x, cache = layer(x, cache, index, bias, self.context_bias)
+            x, cache = layer(x, cache, write, bias, self.context_bias)
             new_state["caches"].append(cache)
         return ops.log_softmax(self._logits(self.decoder.finish(x)), axis=-1), new_state
 
@@ -139,22 +138,30 @@ class IncrementalDecoder:
             state["ancestry"] = fit(state["ancestry"], 1, room, NOWHERE)
         return state
 
-    def _write(self, cache, new, index):
-        """`new` `[batch, heads, beam, dim]` at position `index` of `[batch, heads, key, dim]`."""
+    def _writer(self, index, room):
+        """A function that puts `new` `[batch, heads, beam, dim]` at position `index` of a cache
+        `[batch, heads, key, dim]`."""
         if self.compiled:
-            return ops.slice_update(cache, (0, 0, index * self.beams, 0), new)
-        _, heads, keys, dim = cache.shape
-        here = ops.equal(np.arange(keys // self.beams, dtype="int32"), index)[:, None, None]
-        by_place = ops.reshape(cache, (-1, heads, keys // self.beams, self.beams, dim))
-        written = ops.where(here, new[:, :, None], by_place)
-        return ops.reshape(written, (-1, heads, keys, dim))
+            return lambda cache, new: ops.slice_update(cache, (0, 0, index * self.beams, 0), new)
+        here = ops.equal(np.arange(room, dtype="int32")[:, None], index)  # [room, 1]
+        if self.beams == 1:
+            return lambda cache, new: ops.where(here, new, cache)
+        here = here[:, None]  # [room, 1, 1]
+
+        def write(cache, new):
+            _, heads, keys, dim = cache.shape
+            by_place = ops.reshape(cache, (-1, heads, room, self.beams, dim))
+            written = ops.where(here, new[:, :, None], by_place)
+            return ops.reshape(written, (-1, heads, keys, dim))
+
+        return write
 
 
 class _IncrementalLayer:
     """One decoder layer for `[rows, d_model]`, over weights and memory prepared before."""
 
-    def __init__(self, layer, context, some, beams, write):
-        self.layer, self.beams, self.write = layer, beams, write
+    def __init__(self, layer, context, some, beams):
+        self.layer, self.beams = layer, beams
         own, cross = layer.causal_attention.attention, layer.cross_attention.attention
         self.kernel, self.bias = _packed(own)
         keys, values = cross.project(context)  # [batch, heads, source, dim]
@@ -167,24 +174,19 @@ class _IncrementalLayer:
     def cache(self, batch, max_length):
         return self.layer.causal_attention.attention.cache(batch, max_length * self.beams)
 
-    def __call__(self, x, cache, index, bias, context_bias):
-        x, cache = self.self_attention(x, cache, index, bias)
+    def __call__(self, x, cache, write, bias, context_bias):
+        x, cache = self.self_attention(x, cache, write, bias)
         x = self.cross_attention(x, context_bias)
         return self.layer.feed_forward(x), cache
 
-    def self_attention(self, x, cache, index, bias):
+    def self_attention(self, x, cache, write, bias):
         sublayer = self.layer.causal_attention
         attention, residual = sublayer.attention, sublayer.residual
         packed = ops.matmul(residual.prepare(x), self.kernel)
         if self.bias is not None:
             packed = packed + self.bias
-        widths = attention.num_heads * attention.key_dim
-        queries = self.heads(packed[:, :widths], attention.key_dim)
-        new = (
-            self.heads(packed[:, widths : 2 * widths], attention.key_dim),
-            self.heads(packed[:, 2 * widths :], attention.value_dim),
-        )
-        keys, values = (self.write(old, one, index) for old, one in zip(cache, new, strict=True))
+        queries, *new = self.three(packed, attention)
+        keys, values = (write(old, one) for old, one in zip(cache, new, strict=True))
         heads = _attend(queries, ops.transpose(keys, (0, 1, 3, 2)), values, bias)
         return residual(x, self.output(attention, heads)), (keys, values)
 
@@ -194,6 +196,17 @@ class _IncrementalLayer:
         queries = self.heads(attention.query_dense(residual.prepare(x)), attention.key_dim)
         heads = _attend(queries, *self.memory, context_bias)
         return residual(x, self.output(attention, heads))
+
+    def three(self, packed, attention):
+        """The packed projections as queries, keys and values `[batch, heads, beam, dim]`."""
+        if attention.key_dim == attention.value_dim:
+            return ops.split(self.heads(packed, attention.key_dim), 3, axis=1)
+        width = attention.num_heads * attention.key_dim
+        return (
+            self.heads(packed[:, :width], attention.key_dim),
+            self.heads(packed[:, width : 2 * width], attention.key_dim),
+            self.heads(packed[:, 2 * width :], attention.value_dim),
+        )
 
     def heads(self, x, dim):
         """`[rows, heads * dim]` -> `[batch, heads, beam, dim]`."""
