@@ -124,18 +124,21 @@ def plot_curves(rows, *, title=None):
         ("real target tokens a second", ("tokens_per_second",)),
     )
     figure = Figure(figsize=(10, 6.5), layout="constrained")
-    for axes, (label, names) in zip(figure.subplots(2, 2).ravel(), panels, strict=True):
+    grid = figure.subplots(2, 2, sharex=True).ravel()
+    for axes, (label, names) in zip(grid, panels, strict=True):
         for name in names:
             points = [(row["minutes"], row[name]) for row in rows if row.get(name) is not None]
             if points:
                 marker = "o" if name in ("bleu", "chrf") else None
                 axes.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
         axes.set_title(label, fontsize=10)
-        axes.set_xlabel("minutes")
         axes.grid(alpha=0.3)
         if len(names) > 1 and axes.lines:
             axes.legend()
-    figure.axes[3].set_ylim(bottom=0)
+    for axes in figure.axes[2:]:
+        axes.set_xlabel("minutes")
+    for axes in figure.axes[1:]:  # all but the loss, which never gets near zero
+        axes.set_ylim(bottom=0)
     if title:
         figure.suptitle(title)
     return figure

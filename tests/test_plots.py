@@ -62,4 +62,5 @@ def test_curves_leave_out_what_a_row_lacks():
     np.testing.assert_array_equal(score.lines[0].get_xydata(), [[2, 7.5]])
     assert labels(score.get_legend().get_texts()) == ["bleu", "chrf"]
     assert not rate.lines
-    assert speed.get_ylim()[0] == 0
+    assert speed.get_ylim()[0] == score.get_ylim()[0] == 0
+    assert loss.get_xlim() == rate.get_xlim()

@@ -260,7 +260,7 @@ class Evaluation(keras.callbacks.Callback):
             f"on {len(texts)} validation pairs"
         )
         evaluator = self.run.evaluator
-        for i in (0, len(texts) // 3, 2 * len(texts) // 3)[: len(texts)]:
+        for i in sorted({0, len(texts) // 3, 2 * len(texts) // 3}):
             print(f"    {evaluator.sources[i]}  ->  {texts[i]}  ({evaluator.references[i]})")
 
 

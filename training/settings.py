@@ -99,7 +99,9 @@ class TrainingConfig:
     seed: int = _count(1, "what every random draw follows from")
 
     evaluate_minutes: float = _number(0.5, "at least so long between two evaluations")
-    evaluate_steps: int = _count(0, "evaluate every so many batches too, not after epochs only")
+    evaluate_steps: int = _count(
+        None, "evaluate every so many batches too, not after epochs only (phrasebook: 300)"
+    )
     evaluate_pairs: int = _count(500, "validation pairs translated in training")
     checkpoint_minutes: float = _number(1.0, "time between two checkpoints")
     keep: int = _count(3, "newest checkpoints kept")
@@ -145,6 +147,8 @@ class TrainingConfig:
         changes = {}
         if self.minutes is None and self.epochs is None and self.steps is None:
             changes["minutes"] = 4.0 if self.phrasebook else 30.0
+        if self.evaluate_steps is None and self.phrasebook:
+            changes["evaluate_steps"] = 300  # its epochs are long
         if self.precision is None:
             changes["precision"] = best_precision()
         if self.run is None:
