@@ -27,6 +27,10 @@ class Version:
         self.aspired = True
         self.task = None
 
+    def may_come_back(self):
+        """Whether it is to be loaded anew: it was unloaded, or failed and was gone meanwhile."""
+        return self.state == State.END and not (self.aspired and self.error)
+
 
 class Model:
     def __init__(self, name):
@@ -126,7 +130,7 @@ class Manager:
     def _reconcile(self, model, aspired):
         for number, path in aspired.items():
             version = model.versions.get(number)
-            if version is None or (version.state == State.END and not version.aspired):
+            if version is None or version.may_come_back():
                 version = model.versions[number] = Version(number, path)
                 version.task = asyncio.create_task(self._load(model, version))
             version.aspired = True
