@@ -195,7 +195,10 @@ def test_compiled_is_the_same():
     for texts in (LINES[:3], LINES[:1], []):  # 4, 1 and 1 rows in the compiled decoder
         for mine, other in zip(compiled.nbest(texts), plain.nbest(texts), strict=True):
             assert [h.text for h in mine] == [h.text for h in other]
-            np.testing.assert_allclose([h.score for h in mine], [h.score for h in other], atol=1e-4)
+            # Large random weights make scores of attention in the hundreds, whose rounding shows.
+            np.testing.assert_allclose(
+                [h.score for h in mine], [h.score for h in other], rtol=1e-4, atol=1e-4
+            )
 
 
 def test_compiled_shapes_are_few():
