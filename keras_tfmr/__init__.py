@@ -17,6 +17,8 @@ from keras_tfmr.models import *  # noqa: F403
 from keras_tfmr.models import __all__ as _models
 from keras_tfmr.schedules import NoamSchedule, WarmupCosine
 
+from keras_tfmr import recurrent  # isort: skip  (registers its layers, so that files of them load)
+
 __version__ = "0.1.0"
 
 # These need TensorFlow or Matplotlib, which `import keras_tfmr` must not cost.
@@ -36,6 +38,7 @@ __all__ = [
     "Perplexity",
     "TokenAccuracy",
     "WarmupCosine",
+    "recurrent",
     "smoothed_cross_entropy",
     *_LAZY,
 ]
