@@ -50,9 +50,14 @@ GOALS = {
 }
 SUBJECTS = ("Eu", "A minha irmã", "O professor", "Nós", "Os vizinhos", "A Maria", "Ele", "Vocês")
 ACTIONS = (
-    "gosto de café.", "comprou um livro novo ontem.", "não sei onde fica a estação.",
-    "vamos ao mercado amanhã de manhã, se não chover.", "está a dormir.", "quer falar consigo?",
-    "perdeu o comboio das oito porque o despertador não tocou.", "tem três gatos e um cão.",
+    "gosto de café.",
+    "comprou um livro novo ontem.",
+    "não sei onde fica a estação.",
+    "vamos ao mercado amanhã de manhã, se não chover.",
+    "está a dormir.",
+    "quer falar consigo?",
+    "perdeu o comboio das oito porque o despertador não tocou.",
+    "tem três gatos e um cão.",
 )
 TEXTS = [f"{subject} {action}".encode() for subject in SUBJECTS for action in ACTIONS]
 
@@ -144,8 +149,10 @@ def throughput(export, folder, seconds):
     with serve(folder, export, "--enable_model_warmup=false") as server:
         for _ in range(2):  # not counted: every batch size has been run once
             closed_loop(server, 2)
-        rounds = [(in_process(session, seconds / 3), closed_loop(server, seconds / 3)[0])
-                  for _ in range(3)]
+        rounds = [
+            (in_process(session, seconds / 3), closed_loop(server, seconds / 3)[0])
+            for _ in range(3)
+        ]
         bare, batched = (statistics.median(values) for values in zip(*rounds, strict=True))
         single = statistics.median(ask(server, text) for text in TEXTS)
         latencies = open_loop(server, batched / 2, seconds)
@@ -198,7 +205,8 @@ def overhead(export, folder, seconds):
                 "grpc": lambda: server.prediction.Predict(message),
                 "rest": lambda: server.http("/v1/models/default:predict", {"instances": [1.0, 2]}),
             },
-            3000, seconds / 3,
+            3000,
+            seconds / 3,
         )
         found["half_plus_two_overhead_ms"] = (medians["grpc"] - medians["bare"]) * 1e3
         found["half_plus_two_rest_overhead_ms"] = (medians["rest"] - medians["bare"]) * 1e3
@@ -214,6 +222,7 @@ def soak(export, folder, seconds):
     paths = {1: old, 2: new}
     answers = {n: serving_soak.answers(Session(path)) for n, path in paths.items()}
     with serve(folder, base, "--enable_model_warmup=false") as server:
+
         def swap():
             time.sleep(seconds / 3)
             shutil.copytree(new, base / "copying")
@@ -258,45 +267,62 @@ def page(numbers):
         part = numbers["throughput"]
         rows += [
             ["in process, batches of 16", f"{part['in_process_per_second']:.1f} sentences/s", ""],
-            [f"16 gRPC clients, batching ({part['batching']})",
-             f"{part['batched_per_second']:.1f} sentences/s",
-             f"{part['share']:.0%} of in process; goal: {GOALS['share']}"],
-            ["16 gRPC clients, no batching", f"{part['unbatched_per_second']:.1f} sentences/s",
-             f"batching gains {part['gain']:.1f} times"],
+            [
+                f"16 gRPC clients, batching ({part['batching']})",
+                f"{part['batched_per_second']:.1f} sentences/s",
+                f"{part['share']:.0%} of in process; goal: {GOALS['share']}",
+            ],
+            [
+                "16 gRPC clients, no batching",
+                f"{part['unbatched_per_second']:.1f} sentences/s",
+                f"batching gains {part['gain']:.1f} times",
+            ],
             ["one request at a time, batching", f"{part['single_ms']:.1f} ms", "median"],
-            ["half load, p50 / p99",
-             f"{part['half_load_p50_ms']:.1f} / {part['half_load_p99_ms']:.1f} ms",
-             f"p99 is {part['ratio']:.1f} times one request; goal: {GOALS['ratio']}"],
+            [
+                "half load, p50 / p99",
+                f"{part['half_load_p50_ms']:.1f} / {part['half_load_p99_ms']:.1f} ms",
+                f"p99 is {part['ratio']:.1f} times one request; goal: {GOALS['ratio']}",
+            ],
         ]
     if "overhead" in numbers:
         part = numbers["overhead"]
         rows += [
-            ["one translation, bare session / gRPC",
-             f"{part['translate_bare_ms']:.2f} / {part['translate_grpc_ms']:.2f} ms",
-             f"overhead {part['overhead_ms']:.2f} ms; goal: {GOALS['overhead']}"],
-            ["x / 2 + 2, overhead of gRPC / REST",
-             f"{part['half_plus_two_overhead_ms']:.2f} / "
-             f"{part['half_plus_two_rest_overhead_ms']:.2f} ms",
-             f"gRPC p99 {part['half_plus_two_p99_ms']:.2f} ms"],
+            [
+                "one translation, bare session / gRPC",
+                f"{part['translate_bare_ms']:.2f} / {part['translate_grpc_ms']:.2f} ms",
+                f"overhead {part['overhead_ms']:.2f} ms; goal: {GOALS['overhead']}",
+            ],
+            [
+                "x / 2 + 2, overhead of gRPC / REST",
+                f"{part['half_plus_two_overhead_ms']:.2f} / "
+                f"{part['half_plus_two_rest_overhead_ms']:.2f} ms",
+                f"gRPC p99 {part['half_plus_two_p99_ms']:.2f} ms",
+            ],
         ]
     if "soak" in numbers:
         part = numbers["soak"]
-        rows.append([
-            f"32 clients, {part['seconds']:.0f} s, versions swapped",
-            f"{part['requests']} requests", f"{part['wrong']} wrong answers; goal: {GOALS['soak']}",
-        ])
+        rows.append(
+            [
+                f"32 clients, {part['seconds']:.0f} s, versions swapped",
+                f"{part['requests']} requests",
+                f"{part['wrong']} wrong answers; goal: {GOALS['soak']}",
+            ]
+        )
     if "memory" in numbers:
         part = numbers["memory"]
         sizes = ", ".join(f"{size:.0f}" for size in part["resident_mib"])
-        rows.append(["resident memory every 2,000 requests", f"{sizes} MiB",
-                     f"growth {part['growth']:.1%}; goal: {GOALS['memory']}"])
+        rows.append(
+            [
+                "resident memory every 2,000 requests",
+                f"{sizes} MiB",
+                f"growth {part['growth']:.1%}; goal: {GOALS['memory']}",
+            ]
+        )
     text = (
         "# The development server under load\n\n`python benchmarks/serving_load.py EXPORT`, "
         f"{numbers['machine']}, {numbers['versions']}.\nClients and server share the machine.\n\n"
     )
-    models = "".join(
-        f"\n- {part}: {numbers[part]['model']}" for part in PARTS if part in numbers
-    )
+    models = "".join(f"\n- {part}: {numbers[part]['model']}" for part in PARTS if part in numbers)
     return f"{text}{measure.table(['what', 'measured', 'goal'], rows)}\nModels:\n{models}\n"
 
 
@@ -307,8 +333,10 @@ def describe(export):
         return "unknown"
     facts = json.loads(file.read_text())
     decoding = facts["decoding"]
-    return (f"{facts['model']['class']}, {facts['parameters']:,} parameters, {decoding['beams']} "
-            f"beams, at most {decoding['max_length']} tokens, {facts['precision']}")
+    return (
+        f"{facts['model']['class']}, {facts['parameters']:,} parameters, {decoding['beams']} "
+        f"beams, at most {decoding['max_length']} tokens, {facts['precision']}"
+    )
 
 
 def main():

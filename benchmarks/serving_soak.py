@@ -44,7 +44,11 @@ HOSTILE = [
     (request("translator", text=[b"a"] * 1000), "INVALID_ARGUMENT"),
 ]
 HOSTILE_BODIES = [
-    b"[" * 100_000, b'{"instances": ["a', b'{"instances": [1]}', b'{"instances": []}', b"\xff\0",
+    b"[" * 100_000,
+    b'{"instances": ["a',
+    b'{"instances": [1]}',
+    b'{"instances": []}',
+    b"\xff\0",
 ]
 PATH = "/v1/models/translator:predict"
 

@@ -103,8 +103,7 @@ def check_labels(labels, logits):
     """Raises unless `labels` are integers `[...]` that fit `logits` `[..., vocab]`."""
     shape, expected = tuple(labels.shape), tuple(logits.shape[:-1])
     fits = len(shape) == len(expected) and all(
-        None in (size, other) or size == other
-        for size, other in zip(shape, expected, strict=True)
+        None in (size, other) or size == other for size, other in zip(shape, expected, strict=True)
     )
     if not fits:
         raise ValueError(

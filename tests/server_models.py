@@ -112,8 +112,14 @@ def compiled(base_path, version=1):
 def echo(base_path, version=1):
     module = Echo()
     return save(
-        module, base_path, version, serving_default=module.echo, raw=module.raw, boom=module.boom,
-        pair=module.pair, total=module.total,
+        module,
+        base_path,
+        version,
+        serving_default=module.echo,
+        raw=module.raw,
+        boom=module.boom,
+        pair=module.pair,
+        total=module.total,
     )
 
 

@@ -180,11 +180,6 @@ def test_weights_file_into_a_model_of_the_same_config(tmp_path):
         assert sorted(weight.path for weight in again.weights) == names
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the config of the first layer that uses a shared embedding does not say that it is "
-    "shared, so that loading makes two; models built from a TransformerConfig are not concerned",
-)
 def test_layers_combined_by_hand_keep_what_they_share(fresh, tmp_path):
     """One embedding for both sides and the logits, in a plain functional model."""
     sizes = dict(num_layers=1, d_model=8, num_heads=2, dff=16)

@@ -147,7 +147,8 @@ def test_too_large_and_splitting():
         return await outcome(ask(1, 2, 3))
 
     assert serve(small, too_large) == (
-        "INVALID_ARGUMENT", "Task size 3 is larger than maximum input batch size 2",
+        "INVALID_ARGUMENT",
+        "Task size 3 is larger than maximum input batch size 2",
     )
     splitting = Doubler(max_size=6, execution_size=2, splitting=True, max_enqueued=4)
 
@@ -175,7 +176,8 @@ def test_deadlines():
 
     queued, running = serve(servable, scenario)
     assert queued == (
-        "RESOURCE_EXHAUSTED", "Run() timeout exceeded while waiting in batching queue",
+        "RESOURCE_EXHAUSTED",
+        "Run() timeout exceeded while waiting in batching queue",
     )
     assert running[0] == "DEADLINE_EXCEEDED"
     assert servable.batches == [[0], [2]]  # what came too late was not run
@@ -294,7 +296,10 @@ def server(tmp_path_factory):
     server_models.warmup(server_models.slow(folder / "slow"), request("slow", ms=[1] * 3))
     (folder / "batching.config").write_text(PARAMETERS.format(8))
     with ServerProcess(
-        folder, "--model_name=slow", f"--model_base_path={folder}/slow", "--enable_batching",
+        folder,
+        "--model_name=slow",
+        f"--model_base_path={folder}/slow",
+        "--enable_batching",
         f"--batching_parameters_file={folder}/batching.config",
     ) as running:
         yield running
@@ -314,7 +319,8 @@ def test_real_requests_share_a_run(server):
     futures = [ask(server, 1) for _ in range(8)]
     assert [rows(future) for future in futures] == [[8]] * 8
     assert status_of(server.prediction.Predict, request("slow", ms=[1] * 9)) == (
-        "INVALID_ARGUMENT", "Task size 9 is larger than maximum input batch size 8",
+        "INVALID_ARGUMENT",
+        "Task size 9 is larger than maximum input batch size 8",
     )
 
 
@@ -361,7 +367,12 @@ def test_parameters():
     text = PARAMETERS.format(8)
     file = configs.text_format.Parse(text, configs.BatchingParameters())
     assert configs.batch_settings(file) == configs.BatchSettings(
-        max_size=8, execution_size=8, timeout=0.02, max_enqueued=2, threads=1, allowed=(4, 8),
+        max_size=8,
+        execution_size=8,
+        timeout=0.02,
+        max_enqueued=2,
+        threads=1,
+        allowed=(4, 8),
     )
     default = configs.batch_settings(configs.BatchingParameters())
     assert (default.max_size, default.timeout, default.max_enqueued) == (1000, 0.0, 10)

@@ -35,25 +35,30 @@ FLOAT, STRING = types_pb2.DT_FLOAT, types_pb2.DT_STRING
 GRPC_ERRORS = {
     "unknown model": (
         request("nope", x=[1.0]),
-        "NOT_FOUND", "Servable not found for request: Latest(nope)",
+        "NOT_FOUND",
+        "Servable not found for request: Latest(nope)",
     ),
     "unknown version": (
         request("half", version=7, x=[1.0]),
-        "NOT_FOUND", "Servable not found for request: Specific(half, 7)",
+        "NOT_FOUND",
+        "Servable not found for request: Specific(half, 7)",
     ),
     "version 0 is not the latest": (
         request("half", version=0, x=[1.0]),
-        "NOT_FOUND", "Servable not found for request: Specific(half, 0)",
+        "NOT_FOUND",
+        "Servable not found for request: Specific(half, 0)",
     ),
     "no model_spec": (predict_pb2.PredictRequest(), "INVALID_ARGUMENT", "Missing ModelSpec"),
     "no name": (request("", x=[1.0]), "INVALID_ARGUMENT", "ModelSpec has no name specified."),
     "unknown label": (
         request("half", label="x", x=[1.0]),
-        "INVALID_ARGUMENT", "Unrecognized servable version label: x",
+        "INVALID_ARGUMENT",
+        "Unrecognized servable version label: x",
     ),
     "unknown signature": (
         request("half", "x", x=[1.0]),
-        "FAILED_PRECONDITION", 'Serving signature key "x" not found.',
+        "FAILED_PRECONDITION",
+        'Serving signature key "x" not found.',
     ),
     "missing input": (
         request("half"),
@@ -76,22 +81,28 @@ GRPC_ERRORS = {
     ),
     "wrong dtype": (
         request("echo", text=[1.0]),
-        "INVALID_ARGUMENT", "Type mismatch: actual float vs. expect string",
+        "INVALID_ARGUMENT",
+        "Type mismatch: actual float vs. expect string",
     ),
     "half a float in tensor_content": (
         request("half", x=tensor(FLOAT, [1], tensor_content=b"12")),
-        "INVALID_ARGUMENT", "tensor parsing error: x",
+        "INVALID_ARGUMENT",
+        "tensor parsing error: x",
     ),
     "negative dimension": (
         request("half", x=tensor(FLOAT, [-1], float_val=[1.0])),
-        "INVALID_ARGUMENT", "tensor parsing error: x",
+        "INVALID_ARGUMENT",
+        "tensor parsing error: x",
     ),
     "a shape of terabytes": (
         request("half", x=tensor(FLOAT, [1 << 40], float_val=[1.0])),
-        "INVALID_ARGUMENT", "tensor parsing error: x",
+        "INVALID_ARGUMENT",
+        "tensor parsing error: x",
     ),
     "no such dtype": (
-        request("half", x=tensor(99, [1])), "INVALID_ARGUMENT", "tensor parsing error: x",
+        request("half", x=tensor(99, [1])),
+        "INVALID_ARGUMENT",
+        "tensor parsing error: x",
     ),
     "unknown output": (
         request("half", output_filter=["q"], x=[1.0]),
@@ -100,7 +111,8 @@ GRPC_ERRORS = {
     ),
     "duplicate output": (
         request("half", output_filter=["y", "y"], x=[1.0]),
-        "INVALID_ARGUMENT", "duplicate output tensor alias: y",
+        "INVALID_ARGUMENT",
+        "duplicate output tensor alias: y",
     ),
 }
 
@@ -200,10 +212,12 @@ def test_model_status(server):
     assert [(v.version, v.state, v.status.error_code) for v in answer] == [(2, 30, 0), (1, 30, 0)]
     assert len(server.models.GetModelStatus(ask("half", 1)).model_version_status) == 1
     assert status_of(server.models.GetModelStatus, ask("x")) == (
-        "NOT_FOUND", "Could not find any versions of model x",
+        "NOT_FOUND",
+        "Could not find any versions of model x",
     )
     assert status_of(server.models.GetModelStatus, ask("half", 7)) == (
-        "NOT_FOUND", "Could not find version 7 of model half",
+        "NOT_FOUND",
+        "Could not find version 7 of model half",
     )
     empty = get_model_status_pb2.GetModelStatusRequest()
     assert status_of(server.models.GetModelStatus, empty)[0] == "INVALID_ARGUMENT"
@@ -214,7 +228,8 @@ def test_model_metadata(server):
     message.model_spec.name = "half"
     ask = server.prediction.GetModelMetadata
     assert status_of(ask, message) == (
-        "INVALID_ARGUMENT", "GetModelMetadataRequest must specify at least one metadata_field",
+        "INVALID_ARGUMENT",
+        "GetModelMetadataRequest must specify at least one metadata_field",
     )
     message.metadata_field.append("signature_def")
     answer = ask(message)

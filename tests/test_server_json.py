@@ -17,8 +17,23 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from serving.devserver import configs, flags, json_request, json_response, tensors
 from serving.devserver.errors import ServingError
 
-DTYPES = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16",
-          "uint32", "uint64", "bool", "complex64", "complex128", tf.bfloat16.as_numpy_dtype]
+DTYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+    "complex64",
+    "complex128",
+    tf.bfloat16.as_numpy_dtype,
+]
 # Flags of tensorflow_model_server 2.20 that one may find in a script.
 REAL_FLAGS = """
 port grpc_socket_path rest_api_port rest_api_num_threads rest_api_timeout_in_ms
@@ -51,8 +66,10 @@ def test_written_floats_are_read_back_exactly(dtype):
     read = np.array(json.loads(text)["outputs"], dtype)
     np.testing.assert_array_equal(read, array)
     numbers = [line.strip(" ,") for line in text.splitlines()[2:-2]]
-    assert all("." in number or "e" in number or number.lstrip("-") in ("NaN", "Infinity")
-               for number in numbers)
+    assert all(
+        "." in number or "e" in number or number.lstrip("-") in ("NaN", "Infinity")
+        for number in numbers
+    )
 
 
 @pytest.mark.parametrize("row", [True, False])
@@ -143,11 +160,13 @@ def test_flags_of_the_real_server_are_accepted():
 
 
 def test_text_configs_have_their_real_fields():
-    ssl = text_format.Parse('server_key: "k" server_cert: "c" custom_ca: "a" client_verify: true',
-                            configs.SSLConfig())
+    ssl = text_format.Parse(
+        'server_key: "k" server_cert: "c" custom_ca: "a" client_verify: true', configs.SSLConfig()
+    )
     assert (ssl.server_key, ssl.client_verify) == ("k", True)
-    monitoring = text_format.Parse('prometheus_config { enable: true path: "/x" }',
-                                   configs.MonitoringConfig())
+    monitoring = text_format.Parse(
+        'prometheus_config { enable: true path: "/x" }', configs.MonitoringConfig()
+    )
     assert monitoring.prometheus_config.path == "/x"
     with pytest.raises(text_format.ParseError):
         text_format.Parse("certificate: 'c'", configs.SSLConfig())

@@ -15,24 +15,27 @@ def server(tmp_path_factory):
 
 
 REST_LAYOUTS = {
-    "row": (
-        "half", {"instances": [1.0, 2, 5.0]}, '{\n    "predictions": [3.5, 4.0, 5.5\n    ]\n}'
-    ),
+    "row": ("half", {"instances": [1.0, 2, 5.0]}, '{\n    "predictions": [3.5, 4.0, 5.5\n    ]\n}'),
     "row of rank 2": (
-        "half", {"instances": [[1.0, 2.0], [3.0, 4.0]]},
+        "half",
+        {"instances": [[1.0, 2.0], [3.0, 4.0]]},
         '{\n    "predictions": [[3.5, 4.0], [4.5, 5.0]\n    ]\n}',
     ),
     "columnar": (
-        "half", {"inputs": [1.0, 2.0]}, '{\n    "outputs": [\n        3.5,\n        4.0\n    ]\n}'
+        "half",
+        {"inputs": [1.0, 2.0]},
+        '{\n    "outputs": [\n        3.5,\n        4.0\n    ]\n}',
     ),
     "columnar scalar": ("half", {"inputs": 1.0}, '{\n    "outputs": 3.5\n}'),
     "columnar of no rows": ("half", {"inputs": []}, '{\n    "outputs": []\n}'),
     "floats": (
-        "half", {"instances": [0.2, 17999994.0, 2e20, float("inf"), float("-inf"), float("nan")]},
+        "half",
+        {"instances": [0.2, 17999994.0, 2e20, float("inf"), float("-inf"), float("nan")]},
         '{\n    "predictions": [3.1, 9e+06, 1e+20, Infinity, -Infinity, NaN\n    ]\n}',
     ),
     "nine digits where six do not do": (
-        "half", {"instances": [0.2468024, 3e-7]},
+        "half",
+        {"instances": [0.2468024, 3e-7]},
         '{\n    "predictions": [3.12340117, 3.00000024\n    ]\n}',
     ),
     "named columns, unknown keys ignored": (
@@ -43,13 +46,15 @@ REST_LAYOUTS = {
         "            ]\n        ]\n    }\n}",
     ),
     "named rows": (
-        "echo", {"instances": ["é\n", {"b64": "YWI="}]},
+        "echo",
+        {"instances": ["é\n", {"b64": "YWI="}]},
         '{\n    "predictions": [\n        {\n            "bytes": 3,\n'
         '            "text": "é\\n"\n        },\n        {\n            "bytes": 2,\n'
         '            "text": "ab"\n        }\n    ]\n}',
     ),
     "bytes": (
-        "echo", {"signature_name": "raw", "instances": [{"b64": "/w=="}]},
+        "echo",
+        {"signature_name": "raw", "instances": [{"b64": "/w=="}]},
         '{\n    "predictions": [{\n            "b64": "/w=="\n        }\n    ]\n}',
     ),
 }
@@ -80,92 +85,145 @@ REST_ERRORS = {
     "instances empty": (PREDICT, {"instances": []}, 400, "No values in 'instances' array"),
     "signature no string": (PREDICT, {"signature_name": 100}, 400, "must be a string value."),
     "unknown signature": (
-        PREDICT, {"signature_name": "x", "instances": [1.0]}, 400,
+        PREDICT,
+        {"signature_name": "x", "instances": [1.0]},
+        400,
         'Serving signature name: "x" not found in signature def',
     ),
     "string for float": (
-        PREDICT, {"instances": ["x"]}, 400,
+        PREDICT,
+        {"instances": ["x"]},
+        400,
         'JSON Value: "x" Type: String is not of expected type: float',
     ),
     "bool for float": (
-        PREDICT, {"instances": [True]}, 400, "Type: True is not of expected type: float"
+        PREDICT,
+        {"instances": [True]},
+        400,
+        "Type: True is not of expected type: float",
     ),
     "null": (PREDICT, {"instances": [None]}, 400, "Type: Null is not of expected type: float"),
     "float for int": (
-        "/v1/models/slow:predict", {"instances": [1.5]}, 400,
+        "/v1/models/slow:predict",
+        {"instances": [1.5]},
+        400,
         "JSON Value: 1.5 Type: Number is not of expected type: int32",
     ),
     "int out of range": (
-        "/v1/models/slow:predict", {"instances": [1 << 31]}, 400, "is not of expected type: int32"
+        "/v1/models/slow:predict",
+        {"instances": [1 << 31]},
+        400,
+        "is not of expected type: int32",
     ),
     "number for string": (
-        ECHO, {"instances": [1]}, 400, "Type: Number is not of expected type: string"
+        ECHO,
+        {"instances": [1]},
+        400,
+        "Type: Number is not of expected type: string",
     ),
     "int without an exact float": (
-        PREDICT, {"instances": [(1 << 24) + 1]}, 400,
+        PREDICT,
+        {"instances": [(1 << 24) + 1]},
+        400,
         "Cannot convert JSON value: 16777217 to float without loss of precision.",
     ),
     "rows of unequal size": (
-        PREDICT, {"instances": [[1.0], [1.0, 2.0]]}, 400,
+        PREDICT,
+        {"instances": [[1.0], [1.0, 2.0]]},
+        400,
         f"{ROW}1 of 'instances' list. Error: INVALID_ARGUMENT: Expecting tensor size: 1 but got: 2",
     ),
     "rows of unequal shape": (
-        PREDICT, {"instances": [[1.0, 2.0], [[1.0], [2.0]]]}, 400,
+        PREDICT,
+        {"instances": [[1.0, 2.0], [[1.0], [2.0]]]},
+        400,
         "Expecting shape [2] but got: [2,1]",
     ),
     "ragged list": (
-        PREDICT, {"inputs": [[1.0], [1.0, 2.0]]}, 400,
+        PREDICT,
+        {"inputs": [[1.0], [1.0, 2.0]]},
+        400,
         "Encountered list at unexpected size: 2 at level: 1 expected size: 1",
     ),
     "plain list for two inputs": (
-        ECHO, {"signature_name": "pair", "instances": [1]}, 400, "instances is a plain list"
+        ECHO,
+        {"signature_name": "pair", "instances": [1]},
+        400,
+        "instances is a plain list",
     ),
     "object without a key": (
-        ECHO, {"signature_name": "pair", "instances": [{"number": 1}]}, 400,
+        ECHO,
+        {"signature_name": "pair", "instances": [{"number": 1}]},
+        400,
         "keys must be equal to: number,vector",
     ),
     "object with a foreign key": (
-        ECHO, {"signature_name": "pair", "instances": [{"q": 1}]}, 400,
+        ECHO,
+        {"signature_name": "pair", "instances": [{"q": 1}]},
+        400,
         "JSON object: does not have named input: q",
     ),
     "missing named input": (
-        ECHO, {"signature_name": "pair", "inputs": {"number": [1]}}, 400,
+        ECHO,
+        {"signature_name": "pair", "inputs": {"number": [1]}},
+        400,
         "Missing named input: vector in 'inputs' object.",
     ),
     "objects and values mixed": (
-        PREDICT, {"instances": [1.0, {"x": 1.0}]}, 400,
+        PREDICT,
+        {"instances": [1.0, {"x": 1.0}]},
+        400,
         "Expecting value/list but got object at item 1 of input list",
     ),
     "no base64": (ECHO, {"instances": [{"b64": "a"}]}, 400, "Unable to base64 decode"),
     "lone surrogate": (ECHO, b'{"instances": ["\\ud800"]}', 400, "JSON Parse error"),
     "nested deeply": (
-        PREDICT, b'{"instances": ' + b"[" * 500_000 + b"]" * 500_000 + b"}", 400,
+        PREDICT,
+        b'{"instances": ' + b"[" * 500_000 + b"]" * 500_000 + b"}",
+        400,
         "JSON Parse error",
     ),
     "nested as deeply as it parses": (
-        PREDICT, b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}", 400, "",
+        PREDICT,
+        b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}",
+        400,
+        "",
     ),
     "a number of a million digits": (
-        PREDICT, b'{"instances": [' + b"9" * 1_000_000 + b"]}", 400, "JSON Parse error",
+        PREDICT,
+        b'{"instances": [' + b"9" * 1_000_000 + b"]}",
+        400,
+        "JSON Parse error",
     ),
     "scalar output by rows": (
-        ECHO, {"signature_name": "total", "instances": [1.0]}, 400,
+        ECHO,
+        {"signature_name": "total", "instances": [1.0]},
+        400,
         "Tensor name: total has no shape information ",
     ),
     "unknown model": (
-        "/v1/models/x:predict", {"instances": [1]}, 404,
+        "/v1/models/x:predict",
+        {"instances": [1]},
+        404,
         "Servable not found for request: Latest(x)",
     ),
     "unknown version": (
-        "/v1/models/half/versions/7:predict", {"instances": [1.0]}, 404,
+        "/v1/models/half/versions/7:predict",
+        {"instances": [1.0]},
+        404,
         "Servable not found for request: Specific(half, 7)",
     ),
     "unknown label": (
-        "/v1/models/half/labels/x:predict", {"instances": [1.0]}, 400,
+        "/v1/models/half/labels/x:predict",
+        {"instances": [1.0]},
+        400,
         "Unrecognized servable version label: x",
     ),
     "unknown method": (
-        "/v1/models/half:guess", {}, 400, "Malformed request: POST /v1/models/half:guess"
+        "/v1/models/half:guess",
+        {},
+        400,
+        "Malformed request: POST /v1/models/half:guess",
     ),
     "GET of predict": (PREDICT, None, 400, f"Malformed request: GET {PREDICT}"),
     "POST of status": ("/v1/models/half", {}, 400, "Malformed request: POST /v1/models/half"),
@@ -188,10 +246,14 @@ def test_rest_paths(server):
     assert server.http("/statuspage") == (404, "")
     too_large = "/v1/models/half/versions/99999999999999999999:predict"
     assert server.http(too_large, {"instances": [1]}) == (400, "")
-    for path in ("/v1/models/half/versions/1:predict", "/V1/Models/half/labels/stable:PREDICT",
-                 "/v1/models/%68alf/versions/1:predict"):
+    for path in (
+        "/v1/models/half/versions/1:predict",
+        "/V1/Models/half/labels/stable:PREDICT",
+        "/v1/models/%68alf/versions/1:predict",
+    ):
         assert server.http(path, {"instances": [1.0]}) == (
-            200, '{\n    "predictions": [2.5\n    ]\n}',
+            200,
+            '{\n    "predictions": [2.5\n    ]\n}',
         )
 
 
@@ -212,7 +274,8 @@ def test_rest_status_and_metadata(server):
     signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
     assert signature["defaults"] == {}
     assert signature["inputs"]["x"]["tensor_shape"] == {
-        "dim": [{"size": "-1", "name": ""}], "unknown_rank": False,
+        "dim": [{"size": "-1", "name": ""}],
+        "unknown_rank": False,
     }
 
 

@@ -40,8 +40,11 @@ def server(tmp_path_factory):
     (folder / "batching.config").write_text(BATCHING)
     (folder / "models.config").write_text(CONFIG.format(folder))
     with ServerProcess(
-        folder, f"--model_config_file={folder}/models.config", "--enable_batching",
-        f"--batching_parameters_file={folder}/batching.config", "--rest_api_timeout_in_ms=5000",
+        folder,
+        f"--model_config_file={folder}/models.config",
+        "--enable_batching",
+        f"--batching_parameters_file={folder}/batching.config",
+        "--rest_api_timeout_in_ms=5000",
     ) as running:
         yield running
 
@@ -83,8 +86,9 @@ def connect(server):
 
 def test_client_killed(server):
     code = CLIENT.format(tests=str(ROOT / "tests"), port=server.port)
-    client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL)
+    client = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     assert client.stdout.readline() == b"asked\n"
     client.kill()
     client.wait()
@@ -104,8 +108,14 @@ def test_half_sent_body(server):
         assert answer.startswith(b"HTTP/1.1 504") and 3 < time.monotonic() - started < 15
 
 
-@pytest.mark.parametrize("garbage", [b"\x00\xff" * 5000, b"GET /v1/models/echo HTTP/9.9\r\n\r\n",
-                                     b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\xff" * 5000,
+        b"GET /v1/models/echo HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    ],
+)
 def test_no_http(server, garbage):
     with connect(server) as client:
         client.sendall(garbage)

@@ -40,18 +40,23 @@ def test_what_cannot_start_says_so_in_one_line(models, tmp_path):
     cases = {
         "gRPC port in use": ([half, f"--port={port}"], f"cannot listen on 127.0.0.1:{port}"),
         "REST port in use": (
-            [half, "--port=0", f"--rest_api_port={port}"], f"cannot listen on 127.0.0.1:{port}"
+            [half, "--port=0", f"--rest_api_port={port}"],
+            f"cannot listen on 127.0.0.1:{port}",
         ),
         "no such model": (
-            [f"--model_base_path={models}/none"], f"Could not find base path {models}/none"
+            [f"--model_base_path={models}/none"],
+            f"Could not find base path {models}/none",
         ),
         "no version": (
             [f"--model_base_path={models}/empty"],
             f"No versions of servable default found under base path {models}/empty.",
         ),
         "broken model": (
-            [f"--model_base_path={models}/broken", "--max_num_load_retries=1",
-             "--load_retry_interval_micros=1000"],
+            [
+                f"--model_base_path={models}/broken",
+                "--max_num_load_retries=1",
+                "--load_retry_interval_micros=1000",
+            ],
             "1 servable(s) did not become available: {{{name: default version: 1} due to error: ",
         ),
         "unparsable config": (
@@ -115,14 +120,51 @@ def certificates(tmp_path_factory):
     """An authority, and a server's and a client's key and certificate signed by it."""
     folder = tmp_path_factory.mktemp("certificates")
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl(folder, "req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.crt", "-subj",
-            "/CN=authority", "-days", "2")
+    openssl(
+        folder,
+        "req",
+        "-x509",
+        *new_key,
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.crt",
+        "-subj",
+        "/CN=authority",
+        "-days",
+        "2",
+    )
     for name in ("server", "client"):
         (folder / f"{name}.ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-        openssl(folder, "req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj",
-                f"/CN={name}")
-        openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
-                "-CAcreateserial", "-out", f"{name}.crt", "-days", "2", "-extfile", f"{name}.ext")
+        openssl(
+            folder,
+            "req",
+            *new_key,
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.csr",
+            "-subj",
+            f"/CN={name}",
+        )
+        openssl(
+            folder,
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-out",
+            f"{name}.crt",
+            "-days",
+            "2",
+            "-extfile",
+            f"{name}.ext",
+        )
     return folder
 
 
@@ -131,18 +173,22 @@ def test_tls_with_client_certificates_and_unix_socket(models, certificates, tmp_
         return (certificates / name).read_bytes()
 
     fields = {"server_key": "server.key", "server_cert": "server.crt", "custom_ca": "ca.crt"}
-    lines = [f'{field}: {pem(file).decode()!r}' for field, file in fields.items()]
+    lines = [f"{field}: {pem(file).decode()!r}" for field, file in fields.items()]
     (tmp_path / "ssl.config").write_text("\n".join([*lines, "client_verify: true"]))
     path = tmp_path / "socket"
     with ServerProcess(
-        tmp_path, f"--model_base_path={models}/half", f"--ssl_config_file={tmp_path}/ssl.config",
+        tmp_path,
+        f"--model_base_path={models}/half",
+        f"--ssl_config_file={tmp_path}/ssl.config",
         f"--grpc_socket_path={path}",
     ) as server:
+
         def ask(credentials):
             channel = grpc.secure_channel(f"localhost:{server.port}", credentials)
             try:
-                return status_of(type(server.prediction)(channel).Predict, request(x=[1.0]),
-                                 timeout=10)[0]
+                return status_of(
+                    type(server.prediction)(channel).Predict, request(x=[1.0]), timeout=10
+                )[0]
             finally:
                 channel.close()
 

@@ -42,8 +42,10 @@ def server(folder):
     server_models.slow(folder / "slow", 1)
     (folder / "models.config").write_text(config(folder, "half", "slow"))
     with ServerProcess(
-        folder, f"--model_config_file={folder}/models.config",
-        "--model_config_file_poll_wait_seconds=1", "--max_num_load_retries=0",
+        folder,
+        f"--model_config_file={folder}/models.config",
+        "--model_config_file_poll_wait_seconds=1",
+        "--max_num_load_retries=0",
     ) as running:
         yield running
 
@@ -168,7 +170,8 @@ def test_reload_adds_removes_and_labels(server, folder):
     assert answer(server, "half", label="stable") == (2, 3.0)
     server.wait_for(lambda: server.states("slow") == {1: "END", 2: "END"})
     assert status_of(server.prediction.Predict, request("slow", ms=[1])) == (
-        "NOT_FOUND", "Servable not found for request: Latest(slow)",
+        "NOT_FOUND",
+        "Servable not found for request: Latest(slow)",
     )
     every = "model_version_policy { all {} }"
     assert reload(server, config(folder, ("half", every)))[0] == "OK"
@@ -195,7 +198,8 @@ def test_reload_that_is_refused_changes_nothing(server, folder):
         (f"model_config_list {{ {silent} }}", "INVALID_ARGUMENT", "model_platform"),
         (f"model_config_list {{ {nowhere} }}", "NOT_FOUND", "/nowhere"),
         (
-            config(folder, ("half", wrong)), "FAILED_PRECONDITION",
+            config(folder, ("half", wrong)),
+            "FAILED_PRECONDITION",
             "Request to assign label to version 77 of model half, which is not currently available",
         ),
         (config(folder, "half", "broken"), "UNKNOWN", "1 servable(s) did not become available"),

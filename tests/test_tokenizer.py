@@ -61,7 +61,12 @@ def test_ids_are_where_the_model_expects_them(tokenizer):
     assert (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id) == (0, 2, 3)
     assert 300 < tokenizer.vocab_size <= 400
     assert tokenizer.pieces(tf.range(6)).numpy().tolist() == [
-        b"", b"<unk>", b"<s>", b"</s>", b"<0x00>", b"<0x01>",
+        b"",
+        b"<unk>",
+        b"<s>",
+        b"</s>",
+        b"<0x00>",
+        b"<0x01>",
     ]
 
 
@@ -122,8 +127,11 @@ def test_decode_ends_at_the_end_id_and_skips_special_ids(tokenizer):
 
 def test_a_first_piece_without_a_space_is_kept_whole(tokenizer):
     ids = tokenizer.encode(["gato gato"]).to_list()[0]
-    piece = next(i for i in range(260, tokenizer.vocab_size)
-                 if not tokenizer.pieces([i]).numpy()[0].startswith("\u2581".encode()))
+    piece = next(
+        i
+        for i in range(260, tokenizer.vocab_size)
+        if not tokenizer.pieces([i]).numpy()[0].startswith("\u2581".encode())
+    )
     text = tokenizer.pieces([piece]).numpy()[0].decode()
     assert decoded(tokenizer, [[piece, *ids]]) == [text + " gato gato"]
 

@@ -93,9 +93,7 @@ class Position(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         if self.run.metrics is not None:
-            for variable, value in zip(
-                self.model.metrics_variables, self.run.metrics, strict=True
-            ):
+            for variable, value in zip(self.model.metrics_variables, self.run.metrics, strict=True):
                 variable.assign(value)
             self.run.metrics = None
 

@@ -79,9 +79,7 @@ def decoding_function(model, tokenizer, decoding):
     # Without AutoGraph: the loop is one of Keras's, and the conversion takes seconds.
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def decode(source_ids):
-        step, state = model.start(
-            source_ids, beams=decoding.beams, max_length=decoding.max_length
-        )
+        step, state = model.start(source_ids, beams=decoding.beams, max_length=decoding.max_length)
         lengths = keras.ops.sum(keras.ops.cast(source_ids != 0, "int32"), axis=1)
         result = decoding.decode(
             step,

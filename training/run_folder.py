@@ -87,9 +87,7 @@ class RunFolder:
         before = read_json(self.config)["training"]
         training = json.loads(json.dumps(training))
         other = sorted(
-            name
-            for name in {*before, *training}
-            if before.get(name) != training.get(name)
+            name for name in {*before, *training} if before.get(name) != training.get(name)
         )
         if other:
             told = ", ".join(f"{n} {before.get(n)!r} -> {training.get(n)!r}" for n in other)

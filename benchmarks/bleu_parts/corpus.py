@@ -32,10 +32,7 @@ class Task:
 
     def _ids(self, lines):
         values, offsets = self.tokenizer.encode_lines(lines)
-        return [
-            [*values[a:b].tolist(), self.end]
-            for a, b in itertools.pairwise(offsets)
-        ]
+        return [[*values[a:b].tolist(), self.end] for a, b in itertools.pairwise(offsets)]
 
     def by_length(self, seed):
         """Batches of 64 pairs of like length, shuffled: what a careful user of a peer does."""

@@ -3,6 +3,7 @@
 import keras
 
 from keras_tfmr.layers import _checks
+from keras_tfmr.layers._sharing import shared
 from keras_tfmr.layers.attention import GlobalSelfAttention
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward
@@ -207,7 +208,7 @@ class Stack(keras.layers.Layer):
             **super().get_config(),
             "num_layers": self.num_layers,
             **{name: layer_config[name] for name in names},
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "embedding": shared(self.embedding),
         }
 
     @classmethod

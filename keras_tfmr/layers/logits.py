@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import _checks
+from keras_tfmr.layers._sharing import shared
 from keras_tfmr.layers.positions import unbuilt
 
 
@@ -84,8 +85,7 @@ class TiedLogits(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype="float32")
 
     def get_config(self):
-        embedding = keras.saving.serialize_keras_object(self.embedding)
-        return {**super().get_config(), "embedding": embedding}
+        return {**super().get_config(), "embedding": shared(self.embedding)}
 
     @classmethod
     def from_config(cls, config):

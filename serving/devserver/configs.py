@@ -190,6 +190,7 @@ def batch_settings(parameters):
     Raises:
         ServingError: INVALID_ARGUMENT, values that the real server refuses.
     """
+
     def value(name, default):
         return getattr(parameters, name).value if parameters.HasField(name) else default
 
@@ -279,6 +280,7 @@ def settings(options):
     Raises:
         ServingError: a file is missing or says what cannot be; a port or a model is not there.
     """
+
     def file(flag, cls):
         path = getattr(options, flag)
         return read(path, cls) if path else None

@@ -60,9 +60,7 @@ def failed_precondition(message):
 
 
 def deadline_exceeded():
-    return ServingError(
-        grpc.StatusCode.DEADLINE_EXCEEDED, "Timed out waiting for notification"
-    )
+    return ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, "Timed out waiting for notification")
 
 
 def left(deadline):

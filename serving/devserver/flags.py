@@ -5,12 +5,24 @@ import os
 
 # Known to the real server, without meaning here: accepted, so that one command line fits both.
 IGNORED = (
-    "num_unload_threads", "flush_filesystem_caches", "use_alts_credentials", "platform_config_file",
-    "per_process_gpu_memory_fraction", "grpc_channel_arguments", "rest_api_num_threads",
-    "enable_signature_method_name_check", "enable_profiler", "thread_pool_factory_config_file",
-    "enable_serialization_as_tensor_content", "mixed_precision", "skip_initialize_tpu",
-    "prefer_tflite_model", "num_tflite_interpreters_per_pool", "num_tflite_pools",
-    "remote_predict_request_options", "tensorflow_session_config_file",
+    "num_unload_threads",
+    "flush_filesystem_caches",
+    "use_alts_credentials",
+    "platform_config_file",
+    "per_process_gpu_memory_fraction",
+    "grpc_channel_arguments",
+    "rest_api_num_threads",
+    "enable_signature_method_name_check",
+    "enable_profiler",
+    "thread_pool_factory_config_file",
+    "enable_serialization_as_tensor_content",
+    "mixed_precision",
+    "skip_initialize_tpu",
+    "prefer_tflite_model",
+    "num_tflite_interpreters_per_pool",
+    "num_tflite_pools",
+    "remote_predict_request_options",
+    "tensorflow_session_config_file",
 )
 
 TEXT = {
@@ -80,7 +92,11 @@ def parse(arguments=None):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} [{default}]")
     for name, (default, text) in SWITCHES.items():
         parser.add_argument(
-            f"--{name}", type=boolean, nargs="?", const=True, default=default,
+            f"--{name}",
+            type=boolean,
+            nargs="?",
+            const=True,
+            default=default,
             help=f"{text} [{str(default).lower()}]",
         )
     for name in IGNORED:

@@ -32,8 +32,10 @@ _INTEGERS = {
     types_pb2.DT_UINT32: ("uint32_val", 0, (1 << 32) - 1),
     types_pb2.DT_UINT64: ("uint64_val", 0, (1 << 64) - 1),
 }
-_FLOATS = {types_pb2.DT_FLOAT: ("float", 24, 3.4028234663852886e38),
-           types_pb2.DT_DOUBLE: ("double", 53, 1.7976931348623157e308)}
+_FLOATS = {
+    types_pb2.DT_FLOAT: ("float", 24, 3.4028234663852886e38),
+    types_pb2.DT_DOUBLE: ("double", 53, 1.7976931348623157e308),
+}
 
 
 def parse(body):
@@ -133,10 +135,11 @@ def _fill_rows(instances, inputs, out):
     for number, item in enumerate(instances):
         if named != (isinstance(item, dict) and not _is_base64(item)):
             raise invalid(
-                f"Expecting object but got list at item {number} of input list" if named else
-                f"Expecting value/list but got object at item {number} of input list"
+                f"Expecting object but got list at item {number} of input list"
+                if named
+                else f"Expecting value/list but got object at item {number} of input list"
             )
-        for name, value in (item.items() if named else [(next(iter(inputs)), item)]):
+        for name, value in item.items() if named else [(next(iter(inputs)), item)]:
             where = f"element: {number} key: {name}" if named else f"element: {number}"
             try:
                 _add_row(name, value, inputs, first, out)

@@ -16,10 +16,14 @@ from .errors import HTTP_STATUS, ServingError, from_exception, invalid, unimplem
 from .metrics import DEFAULT_PATH
 
 _TARGET = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
-_PREDICT = re.compile(rf"/v1/models/(?P<name>[^/:]+){_TARGET}:(?P<method>classify|regress|predict)",
-                      re.IGNORECASE | re.ASCII)
-_STATUS = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_TARGET}(?:/(?P<metadata>metadata))?",
-                     re.IGNORECASE | re.ASCII)
+_PREDICT = re.compile(
+    rf"/v1/models/(?P<name>[^/:]+){_TARGET}:(?P<method>classify|regress|predict)",
+    re.IGNORECASE | re.ASCII,
+)
+_STATUS = re.compile(
+    rf"/v1/models(?:/(?P<name>[^/:]+))?{_TARGET}(?:/(?P<metadata>metadata))?",
+    re.IGNORECASE | re.ASCII,
+)
 _CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "POST, GET",

@@ -152,13 +152,18 @@ class Manager:
                 version.servable = await loop.run_in_executor(self._pool, job)
             except Exception as error:
                 version.error = from_exception(error)
-                log.error("Loading servable: {name: %s version: %d} failed: %s", name,
-                          version.number, version.error)
+                log.error(
+                    "Loading servable: {name: %s version: %d} failed: %s",
+                    name,
+                    version.number,
+                    version.error,
+                )
                 continue
             version.error = None
             version.state = State.AVAILABLE
-            log.info("Successfully loaded servable version {name: %s version: %d}", name,
-                     version.number)
+            log.info(
+                "Successfully loaded servable version {name: %s version: %d}", name, version.number
+            )
             self._unload_unwanted(model)
             return
         version.state = State.END
@@ -187,8 +192,10 @@ class Manager:
             await asyncio.wait(tasks)
         failed = [
             f"{{{{name: {m.name} version: {v.number}}} due to error: {v.error}}}"
-            for m in models if not m.available()
-            for v in m.versions.values() if v.aspired and v.error
+            for m in models
+            if not m.available()
+            for v in m.versions.values()
+            if v.aspired and v.error
         ]
         if failed:
             raise ServingError(
