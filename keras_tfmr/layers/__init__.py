@@ -1,10 +1,10 @@
 """The blocks of the paper's Figure 1 as Keras layers, in the figure's order."""
 
-from keras_tfmr.layers.attention import (
+from keras_tfmr.layers.attention import MultiHeadAttention
+from keras_tfmr.layers.attention_sublayers import (
     CausalSelfAttention,
     CrossAttention,
     GlobalSelfAttention,
-    MultiHeadAttention,
 )
 from keras_tfmr.layers.decoder import Decoder, DecoderLayer
 from keras_tfmr.layers.decoder_only import DecoderOnly, DecoderOnlyLayer

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr.layers.attention import CausalSelfAttention
+from keras_tfmr.layers.attention_sublayers import CausalSelfAttention
 from keras_tfmr.layers.encoder import Encoder, EncoderLayer
 
 

@@ -4,7 +4,7 @@ import keras
 
 from keras_tfmr.layers import _checks
 from keras_tfmr.layers._sharing import shared
-from keras_tfmr.layers.attention import GlobalSelfAttention
+from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward
 from keras_tfmr.layers.normalization import LayerNormalization
