@@ -34,10 +34,10 @@ def main():
         for row in side.run(args):
             print(part, row, flush=True)
             rows.append(row)
-        numbers[part] = {"machine": measure.machine(), "minutes": args.minutes, "rows": rows}
-        if not args.quick:
-            measure.write("bleu", page(numbers), numbers)
-            draw(numbers)
+            numbers[part] = {"machine": measure.machine(), "minutes": args.minutes, "rows": rows}
+            if not args.quick:  # after every row: half an hour is lost otherwise when a side fails
+                measure.write("bleu", page(numbers), numbers)
+                draw(numbers)
 
 
 def parse():

@@ -50,7 +50,7 @@ def run(args):
             ended = tf.reduce_any(target == task.end, axis=1)
             return (tf.shape(target)[1] < LONGEST) & ~tf.reduce_all(ended)
 
-        shape = [tf.TensorShape([None, None])]
+        shape = (tf.TensorShape([None, None]),)
         return tf.while_loop(unfinished, extend, (first,), shape_invariants=shape)[0]
 
     yield from task.timed(update, task.as_they_come, decode)
