@@ -4,7 +4,7 @@
     python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
-Names: layers, train_step, decode, serving, bleu, architectures, stories.
+Names: layers, train_step, fit, decode, serving, bleu, architectures, stories.
 """
 
 import subprocess
@@ -35,6 +35,10 @@ BENCHMARKS = {
     "train_step": Benchmark(
         "How many real target tokens a second does a whole training step learn from?",
         "train_step.py", ("--sizes", "tutorial", "--rounds", "3", "--dry"), ("train_step",),
+    ),
+    "fit": Benchmark(
+        "What does `fit` with its pipeline and callbacks cost beyond the bare training step?",
+        "fit.py", ("--quick",), ("fit",),
     ),
     "decode": Benchmark(
         "How fast are translations decoded, beside CTranslate2, MarianMT and KerasHub?",

@@ -55,6 +55,17 @@ def export_translator(
 
     Raises:
         ExportError: if the check finds anything wrong; no version is left behind.
+
+    >>> import tempfile
+    >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> size = tokenizer.vocab_size
+    >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
+    >>> translator = Translator(TranslationModel(config), tokenizer)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = export_translator(translator, folder, check=False)
+    ...     print(path.name, (path / "saved_model.pb").exists())
+    1 True
     """
     translator = translator.replace(xla=xla, precision=precision)
     directory = pathlib.Path(directory)

@@ -212,6 +212,31 @@ class SubwordTokenizer(tf.Module):
             values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
         return np.concatenate(values), np.cumsum(np.concatenate(lengths))
 
+    def word_beginnings(self):
+        """bool [vocab]: which pieces begin with a space; a piece has no space but that."""
+        processor = self._offline()
+        pieces = (processor.id_to_piece(i) for i in range(self.vocab_size))
+        return np.array([piece.startswith(_SPACE_SIGN) for piece in pieces])
+
+    def spellings(self, word, most):
+        """The most probable ways to make up a word of pieces.
+
+        Args:
+            word: list of int, the pieces of a word: one that begins with a space and those up to
+                the next one.
+            most: so many at most.
+
+        Returns:
+            list of (list of int, float): pieces and log-probability, the most probable first;
+            `word` alone where it is spelled in bytes or is only a space.
+        """
+        processor = self._offline()
+        text = "".join(processor.id_to_piece(i) for i in word)
+        if any(map(processor.is_byte, word)) or not text[1:] or text[0] != _SPACE_SIGN:
+            return [(list(word), 0.0)]
+        found = processor.nbest_encode(text[1:], nbest_size=most)
+        return [(ids, sum(map(processor.get_score, ids))) for ids in found]
+
     def _encode(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
         # Composed first: the cut below counts characters as the pieces do.

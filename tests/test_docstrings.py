@@ -30,11 +30,7 @@ def test_examples(name):
         assert not "".join(output), "".join(output)
 
 
-# These take a trained model and its tokenisers: the README shows them at work.
-NEED_A_TRANSLATOR = {"Translator", "export_translator"}
-
-
-@pytest.mark.parametrize("name", sorted(set(keras_tfmr.__all__) - NEED_A_TRANSLATOR))
+@pytest.mark.parametrize("name", sorted(keras_tfmr.__all__))
 def test_public_objects_have_an_example(name):
     public = getattr(keras_tfmr, name)
     if inspect.isclass(public) or inspect.isfunction(public):

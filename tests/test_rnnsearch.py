@@ -1,6 +1,7 @@
 """RNNsearch against its paper's equations, one word at a time in NumPy; masks, decoding, files."""
 
 import functools
+import itertools
 
 import formulas
 import keras
@@ -9,6 +10,7 @@ import pytest
 from helpers import POLICIES, check_layer, dtype_policy, gradients, random, random_ids, to_numpy
 from keras import ops
 
+from keras_tfmr.decoding import beam_search
 from keras_tfmr.recurrent import (
     AlignedDecoder,
     BidirectionalEncoder,
@@ -255,6 +257,35 @@ def test_learns_to_reverse():
     assert (chosen == target[:, 1:]).mean() > 0.95
     alignments = to_numpy(model.explain(*inputs)[1][0])[:, 0].mean(axis=0)  # [target, source]
     assert (alignments.argmax(axis=-1) == [3, 2, 1, 0]).mean() >= 0.75
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_beam_search_finds_what_exhaustive_search_finds(alpha):
+    """Start id 1, end id 2, words from 3 on, at most three tokens: every sequence is looked at."""
+    keras.utils.set_random_seed(5)
+    model = RNNSearchModel(CONFIG.replace(source_vocab=10, target_vocab=10))
+    for i, variable in enumerate(model.trainable_variables):
+        variable.assign(random(*variable.shape, seed=i, scale=0.7))
+    words, ends = range(3, 10), [2]
+    sequences = [[*body, *last] for n in range(4) for body in itertools.product(words, repeat=n)
+                 for last in ([ends] if n < 3 else [[]])]  # fmt: skip
+    lengths = np.array(list(map(len, sequences)))
+    padded = np.array([[*s, *[0] * (3 - len(s))] for s in sequences], "int32")
+    for row in SOURCE:
+        fed = np.concatenate([np.ones((len(padded), 1), "int32"), padded[:, :-1]], axis=1)
+        logits = to_numpy(model([np.tile(row, (len(padded), 1)), fed])).astype("float64")
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        chosen = np.take_along_axis(log_probs, padded[:, :, None], axis=-1)[:, :, 0]
+        totals = np.where(padded != 0, chosen, 0).sum(-1)
+        scores = totals / ((5 + lengths) / 6) ** alpha
+        best = np.argsort(-scores)[:4]
+        step, state = model.start(row[None], beams=60, max_length=3)
+        found = beam_search(
+            step, state, start_ids=[1], end_id=2, beams=60, n=4, max_length=3,
+            length_penalty=alpha, banned_ids=(0, 1),
+        )  # fmt: skip
+        np.testing.assert_array_equal(to_numpy(found.ids)[0], padded[best])
+        np.testing.assert_allclose(to_numpy(found.scores)[0], scores[best], atol=1e-5)
 
 
 def test_config():

@@ -7,6 +7,7 @@ from keras_tfmr.tokenizer import SubwordTokenizer
 from training.batches import Batches
 from training.corpus import Corpus, clean, read_pairs, read_tfds
 from training.run_folder import RunError, explained
+from training.sampled_subwords import SampledBatches, SampledSubwords
 
 HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all
 LONGEST = 256  # tokens of a side; longer pairs are dropped
@@ -17,7 +18,7 @@ class Data:
     """Everything that a run learns from and is measured on.
 
     Fields:
-        batches: The `Batches` to train on.
+        batches: The `Batches` or `SampledBatches` to train on.
         validation: List of `(source, reference)`.
         test: The same for a test set, or empty.
         tokenizers: `(source, target)`, the same one twice for a joint vocabulary.
@@ -46,20 +47,7 @@ def prepare(settings, folder):
     try:
         train, validation, test = read(settings)
         tokenizers = load_tokenizers(folder) or learn_tokenizers(settings, train, folder)
-        source, target = (
-            tokenizer.encode_lines(lines)
-            for tokenizer, lines in zip(tokenizers, (train.sources, train.targets), strict=True)
-        )
-        batches = Batches(
-            source,
-            target,
-            tokens_per_batch=settings.tokens_per_batch,
-            seed=settings.seed,
-            start_id=tokenizers[1].start_id,
-            end_id=tokenizers[1].end_id,
-            max_length=min(LONGEST, settings.tokens_per_batch // settings.devices),
-            rows_multiple=settings.devices,
-        )
+        batches = make_batches(settings, train, tokenizers)
     except (ValueError, RuntimeError, OSError) as error:
         raise RunError(str(error)) from error
     sets = {"train": train, "validation": validation, "test": test}
@@ -72,6 +60,27 @@ def prepare(settings, folder):
         description={name: corpus.record() for name, corpus in sets.items()},
         summary=summary(settings, sets, tokenizers, batches),
     )
+
+
+def make_batches(settings, train, tokenizers):
+    """The pairs as batches of token ids."""
+    options = {
+        "tokens_per_batch": settings.tokens_per_batch,
+        "seed": settings.seed,
+        "start_id": tokenizers[1].start_id,
+        "end_id": tokenizers[1].end_id,
+        "max_length": min(LONGEST, settings.tokens_per_batch // settings.devices),
+        "rows_multiple": settings.devices,
+    }
+    sides = list(zip(tokenizers, (train.sources, train.targets), strict=True))
+    sides = [(tokenizer.encode_lines(lines), tokenizer) for tokenizer, lines in sides]
+    if not settings.subword_sampling:
+        return Batches(*(ids for ids, _ in sides), **options)
+    sampled = (
+        SampledSubwords(*side, share=settings.subword_sampling, seed=[settings.seed, number])
+        for number, side in enumerate(sides)
+    )
+    return SampledBatches(*sampled, **options)
 
 
 def read(settings):

@@ -75,6 +75,9 @@ class TrainingConfig:
         None, "normalise before each sublayer, not after", action=argparse.BooleanOptionalAction
     )
     vocab_size: int = _count(8000, "number of subwords")
+    subword_sampling: float = _number(
+        0.0, "share of the words of an epoch that are made up of other subwords than the best"
+    )
     joint_vocab: bool = option(
         True, "one vocabulary for both sides", action=argparse.BooleanOptionalAction
     )
@@ -116,7 +119,7 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{flag(name)} must be positive. Received: {value!r}")
-        for name in ("dropout_rate", "label_smoothing", "average"):
+        for name in ("dropout_rate", "label_smoothing", "average", "subword_sampling"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"{flag(name)} must be in [0, 1). Received: {value!r}")

@@ -13,6 +13,13 @@ from keras_tfmr.layers.dropout import Dropout
 MASKED = -1e9
 
 
+def softmax(scores):
+    """Softmax over the last axis, of which Keras warns where it holds a single position."""
+    if scores.shape[-1] == 1:
+        return 0.0 * scores + 1.0  # a gradient of zero, not none
+    return ops.softmax(scores, axis=-1)
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class MultiHeadAttention(keras.layers.Layer):
     """Scaled dot-product attention per head: softmax(QKᵀ / √key_dim) V, in float32 softmax.
@@ -151,7 +158,7 @@ class MultiHeadAttention(keras.layers.Layer):
         scores = ops.cast(scores, "float32")  # [batch, heads, query, key]
         if may_attend is not None:
             scores = scores + ops.where(may_attend, 0.0, MASKED)
-        scores = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        scores = ops.cast(softmax(scores), self.compute_dtype)
         weights = self.dropout(scores, training=training)
         heads = ops.matmul(weights, values)  # [batch, heads, query, value_dim]
         if may_attend is not None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.layers.attention import MASKED
+from keras_tfmr.layers.attention import MASKED, softmax
 from keras_tfmr.layers.logits import TiedLogits
 
 # The slot of a beam at positions still to come.
@@ -226,7 +226,7 @@ class _IncrementalLayer:
 def _attend(queries, keys, values, bias):
     """Softmax in float32 of `[batch, heads, beam, dim]` on keys `[batch, heads, dim, key]`."""
     scores = ops.cast(ops.matmul(queries, keys), "float32") + bias
-    return ops.matmul(ops.cast(ops.softmax(scores, axis=-1), values.dtype), values)
+    return ops.matmul(ops.cast(softmax(scores), values.dtype), values)
 
 
 def _packed(attention):

@@ -1,42 +1,24 @@
 """The one place of model defaults."""
 
 import dataclasses
-import json
+from typing import ClassVar
 
-PRESETS = {
-    "tiny": {
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "d_model": 32,
-        "num_heads": 2,
-        "dff": 64,
-    },
-    "tutorial": {
-        "encoder_layers": 4,
-        "decoder_layers": 4,
-        "d_model": 128,
-        "num_heads": 8,
-        "dff": 512,
-    },
-    "base": {
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "d_model": 512,
-        "num_heads": 8,
-        "dff": 2048,
-    },
-    "big": {
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "d_model": 1024,
-        "num_heads": 16,
-        "dff": 4096,
-    },
-}
+from keras_tfmr.config import Config
+from keras_tfmr.layers import _checks
+
+
+def _sizes(layers, d_model, num_heads, dff):
+    return {
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+        "d_model": d_model,
+        "num_heads": num_heads,
+        "dff": dff,
+    }
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(Config):
     """Everything that a model is built from; `tutorial` sizes by default.
 
     Args:
@@ -64,6 +46,13 @@ class TransformerConfig:
     True
     """
 
+    presets: ClassVar = {
+        "tiny": _sizes(2, 32, 2, 64),
+        "tutorial": _sizes(4, 128, 8, 512),
+        "base": _sizes(6, 512, 8, 2048),
+        "big": _sizes(6, 1024, 16, 4096),
+    }
+
     source_vocab: int = 8000
     target_vocab: int = 8000
     encoder_layers: int = 4
@@ -86,55 +75,8 @@ class TransformerConfig:
             "num_heads", "dff", "max_length",
         )  # fmt: skip
         optional = [name for name in ("key_dim", "value_dim") if getattr(self, name) is not None]
-        for name in (*sizes, *optional):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {value!r}")
-        if not 0 <= self.dropout_rate < 1:
-            raise ValueError(f"`dropout_rate` must be in [0, 1). Received: {self.dropout_rate!r}")
-        if self.key_dim is None and self.d_model % self.num_heads:
-            raise ValueError(
-                "`d_model` must be divisible by `num_heads` unless `key_dim` is given. "
-                f"Received: d_model={self.d_model}, num_heads={self.num_heads}"
-            )
-        if self.joint_vocab and self.source_vocab != self.target_vocab:
-            raise ValueError(
-                "A joint vocabulary has one size. Received: "
-                f"source_vocab={self.source_vocab}, target_vocab={self.target_vocab}"
-            )
-
-    @classmethod
-    def preset(cls, name, **fields):
-        """The config of a named size (tiny, tutorial, base, big), with `fields` replaced."""
-        if name not in PRESETS:
-            raise ValueError(f"Unknown preset {name!r}. Expected one of: {', '.join(PRESETS)}")
-        return cls(**{**PRESETS[name], **fields})
-
-    def replace(self, **fields):
-        """A copy with `fields` replaced."""
-        return dataclasses.replace(self, **fields)
-
-    def to_dict(self):
-        """The fields as a dictionary."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields):
-        """The config of a dictionary of fields; unknown ones are an error."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(fields) - known)
-        if unknown:
-            raise ValueError(
-                f"Unknown fields of a TransformerConfig: {unknown}. Expected some of: "
-                f"{sorted(known)}"
-            )
-        return cls(**fields)
-
-    def to_json(self):
-        """The fields as JSON text."""
-        return json.dumps(self.to_dict(), indent=2)
-
-    @classmethod
-    def from_json(cls, text):
-        """The config that `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        self._check_sizes(*sizes, *optional)
+        _checks.rate("dropout_rate", self.dropout_rate)
+        if self.key_dim is None:
+            _checks.head_width(self.d_model, self.num_heads)
+        self._check_joint_vocab()

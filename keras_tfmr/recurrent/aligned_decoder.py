@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import _checks
-from keras_tfmr.layers.attention import MASKED
+from keras_tfmr.layers.attention import MASKED, softmax
 from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.gated_unit import GatedUnit
 
@@ -66,7 +66,7 @@ class Alignment(keras.layers.Layer):
         if annotations_mask is not None:
             allowed = annotations_mask[:, None, :]
             scores = scores + ops.where(allowed, 0.0, MASKED)
-        scores = ops.softmax(scores, axis=-1)
+        scores = softmax(scores)
         if annotations_mask is not None:
             # Where nothing may be aligned to, softmax is uniform over what is masked.
             scores = scores * ops.cast(ops.any(allowed, axis=-1, keepdims=True), "float32")

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import Logits, _checks
-from keras_tfmr.layers.attention import MASKED
+from keras_tfmr.layers.attention import MASKED, softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.config import LSTMNConfig
@@ -152,7 +152,7 @@ class LSTMN(keras.layers.Layer):
         scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]
         attendable = ops.cast(attendable, "float32")  # [rows, length]
         scores = ops.cast(scores, "float32") + (1.0 - attendable) * MASKED
-        scores = ops.softmax(scores, axis=-1) * attendable
+        scores = softmax(scores) * attendable
         return ops.cast(scores, self.compute_dtype)
 
     def compute_mask(self, x, previous_mask=None):

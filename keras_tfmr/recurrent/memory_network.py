@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import _checks
-from keras_tfmr.layers.attention import MASKED
+from keras_tfmr.layers.attention import MASKED, softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent.config import MemoryNetworkConfig
 from keras_tfmr.recurrent.sentence_embedding import SentenceEmbedding
@@ -41,7 +41,7 @@ class MemoryHop(keras.layers.Layer):
         p = ops.cast(ops.matmul(memories, u[:, :, None])[:, :, 0], "float32")  # [batch, facts]
         real = 1.0 if fact_mask is None else ops.cast(fact_mask, "float32")
         if not linear:
-            p = ops.softmax(p + (1.0 - real) * MASKED, axis=-1)
+            p = softmax(p + (1.0 - real) * MASKED)
         p = ops.cast(p * real, self.compute_dtype)
         return ops.matmul(p[:, None, :], outputs)[:, 0], p
 
