@@ -183,7 +183,8 @@ class TextGraph:
         of score 0, without a second one.
         """
         rows = tf.size(blank)
-        limits = tf.where(blank, 0, self.config.max_length)
+        lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
+        limits = tf.where(blank, 0, self.config.limits(lengths))
         if self.xla:
             shape = tf.shape(source_ids)
             source_ids = _pad_to(

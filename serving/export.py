@@ -34,6 +34,7 @@ def parse_arguments(arguments=None):
     add("--n", type=int, metavar="N", help="translations of translate_nbest [beam width]")
     add("--length_penalty", type=float, metavar="X", help="[the run's]")
     add("--max_length", type=int, metavar="N", help="most tokens of a translation")
+    add("--length_factor", type=float, metavar="X", help="most tokens for each source token [3]")
     add("--max_source_length", type=int, metavar="N", default=128, help="of a text [%(default)s]")
     add("--no_check", action="store_true", help="do not load and ask the result")
     return parser.parse_args(arguments)
@@ -84,7 +85,7 @@ def translator_of(options, run):
     joint = options.run / "tokenizer.model"
     both = [options.run / "source.model", options.run / "target.model"]
     decoding = {name: run["arguments"][name] for name in ("beams", "length_penalty")}
-    for name in ("beams", "n", "length_penalty", "max_length"):
+    for name in ("beams", "n", "length_penalty", "max_length", "length_factor"):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
     decoding.setdefault("n", decoding["beams"])

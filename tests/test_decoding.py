@@ -262,6 +262,8 @@ def test_config_is_json_and_picks_the_decoder():
         DecodingConfig.from_json('{"width": 3}')
     with pytest.raises(ValueError, match="n must lie between 1 and beams=1; received 2"):
         config.replace(beams=1)
+    with pytest.raises(ValueError, match="length_factor must be positive; received 0"):
+        config.replace(length_factor=0)
     model = HashModel(vocab=6, batch=2, seed=4)
     start_ids = np.zeros(2, "int32")
     step, state = model.start(3)

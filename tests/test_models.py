@@ -283,3 +283,22 @@ def test_sequences_of_one_token_warn_of_nothing():
     np.testing.assert_allclose(
         to_numpy(keras.ops.log_softmax(logits[:, 0])), to_numpy(log_probs), atol=1e-5
     )
+
+
+def test_the_first_step_is_traced_once():
+    """Keras by itself has the optimizer make its variables in the first trace, and traces again."""
+    traces = []
+
+    class Counting(TranslationModel):
+        def train_step(self, *arguments):
+            traces.append(1)
+            return super().train_step(*arguments)
+
+    model = Counting(TINY)
+    model.compile(keras.optimizers.Adam(1e-3), LabelSmoothedCrossEntropy(0.1))
+    source, target = batch()
+    before = float(model.evaluate([source, target], target, verbose=0))
+    for _ in range(3):
+        model.train_on_batch([source, target], target)
+    assert len(traces) == 1
+    assert float(model.evaluate([source, target], target, verbose=0)) < before

@@ -262,3 +262,27 @@ def test_what_does_not_fit_is_an_error(translator, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(RuntimeError, match="'jax'"):
         tiny_translator(translator.model)
+
+
+def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
+    """At most length_factor tokens for each of the source, and eight more; never max_length more."""
+    model = tiny_model()
+    bias = np.zeros(model.config.target_vocab, "float32")
+    bias[3] = -30.0  # the end id, which it never chooses by itself
+    endless = model.start
+
+    def start(*args, **options):
+        step, state = endless(*args, **options)
+
+        def never_ending(tokens, state):
+            log_probs, state = step(tokens, state)
+            return log_probs + bias, state
+
+        return never_ending, state
+
+    translator = tiny_translator(model, beams=1, n=1, max_length=40, length_factor=1.5)
+    translator.model.start = start
+    texts = ["Bom", LINES[0], LINES[0] + LINES[1]]
+    for text, explanation in zip(texts, translator.explain(texts), strict=True):
+        source = int(tokenizer().encode_truncated([text], 24)[0].shape[1])
+        assert len(explanation.target_tokens) == min(40, int(1.5 * source) + 8)

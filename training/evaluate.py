@@ -35,7 +35,7 @@ class Evaluator:
         rows = [ids[i] for i in self.order]
         self.batches = [padded(rows[i : i + BATCH]) for i in range(0, len(rows), BATCH)]
         longest = max(len(row) for row in ids)
-        self.decoding = decoding.replace(max_length=min(limit, 2 * longest + 8))
+        self.decoding = decoding.replace(max_length=int(decoding.limits(longest)))
         self.decode = decoding_function(model, self.target, self.decoding)
 
     def translate(self):
@@ -87,7 +87,7 @@ def decoding_function(model, tokenizer, decoding):
             start_ids=tf.fill(tf.shape(source_ids)[:1], tokenizer.start_id),
             end_id=tokenizer.end_id,
             banned_ids=banned,
-            limits=tf.minimum(2 * lengths + 8, decoding.max_length),
+            limits=decoding.limits(lengths),
         )
         return result.ids[:, 0]
 

@@ -3,8 +3,14 @@
 import dataclasses
 import json
 
+from keras import ops
+
 from keras_tfmr.decoding.beam import beam_search
 from keras_tfmr.decoding.constraints import check_options
+
+
+# Beyond `length_factor`: room for sentences of a word or two, whose translations vary most.
+EXTRA_LENGTH = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +23,9 @@ class DecodingConfig:
         length_penalty: alpha of ((5 + length) / 6)^alpha, arXiv 1609.08144.
         max_length: the greatest length in tokens, the end id counted.
         min_length: the end id may not come before this length is reached.
+        length_factor: a translation has at most so many tokens for each of its source, and
+            eight more: a model that repeats itself stops there, and a search that knows how long
+            a rival can get ends sooner.
 
     Raises:
         ValueError: for values that do not go together.
@@ -30,6 +39,7 @@ class DecodingConfig:
     length_penalty: float = 0.6
     max_length: int = 128
     min_length: int = 0
+    length_factor: float = 3.0
 
     def __post_init__(self):
         check_options(
@@ -41,6 +51,8 @@ class DecodingConfig:
         )
         if not 1 <= self.n <= self.beams:
             raise ValueError(f"n must lie between 1 and beams={self.beams}; received {self.n}")
+        if not self.length_factor > 0:
+            raise ValueError(f"length_factor must be positive; received {self.length_factor}")
 
     def replace(self, **fields):
         """A copy with some fields changed."""
@@ -62,6 +74,16 @@ class DecodingConfig:
         if unknown := set(fields) - set(known):
             raise ValueError(f"DecodingConfig has the fields {known}; received {sorted(unknown)}")
         return cls(**fields)
+
+    def limits(self, source_lengths):
+        """The greatest length of the translation of each source: int `[batch]` to int32 `[batch]`.
+
+        >>> np.array(DecodingConfig(max_length=64).limits(np.array([1, 10, 100]))).tolist()
+        [11, 38, 64]
+        """
+        longest = ops.floor(self.length_factor * ops.cast(source_lengths, "float32"))
+        longest = ops.cast(longest, "int32") + EXTRA_LENGTH
+        return ops.clip(longest, max(self.min_length, 1), self.max_length)
 
     def decode(self, step, state, *, start_ids, end_id, banned_ids=(), prefix=None, limits=None):
         """Greedy or beam search, as configured; the arguments are those of `beam_search`."""

@@ -45,6 +45,12 @@ class ConfiguredModel(keras.Model):
 
     config_class = TransformerConfig
 
+    def make_train_function(self, force=False):
+        # An optimizer that makes its variables within the first step has the step traced twice.
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def get_config(self):
         return {"config": self.config.to_dict(), "name": self.name, "dtype": self._policy_name()}
 
