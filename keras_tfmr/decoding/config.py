@@ -8,7 +8,6 @@ from keras import ops
 from keras_tfmr.decoding.beam import beam_search
 from keras_tfmr.decoding.constraints import check_options
 
-
 # Beyond `length_factor`: room for sentences of a word or two, whose translations vary most.
 EXTRA_LENGTH = 8
 
