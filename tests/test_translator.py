@@ -265,7 +265,7 @@ def test_what_does_not_fit_is_an_error(translator, monkeypatch):
 
 
 def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
-    """At most length_factor tokens for each source token, and eight more; never above max_length."""
+    """At most length_factor tokens for each of the source, and eight more; max_length in all."""
     model = tiny_model()
     bias = np.zeros(model.config.target_vocab, "float32")
     bias[3] = -30.0  # the end id, which it never chooses by itself
