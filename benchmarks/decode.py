@@ -1,7 +1,7 @@
 """Decoding against CTranslate2, MarianMT and KerasHub: 32 tokens, the same sizes, 2 threads.
 
     python benchmarks/decode.py --quick               # tutorial size, greedy, a minute
-    python benchmarks/decode.py --sizes tutorial      # every column
+    python benchmarks/decode.py --sizes tutorial      # every column; other sizes' results stay
     python benchmarks/decode.py --length              # 64 against 256 tokens
     python benchmarks/decode.py --mixed               # what XLA compiles for 1,000 sentences
 
@@ -11,6 +11,7 @@ equal ours is said; MarianMT and KerasHub have random weights of their own.
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
@@ -25,6 +26,7 @@ os.environ["OMP_NUM_THREADS"] = "2"
 import decode_engines as engines
 import measure
 from decode_engines import Setting
+from measure import table
 
 
 def worker(engine, pipe, folder):
@@ -103,25 +105,60 @@ def agreement(found, batch):
 
 
 def compare(workers, sizes, all_beams, batches, rounds):
-    """Rows of the table and the numbers behind them."""
-    rows, numbers, header = [], [], []
+    """A record for every size, beam width, batch size and column."""
+    numbers = []
     for size in sizes:
         for beams in all_beams:
             setting = Setting(size, beams)
             found = measured(workers, setting, batches, rounds)
-            header = sorted({column for column, _ in found}, key=order)
             for batch in batches:
-                name = f"{size}, {'greedy' if beams == 1 else f'beam {beams}'}, batch {batch}"
-                rows.append([name, *(found[column, batch][0] for column in header)])
                 same = agreement(found, batch)
-                for column in header:
+                for column in sorted({column for column, _ in found}, key=order):
                     median, first, _ = found[column, batch]
                     numbers.append(
                         {"size": size, "beams": beams, "batch": batch, "column": column,
                          "ms": median, "first_call_s": first, "same_tokens": same.get(column)}
                     )  # fmt: skip
-                print(measure.table(["ms", *header], rows[-1:]), same, flush=True)
-    return header, rows, numbers
+            print(comparison(numbers[-len(found) :]), flush=True)
+    return numbers
+
+
+def comparison(numbers):
+    """The records as tables: milliseconds, how many times as fast as peers, equal tokens."""
+    cells = {}
+    for record in numbers:
+        case = record["size"], record["beams"], record["batch"]
+        cells.setdefault(case, {})[record["column"]] = record
+    columns = sorted({record["column"] for record in numbers}, key=order)
+    peers = {
+        "the better CTranslate2": [c for c in columns if c.startswith("CTranslate2")],
+        "MarianMT": [c for c in columns if c == "MarianMT"],
+        "KerasHub BART": [c for c in columns if c == "KerasHub BART"],
+    }
+    times, ratios = [], []
+    for (size, beams, batch), row in cells.items():
+        name = f"{size}, {'greedy' if beams == 1 else f'beam {beams}'}, batch {batch}"
+        ms = {column: record["ms"] for column, record in row.items()}
+        times.append([name, *(ms.get(column, "") for column in columns)])
+        for ours in ("XLA", "graph"):
+            best = min((t for c, t in ms.items() if ours in c.split(", ")), default=float("nan"))
+            others = [min((ms[c] for c in of if c in ms), default=None) for of in peers.values()]
+            ratios.append([f"{name}, {ours}", *(t / best if t else "" for t in others)])
+    text = table(["ms", *columns], times)
+    text += "\nHow many times as fast as the peers the faster of ours in float32 is (in process, "
+    text += "SavedModel):\n\n" + table(["", *peers], ratios) + "\nOf the tokens written, equal "
+    return text + f"to those of our float32 graph: {equal_tokens(numbers, columns)}.\n"
+
+
+def equal_tokens(numbers, columns):
+    """The range over all cases of each column that has our weights, in words."""
+    shares = []
+    for column in columns:
+        same = [r["same_tokens"] for r in numbers if r["column"] == column]
+        if None not in same and column != "graph":
+            low, high = f"{min(same):.0%}", f"{max(same):.0%}"
+            shares.append(f"{column} {low if low == high else f'{low} to {high}'}")
+    return ", ".join(shares)
 
 
 def order(column):
@@ -175,38 +212,69 @@ def mixed(sizes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="tutorial size, greedy, few rounds")
+    parser.add_argument("--quick", action="store_true", help="tutorial size, greedy, no files")
     parser.add_argument("--sizes", nargs="+", default=["tutorial", "base"])
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--engines", nargs="+", default=list(engines.ENGINES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--length", action="store_true", help="time against output length")
     parser.add_argument("--mixed", action="store_true", help="count XLA's compilations")
-    parser.add_argument("--name", help="write results/NAME.md and .json")
     options = parser.parse_args()
     if options.quick:
         options.sizes, options.beams, options.rounds = ["tutorial"], [1], 3
     if options.mixed:
-        header = ["size", "requests", "compilations", "their seconds", "median of one, s"]
-        return report(options.name, header, *mixed(options.sizes))
-    with tempfile.TemporaryDirectory() as folder:
-        workers = Workers(["in process"] if options.length else options.engines, folder)
-        if options.length:
-            rows, numbers = growth(workers, options.sizes)
-            header = ["case", "64 tokens, ms", "256 tokens, ms", "ratio"]
-        else:
-            rounds = {1: options.rounds, 32: options.rounds}
-            columns, rows, numbers = compare(workers, options.sizes, options.beams, [1, 32], rounds)
-            header = ["ms for 32 tokens, median", *columns]
-        workers.close()
-    report(options.name, header, rows, numbers)
+        name, text, numbers = "decode_mixed", *mixed_page(*mixed(options.sizes))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            workers = Workers(["in process"] if options.length else options.engines, folder)
+            if options.length:
+                name, text, numbers = "decode_length", *length_page(*growth(workers, options.sizes))
+            else:
+                rounds = {1: options.rounds, 32: options.rounds}
+                numbers = compare(workers, options.sizes, options.beams, [1, 32], rounds)
+                name, numbers = "decode", merged(numbers)
+                text = decode_page(numbers)
+            workers.close()
+    print(text)
+    if not options.quick:
+        measure.write(name, text, numbers)
 
 
-def report(name, header, rows, numbers):
-    page = measure.table(header, rows)
-    print(page)
-    if name:
-        measure.write(name, page, numbers)
+def merged(numbers):
+    """The records of this run, and those of earlier runs for other cases."""
+    file = measure.RESULTS / "decode.json"
+    before = json.loads(file.read_text()) if file.exists() else []
+    new = {(r["size"], r["beams"]) for r in numbers}
+    kept = [r for r in before if (r["size"], r["beams"]) not in new]
+    sizes = ["tiny", "tutorial", "base", "big"]
+    return sorted(kept + numbers, key=lambda r: (sizes.index(r["size"]), r["beams"], r["batch"]))
+
+
+def decode_page(numbers):
+    packages = ("tensorflow", "keras", "ctranslate2", "torch", "transformers", "keras-hub")
+    return (
+        f"# Decoding {engines.TOKENS} tokens\n\n`python benchmarks/decode.py`: {engines.SOURCE} "
+        f"source tokens, {engines.TOKENS} output tokens, vocabulary {engines.VOCAB}, "
+        f"{engines.THREADS} threads; {measure.machine()}; {measure.versions(*packages)}. Medians, "
+        "a process for each engine, the processes taking turns. XLA and graph are ours; CTranslate2"
+        " has our weights, MarianMT and KerasHub's BART random ones of their own. CTranslate2's "
+        "threads lose several times their speed beside anything else that runs, be it the "
+        "kernel's: 6.1 ms were seen on a wholly idle machine for `tutorial`, greedy, batch 1.\n\n"
+        + comparison(numbers)
+    )
+
+
+def length_page(rows, numbers):
+    text = "# Time against output length\n\n`python benchmarks/decode.py --length`: greedy, "
+    text += "float32; caches grow with what is decoded.\n\n"
+    return text + table(["case", "64 tokens, ms", "256 tokens, ms", "ratio"], rows), numbers
+
+
+def mixed_page(rows, numbers):
+    text = "# What XLA compiles\n\n`python benchmarks/decode.py --mixed`: 1,000 sentences of 2 to"
+    text += " 128 tokens in requests of 1 to 40, padded to our buckets.\n\n"
+    header = ["size", "requests", "compilations", "their seconds", "median of one, s"]
+    return text + table(header, rows), numbers
 
 
 if __name__ == "__main__":

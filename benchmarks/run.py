@@ -42,7 +42,7 @@ BENCHMARKS = {
     ),
     "decode": Benchmark(
         "How fast are translations decoded, beside CTranslate2, MarianMT and KerasHub?",
-        "decode.py", ("--quick",), ("decode", "decode_length", "decode_designs"),
+        "decode.py", ("--quick",), ("decode", "decode_length", "decode_mixed", "decode_designs"),
     ),
     "serving": Benchmark(
         "What does the development server add, gain and survive?",
@@ -107,10 +107,7 @@ def page():
     text += " in about a minute;\n`python benchmarks/run.py page` collects this page. The peers"
     text += " (torch, transformers, ctranslate2,\nkeras-hub) are installed beside the library for"
     text += " this alone.\n"
-    text += "\nThe decoding tables were put together by hand from runs of their script.\n"
-    text += "\nNot measured: layers at `base` size, training steps on a GPU (`--gpu` has\n"
-    text += "never been run), BLEU by minutes, the recurrent models' trainings, and the number of\n"
-    text += "compilations of a mixed workload.\n"
+    text += "\nNot measured: training steps on a GPU (`--gpu` has never been run).\n"
     for name, benchmark in BENCHMARKS.items():
         text += f"\n## {name}: {benchmark.question}\n\n`python benchmarks/run.py {name}`\n"
         found = [RESULTS / f"{result}.md" for result in benchmark.results]
