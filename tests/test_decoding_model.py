@@ -9,7 +9,7 @@ from decoding_toys import hypotheses
 from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.decoding import DecodingConfig, score
+from keras_tfmr.decoding import DecodingConfig, beam_search, sample, score
 from keras_tfmr.layers import incremental
 
 START, END, VOCAB = 2, 3, 40
@@ -157,7 +157,7 @@ def test_growing_room_changes_nothing(monkeypatch, beams, max_length):
     model, source = make_model(), make_sources(6, 5)
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     at_once = decode(model, source, beams, max_length, limits)
-    monkeypatch.setattr(incremental, "FIRST_ROOM", 2)
+    monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
     step, _ = model.start(source, beams, max_length)
     assert step.rooms == {8: (2, 4, 8), 10: (2, 4, 8, 10)}[max_length]
     for rows in (slice(0, 6), slice(0, 2), slice(0, 4)):
@@ -166,6 +166,67 @@ def test_growing_room_changes_nothing(monkeypatch, beams, max_length):
             found, expected = hypotheses(grown, example), hypotheses(at_once, example)
             assert [h[0] for h in found] == [h[0] for h in expected]
             np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX fixes every shape")
+@pytest.mark.parametrize("beams", [1, 3])
+def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams):
+    """After each stretch only the sentences that go on are decoded; the others keep their own."""
+    model, source = make_model(), make_sources(6, 5)
+    limits = np.array([1, 2, 3, 5, 8, 10], "int32")
+    monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
+    decoded, plain = [], incremental.IncrementalDecoder.__call__
+
+    def counting(self, tokens, state):
+        decoded.append(tokens.shape[0] // beams)
+        return plain(self, tokens, state)
+
+    monkeypatch.setattr(incremental.IncrementalDecoder, "__call__", counting)
+    monkeypatch.setattr(TranslationModel, "start", without_an_end(TranslationModel.start))
+    found = search(model, source, beams, 10, ops.convert_to_tensor(limits))
+    # Stretches of 2, 2, 4 and 2 steps, each for those whose limit lies beyond its beginning.
+    assert decoded == [6] * 2 + [4] * 2 + [3] * 4 + [1] * 2
+    np.testing.assert_array_equal(np.array(found.lengths)[:, 0], limits)
+
+
+def without_an_end(start):
+    """The model's `start`, whose step never lets a sentence end before its limit."""
+
+    def endless(self, *arguments, **options):
+        step, state = start(self, *arguments, **options)
+        step.logits = functools.partial(never_the_end, step.logits)
+        return step, state
+
+    return endless
+
+
+def never_the_end(logits, x):
+    return logits(x) - 1e6 * (np.arange(VOCAB) == END)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX fixes every shape")
+def test_a_shrinking_batch_keeps_each_rows_draws_and_prefix(monkeypatch):
+    model, source = make_model(), make_sources(6, 5)
+    options = dict(
+        start_ids=np.full(6, START, "int32"), end_id=END, max_length=10, banned_ids=(0, 1, START),
+        limits=np.array([1, 2, 3, 5, 8, 10], "int32"),
+        prefix=np.array([[7, 9, 8, 4], [5, 0, 0, 0], [0] * 4, [6] * 4, [9, 4, 0, 0], [8] * 4]),
+    )  # fmt: skip
+    searches = {
+        "sample": functools.partial(sample, seed=3, **options),
+        "beam": functools.partial(beam_search, beams=3, n=2, **options),
+    }
+    at_once = {
+        name: run(*model.start(source, {"beam": 3}.get(name, 1), 10))
+        for name, run in searches.items()
+    }
+    monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
+    for name, run in searches.items():
+        found = run(*model.start(source, {"beam": 3}.get(name, 1), 10))
+        for example in range(6):
+            one, other = hypotheses(found, example), hypotheses(at_once[name], example)
+            assert [h[0] for h in one] == [h[0] for h in other]
+            np.testing.assert_allclose([h[1:] for h in one], [h[1:] for h in other], atol=1e-4)
 
 
 def compiled(function):

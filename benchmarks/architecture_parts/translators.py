@@ -72,11 +72,14 @@ def load(folder):
 
 
 def training_section(results):
+    shared = min(r["final"]["minutes"] for r in results.values())
     header = ["model", "parameters", "minutes", "steps", "tokens/s", "BLEU", "chrF"]
+    header.append(f"greedy BLEU after {shared:.0f} minutes")
     rows = [
         [
             name, f"{r['parameters']:,}", r["final"]["minutes"], r["final"]["steps"],
             r["tokens_per_second"], r["final"]["validation_bleu"], r["final"]["validation_chrf"],
+            [w["bleu"] for w in r["rows"] if w["bleu"] and w["minutes"] < shared + 0.1][-1],
         ]
         for name, r in results.items()
     ]  # fmt: skip
@@ -102,7 +105,7 @@ def decode(args):
     for _ in range(4):
         for key, evaluator in evaluators.items():
             start = time.perf_counter()
-            ids = [evaluator.decode(batch)[0].numpy() for batch in evaluator.batches]
+            ids = [evaluator.decode(batch).numpy() for batch in evaluator.batches]
             seconds[key].append(time.perf_counter() - start)
             tokens[key] = int(sum(np.count_nonzero(batch) for batch in ids))
     for name in chosen(args):

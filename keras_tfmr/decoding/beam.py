@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.decoding.constraints import make_task
+from keras_tfmr.decoding.constraints import make_task, rows_of
 from keras_tfmr.decoding.greedy import most_probable
 from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
@@ -23,7 +23,7 @@ class _Alive(NamedTuple):
 
 
 class _Search:
-    """The fixed quantities of one search, and its steps.
+    """The fixed quantities of one search, and its steps; see `decode_loop`.
 
     Finished hypotheses move out of the beam into a DecodingResult of the n best so far, where
     nothing changes them any more: a hypothesis that keeps being extended after its end loses
@@ -37,18 +37,6 @@ class _Search:
         self.best_penalty = length_penalty(task.limits, task.alpha)  # [batch]
         self.columns = np.arange(task.max_length, dtype="int32")
         self.batch = ops.shape(task.limits)[0]
-
-    def run(self, state):
-        """The n best hypotheses."""
-        return decode_loop(
-            self.step,
-            self.task.max_length,
-            (ops.convert_to_tensor(0, dtype="int32"), *self.start(state)),
-            going=lambda position, alive, finished: self.going(alive, finished),
-            body=self.extend,
-            resize=lambda loop, change: (loop[0], self.resize(loop[1], change), loop[2]),
-            result=lambda loop: loop[2],
-        )
 
     def start(self, state):
         """Beam 0 holds the empty hypothesis, the other slots nothing; so the beams differ."""
@@ -65,19 +53,37 @@ class _Search:
         scores = ops.where((self.limits < 1) & (slots == 0), np.float32(0.0), np.float32(-np.inf))
         lengths = self.limits * 0 + np.zeros(self.n, "int32")
         ids = lengths[:, :, None] + np.zeros_like(self.columns)
-        return alive, DecodingResult(ids, lengths, log_probs=scores, scores=scores)
+        finished = DecodingResult(ids, lengths, log_probs=scores, scores=scores)
+        return ops.convert_to_tensor(0, dtype="int32"), alive, finished
 
-    def resize(self, alive, change):
-        """The unfinished hypotheses with `change(state)` for their state."""
-        return alive._replace(state=change(alive.state))
+    def resize(self, loop, change):
+        position, alive, finished = loop
+        return position, alive._replace(state=change(alive.state)), finished
 
-    def going(self, alive, finished):
-        """Whether any unfinished hypothesis could still get among the n best of its example.
+    def result(self, loop):
+        return loop[2]
+
+    def take(self, loop, examples):
+        position, alive, finished = loop
+        rows = rows_of(examples, self.beams)
+        step, state = self.step.take(alive.state, examples)
+        alive = _Alive(
+            ids=ops.take(alive.ids, rows, axis=0),
+            log_probs=ops.take(alive.log_probs, examples, axis=0),
+            tokens=ops.take(alive.tokens, rows, axis=0),
+            state=state,
+        )
+        finished = DecodingResult(*(ops.take(field, examples, axis=0) for field in finished))
+        search = _Search(step, self.task.take(examples), self.beams, self.n)
+        return search, (position, alive, finished)
+
+    def unfinished(self, position, alive, finished):
+        """Whether an unfinished hypothesis could still get among the n best, for each example.
 
         Its log-probability can only fall, and the penalty at the limit is the greatest.
         """
         bound = alive.log_probs[:, 0] / self.best_penalty  # [batch]
-        return ops.any(bound > finished.scores[:, -1])
+        return bound > finished.scores[:, -1]
 
     def extend(self, position, alive, finished):
         """One token more on every unfinished hypothesis."""
@@ -196,4 +202,5 @@ def beam_search(
     )
     if beams == 1:
         return decode_single(step, state, most_probable, task)
-    return _Search(step, task, beams, n).run(state)
+    search = _Search(step, task, beams, n)
+    return decode_loop(search, search.start(state))

@@ -1,5 +1,6 @@
 """What a hypothesis may be: banned ids, lengths, a forced beginning. Checked and applied here."""
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,20 @@ class Task(NamedTuple):
     alpha: float  # of the length penalty
     limits: Any  # int32 [batch], the greatest length of each example
     constrain: Any  # Constraints, over rows
+    beams: int = 1  # rows of an example
+
+    def take(self, examples):
+        """The task of some of the examples, int32 `[n]`."""
+        return self._replace(
+            start_ids=ops.take(self.start_ids, examples, axis=0),
+            limits=ops.take(self.limits, examples, axis=0),
+            constrain=self.constrain.take(rows_of(examples, self.beams)),
+        )
+
+
+def rows_of(examples, beams):
+    """The rows of some examples, whose beams lie side by side: int32 `[n]` to `[n * beams]`."""
+    return ops.reshape(examples[:, None] * beams + np.arange(beams, dtype="int32"), (-1,))
 
 
 def make_task(
@@ -68,6 +83,7 @@ def make_task(
         constrain=Constraints(
             end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix
         ),
+        beams=beams,
     )
 
 
@@ -100,6 +116,14 @@ class Constraints:
         if self.banned_ids or self.min_length > 1:
             free = log_probs + self._bias(log_probs.shape[-1], position)
         return free if self.prefix is None else self._forced(log_probs, free, position)
+
+    def take(self, rows):
+        """The constraints of some of the rows."""
+        if self.prefix is None:
+            return self
+        taken = copy.copy(self)
+        taken.prefix = ops.take(self.prefix, rows, axis=0)
+        return taken
 
     def _bias(self, vocab, position):
         """0 for the allowed, minus infinity for the forbidden ids, `[vocab]`."""

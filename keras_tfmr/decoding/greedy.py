@@ -52,6 +52,6 @@ def greedy(
     return decode_single(step, state, most_probable, task)
 
 
-def most_probable(log_probs, free, position):
+def most_probable(log_probs, free, position, rows):
     """The choice of greedy decoding, for `decode_single`."""
     return argmax(free)

@@ -1,38 +1,61 @@
-"""The loop around a decoder's body, over a state that grows with what has been decoded."""
+"""The loop around a search, over a state that grows and a batch that shrinks as it goes on."""
 
-from keras import ops
+from keras import ops, tree
 
 
-def decode_loop(step, max_length, loop, *, going, body, resize, result):
-    """Runs `loop = body(*loop)` while `going(*loop)`, and returns `result(loop)`.
+def decode_loop(search, loop):
+    """Runs `search.extend` until every example has ended.
 
     A step that attends to all before it pays for the room in its state, filled or not. Where the
     step has `rooms`, the loop is run in stretches, each with as much room as the positions up to
-    its end need: time then follows the length that is decoded, not the one that is allowed. Every
-    shape stays static, and a stretch that is not reached costs nothing.
+    its end need: time then follows the length that is decoded, not the one that is allowed. Where
+    it `shrinks`, the examples that have ended are left out of the next stretch, so that a batch
+    does not wait for its longest example with all of its rows. Within a stretch every shape is
+    fixed, and a stretch that is not reached costs nothing.
 
     Args:
-        step: may have `rooms`, ascending lengths that end in `max_length`, and
-            `resize(state, room)`.
-        max_length: the greatest length.
+        search: has
+            `step`: may have `rooms`, ascending lengths that end in the greatest length, and
+            `resize(state, room)`; where it `shrinks`, also `take(state, examples)`, which returns
+            a step and a state;
+            `extend(*loop)`: the parts of the loop after one more token;
+            `unfinished(*loop)`: bool `[batch]`, which examples may still change;
+            `resize(loop, change)`: the loop with `change(state)` for its state;
+            `result(loop)`: what is wanted in the end, nested tensors `[batch, ...]`;
+            `take(loop, examples)`: a search and a loop for some of the examples.
         loop: a tuple of nested tensors, the position first.
-        going: whether any hypothesis is unfinished, of the parts of `loop`.
-        body: one step on the parts of `loop`.
-        resize: `resize(loop, change)`: the loop with `change(state)` for its state.
-        result: what is wanted of the loop in the end; shapes that do not depend on the room.
+
+    Returns:
+        `search.result` of the last loop.
     """
-    return _stretch(step, getattr(step, "rooms", (max_length,)), loop, going, body, resize, result)
+    return _stretch(search, getattr(search.step, "rooms", (None,)), loop)
 
 
-def _stretch(step, rooms, loop, going, body, resize, result):
+def _stretch(search, rooms, loop):
     room, *rest = rooms
-    if hasattr(step, "rooms"):
-        loop = resize(loop, lambda state: step.resize(state, room))
+    if room is not None:
+        loop = search.resize(loop, lambda state: search.step.resize(state, room))
+
+    def going(*parts):
+        return ops.any(search.unfinished(*parts))
+
     if not rest:
-        return result(tuple(ops.while_loop(going, body, loop)))
-    loop = ops.while_loop(lambda *parts: (parts[0] < room) & going(*parts), body, loop)
-    return ops.cond(
-        going(*loop),
-        lambda: _stretch(step, rest, tuple(loop), going, body, resize, result),
-        lambda: result(tuple(loop)),
+        return search.result(tuple(ops.while_loop(going, search.extend, loop)))
+    loop = tuple(
+        ops.while_loop(lambda *parts: (parts[0] < room) & going(*parts), search.extend, loop)
+    )
+    return ops.cond(going(*loop), lambda: _go_on(search, rest, loop), lambda: search.result(loop))
+
+
+def _go_on(search, rooms, loop):
+    """The stretches that are left, for the examples that have not ended."""
+    if not getattr(search.step, "shrinks", False):
+        return _stretch(search, rooms, loop)
+    examples = ops.nonzero(search.unfinished(*loop))[0]
+    fewer, rest = search.take(loop, examples)
+    found = _stretch(fewer, rooms, rest)
+    return tree.map_structure(
+        lambda old, new: ops.scatter_update(old, examples[:, None], new),
+        search.result(loop),
+        found,
     )

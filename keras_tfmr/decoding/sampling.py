@@ -56,8 +56,9 @@ def sample(
     shape = (max_length, ops.shape(task.start_ids)[0])
     noise = keras.random.uniform(shape, dtype="float32", seed=seed)  # [length, batch]
 
-    def choose(log_probs, free, position):
-        tokens = _draw(free / temperature, ops.take(noise, position, axis=0), top_k, top_p)
+    def choose(log_probs, free, position, rows):
+        drawn = ops.take(ops.take(noise, position, axis=0), rows, axis=0)
+        tokens = _draw(free / temperature, drawn, top_k, top_p)
         vocab = log_probs.shape[-1]
         flat = tokens + offsets(ops.shape(log_probs)[0], vocab)[:, 0]
         return tokens, ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)

@@ -11,6 +11,7 @@ from keras_tfmr.decoding.result import DecodingResult, length_penalty
 
 class _Loop(NamedTuple):
     position: Any  # []
+    rows: Any  # int32 [batch], where each example stood in the batch that came in
     alive: Any  # bool [batch]
     tokens: Any  # int32 [batch], the last token of each hypothesis
     ids: Any  # int32 [batch, length]
@@ -19,59 +20,76 @@ class _Loop(NamedTuple):
     state: Any
 
 
-def decode_single(step, state, choose, task):
-    """Extends one hypothesis per example until all have ended.
+class _Single:
+    """The fixed quantities of decoding one hypothesis per example; see `decode_loop`."""
 
-    `choose(log_probs, free, position)` picks the tokens `[batch]` and returns them with their
-    log-probabilities: `log_probs` are the model's, `free` the same with minus infinity for what
-    must not come next, both `[batch, vocab]`.
-    """
-    columns = np.arange(task.max_length, dtype="int32")
+    def __init__(self, step, choose, task):
+        self.step, self.choose, self.task = step, choose, task
+        self.columns = np.arange(task.max_length, dtype="int32")
 
-    def body(*loop):
-        loop = _Loop(*loop)
-        log_probs, state = step(loop.tokens, loop.state)
+    def start(self, state):
+        task, none = self.task, ops.zeros_like(self.task.start_ids)
+        return _Loop(
+            position=ops.convert_to_tensor(0, dtype="int32"),
+            rows=ops.arange(ops.shape(none)[0], dtype="int32"),
+            alive=task.limits > 0,
+            tokens=task.start_ids,
+            ids=none[:, None] + np.zeros((1, task.max_length), "int32"),
+            lengths=none,
+            log_probs=ops.cast(none, "float32"),
+            state=tree.map_structure(ops.convert_to_tensor, state),
+        )
+
+    def extend(self, *loop):
+        """One token more on every hypothesis that is alive."""
+        loop, task = _Loop(*loop), self.task
+        log_probs, state = self.step(loop.tokens, loop.state)
         free = task.constrain(log_probs, loop.position)
-        tokens, gained = choose(log_probs, free, loop.position)
+        tokens, gained = self.choose(log_probs, free, loop.position, loop.rows)
         tokens = ops.where(loop.alive, tokens, 0)
         lengths = loop.lengths + ops.cast(loop.alive, "int32")
-        return _Loop(
+        return loop._replace(
             position=loop.position + 1,
             alive=(tokens != task.end_id) & (lengths < task.limits) & loop.alive,
             tokens=tokens,
-            ids=ops.where(ops.equal(columns, loop.position), tokens[:, None], loop.ids),
+            ids=ops.where(ops.equal(self.columns, loop.position), tokens[:, None], loop.ids),
             lengths=lengths,
             log_probs=ops.where(loop.alive, loop.log_probs + gained, loop.log_probs),
             state=state,
         )
 
-    loop = _start(task, state)
-    ids, lengths, log_probs = decode_loop(
-        step,
-        task.max_length,
-        loop,
-        going=lambda *loop: ops.any(_Loop(*loop).alive),
-        body=body,
-        resize=lambda loop, change: _Loop(*loop)._replace(state=change(_Loop(*loop).state)),
-        result=lambda loop: (_Loop(*loop).ids, _Loop(*loop).lengths, _Loop(*loop).log_probs),
-    )
+    def unfinished(self, *loop):
+        return _Loop(*loop).alive
+
+    def resize(self, loop, change):
+        return _Loop(*loop)._replace(state=change(_Loop(*loop).state))
+
+    def result(self, loop):
+        loop = _Loop(*loop)
+        return loop.ids, loop.lengths, loop.log_probs
+
+    def take(self, loop, examples):
+        position, *parts, state = loop
+        step, state = self.step.take(state, examples)
+        parts = (ops.take(part, examples, axis=0) for part in parts)
+        search = _Single(step, self.choose, self.task.take(examples))
+        return search, _Loop(position, *parts, state)
+
+
+def decode_single(step, state, choose, task):
+    """Extends one hypothesis per example until all have ended.
+
+    `choose(log_probs, free, position, rows)` picks the tokens `[batch]` and returns them with their
+    log-probabilities: `log_probs` are the model's, `free` the same with minus infinity for what
+    must not come next, both `[batch, vocab]`; `rows` int32 `[batch]` is where the examples stood in
+    the batch that came in.
+    """
+    search = _Single(step, choose, task)
+    ids, lengths, log_probs = decode_loop(search, search.start(state))
     scores = log_probs / length_penalty(lengths, task.alpha)
     return DecodingResult(
         ids=ids[:, None],
         lengths=lengths[:, None],
         log_probs=log_probs[:, None],
         scores=scores[:, None],
-    )
-
-
-def _start(task, state):
-    none = ops.zeros_like(task.start_ids)
-    return _Loop(
-        position=ops.convert_to_tensor(0, dtype="int32"),
-        alive=task.limits > 0,
-        tokens=task.start_ids,
-        ids=none[:, None] + np.zeros((1, task.max_length), "int32"),
-        lengths=none,
-        log_probs=ops.cast(none, "float32"),
-        state=tree.map_structure(ops.convert_to_tensor, state),
     )

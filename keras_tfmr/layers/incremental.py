@@ -1,7 +1,9 @@
 """The decoder one token at a time, in few operations: what decoding spends its time on."""
 
+import copy
 import math
 
+import keras
 import numpy as np
 from keras import ops, tree
 
@@ -11,8 +13,9 @@ from keras_tfmr.layers.logits import TiedLogits
 # The slot of a beam at positions still to come.
 NOWHERE = -1
 
-# Up to so many tokens, reading what is not filled yet costs less than a second loop does.
-FIRST_ROOM = 64
+# Up to so many tokens, reading what is not filled yet costs less than a second loop does: seconds
+# of compilation, or next to nothing where nothing is compiled.
+FIRST_COMPILED_ROOM, FIRST_PLAIN_ROOM = 64, 16
 
 
 class IncrementalDecoder:
@@ -43,6 +46,8 @@ class IncrementalDecoder:
         self.batch = ops.shape(context)[0]
         self.beams, self.max_length = beams, max_length
         self.compiled = compiled
+        # Which examples are left is known at run time only, when XLA wants to know every shape.
+        self.shrinks = not compiled and keras.backend.backend() != "jax"
         self.positions = decoder.embedding.positions(np.arange(max_length, dtype="int32"))
         self.context_bias = ops.where(context_mask, 0.0, MASKED)[:, None, None]
         some = ops.any(context_mask, axis=-1)[:, None, None]  # [batch, 1, 1]
@@ -112,10 +117,28 @@ class IncrementalDecoder:
             return tree.map_structure(take, state)
         return {**state, "ancestry": ops.take(state["ancestry"], rows, axis=0)}
 
+    def take(self, state, examples):
+        """The step and the state for some of the sentences, int32 `[n]`."""
+
+        def take(leaf):
+            return ops.take(leaf, examples, axis=0)
+
+        step = copy.copy(self)
+        step.batch = ops.shape(examples)[0]
+        step.context_bias, step.nowhere = take(self.context_bias), take(self.nowhere)
+        step.layers = [layer.take(examples) for layer in self.layers]
+        state = {**state, "caches": tree.map_structure(take, state["caches"])}
+        if self.beams > 1:
+            by_sentence = ops.reshape(
+                state["ancestry"], (-1, self.beams, state["ancestry"].shape[-1])
+            )
+            state["ancestry"] = ops.reshape(take(by_sentence), (-1, by_sentence.shape[-1]))
+        return step, state
+
     @property
     def rooms(self):
         """Lengths for which caches are allocated one after the other, up to `max_length`."""
-        rooms = [FIRST_ROOM]
+        rooms = [FIRST_COMPILED_ROOM if self.compiled else FIRST_PLAIN_ROOM]
         while rooms[-1] < self.max_length:
             rooms.append(2 * rooms[-1])
         return (*rooms[:-1], self.max_length)
@@ -170,6 +193,12 @@ class _IncrementalLayer:
             ops.transpose(keys, (0, 1, 3, 2)),
             values * ops.cast(some, values.dtype)[:, None],
         )
+
+    def take(self, examples):
+        """The same layer over the memory of some of the sentences."""
+        taken = copy.copy(self)
+        taken.memory = tuple(ops.take(part, examples, axis=0) for part in self.memory)
+        return taken
 
     def cache(self, batch, max_length):
         return self.layer.causal_attention.attention.cache(batch, max_length * self.beams)

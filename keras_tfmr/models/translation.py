@@ -64,7 +64,9 @@ class TranslationModel(_parts.ConfiguredModel):
             source_ids: int tensor `[batch, source]`, padded with 0.
             beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded.
-            compiled: Whether XLA will compile the steps, which then update caches in place.
+            compiled: Whether XLA will compile the steps. Caches are then updated in place;
+                otherwise sentences that have ended leave the batch now and then, which XLA, for
+                its fixed shapes, does not allow.
 
         Returns:
             A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
