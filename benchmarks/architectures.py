@@ -78,7 +78,8 @@ def page(results):
     sections = [
         "# The Transformer and what it replaced\n\n"
         "Compared models have about the same number of parameters, and share vocabulary, batches, "
-        "optimizer and minutes; `python benchmarks/architectures.py` says how to repeat it.\n\n"
+        "and optimizer, each with its rate falling to nothing by the end of its minutes; "
+        "`python benchmarks/architectures.py` says how to repeat it.\n\n"
         f"{measure.machine()}; {measure.versions('tensorflow', 'keras')}.\n"
     ]
     for name, section in (
