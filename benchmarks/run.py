@@ -108,10 +108,10 @@ def page():
     text += " (torch, transformers, ctranslate2,\nkeras-hub) are installed beside the library for"
     text += " this alone.\n"
     text += "\nNot measured: training steps on a GPU (`--gpu` has never been run).\n"
-    text += "\nThe training steps of all sides take turns with `OMP_WAIT_POLICY=PASSIVE`, since torch's"
-    text += "\nthreads would spin while others work. Alone, and with its default, torch reached 2,460"
-    text += "\n(float32) and 3,607 (bfloat16) tokens/s at `tutorial`: `train_step.py --sizes tutorial"
-    text += "\n--only 'torch float32' 'torch bfloat16 (autocast)' --dry`.\n"
+    text += "\nThe training steps of all sides take turns with `OMP_WAIT_POLICY=PASSIVE`, since"
+    text += "\ntorch's threads would spin while others work. Alone, and with its default, torch"
+    text += "\nreached 2,460 (float32) and 3,607 (bfloat16) tokens/s at `tutorial`: `train_step.py"
+    text += "\n--sizes tutorial --only 'torch float32' 'torch bfloat16 (autocast)' --dry`.\n"
     for name, benchmark in BENCHMARKS.items():
         text += f"\n## {name}: {benchmark.question}\n\n`python benchmarks/run.py {name}`\n"
         found = [RESULTS / f"{result}.md" for result in benchmark.results]
