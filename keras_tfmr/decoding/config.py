@@ -8,7 +8,8 @@ from keras import ops
 from keras_tfmr.decoding.beam import beam_search
 from keras_tfmr.decoding.constraints import check_options
 
-# Beyond `length_factor`: room for sentences of a word or two, whose translations vary most.
+# Beyond `length_factor`, which stops a model that repeats itself and lets a search end sooner, as
+# it knows how long a rival can get: room for sentences of a word or two, which vary most.
 EXTRA_LENGTH = 8
 
 
@@ -22,9 +23,7 @@ class DecodingConfig:
         length_penalty: alpha of ((5 + length) / 6)^alpha, arXiv 1609.08144.
         max_length: the greatest length in tokens, the end id counted.
         min_length: the end id may not come before this length is reached.
-        length_factor: a translation has at most so many tokens for each of its source, and
-            eight more: a model that repeats itself stops there, and a search that knows how long
-            a rival can get ends sooner.
+        length_factor: most tokens of a translation for each of its source, and eight more.
 
     Raises:
         ValueError: for values that do not go together.
