@@ -89,7 +89,7 @@ def run(args, directory):
     return {
         "machine": measure.machine(),
         "versions": measure.versions("tensorflow", "keras"),
-        "data": args.data or "the phrasebook",
+        "data": Path(args.data).name if args.data else "the phrasebook",
         "tokens": tokens,
         "seconds": wall,
         "processor_seconds": processor,

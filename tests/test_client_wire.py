@@ -49,10 +49,10 @@ def test_every_message_is_compared():
 @pytest.mark.parametrize("name", messages.SCHEMA)
 def test_fields_have_the_official_numbers_and_types(name):
     ours = messages.build_messages("compared", messages.SCHEMA)[name].DESCRIPTOR
-    compare_fields(ours, OFFICIAL[name])
+    assert_same_fields(ours, OFFICIAL[name])
 
 
-def compare_fields(ours, official):
+def assert_same_fields(ours, official):
     for field in ours.fields:
         other = official.fields_by_name[field.name]
         assert field.number == other.number, field.full_name
@@ -62,7 +62,7 @@ def compare_fields(ours, official):
         assert field.type == kind, field.full_name
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             assert other.message_type.GetOptions().map_entry
-            compare_fields(field.message_type, other.message_type)
+            assert_same_fields(field.message_type, other.message_type)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ class Page:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def until(self, condition, seconds=15):
-        WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: condition())
+        wait = WebDriverWait(self.driver, seconds, poll_frequency=0.05)
+        return wait.until(lambda _: condition())
 
     def write(self, text):
         box = self.one("#source")
@@ -124,12 +125,12 @@ def test_pointing_at_a_word_shows_what_it_looked_at(page):
     marked = page.all(".backdrop span")
     assert [span.get_attribute("textContent") for span in marked] == TEXT.split()
     page.point(page.one("h1"))
-    page.until(lambda: not page.lit())
+    assert page.until(lambda: not page.lit())
 
 
 def test_pointing_at_the_translation_itself(page):
     page.point(page.all("#translation span")[2])
-    page.until(lambda: {target for _, target in page.lit()} == {2})
+    assert page.until(lambda: {target for _, target in page.lit()} == {2})
 
 
 def test_one_layer_and_its_heads(page):
@@ -149,7 +150,7 @@ def test_one_layer_and_its_heads(page):
     page.until(lambda: page.lit() == {(3, 0)})
     heads[0].click()  # and head 0, one: both are shown
     page.point(page.all(".words.target button")[0])
-    page.until(lambda: page.lit() == {(3, 0), (1, 0)})
+    assert page.until(lambda: page.lit() == {(3, 0), (1, 0)})
 
 
 def test_source_words_show_who_looked_at_them(page):
@@ -171,7 +172,7 @@ def test_keyboard(page):
     assert {target for _, target in page.lit()} == {1}
     page.all(".words.target button")[1].send_keys(Keys.ESCAPE)
     page.one("#source").click()
-    page.until(lambda: not page.lit())
+    assert page.until(lambda: not page.lit())
 
 
 def test_text_is_never_markup(page):
@@ -188,7 +189,7 @@ def test_examples_address_and_no_text(page):
     page.driver.refresh()  # the text stands in the address
     page.shows(text.upper())
     page.write(" ")
-    page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
+    assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
 
 
 def test_light_and_dark(page):
@@ -199,7 +200,7 @@ def test_light_and_dark(page):
     page.one("#theme").click()
     page.until(lambda: background() != before)
     page.one("#theme").click()
-    page.until(lambda: background() == before)
+    assert page.until(lambda: background() == before)
 
 
 def test_says_so_while_the_server_is_down_and_recovers(driver, stub):

@@ -62,19 +62,19 @@ def test_portuguese_verbs(line):
     assert tuple(portuguese.conjugate(infinitive.strip())) == expected
 
 
-def mapped(function, text):
+def assert_maps(function, text):
     pairs = [pair.split("=") for pair in re.split(r",\s*", text)]
     assert [function(word.strip()) for word, _ in pairs] == [form for _, form in pairs]
 
 
 def test_portuguese_plurals_and_feminines():
-    mapped(
+    assert_maps(
         portuguese.plural,
         "livro=livros, canção=canções, jovem=jovens, mês=meses, lápis=lápis, flor=flores, "
         "feliz=felizes, jornal=jornais, hotel=hotéis, espanhol=espanhóis, azul=azuis, útil=úteis, "
         "café da manhã=cafés da manhã, guarda-chuva=guarda-chuvas",
     )
-    mapped(
+    assert_maps(
         portuguese.feminine,
         "novo=nova, inglês=inglesa, trabalhador=trabalhadora, grande=grande, azul=azul",
     )
@@ -83,7 +83,7 @@ def test_portuguese_plurals_and_feminines():
 
 
 def test_portuguese_contractions():
-    mapped(
+    assert_maps(
         lambda pair: portuguese.contract(*pair.split("+")),
         "em+o parque=no parque, em+uma loja=numa loja, de+a escola=da escola, a+as oito=às oito, "
         "a+o mercado=ao mercado, a+aquela loja=àquela loja, por+os campos=pelos campos, "
@@ -118,31 +118,31 @@ def test_numbers(n, pt, feminine, en):
 
 
 def test_english_forms():
-    mapped(
+    assert_maps(
         english.plural,
         "book=books, box=boxes, watch=watches, story=stories, toy=toys, knife=knives, man=men, "
         "potato=potatoes, living room=living rooms, sheep=sheep",
     )
-    mapped(
+    assert_maps(
         english.past,
         "buy=bought, visit=visited, arrive=arrived, study=studied, play=played, "
         "look for=looked for, wake up=woke up, read=read, travel=traveled",
     )
-    mapped(
+    assert_maps(
         english.third_person,
         "go=goes, watch=watches, study=studies, play=plays, have lunch=has lunch, wash=washes, "
         "put away=puts away",
     )
-    mapped(
+    assert_maps(
         english.gerund,
         "write=writing, run=running, see=seeing, put away=putting away, cut=cutting",
     )
-    mapped(
+    assert_maps(
         english.comparative,
         "tall=taller, nice=nicer, big=bigger, funny=funnier, good=better, famous=more famous, "
         "expensive=more expensive, boring=more boring",
     )
-    mapped(english.article, "apple=an, hour=an, university=a, umbrella=an, house=a, one=a")
+    assert_maps(english.article, "apple=an, hour=an, university=a, umbrella=an, house=a, one=a")
 
 
 @pytest.mark.parametrize("adjective", qualities.COMPARABLE, ids=lambda adjective: adjective.en)

@@ -110,7 +110,7 @@ def test_any_ids_decode_to_valid_utf8(tokenizer):
     ids[:100] = draw.integers(4, 260, size=[100, 12])  # bytes, few of which make a character
     ids[0, :3] = [2**31 - 1, -(2**31), 400]
     for text in tokenizer.decode(ids).numpy():
-        text.decode("utf-8")
+        assert text.decode("utf-8").encode() == text
 
 
 def test_decode_ends_at_the_end_id_and_skips_special_ids(tokenizer):

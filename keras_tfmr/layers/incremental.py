@@ -50,9 +50,9 @@ class IncrementalDecoder:
         self.shrinks = not compiled and keras.backend.backend() != "jax"
         self.positions = decoder.embedding.positions(np.arange(max_length, dtype="int32"))
         self.context_bias = ops.where(context_mask, 0.0, MASKED)[:, None, None]
+        # A sentence without a token has nothing to attend to: zero values make its heads zero.
         some = ops.any(context_mask, axis=-1)[:, None, None]  # [batch, 1, 1]
         self.nowhere = ops.zeros_like(some[:, :, 0], dtype="int32") + NOWHERE  # [batch, 1]
-        # A sentence without a token has nothing to attend to: zero values make its heads zero.
         self.logits_kernel = None
         if compiled and isinstance(logits, TiedLogits):
             table = ops.cast(logits.embedding.tokens.embeddings, logits.compute_dtype)
