@@ -54,7 +54,8 @@ def export_translator(
         The path of the new version.
 
     Raises:
-        ExportError: if the check finds anything wrong; no version is left behind.
+        ExportError: if it cannot be written or the check finds anything wrong; no version is left
+            behind.
 
     >>> import tempfile
     >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
@@ -69,20 +70,28 @@ def export_translator(
     """
     translator = translator.replace(xla=xla, precision=precision)
     directory = pathlib.Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     # Not a number, so no server takes it for a version; the same file system, so rename is atomic.
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
-    unfinished.mkdir()
     try:
+        unfinished.mkdir(parents=True)
         _save(translator, unfinished)
         texts = warmup_texts or answers.TEXTS
         warmup.write(unfinished, warmup.requests(translator, texts, text_graph.BATCH_BUCKETS))
         _write_metadata(translator, unfinished, metadata or {})
+    except OSError as error:
+        raise _unwritable(directory, error.strerror or error) from error
+    except tf.errors.OpError as error:  # "file; reason"; TensorFlow writes the largest files
+        raise _unwritable(directory, error.message.rsplit("; ", 1)[-1]) from error
+    else:
         if check:
             _check(translator, unfinished)
         return _publish(unfinished, directory)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _unwritable(directory, reason):
+    return ExportError(f"Cannot write an export into {directory}: {reason}")
 
 
 class _Servable(tf.Module):

@@ -1,6 +1,7 @@
 """What many tests need: `check_layer`, gradients on either backend, weights by name."""
 
 import contextlib
+import resource
 import warnings
 
 import keras
@@ -43,6 +44,17 @@ def no_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="keras\\.src")
         yield
+
+
+@contextlib.contextmanager
+def full_disk(room=20_000):
+    """Inside, the system refuses to write more bytes into a file, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @contextlib.contextmanager

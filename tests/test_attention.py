@@ -34,7 +34,8 @@ def twins(key_dim, value_dim, use_bias=True, output_dim=None):
     )
     query, key = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH + 1)
     ours(query, key)
-    theirs(query, key)
+    # With scores, for without them Keras's layer needs value_dim == key_dim on JAX.
+    theirs(query, key, return_attention_scores=True)
     randomize(theirs)
     for our, their in pairs(ours, theirs):
         our.assign(ops.reshape(their, our.shape))
@@ -70,7 +71,6 @@ def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_dim, masked)
 
     def loss(layer, **call):
         def of(query, key, value):
-            # With scores, for without them Keras's layer needs value_dim == key_dim on JAX.
             call["return_attention_scores"] = True
             output, _ = layer(query=query, value=value, key=key, **call)
             return ops.sum(output * weight)

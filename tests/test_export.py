@@ -14,6 +14,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("exports need TensorFlow", allow_module_level=True)
 
 import tensorflow as tf
+from helpers import full_disk
 from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr import answers, export, export_translator, text_graph, warmup
@@ -213,6 +214,21 @@ def test_a_failing_check_leaves_nothing_behind(unchecked, tmp_path, monkeypatch)
     assert list((tmp_path / "models").iterdir()) == []
     unchecked.report = Report()
     assert unchecked() == tmp_path / "models" / "1"
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing(translator, tmp_path):
+    with (
+        full_disk(),
+        pytest.raises(ExportError, match=r"Cannot write .*models: .*[Ff]ile too large"),
+    ):
+        export_translator(translator, tmp_path / "models", check=False)
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_an_unwritable_folder_is_named(translator, tmp_path):
+    (tmp_path / "models").touch()
+    with pytest.raises(ExportError, match=r"Cannot write .*models: Not a directory"):
+        export_translator(translator, tmp_path / "models", check=False)
 
 
 def test_the_next_free_number_is_taken(tmp_path):

@@ -104,7 +104,9 @@ def explained(path):
     try:
         yield
     except OSError as error:
-        raise RunError(f"Cannot write {path}: {error.strerror or error}") from error
+        # HDF5 has an errno too, and a message of several lines.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise RunError(f"Cannot write {path}: {reason}") from error
 
 
 def write_atomically(path, content):
@@ -143,8 +145,12 @@ def save_weights(model, path):
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}")  # Keras insists on the ending
-        model.save_weights(temporary)
-        temporary.replace(path)
+        try:
+            model.save_weights(temporary)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def write_json(path, value):
