@@ -6,10 +6,12 @@ import itertools
 import json
 import math
 
-from tensorflow.core.framework import tensor_pb2, types_pb2
+import grpc
+import numpy as np
+import tensorflow as tf
 
 from . import tensors
-from .errors import MAX_MESSAGE, ServingError, invalid, unimplemented
+from .errors import MAX_MESSAGE, ServingError, invalid
 
 # Python's parser says it in its own words; clients see rapidjson's.
 _PARSE_ERRORS = {
@@ -23,19 +25,8 @@ _PARSE_ERRORS = {
     "Invalid \\escape": "Invalid escape character in string.",
     "Invalid \\uXXXX escape": "Incorrect hex digit after \\u escape in string.",
 }
-_INTEGERS = {
-    types_pb2.DT_INT32: ("int_val", -(1 << 31), (1 << 31) - 1),
-    types_pb2.DT_INT16: ("int_val", -(1 << 31), (1 << 31) - 1),
-    types_pb2.DT_INT8: ("int_val", -(1 << 31), (1 << 31) - 1),
-    types_pb2.DT_UINT8: ("int_val", -(1 << 31), (1 << 31) - 1),
-    types_pb2.DT_INT64: ("int64_val", -(1 << 63), (1 << 63) - 1),
-    types_pb2.DT_UINT32: ("uint32_val", 0, (1 << 32) - 1),
-    types_pb2.DT_UINT64: ("uint64_val", 0, (1 << 64) - 1),
-}
-_FLOATS = {
-    types_pb2.DT_FLOAT: ("float", 24, 3.4028234663852886e38),
-    types_pb2.DT_DOUBLE: ("double", 53, 1.7976931348623157e308),
-}
+MAX_RANK = 63  # numpy's limit is 64, and rows are stacked
+_INTEGERS = (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64)
 
 
 def parse(body):
@@ -62,7 +53,7 @@ def parse(body):
     except ValueError as error:  # a number with more digits than Python converts
         raise invalid("JSON Parse error: Number too big to be stored in double.") from error
     if not isinstance(document, dict):
-        raise invalid(f"JSON Value: {_text(document)} Is not object")
+        raise _wrong(document, "Is not object")
     return document
 
 
@@ -82,68 +73,62 @@ def fill_request(document, signature_inputs, request):
     """
     name = document.get("signature_name", "")
     if not isinstance(name, str):
-        raise invalid(
-            f"JSON Value: {_text(document)} not formatted correctly. 'signature_name' key must be "
-            f"a string value."
+        raise _wrong(
+            document, "not formatted correctly. 'signature_name' key must be a string value."
         )
     request.model_spec.signature_name = name
     inputs = signature_inputs(name)
     if not inputs:
         raise invalid(f"Failed to get input map for signature: {name or 'DEFAULT'}")
-    if "instances" in document and "inputs" in document:
-        raise invalid(
-            f"JSON Value: {_text(document)} Not formatted correctly expecting only one of 'inputs' "
-            f"or 'instances' keys to exist "
+    by_row = "instances" in document
+    if by_row and "inputs" in document:
+        what = (
+            "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
         )
-    if "instances" in document:
-        instances = document["instances"]
-        if not isinstance(instances, list):
-            what = "Excepting 'instances' to be an list/array"  # the real server's own words
-            raise invalid(f"JSON Value: {_text(document)} {what}")
-        if not instances:
-            raise invalid(f"JSON Value: {_text(document)} No values in 'instances' array")
-        _fill_rows(instances, inputs, request.inputs)
-        return True
-    if "inputs" in document:
-        _fill_columns(document["inputs"], inputs, request.inputs)
-        return False
-    raise invalid("Missing 'inputs' or 'instances' key")
+        raise _wrong(document, what)
+    if not by_row and "inputs" not in document:
+        raise invalid("Missing 'inputs' or 'instances' key")
+    arrays = _rows(document, inputs) if by_row else _columns(document["inputs"], inputs)
+    for alias, array in arrays.items():
+        request.inputs[alias].CopyFrom(tensors.to_proto(array))
+    return by_row
 
 
-def _fill_columns(value, inputs, out):
+def _columns(value, inputs):
     if not isinstance(value, dict) or _is_base64(value):
-        if len(inputs) > 1:
-            raise invalid(
-                "inputs is a plain value/list, but expecting an object as multiple input tensors "
-                "required as per tensorinfo_map"
-            )
+        _check_single("inputs is a plain value/list, but expecting an object", inputs)
         value = {next(iter(inputs)): value}
-    for name, info in inputs.items():
+    for name in inputs:
         if name not in value:
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
-        out[name].CopyFrom(_tensor(value[name], info.dtype))
+    return {name: _array(value[name], info.dtype) for name, info in inputs.items()}
 
 
-def _fill_rows(instances, inputs, out):
+def _check_single(what, inputs):
+    if len(inputs) > 1:
+        raise invalid(f"{what} as multiple input tensors required as per tensorinfo_map")
+
+
+def _rows(document, inputs):
+    instances = document["instances"]
+    if not isinstance(instances, list):
+        # The real server's own words.
+        raise _wrong(document, "Excepting 'instances' to be an list/array")
+    if not instances:
+        raise _wrong(document, "No values in 'instances' array")
+    if not isinstance(instances[0], dict):
+        _check_single("instances is a plain list, but expecting list of objects", inputs)
     named = isinstance(instances[0], dict) and not _is_base64(instances[0])
-    if not isinstance(instances[0], dict) and len(inputs) > 1:
-        raise invalid(
-            "instances is a plain list, but expecting list of objects as multiple input tensors "
-            "required as per tensorinfo_map"
-        )
-    first = {}
+    rows = {name: [] for name in inputs}
     for number, item in enumerate(instances):
         if named != (isinstance(item, dict) and not _is_base64(item)):
-            raise invalid(
-                f"Expecting object but got list at item {number} of input list"
-                if named
-                else f"Expecting value/list but got object at item {number} of input list"
-            )
+            kinds = "object but got list" if named else "value/list but got object"
+            raise invalid(f"Expecting {kinds} at item {number} of input list")
         for name, value in item.items() if named else [(next(iter(inputs)), item)]:
-            where = f"element: {number} key: {name}" if named else f"element: {number}"
             try:
-                _add_row(name, value, inputs, first, out)
+                _add_row(name, value, inputs, rows)
             except ServingError as error:
+                where = f"element: {number}" + (f" key: {name}" if named else "")
                 raise invalid(
                     f"Failed to process {where} of 'instances' list. Error: {error}"
                 ) from error
@@ -152,47 +137,39 @@ def _fill_rows(instances, inputs, out):
                 f"Failed to process element: {number} of 'instances' list. JSON object: "
                 f"{_text(item)} keys must be equal to: {','.join(sorted(inputs))}"
             )
-    for name, shape in first.items():
-        for size in (len(instances), *shape):
-            out[name].tensor_shape.dim.add(size=size)
+    return {name: np.stack(arrays) for name, arrays in rows.items()}
 
 
-def _add_row(name, value, inputs, first, out):
+def _add_row(name, value, inputs, rows):
     """Appends one instance's value of one input; all must have the shape of the first."""
     if name not in inputs:
         raise invalid(f"JSON object: does not have named input: {name}")
-    row = _tensor(value, inputs[name].dtype)
-    shape = [dim.size for dim in row.tensor_shape.dim]
-    wanted = first.setdefault(name, shape)
-    if math.prod(shape) != math.prod(wanted):
-        raise invalid(f"Expecting tensor size: {math.prod(wanted)} but got: {math.prod(shape)}")
-    if shape != wanted:
-        raise invalid(f"Expecting shape {_shape_text(wanted)} but got: {_shape_text(shape)}")
-    row.ClearField("tensor_shape")
-    row.ClearField("dtype")
-    out[name].dtype = inputs[name].dtype
-    out[name].MergeFrom(row)
+    row = _array(value, inputs[name].dtype)
+    rows[name].append(row)
+    first = rows[name][0]
+    if row.size != first.size:
+        raise invalid(f"Expecting tensor size: {first.size} but got: {row.size}")
+    if row.shape != first.shape:
+        wanted, got = ("[" + ",".join(map(str, array.shape)) + "]" for array in (first, row))
+        raise invalid(f"Expecting shape {wanted} but got: {got}")
 
 
-def _shape_text(shape):
-    return "[" + ",".join(map(str, shape)) + "]"
-
-
-def _tensor(value, dtype):
-    """A dense tensor from nested lists."""
-    proto = tensor_pb2.TensorProto(dtype=dtype)
-    shape, leaf = [], value
-    while isinstance(leaf, list):
-        shape.append(len(leaf))
-        proto.tensor_shape.dim.add(size=len(leaf))
-        leaf = leaf[0] if leaf else None
+def _array(value, dtype):
+    """A dense array from nested lists."""
+    shape, first = [], value
+    while isinstance(first, list):
+        shape.append(len(first))
+        first = first[0] if first else None
+    if len(shape) > MAX_RANK:
+        raise invalid(f"JSON Value: lists within lists to level {len(shape)}")
     leaves = [value]
     for level, size in enumerate(shape):
         for item in leaves:
             if not isinstance(item, list):
-                raise invalid(
-                    f"JSON Value: {_text(item)} found at incorrect level: {level + 1} in the JSON "
-                    f"DOM. Expected at level: {len(shape)}"
+                raise _wrong(
+                    item,
+                    f"found at incorrect level: {level + 1} in the JSON DOM. Expected at level: "
+                    f"{len(shape)}",
                 )
             if len(item) != size:
                 raise invalid(
@@ -200,44 +177,49 @@ def _tensor(value, dtype):
                     f"size: {size}"
                 )
         leaves = list(itertools.chain.from_iterable(leaves))
-    rank = len(shape)
     if any(isinstance(item, list) for item in leaves):
+        rank = len(shape)
         raise invalid(f"Encountered list at unexpected level: {rank} expected < {rank}")
-    _add_values(leaves, dtype, proto)
-    return proto
+    return _flat_array(leaves, tf.as_dtype(dtype)).reshape(shape)
 
 
-def _add_values(values, dtype, proto):
-    if dtype == types_pb2.DT_STRING:
-        proto.string_val.extend([_string(value) for value in values])
-    elif dtype in _FLOATS:
-        getattr(proto, tensors.FIELDS[dtype]).extend([_float(value, dtype) for value in values])
-    elif dtype == types_pb2.DT_BOOL:
-        for value in values:
-            if not isinstance(value, bool):
-                raise _type_error(value, dtype)
-        proto.bool_val.extend(values)
+def _flat_array(values, dtype):
+    """Values as an array of a tf.DType, each checked as the real server checks it."""
+    if dtype == tf.string:
+        array = np.empty(len(values), object)
+        array[:] = [_string(value) for value in values]
+        return array
+    if dtype in (tf.float32, tf.float64):
+        return np.array([_float(value, dtype) for value in values], dtype.as_numpy_dtype)
+    if dtype == tf.bool:
+        wrong = [value for value in values if type(value) is not bool]
+        held_as = dtype.as_numpy_dtype
     elif dtype in _INTEGERS:
-        field, lowest, highest = _INTEGERS[dtype]
-        for value in values:
-            if type(value) is not int or not lowest <= value <= highest:
-                raise _type_error(value, dtype)
-        getattr(proto, field).extend(values)
+        # Narrow integers travel as int32, so that is what they are checked against.
+        held_as = dtype.as_numpy_dtype if dtype.size >= 4 else np.int32
+        low, high = np.iinfo(held_as).min, np.iinfo(held_as).max
+        wrong = [value for value in values if type(value) is not int or not low <= value <= high]
     else:
-        error = unimplemented("JSON")
+        name = tensors.dtype_name(dtype.as_datatype_enum)
         raise ServingError(
-            error.code,
-            f"Conversion of JSON Value: {_text(values[0] if values else None)} to type: "
-            f"{tensors.dtype_name(dtype)}",
+            grpc.StatusCode.UNIMPLEMENTED,
+            f"Conversion of JSON Value: {_text(values[0] if values else None)} to type: {name}",
         )
+    if wrong:
+        raise _type_error(wrong[0], dtype)
+    return np.array(values, held_as).astype(dtype.as_numpy_dtype)
 
 
 def _float(value, dtype):
     if type(value) not in (int, float):
         raise _type_error(value, dtype)
-    name, digits, largest = _FLOATS[dtype]
-    exact = abs(value) < 1 << digits if type(value) is int else abs(value) <= largest
-    if not exact and not (isinstance(value, float) and not math.isfinite(value)):
+    limits = np.finfo(dtype.as_numpy_dtype)
+    if type(value) is int:
+        exact = abs(value) < 1 << (limits.nmant + 1)
+    else:
+        exact = abs(value) <= float(limits.max) or not math.isfinite(value)
+    if not exact:
+        name = tensors.dtype_name(dtype.as_datatype_enum)
         raise invalid(
             f"Cannot convert JSON value: {_text(value)} to {name} without loss of precision."
         )
@@ -253,9 +235,9 @@ def _string(value):
                 "JSON Parse error: The surrogate pair in string is invalid. at offset: 0"
             ) from error
     if not isinstance(value, dict):
-        raise _type_error(value, types_pb2.DT_STRING)
+        raise _type_error(value, tf.string)
     if not _is_base64(value):
-        raise invalid(f"JSON Value: {_text(value)} not formatted correctly for base64 data")
+        raise _wrong(value, "not formatted correctly for base64 data")
     text = value["b64"].rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -270,10 +252,12 @@ def _is_base64(value):
 def _type_error(value, dtype):
     names = {bool: str(value), int: "Number", float: "Number", str: "String", dict: "Object"}
     kind = names.get(type(value), "Null" if value is None else "Array")
-    return invalid(
-        f"JSON Value: {_text(value)} Type: {kind} is not of expected type: "
-        f"{tensors.dtype_name(dtype)}"
-    )
+    name = tensors.dtype_name(dtype.as_datatype_enum)
+    return _wrong(value, f"Type: {kind} is not of expected type: {name}")
+
+
+def _wrong(value, what):
+    return invalid(f"JSON Value: {_text(value)} {what}")
 
 
 def _text(value):

@@ -1,6 +1,7 @@
 """Tensors to JSON, with TensorFlow Serving's layout."""
 
 import base64
+import functools
 import json
 import math
 import re
@@ -30,43 +31,44 @@ def format_response(arrays, row):
 
 
 def _columns(arrays):
-    several = len(arrays) > 1
-    depth = 2 if several else 1
+    depth = 2 if len(arrays) > 1 else 1
     values = {name: _nested(_leaves(name, a), depth, single=False) for name, a in arrays.items()}
-    if not several:
+    if depth == 1:
         (value,) = values.values()
         return '{\n    "outputs": ' + value + "\n}"
-    members = ",\n".join(f"        {quote(name)}: {value}" for name, value in values.items())
-    return '{\n    "outputs": {\n' + members + "\n    }\n}"
+    return '{\n    "outputs": ' + _members(values, 1) + "\n}"
 
 
 def _rows(arrays):
-    sizes = {}
-    for name, array in arrays.items():
-        if np.ndim(array) == 0:
+    sizes = {name: array.shape[0] if np.ndim(array) else None for name, array in arrays.items()}
+    rows = next(iter(sizes.values()))
+    for name, size in sizes.items():
+        if size is None:
             raise invalid(f"Tensor name: {name} has no shape information ")
-        sizes[name] = array.shape[0]
-        first = next(iter(sizes.values()))
-        if array.shape[0] != first:
+        if size != rows:
             raise invalid(
-                f"Tensor name: {name} has inconsistent batch size: {array.shape[0]} "
-                f"expecting: {first}"
+                f"Tensor name: {name} has inconsistent batch size: {size} expecting: {rows}"
             )
-    if not first:
+    if not rows:
         return '{\n    "predictions": []\n}'
     leaves = {name: _leaves(name, array) for name, array in arrays.items()}
     if len(leaves) == 1:
         (values,) = leaves.values()
         items = ", ".join(_nested(value, 2, single=True) for value in values)
         return '{\n    "predictions": [' + items + "\n    ]\n}"
-    items = []
-    for number in range(first):
-        members = (
-            f"            {quote(name)}: {_nested(values[number], 3, single=True)}"
-            for name, values in leaves.items()
-        )
-        items.append("        {\n" + ",\n".join(members) + "\n        }")
+    items = [
+        "        "
+        + _members({n: _nested(values[i], 3, single=True) for n, values in leaves.items()}, 2)
+        for i in range(rows)
+    ]
     return '{\n    "predictions": [\n' + ",\n".join(items) + "\n    ]\n}"
+
+
+def _members(values, depth):
+    """A JSON object of finished texts, one a line."""
+    indent = "    " * depth
+    lines = ",\n".join(f"{indent}    {quote(name)}: {value}" for name, value in values.items())
+    return "{\n" + lines + f"\n{indent}}}"
 
 
 def _nested(value, depth, single):
@@ -92,10 +94,10 @@ def _leaves(name, array):
     elif np.issubdtype(array.dtype, np.integer):
         write = str
     elif array.dtype == np.float64:
-        write = _write_double
+        write = functools.partial(_write_float, np.float64, 17)
     elif array.dtype.itemsize <= 4 and array.dtype.kind != "c":
         array = array.astype(np.float32)
-        write = _write_float
+        write = functools.partial(_write_float, np.float32, 9)
     else:
         raise invalid(f"Failed to write JSON value for tensor type: {array.dtype}")
     texts = np.empty(array.size, object)
@@ -116,20 +118,11 @@ def quote(text):
     return re.sub(r"\\u00[01][0-9a-f]", lambda match: "\\u" + match[0][2:].upper(), quoted)
 
 
-def _write_float(value):
+def _write_float(cast, digits, value):
+    """Six digits where they stand for the number, else as many as its type needs."""
+    if not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     text = f"{value:g}"
-    if math.isfinite(value) and np.float32(text) != np.float32(value):
-        text = f"{value:.9g}"
-    return _decimal(text)
-
-
-def _write_double(value):
-    text = f"{value:g}"
-    return _decimal(text if not math.isfinite(value) or float(text) == value else f"{value:.17g}")
-
-
-def _decimal(text):
-    special = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text)
-    if special:
-        return special
+    if cast(text) != cast(value):
+        text = f"{value:.{digits}g}"
     return text if "." in text or "e" in text else text + ".0"
