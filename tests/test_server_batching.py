@@ -17,7 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from serving.devserver import batching, configs
 from serving.devserver.errors import ServingError
-from serving.devserver.metrics import Metrics
 from serving.devserver.servable import Lease
 
 
@@ -46,7 +45,7 @@ def serve(servable, scenario, threads=1):
     """Runs a coroutine function of (scheduler, ask) with a fresh scheduler."""
 
     async def main():
-        scheduler = batching.Scheduler(threads, Metrics())
+        scheduler = batching.Scheduler(threads)
 
         def ask(*rows, deadline=None, fetch="y"):
             feeds = {"x": np.array(rows)}

@@ -32,52 +32,43 @@ class Server:
         self.settings = settings
         self.metrics = metrics.Metrics()
         self.stopping = asyncio.Event()
-        self.batching = settings.batching
-        threads = self.batching.threads if self.batching else 1
-        self.scheduler = batching.Scheduler(threads, self.metrics)
+        self.scheduler = batching.Scheduler(settings.batching.threads if settings.batching else 1)
         self.pool = concurrent.futures.ThreadPoolExecutor(options.grpc_max_threads, "run")
         self.loaders = concurrent.futures.ThreadPoolExecutor(options.num_load_threads or 1, "load")
+
+    def load(self, name, number, path):
+        """Loads a version and replays its warm-up file; runs in a thread."""
+        tags = self.options.saved_model_tags.split(",")
+        loaded = servable.Servable(name, number, path, tags, self._session_config())
+        try:
+            loaded.batching = self._batching_of(path)
+            if self.options.enable_model_warmup:
+                self._warm_up(loaded)
+        except Exception:
+            loaded.close()
+            raise
+        return loaded
 
     def _batching_of(self, path):
         """The batch settings of one version: its own file's, if it may have one."""
         if not self.options.enable_per_model_batching_parameters:
-            return self.batching
+            return self.settings.batching
         file = os.path.join(path, "batching_params.pbtxt")
         if not os.path.exists(file):
             return None
         return configs.batch_settings(configs.read(file, configs.BatchingParameters))
 
-    def load(self, name, number, path):
-        """Loads a version and replays its warm-up file; runs in a thread."""
-        status = "fail"
-        try:
-            loaded = servable.Servable(
-                name, number, path, self.options.saved_model_tags.split(","), self._session_config()
-            )
-            try:
-                loaded.batching = self._batching_of(path)
-                if self.options.enable_model_warmup:
-                    self._warm_up(loaded)
-            except Exception:
-                loaded.close()
-                raise
-            status = "success"
-            return loaded
-        finally:
-            self.metrics.load(path, status)
-
     def _warm_up(self, loaded):
         for request in servable.warmup_requests(loaded.path):
             if self.stopping.is_set():
                 raise ServingError(grpc.StatusCode.CANCELLED, "The server is stopping")
+            call = predict.prepare(loaded, request)
             for _ in range(self.options.num_request_iterations_for_warmup):
-                call = predict.prepare(loaded, request)
-                fetches = tuple(call.outputs.values())
                 if loaded.batching is None:
-                    loaded.run(call.feeds, fetches)
+                    loaded.run(call.feeds, call.fetches)
                     continue
                 for part in batching.split_rows(call.feeds, loaded.batching):
-                    batching.run_batch(loaded, [part], fetches)
+                    batching.run_batch(loaded, [part], call.fetches)
 
     def _session_config(self):
         options = self.options

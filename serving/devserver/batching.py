@@ -5,48 +5,38 @@ each (version, inputs, outputs); all queues share the batch threads, in turn.
 """
 
 import asyncio
-import collections
 import concurrent.futures
-import time
+import contextlib
 
 import grpc
 import numpy as np
 
-from .errors import (
-    ServingError,
-    deadline_exceeded,
-    failed_precondition,
-    from_exception,
-    invalid,
-    left,
-)
-
-QUEUE_FULL = "The batch scheduling queue to which this task was submitted is full; "
+from . import errors
+from .errors import ServingError, failed_precondition, invalid
 
 
 class Task:
     """The rows of one request (or a slice of them), waiting for their batch."""
 
-    def __init__(self, feeds, size, deadline):
+    def __init__(self, feeds, deadline):
         self.feeds = feeds
-        self.size = size
+        self.size = batch_size(feeds)
         self.deadline = deadline
         self.future = asyncio.get_running_loop().create_future()
         self.batch = None  # set while it waits in a queue
-        self.enqueued = time.monotonic()
 
 
 class Batch:
+    """Tasks that are to run together."""
+
     def __init__(self):
         self.tasks = []
-        self.size = 0
-        self.closed = False
+        self.full = asyncio.Event()
+        self.runner = None  # the asyncio task that sees it through
 
-    def due(self, settings):
-        """When a thread may take it, on the monotonic clock."""
-        if self.closed or self.size >= settings.execution_size:
-            return 0.0
-        return self.tasks[0].enqueued + settings.timeout
+    @property
+    def size(self):
+        return sum(task.size for task in self.tasks)
 
 
 class Queue:
@@ -56,48 +46,55 @@ class Queue:
         self.servable = servable
         self.fetches = fetches
         self.settings = servable.batching
-        self.batches = collections.deque()
+        self.batches = []
+        self.turn = asyncio.Lock()  # held by the one batch that waits for a thread
 
     def check_room(self, size):
         """Raises UNAVAILABLE where the real server's queue would be full."""
-        settings = self.settings
-        waiting = len(self.batches)
+        settings, waiting = self.settings, len(self.batches)
         room = settings.execution_size - self.batches[-1].size if waiting else 0
+        capacity = (settings.max_enqueued - waiting) * settings.execution_size + room
+        if size <= capacity:
+            return
+        most = settings.max_enqueued
+        why = f"currently {waiting} batches enqueued and max_enqueued_batches is {most}"
         if settings.splitting:
-            capacity = (settings.max_enqueued - waiting) * settings.execution_size + room
-            if size > capacity:
-                raise ServingError(
-                    grpc.StatusCode.UNAVAILABLE,
-                    f"{QUEUE_FULL}task size is {size} but scheduling capacity is only {capacity} "
-                    f"(num_enqueued_batches={waiting}, "
-                    f"max_enqueued_batches={settings.max_enqueued}, "
-                    f"open_batch_size={settings.execution_size - room if waiting else 0}, "
-                    f"max_execution_batch_size={settings.execution_size})",
-                )
-        elif size > room and waiting >= settings.max_enqueued:
-            raise ServingError(
-                grpc.StatusCode.UNAVAILABLE,
-                f"{QUEUE_FULL}currently {waiting} batches enqueued and max_enqueued_batches is "
-                f"{settings.max_enqueued}",
+            why = (
+                f"task size is {size} but scheduling capacity is only {capacity} "
+                f"(num_enqueued_batches={waiting}, max_enqueued_batches={most}, "
+                f"open_batch_size={settings.execution_size - room if waiting else 0}, "
+                f"max_execution_batch_size={settings.execution_size})"
             )
+        raise ServingError(
+            grpc.StatusCode.UNAVAILABLE,
+            f"The batch scheduling queue to which this task was submitted is full; {why}",
+        )
 
     def add(self, task):
-        if not self.batches or self.batches[-1].size + task.size > self.settings.execution_size:
+        """Puts a task into the open batch.
+
+        Returns:
+            A new Batch, if the task is its first; otherwise None.
+        """
+        limit, new = self.settings.execution_size, None
+        if not self.batches or self.batches[-1].size + task.size > limit:
             if self.batches:
-                self.batches[-1].closed = True
-            self.batches.append(Batch())
-        batch = self.batches[-1]
-        batch.tasks.append(task)
-        batch.size += task.size
-        task.batch = batch
+                self.batches[-1].full.set()
+            new = Batch()
+            self.batches.append(new)
+        task.batch = self.batches[-1]
+        task.batch.tasks.append(task)
+        if task.batch.size >= limit:
+            task.batch.full.set()
+        return new
 
     def drop(self, task):
         """Takes a task whose client is gone out of its batch."""
         batch, task.batch = task.batch, None
         batch.tasks.remove(task)
-        batch.size -= task.size
         if not batch.tasks:
             self.batches.remove(batch)
+            batch.runner.cancel()
 
 
 class Scheduler:
@@ -105,15 +102,12 @@ class Scheduler:
 
     Args:
         threads: how many batches run at a time, over all models.
-        metrics: metrics.Metrics.
     """
 
-    def __init__(self, threads, metrics):
+    def __init__(self, threads):
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "batch_threads")
-        self._idle = threads
-        self._queues = collections.OrderedDict()
-        self._timer = None
-        self._metrics = metrics
+        self._idle = asyncio.Semaphore(threads)
+        self._queues = {}
 
     async def run(self, servable, feeds, fetches, deadline):
         """Runs one request's feeds within a batch.
@@ -130,29 +124,25 @@ class Scheduler:
         Raises:
             ServingError: queue full, too large, too late, or whatever the session says.
         """
-        parts = split_rows(feeds, servable.batching)
-        size = batch_size(feeds)
-        key = (id(servable), tuple(sorted(feeds)), tuple(sorted(fetches)))
-        queue = self._queues.get(key) or Queue(servable, tuple(sorted(fetches)))
-        queue.check_room(size)
+        tasks = [Task(part, deadline) for part in split_rows(feeds, servable.batching)]
+        key = (id(servable), tuple(sorted(feeds)), fetches)
+        queue = self._queues.get(key) or Queue(servable, fetches)
+        queue.check_room(sum(task.size for task in tasks))
         self._queues[key] = queue
-        tasks = [Task(part, batch_size(part), deadline) for part in parts]
         for task in tasks:
-            queue.add(task)
-        self._dispatch()
+            batch = queue.add(task)
+            if batch is not None:
+                batch.runner = asyncio.create_task(self._see_through(key, queue, batch))
         parts = await self._results(queue, tasks, deadline)
-        by_name = [dict(zip(queue.fetches, part, strict=True)) for part in parts]
-        if len(parts) == 1:
-            return [by_name[0][name] for name in fetches]
-        return [np.concatenate([part[name] for part in by_name]) for name in fetches]
+        return [np.concatenate(rows) for rows in zip(*parts, strict=True)]
 
     async def _results(self, queue, tasks, deadline):
         try:
-            async with asyncio.timeout(left(deadline)):
+            async with asyncio.timeout(errors.left(deadline)):
                 return [await task.future for task in tasks]
         except TimeoutError:
             if all(task.batch is None for task in tasks):
-                raise deadline_exceeded() from None
+                raise errors.deadline_exceeded() from None
             raise ServingError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 "Run() timeout exceeded while waiting in batching queue",
@@ -164,66 +154,42 @@ class Scheduler:
                 if task.batch is not None:
                     queue.drop(task)
 
-    def _dispatch(self):
-        """Gives every idle thread a batch that is due; wakes up when the next one is."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while self._idle:
-            wait = self._start_next()
-            if wait is None:
-                return
-            if wait > 0:
-                self._timer = asyncio.get_running_loop().call_later(wait, self._dispatch)
-                return
-
-    def _start_next(self):
-        """Starts the next batch due, in turn over the queues.
-
-        Returns:
-            0 if one was started, seconds until the first is due, or None if nothing waits.
-        """
-        now, first = time.monotonic(), None
-        for key, queue in list(self._queues.items()):
+    async def _see_through(self, key, queue, batch):
+        """Runs a batch as soon as it is due and a thread is free."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(queue.settings.timeout):
+                    await batch.full.wait()
+            async with queue.turn:  # so that the queues take turns, whatever waits in each
+                await self._idle.acquire()
+            queue.batches.remove(batch)
+        finally:
             if not queue.batches:
-                del self._queues[key]
-                continue
-            due = queue.batches[0].due(queue.settings)
-            if due <= now:
-                self._queues.move_to_end(key)
-                self._start(queue, queue.batches.popleft())
-                return 0
-            first = due if first is None else min(first, due)
-        return None if first is None else max(first - now, 1e-6)
+                self._queues.pop(key, None)
+        try:
+            await self._run_batch(queue, batch.tasks)
+        finally:
+            self._idle.release()
 
-    def _start(self, queue, batch):
-        self._idle -= 1
-        now = time.monotonic()
-        for task in batch.tasks:
+    async def _run_batch(self, queue, tasks):
+        for task in tasks:
             task.batch = None
-            self._metrics.queued(now - task.enqueued)
-        deadlines = [task.deadline for task in batch.tasks]
+        deadlines = [task.deadline for task in tasks]
         deadline = None if None in deadlines else max(deadlines)
-        job = self._pool.submit(
-            run_batch, queue.servable, [task.feeds for task in batch.tasks], queue.fetches, deadline
-        )
-        queue.servable.lease.hold(job)
-        loop = asyncio.get_running_loop()
-        job.add_done_callback(lambda job: loop.call_soon_threadsafe(self._finish, batch, job))
-
-    def _finish(self, batch, job):
-        self._idle += 1
-        self._metrics.batch_done()
-        error = job.exception()
-        waiting = [task for task in batch.tasks if not task.future.done()]
-        if error is not None:
-            for task in waiting:
-                task.future.set_exception(from_exception(error))
-        else:
-            for task, outputs in zip(batch.tasks, job.result(), strict=True):
-                if not task.future.done():
-                    task.future.set_result(outputs)
-        self._dispatch()
+        feeds = [task.feeds for task in tasks]
+        job = self._pool.submit(run_batch, queue.servable, feeds, queue.fetches, deadline)
+        queue.servable.lease.hold(job)  # whoever waits: it is in use until the run is over
+        try:
+            results = await asyncio.wrap_future(job)
+        except Exception as error:
+            results = [errors.from_exception(error)] * len(tasks)
+        for task, result in zip(tasks, results, strict=True):
+            if task.future.done():
+                continue
+            if isinstance(result, ServingError):
+                task.future.set_exception(result)
+            else:
+                task.future.set_result(result)
 
     def close(self):
         self._pool.shutdown()
@@ -248,11 +214,9 @@ def split_rows(feeds, settings):
         raise invalid(
             f"Task size {size} is larger than maximum input batch size {settings.max_size}"
         )
-    if not settings.splitting or size <= step:
-        return [feeds]
     return [
         {name: array[start : start + step] for name, array in feeds.items()}
-        for start in range(0, size, step)
+        for start in range(0, max(size, 1), step)
     ]
 
 

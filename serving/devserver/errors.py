@@ -7,10 +7,9 @@ import grpc
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
+# What is not here is the server's own fault: 500.
 HTTP_STATUS = {
-    grpc.StatusCode.OK: 200,
     grpc.StatusCode.CANCELLED: 499,
-    grpc.StatusCode.UNKNOWN: 500,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -21,9 +20,7 @@ HTTP_STATUS = {
     grpc.StatusCode.ABORTED: 409,
     grpc.StatusCode.OUT_OF_RANGE: 400,
     grpc.StatusCode.UNIMPLEMENTED: 501,
-    grpc.StatusCode.INTERNAL: 500,
     grpc.StatusCode.UNAVAILABLE: 503,
-    grpc.StatusCode.DATA_LOSS: 500,
     grpc.StatusCode.UNAUTHENTICATED: 401,
 }
 
@@ -63,11 +60,6 @@ def deadline_exceeded():
     return ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, "Timed out waiting for notification")
 
 
-def left(deadline):
-    """Seconds until `deadline` (of the monotonic clock; None: never), at least 0."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-
 def unimplemented(method):
     return ServingError(
         grpc.StatusCode.UNIMPLEMENTED,
@@ -76,10 +68,17 @@ def unimplemented(method):
     )
 
 
+def left(deadline):
+    """Seconds until `deadline` (of the monotonic clock; None: never), at least 0."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
 def from_exception(error):
     """Returns the ServingError that says what `error` says, code included."""
     if isinstance(error, ServingError):
         return error
+    if isinstance(error, TimeoutError):
+        return deadline_exceeded()
     code = CODES.get(getattr(error, "error_code", None))
     if code is not None:  # TensorFlow's errors carry the code and the text of the C++ status
         return ServingError(code, error.message)
@@ -93,8 +92,3 @@ def translated():
         yield
     except Exception as error:
         raise from_exception(error) from error
-
-
-def truncated(message):
-    """Cuts a message as the real server does before it becomes a gRPC status."""
-    return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "...TRUNCATED"

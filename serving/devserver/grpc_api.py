@@ -1,8 +1,7 @@
 """PredictionService, ModelService and the health service over gRPC."""
 # ruff: noqa: N802 - gRPC names the methods
 
-import asyncio
-import time
+import functools
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -15,14 +14,23 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from .errors import ServingError, from_exception, invalid, truncated, unimplemented
+from .errors import MAX_MESSAGE, from_exception, invalid, unimplemented
 from .tensors import to_proto
 
 
-async def finish(context, error):
-    """Ends a call with the status that an exception stands for."""
-    error = from_exception(error)
-    await context.abort(error.code, truncated(error.message))
+def answering(method):
+    """A method that fails ends its call with the status that the exception stands for."""
+
+    @functools.wraps(method)
+    async def answer(self, request, context):
+        try:
+            return await method(self, request, context)
+        except Exception as error:
+            error = from_exception(error)
+            cut = error.message[MAX_MESSAGE:] and "...TRUNCATED"  # as the real server does it
+            await context.abort(error.code, error.message[:MAX_MESSAGE] + cut)
+
+    return answer
 
 
 def metadata(manager, request):
@@ -52,7 +60,7 @@ def status(manager, request):
     response = get_model_status_pb2.GetModelStatusResponse()
     for version in manager.status(request.model_spec):
         entry = response.model_version_status.add(version=version.number, state=version.state)
-        entry.status.error_message = ""
+        entry.status.SetInParent()
         if version.error is not None:
             entry.status.error_code = version.error.code.value[0]
             entry.status.error_message = version.error.message
@@ -66,38 +74,30 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         self._predictor = predictor
         self._metrics = metrics
 
+    @answering
     async def Predict(self, request, context):
-        started, code = time.monotonic(), grpc.StatusCode.OK
-        try:
+        with self._metrics.request(request.model_spec.name, "GRPC"):
             spec, arrays = await self._predictor.predict(request, context.time_remaining())
             response = predict_pb2.PredictResponse(model_spec=spec)
             for alias, array in arrays.items():
                 response.outputs[alias].CopyFrom(to_proto(array))
             return response
-        except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        except Exception as error:
-            code = from_exception(error).code
-            await finish(context, error)
-        finally:
-            model = request.model_spec.name
-            self._metrics.request(model, code, "Predict", "GRPC", time.monotonic() - started)
 
+    @answering
     async def GetModelMetadata(self, request, context):
-        try:
-            return metadata(self._predictor.manager, request)
-        except ServingError as error:
-            await finish(context, error)
+        return metadata(self._predictor.manager, request)
 
+    @answering
     async def Classify(self, request, context):
-        await finish(context, unimplemented("Classify"))
+        raise unimplemented("Classify")
 
+    @answering
     async def Regress(self, request, context):
-        await finish(context, unimplemented("Regress"))
+        raise unimplemented("Regress")
 
+    @answering
     async def MultiInference(self, request, context):
-        await finish(context, unimplemented("MultiInference"))
+        raise unimplemented("MultiInference")
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
@@ -106,23 +106,19 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     def __init__(self, manager):
         self._manager = manager
 
+    @answering
     async def GetModelStatus(self, request, context):
-        try:
-            return status(self._manager, request)
-        except ServingError as error:
-            await finish(context, error)
+        return status(self._manager, request)
 
+    @answering
     async def HandleReloadConfigRequest(self, request, context):
-        try:
-            if request.config.WhichOneof("config") != "model_config_list":
-                raise invalid(
-                    "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
-                    "ModelConfigList is currently supported"
-                )
-            await self._manager.reload(request.config)
-            return model_management_pb2.ReloadConfigResponse()
-        except ServingError as error:
-            await finish(context, error)
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise invalid(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
+                "ModelConfigList is currently supported"
+            )
+        await self._manager.reload(request.config)
+        return model_management_pb2.ReloadConfigResponse()
 
 
 def credentials(config):
@@ -147,7 +143,8 @@ async def start(predictor, metrics, options, ssl_config=None):
         grpc.aio.Server, accepting calls.
 
     Raises:
-        ServingError: the address cannot be bound.
+        ServingError: what the SSLConfig asks for cannot be.
+        RuntimeError: the address cannot be bound.
     """
     server = grpc.aio.server(
         options=[
@@ -165,23 +162,11 @@ async def start(predictor, metrics, options, ssl_config=None):
         for name in ("", "ModelService", "PredictionService"):
             await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    if options.port:
-        _bind(server, f"{options.host}:{options.port}", ssl_config)
+    if options.port and ssl_config is None:
+        server.add_insecure_port(f"{options.host}:{options.port}")
+    elif options.port:
+        server.add_secure_port(f"{options.host}:{options.port}", credentials(ssl_config))
     if options.grpc_socket_path:
-        _bind(server, f"unix:{options.grpc_socket_path}", None)
+        server.add_insecure_port(f"unix:{options.grpc_socket_path}")
     await server.start()
     return server
-
-
-def _bind(server, address, ssl_config):
-    try:
-        if ssl_config is None:
-            bound = server.add_insecure_port(address)
-        else:
-            bound = server.add_secure_port(address, credentials(ssl_config))
-    except RuntimeError as error:
-        raise ServingError(
-            grpc.StatusCode.UNAVAILABLE, f"cannot listen on {address}: {error}"
-        ) from error
-    if not bound and not address.startswith("unix:"):
-        raise ServingError(grpc.StatusCode.UNAVAILABLE, f"cannot listen on {address}")

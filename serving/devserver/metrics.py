@@ -1,8 +1,14 @@
 """Counters under TensorFlow Serving's names, in Prometheus' text format."""
 
+import asyncio
+import contextlib
 import re
+import time
 
+import grpc
 import prometheus_client
+
+from .errors import from_exception
 
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
 _BUCKETS = [10 * 1.8**power for power in range(33)]  # microseconds
@@ -15,44 +21,39 @@ class Metrics:
         self._registry = prometheus_client.CollectorRegistry()
         prometheus_client.disable_created_metrics()
         serving = ":tensorflow:serving:"
-        self._requests = self._counter(serving + "request_count", "model_name", "status")
-        self._latency = self._histogram(
-            serving + "request_latency", "model_name", "API", "entrypoint"
+        self._requests = prometheus_client.Counter(
+            serving + "request_count", "-", ["model_name", "status"], registry=self._registry
         )
-        self._runtime = self._histogram(serving + "runtime_latency", "model_name", "API", "runtime")
-        self._queuing = self._histogram(
-            serving + "batching_session:queuing_latency", "thread_pool_name"
-        )
-        self._batches = self._counter(serving + "batching_session:wrapped_run_count")
-        self._loads = self._counter(
-            ":tensorflow:cc:saved_model:load_attempt_count", "model_path", "status"
-        )
-
-    def _counter(self, name, *labels):
-        return prometheus_client.Counter(name, "-", labels, registry=self._registry)
-
-    def _histogram(self, name, *labels):
-        return prometheus_client.Histogram(
-            name, "-", labels, buckets=_BUCKETS, registry=self._registry
+        self._latency, self._runtime = (
+            prometheus_client.Histogram(
+                serving + name, "-", labels, buckets=_BUCKETS, registry=self._registry
+            )
+            for name, labels in (
+                ("request_latency", ["model_name", "API", "entrypoint"]),
+                ("runtime_latency", ["model_name", "API", "runtime"]),
+            )
         )
 
-    def request(self, model, code, api, entrypoint, seconds):
-        """Counts an answered request."""
-        self._requests.labels(model, code.name).inc()
-        if code.value[0] == 0:
-            self._latency.labels(model, api, entrypoint).observe(seconds * 1e6)
+    @contextlib.contextmanager
+    def request(self, model, entrypoint):
+        """Counts a Predict request and how it ends."""
+        started, code = time.monotonic(), grpc.StatusCode.OK
+        try:
+            yield
+            seconds = time.monotonic() - started
+            self._latency.labels(model, "Predict", entrypoint).observe(seconds * 1e6)
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except Exception as error:
+            code = from_exception(error).code
+            raise
+        finally:
+            self._requests.labels(model, code.name).inc()
 
     def runtime(self, model, seconds):
+        """Counts a run of the session, with the time it waited for its batch."""
         self._runtime.labels(model, "Predict", "TF1").observe(seconds * 1e6)
-
-    def queued(self, seconds):
-        self._queuing.labels("batch_threads").observe(seconds * 1e6)
-
-    def batch_done(self):
-        self._batches.inc()
-
-    def load(self, path, status):
-        self._loads.labels(path, status).inc()
 
     def page(self):
         """The text that Prometheus scrapes."""

@@ -1,6 +1,7 @@
 """Predict, whichever way it came in: signature, inputs and outputs checked, the session run."""
 
 import asyncio
+import dataclasses
 import time
 
 from tensorflow_serving.apis import predict_pb2
@@ -11,19 +12,17 @@ from .errors import deadline_exceeded, failed_precondition, invalid, left
 DEFAULT_SIGNATURE = "serving_default"
 
 
+@dataclasses.dataclass
 class Call:
-    """One request against one signature of one servable, ready to run.
+    """One request against one signature of one servable, ready to run."""
 
-    Attributes:
-        signature: its name.
-        feeds: dict of tensor name to numpy array.
-        outputs: dict of output alias to tensor name.
-    """
+    signature: str
+    feeds: dict  # tensor name: numpy array
+    outputs: dict  # output alias: tensor name
 
-    def __init__(self, signature, feeds, outputs):
-        self.signature = signature
-        self.feeds = feeds
-        self.outputs = outputs
+    @property
+    def fetches(self):
+        return tuple(self.outputs.values())
 
 
 def prepare(servable, request):
@@ -71,10 +70,9 @@ def _names(aliases):
 
 
 def _input_value(signature, request, alias, feed_name):
-    if alias in request.inputs:
-        return request.inputs[alias]
-    if alias in signature.defaults:
-        return signature.defaults[alias]
+    for values in (request.inputs, signature.defaults):
+        if alias in values:
+            return values[alias]
     raise invalid(
         f"Signature input alias: {alias}(feed name: {feed_name}) not found in request and no "
         f"default value provided. Inputs expected to be in the request {_names(request.inputs)}, "
@@ -83,19 +81,18 @@ def _input_value(signature, request, alias, feed_name):
 
 
 def _outputs(signature, output_filter):
-    if not output_filter:
-        return {alias: info.name for alias, info in sorted(signature.outputs.items())}
-    outputs = {}
-    for alias in output_filter:
+    for number, alias in enumerate(output_filter):
         if alias not in signature.outputs:
             raise invalid(
                 f"output tensor alias not found in signature: {alias} Outputs expected to be in "
                 f"the set {_names(signature.outputs)}."
             )
-        if alias in outputs:
+        if alias in output_filter[:number]:
             raise invalid(f"duplicate output tensor alias: {alias}")
-        outputs[alias] = signature.outputs[alias].name
-    return outputs
+    # Sorted, so that requests for the same outputs share their batches.
+    return {
+        alias: signature.outputs[alias].name for alias in sorted(output_filter or signature.outputs)
+    }
 
 
 class Predictor:
@@ -110,9 +107,9 @@ class Predictor:
 
     def __init__(self, manager, scheduler, pool, metrics):
         self.manager = manager
-        self.scheduler = scheduler
-        self.pool = pool
-        self.metrics = metrics
+        self._scheduler = scheduler
+        self._pool = pool
+        self._metrics = metrics
 
     async def predict(self, request, timeout=None):
         """Answers a PredictRequest with arrays.
@@ -132,25 +129,18 @@ class Predictor:
             raise invalid("Missing ModelSpec")
         with self.manager.use(request.model_spec) as servable:
             call = prepare(servable, request)
-            values = await self._run(servable, call, deadline)
+            run = self._run_alone if servable.batching is None else self._scheduler.run
+            started = time.monotonic()
+            values = await run(servable, call.feeds, call.fetches, deadline)
+            self._metrics.runtime(servable.name, time.monotonic() - started)
             spec = predict_pb2.PredictResponse().model_spec
             spec.name = servable.name
             spec.signature_name = call.signature
             spec.version.value = servable.version
         return spec, dict(zip(call.outputs, values, strict=True))
 
-    async def _run(self, servable, call, deadline):
-        started = time.monotonic()
-        fetches = tuple(call.outputs.values())
-        if servable.batching is not None:
-            values = await self.scheduler.run(servable, call.feeds, fetches, deadline)
-        else:
-            values = await self._run_alone(servable, call.feeds, fetches, deadline)
-        self.metrics.runtime(servable.name, time.monotonic() - started)
-        return values
-
     async def _run_alone(self, servable, feeds, fetches, deadline):
-        job = self.pool.submit(servable.run_until, feeds, fetches, deadline)
+        job = self._pool.submit(servable.run_until, feeds, fetches, deadline)
         # The session may outlive the client: the version is not unloaded under it.
         servable.lease.hold(job)
         try:

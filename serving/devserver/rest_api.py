@@ -1,9 +1,7 @@
 """The HTTP/REST API and the metrics page."""
 
 import asyncio
-import os
 import re
-import time
 import urllib.parse
 
 import grpc
@@ -66,38 +64,24 @@ class RestApi:
     async def _answer(self, request, path):
         if request.method == "OPTIONS" and self._cors:
             return 200, b""
-        started, spec, code = time.monotonic(), predict_pb2.PredictRequest().model_spec, None
         try:
             matched = _match(request.method, path)
-            if not _fill_spec(matched, spec):
+            spec = _spec(matched)
+            if spec is None:
                 return 400, b""  # a version number that is no int64: so says the real server
             if request.method == "GET":
                 return 200, self._describe(matched, spec)
             method = matched["method"].lower()
             if method != "predict":
                 raise unimplemented(method.capitalize())
-            code = grpc.StatusCode.CANCELLED
-            body = await self._body(request)
-            async with asyncio.timeout(self._timeout):
-                answer = await self._predict(spec, body)
-            code = grpc.StatusCode.OK
-            return 200, answer
+            with self._metrics.request(spec.name, "REST"):
+                # With the body: a client that stops sending does not keep its place for ever.
+                async with asyncio.timeout(self._timeout):
+                    return 200, await self._predict(spec, await _body(request))
         except Exception as error:
-            error = _from_http(error)
-            code = code and error.code
-            return HTTP_STATUS[error.code], _error(error.message)
-        finally:
-            if code is not None:
-                elapsed = time.monotonic() - started
-                self._metrics.request(spec.name, code, "Predict", "REST", elapsed)
-
-    async def _body(self, request):
-        """The whole body; a client that stops sending does not keep its place for ever."""
-        async with asyncio.timeout(self._timeout):
-            try:
-                return await request.read()
-            except web.RequestPayloadError as error:
-                raise invalid(f"Failed to read the request's body: {error}") from error
+            error = from_exception(error)
+            text = f'{{\n    "error": {json_response.quote(error.message)}\n}}'
+            return HTTP_STATUS.get(error.code, 500), text.encode("utf-8", "surrogateescape")
 
     async def _predict(self, spec, body):
         request = predict_pb2.PredictRequest(model_spec=spec)
@@ -139,26 +123,26 @@ def _match(method, path):
     return matched
 
 
-def _fill_spec(matched, spec):
-    """Fills a ModelSpec from a path; False if the version is no int64."""
+def _spec(matched):
+    """The ModelSpec of a path; None if the version is no int64."""
+    spec = predict_pb2.PredictRequest().model_spec
     spec.name = urllib.parse.unquote(matched["name"] or "", errors="replace")
     if matched["label"]:
         spec.version_label = urllib.parse.unquote(matched["label"], errors="replace")
     if matched["version"]:
         if len(matched["version"]) > 30 or int(matched["version"]) >= 1 << 63:
-            return False
+            return None
         spec.version.value = int(matched["version"])
-    return True
+    return spec
 
 
-def _from_http(error):
-    if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text)
-    if isinstance(error, web.HTTPException):
-        return invalid(error.text or error.reason)
-    if isinstance(error, TimeoutError):
-        return ServingError(grpc.StatusCode.DEADLINE_EXCEEDED, "Timed out waiting for the request")
-    return from_exception(error)
+async def _body(request):
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from error
+    except (web.RequestPayloadError, web.HTTPException) as error:
+        raise invalid(f"Failed to read the request's body: {error}") from error
 
 
 def _json(message, names=True):
@@ -171,12 +155,6 @@ def _json(message, names=True):
     )
 
 
-def _error(message):
-    """The body of an error."""
-    text = f'{{\n    "error": {json_response.quote(message)}\n}}'
-    return text.encode("utf-8", "surrogateescape")
-
-
 async def start(predictor, metrics, options, monitoring=None):
     """Starts the HTTP server.
 
@@ -184,19 +162,12 @@ async def start(predictor, metrics, options, monitoring=None):
         aiohttp AppRunner, accepting connections.
 
     Raises:
-        ServingError: the address cannot be bound.
+        OSError: the address cannot be bound.
     """
     api = RestApi(predictor, metrics, options, monitoring)
     app = web.Application(client_max_size=options.max_request_bytes)
     app.router.add_route("*", "/{path:.*}", api.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.shutdown_grace_seconds)
     await runner.setup()
-    try:
-        await web.TCPSite(runner, options.host, options.rest_api_port, backlog=1024).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise ServingError(
-            grpc.StatusCode.UNAVAILABLE,
-            f"cannot listen on {options.host}:{options.rest_api_port}: {os.strerror(error.errno)}",
-        ) from error
+    await web.TCPSite(runner, options.host, options.rest_api_port, backlog=1024).start()
     return runner
