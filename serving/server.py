@@ -32,7 +32,7 @@ def main(arguments=None):
         from serving.devserver import app
 
         app.run(options, settings)
-    except ServingError as error:
+    except (ServingError, OSError, RuntimeError) as error:  # the last two: an address is taken
         print(f"Failed to start server. Error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -258,14 +258,14 @@ def _check_there(models):
 
 def check_port(host, port):
     """Raises UNAVAILABLE if a port cannot be bound, before models are loaded in vain."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-        except OSError as error:
-            raise ServingError(
-                grpc.StatusCode.UNAVAILABLE, f"cannot listen on {host}:{port}: {error.strerror}"
-            ) from error
+    except OSError as error:
+        raise ServingError(
+            grpc.StatusCode.UNAVAILABLE, f"cannot listen on {host}:{port}: {error.strerror}"
+        ) from error
 
 
 def settings(options):

@@ -4,64 +4,50 @@ import argparse
 import os
 
 # Known to the real server, without meaning here: accepted, so that one command line fits both.
-IGNORED = (
-    "num_unload_threads",
-    "flush_filesystem_caches",
-    "use_alts_credentials",
-    "platform_config_file",
-    "per_process_gpu_memory_fraction",
-    "grpc_channel_arguments",
-    "rest_api_num_threads",
-    "enable_signature_method_name_check",
-    "enable_profiler",
-    "thread_pool_factory_config_file",
-    "enable_serialization_as_tensor_content",
-    "mixed_precision",
-    "skip_initialize_tpu",
-    "prefer_tflite_model",
-    "num_tflite_interpreters_per_pool",
-    "num_tflite_pools",
-    "remote_predict_request_options",
-    "tensorflow_session_config_file",
-)
+_IGNORED = """
+num_unload_threads flush_filesystem_caches use_alts_credentials platform_config_file
+per_process_gpu_memory_fraction grpc_channel_arguments rest_api_num_threads
+enable_signature_method_name_check enable_profiler thread_pool_factory_config_file
+enable_serialization_as_tensor_content mixed_precision skip_initialize_tpu prefer_tflite_model
+num_tflite_interpreters_per_pool num_tflite_pools remote_predict_request_options
+tensorflow_session_config_file
+"""
+IGNORED = _IGNORED.split()
 
-TEXT = {
+# Name: (default, help); the default's type is the flag's.
+FLAGS = {
+    "port": (8500, "gRPC port; 0: none"),
     "grpc_socket_path": ("", "also listen for gRPC on this UNIX socket"),
+    "rest_api_port": (0, "HTTP port; 0: none"),
+    "host": ("127.0.0.1", "(own) address to bind; 0.0.0.0 opens the server to the network"),
     "model_name": ("default", "name of the model"),
     "model_base_path": ("", "directory of the model's version directories"),
     "model_config_file": ("", "text ModelServerConfig: many models, version policies, labels"),
-    "batching_parameters_file": ("", "text BatchingParameters"),
-    "monitoring_config_file": ("", "text MonitoringConfig"),
-    "ssl_config_file": ("", "text SSLConfig with the PEM texts; gRPC only"),
-    "saved_model_tags": ("serve", "comma-separated tags of the meta graph"),
-    "host": ("127.0.0.1", "(own) address to bind; 0.0.0.0 opens the server to the network"),
-}
-NUMBERS = {
-    "port": (8500, "gRPC port; 0: none"),
-    "rest_api_port": (0, "HTTP port; 0: none"),
-    "rest_api_timeout_in_ms": (30000, "time limit of a REST call"),
     "model_config_file_poll_wait_seconds": (0, "read the config file again this often; 0: never"),
     "file_system_poll_wait_seconds": (1, "look for new versions this often; 0 or less: never"),
+    "allow_version_labels_for_unavailable_models": (False, "labels before their version is loaded"),
+    "saved_model_tags": ("serve", "comma-separated tags of the meta graph"),
+    "enable_model_warmup": (True, "replay each version's warm-up file before it serves"),
+    "num_request_iterations_for_warmup": (1, "how often each warm-up record is replayed"),
     "max_num_load_retries": (5, "how often a version that does not load is tried again"),
     "load_retry_interval_micros": (1_000_000, "pause before that (the real server: a minute)"),
     "num_load_threads": (0, "threads that load models; 0: one"),
+    "enable_batching": (False, "batch across requests"),
+    "batching_parameters_file": ("", "text BatchingParameters"),
+    "enable_per_model_batching_parameters": (False, "use each version's batching_params.pbtxt"),
     "tensorflow_session_parallelism": (0, "threads within and between operations; 0: automatic"),
     "tensorflow_intra_op_parallelism": (0, "threads within an operation; 0: automatic"),
     "tensorflow_inter_op_parallelism": (0, "threads between operations; 0: automatic"),
-    "grpc_max_threads": (4 * (os.cpu_count() or 1), "unbatched runs at a time"),
-    "num_request_iterations_for_warmup": (1, "how often each warm-up record is replayed"),
-    "max_request_bytes": (1 << 26, "(own) largest request, gRPC or REST; 0: no limit"),
-    "shutdown_grace_seconds": (30, "(own) time for running requests after SIGTERM"),
-}
-SWITCHES = {
-    "enable_batching": (False, "batch across requests"),
-    "enable_per_model_batching_parameters": (False, "use each version's batching_params.pbtxt"),
-    "allow_version_labels_for_unavailable_models": (False, "labels before their version is loaded"),
-    "enable_model_warmup": (True, "replay each version's warm-up file before it serves"),
-    "enable_grpc_healthcheck_service": (False, "serve grpc.health.v1"),
-    "rest_api_enable_cors_support": (False, "send CORS headers"),
     "xla_cpu_compilation_enabled": (False, "allow XLA on CPUs"),
     "xla_gpu_compilation_enabled": (False, "allow XLA on GPUs"),
+    "grpc_max_threads": (4 * (os.cpu_count() or 1), "unbatched runs at a time"),
+    "enable_grpc_healthcheck_service": (False, "serve grpc.health.v1"),
+    "rest_api_timeout_in_ms": (30000, "time limit of a REST call"),
+    "rest_api_enable_cors_support": (False, "send CORS headers"),
+    "monitoring_config_file": ("", "text MonitoringConfig"),
+    "ssl_config_file": ("", "text SSLConfig with the PEM texts; gRPC only"),
+    "max_request_bytes": (1 << 26, "(own) largest request, gRPC or REST; 0: no limit"),
+    "shutdown_grace_seconds": (30, "(own) time for running requests after SIGTERM"),
 }
 
 
@@ -86,19 +72,11 @@ def parse(arguments=None):
         description="TensorFlow Serving's API on one machine, for trying and for tests. For "
         "production use TensorFlow Serving.",
     )
-    for name, (default, text) in TEXT.items():
-        parser.add_argument(f"--{name}", default=default, help=text)
-    for name, (default, text) in NUMBERS.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} [{default}]")
-    for name, (default, text) in SWITCHES.items():
-        parser.add_argument(
-            f"--{name}",
-            type=boolean,
-            nargs="?",
-            const=True,
-            default=default,
-            help=f"{text} [{str(default).lower()}]",
-        )
+    for name, (default, text) in FLAGS.items():
+        switch = {"type": boolean, "nargs": "?", "const": True}
+        kind = switch if isinstance(default, bool) else {"type": type(default)}
+        shown = "" if default == "" else f" [{str(default).lower()}]"
+        parser.add_argument(f"--{name}", default=default, help=text + shown, **kind)
     for name in IGNORED:
         parser.add_argument(f"--{name}", nargs="?", const="true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
