@@ -31,7 +31,7 @@ class Doubler:
         self.open.set()
         self.answer = lambda x: x * 2
 
-    def run_until(self, feeds, fetches, deadline):
+    def run(self, feeds, fetches, deadline):
         self.open.wait(10)
         self.batches.append(feeds["x"].tolist())
         return [self.answer(feeds["x"]) for _ in fetches]

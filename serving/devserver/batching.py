@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 
 from . import errors
-from .errors import ServingError, failed_precondition, invalid
+from .errors import ServingError, failed_precondition, invalid, unavailable
 
 
 class Task:
@@ -65,9 +65,8 @@ class Queue:
                 f"open_batch_size={settings.execution_size - room if waiting else 0}, "
                 f"max_execution_batch_size={settings.execution_size})"
             )
-        raise ServingError(
-            grpc.StatusCode.UNAVAILABLE,
-            f"The batch scheduling queue to which this task was submitted is full; {why}",
+        raise unavailable(
+            f"The batch scheduling queue to which this task was submitted is full; {why}"
         )
 
     def add(self, task):
@@ -239,7 +238,7 @@ def run_batch(servable, parts, fetches, deadline=None):
         name: join([part[name] for part in parts], name, padding, servable.batching.pad_inputs)
         for name in parts[0]
     }
-    outputs = servable.run_until(joined, fetches, deadline)
+    outputs = servable.run(joined, fetches, deadline)
     bounds = np.cumsum(sizes)[:-1]
     for array in outputs:
         if np.ndim(array) == 0:

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import socket
 
-import grpc
 from google.protobuf import (
     descriptor_pb2,
     descriptor_pool,
@@ -14,7 +13,7 @@ from google.protobuf import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from .errors import ServingError, failed_precondition, invalid, not_found
+from .errors import failed_precondition, invalid, not_found, unavailable
 
 # tensorflow-serving-api does not ship these protos, so their descriptors are built here.
 _MESSAGES = {
@@ -162,8 +161,7 @@ def chosen(found, policy):
         return found
     if kind == "specific":
         return {n: found[n] for n in policy.specific.versions if n in found}
-    latest = (policy.latest.num_versions or 1) if kind == "latest" else 1
-    return {n: found[n] for n in sorted(found)[-latest:]}
+    return {n: found[n] for n in sorted(found)[-(policy.latest.num_versions or 1) :]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,9 +261,7 @@ def check_port(host, port):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        raise ServingError(
-            grpc.StatusCode.UNAVAILABLE, f"cannot listen on {host}:{port}: {error.strerror}"
-        ) from error
+        raise unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 def settings(options):

@@ -1,6 +1,7 @@
 """One error type for the whole server: a canonical status code and a message."""
 
 import contextlib
+import functools
 import time
 
 import grpc
@@ -44,16 +45,10 @@ class ServingError(Exception):
         return f"{self.code.name}: {self.message}"
 
 
-def invalid(message):
-    return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message)
-
-
-def not_found(message):
-    return ServingError(grpc.StatusCode.NOT_FOUND, message)
-
-
-def failed_precondition(message):
-    return ServingError(grpc.StatusCode.FAILED_PRECONDITION, message)
+invalid = functools.partial(ServingError, grpc.StatusCode.INVALID_ARGUMENT)
+not_found = functools.partial(ServingError, grpc.StatusCode.NOT_FOUND)
+failed_precondition = functools.partial(ServingError, grpc.StatusCode.FAILED_PRECONDITION)
+unavailable = functools.partial(ServingError, grpc.StatusCode.UNAVAILABLE)
 
 
 def deadline_exceeded():
@@ -61,11 +56,8 @@ def deadline_exceeded():
 
 
 def unimplemented(method):
-    return ServingError(
-        grpc.StatusCode.UNIMPLEMENTED,
-        f"{method} is not implemented by the development server; use Predict, or TensorFlow "
-        f"Serving itself",
-    )
+    why = "is not implemented by the development server; use Predict, or TensorFlow Serving itself"
+    return ServingError(grpc.StatusCode.UNIMPLEMENTED, f"{method} {why}")
 
 
 def left(deadline):

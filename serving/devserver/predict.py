@@ -140,7 +140,7 @@ class Predictor:
         return spec, dict(zip(call.outputs, values, strict=True))
 
     async def _run_alone(self, servable, feeds, fetches, deadline):
-        job = self._pool.submit(servable.run_until, feeds, fetches, deadline)
+        job = self._pool.submit(servable.run, feeds, fetches, deadline)
         # The session may outlive the client: the version is not unloaded under it.
         servable.lease.hold(job)
         try:

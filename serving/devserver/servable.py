@@ -6,7 +6,6 @@ import glob
 import os
 import threading
 
-import grpc
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session
@@ -74,13 +73,13 @@ class Servable:
         gc.collect()
         gc.freeze()  # or the collector walks the whole Python graph again and again, mid-request
 
-    def run(self, feeds, fetches, timeout=None):
+    def run(self, feeds, fetches, deadline=None):
         """Runs the graph without Python's own checks of shapes and types, as C++ does.
 
         Args:
             feeds: dict of tensor name to numpy array.
             fetches: tensor names.
-            timeout: seconds, or None.
+            deadline: of the monotonic clock, or None; what is too late is not started.
 
         Returns:
             list of numpy arrays, one per fetch.
@@ -88,42 +87,26 @@ class Servable:
         Raises:
             ServingError: the session's code and text.
         """
-        names = list(dict.fromkeys(fetches))
-        with translated():
-            feed = {self._handle(name): array for name, array in feeds.items()}
-            outputs = [self._handle(name) for name in names]
-            values = self._call(feed, outputs, timeout)
-        by_name = dict(zip(names, values, strict=True))
-        return [by_name[name] for name in fetches]
-
-    def run_until(self, feeds, fetches, deadline):
-        """`run` with a deadline of the monotonic clock: what is too late is not started."""
         timeout = left(deadline)
         if timeout == 0.0:
             raise deadline_exceeded()
-        return self.run(feeds, fetches, timeout)
-
-    def _call(self, feed, outputs, timeout):
-        if timeout is None:
-            return self._session._call_tf_sessionrun(None, feed, outputs, [], None)
-        options = config_pb2.RunOptions(timeout_in_ms=max(1, int(timeout * 1000)))
+        milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
+        options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
         buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
+        names = list(dict.fromkeys(fetches))
         try:
-            return self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
+            with translated():
+                feed = {self._handle(name): array for name, array in feeds.items()}
+                outputs = [self._handle(name) for name in names]
+                values = self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
         finally:
             pywrap_tf_session.TF_DeleteBuffer(buffer)
+        by_name = dict(zip(names, values, strict=True))
+        return [by_name[name] for name in fetches]
 
     def _handle(self, name):
         if name not in self._handles:
-            try:
-                tensor = self._session.graph.get_tensor_by_name(name)
-            except (KeyError, ValueError) as error:
-                raise ServingError(
-                    grpc.StatusCode.NOT_FOUND,
-                    f"Tensor {name}, specified in either feed_devices or "
-                    f"fetch_devices was not found in the Graph",
-                ) from error
-            self._handles[name] = tensor._as_tf_output()
+            self._handles[name] = self._session.graph.get_tensor_by_name(name)._as_tf_output()
         return self._handles[name]
 
     def close(self):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import functools
+import dataclasses
 import logging
 
 import grpc
@@ -15,17 +15,21 @@ State = get_model_status_pb2.ModelVersionStatus.State
 log = logging.getLogger("devserver")
 
 
+@dataclasses.dataclass(eq=False)
 class Version:
     """One version of a model and how far it has come."""
 
-    def __init__(self, number, path):
-        self.number = number
-        self.path = path
-        self.state = State.START
-        self.error = None
-        self.servable = None
-        self.aspired = True
-        self.task = None
+    model: str
+    number: int
+    path: str
+    state: int = State.START
+    error: ServingError | None = None
+    servable: object = None
+    aspired: bool = True
+    task: asyncio.Task | None = None  # what loads or unloads it
+
+    def __str__(self):
+        return f"{{name: {self.model} version: {self.number}}}"
 
     def may_come_back(self):
         """Whether it is to be loaded anew: it was unloaded, or failed and was gone meanwhile."""
@@ -108,8 +112,8 @@ class Manager:
         return labels
 
     async def _look(self, config):
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(None, versions_on_disk, config.base_path)
+        # Not in the pool: loading may keep that busy for long.
+        found = await asyncio.to_thread(versions_on_disk, config.base_path)
         return chosen(found, config.model_version_policy)
 
     async def _watch(self):
@@ -131,7 +135,7 @@ class Manager:
         for number, path in aspired.items():
             version = model.versions.get(number)
             if version is None or version.may_come_back():
-                version = model.versions[number] = Version(number, path)
+                version = model.versions[number] = Version(model.name, number, path)
                 version.task = asyncio.create_task(self._load(model, version))
             version.aspired = True
         for number, version in model.versions.items():
@@ -139,34 +143,29 @@ class Manager:
         self._unload_unwanted(model)
 
     async def _load(self, model, version):
-        name = model.name
         version.state = State.LOADING
-        loop = asyncio.get_running_loop()
         for attempt in range(self._options.max_num_load_retries + 1):
             if attempt:
                 await asyncio.sleep(self._options.load_retry_interval_micros / 1e6)
             if not version.aspired:
                 break
-            job = functools.partial(self._load_servable, name, version.number, version.path)
             try:
-                version.servable = await loop.run_in_executor(self._pool, job)
+                version.servable = await self._in_thread(
+                    self._load_servable, model.name, version.number, version.path
+                )
             except Exception as error:
                 version.error = from_exception(error)
-                log.error(
-                    "Loading servable: {name: %s version: %d} failed: %s",
-                    name,
-                    version.number,
-                    version.error,
-                )
+                log.error("Loading servable: %s failed: %s", version, version.error)
                 continue
             version.error = None
             version.state = State.AVAILABLE
-            log.info(
-                "Successfully loaded servable version {name: %s version: %d}", name, version.number
-            )
+            log.info("Successfully loaded servable version %s", version)
             self._unload_unwanted(model)
             return
         version.state = State.END
+
+    def _in_thread(self, function, *arguments):
+        return asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     def _unload_unwanted(self, model):
         """Unloads what is no longer wanted, but never before what is wanted can answer."""
@@ -182,7 +181,7 @@ class Manager:
         while version.servable.lease.users:
             await asyncio.sleep(0.02)
         servable, version.servable = version.servable, None
-        await asyncio.get_running_loop().run_in_executor(self._pool, servable.close)
+        await self._in_thread(servable.close)
         version.state = State.END
 
     async def _settle(self, models):
@@ -191,7 +190,7 @@ class Manager:
         if tasks:
             await asyncio.wait(tasks)
         failed = [
-            f"{{{{name: {m.name} version: {v.number}}} due to error: {v.error}}}"
+            f"{{{v} due to error: {v.error}}}"
             for m in models
             if not m.available()
             for v in m.versions.values()
@@ -230,15 +229,12 @@ class Manager:
 
     def version_number(self, spec):
         """The number that a ModelSpec names itself or by its label; None: the latest."""
-        choice = spec.WhichOneof("version_choice")
-        if choice == "version":
-            return spec.version.value
-        if choice == "version_label":
-            number = self._labels.get((spec.name, spec.version_label))
-            if number is None:
-                raise invalid(f"Unrecognized servable version label: {spec.version_label}")
-            return number
-        return None
+        if spec.WhichOneof("version_choice") != "version_label":
+            return spec.version.value if spec.HasField("version") else None
+        number = self._labels.get((spec.name, spec.version_label))
+        if number is None:
+            raise invalid(f"Unrecognized servable version label: {spec.version_label}")
+        return number
 
     def status(self, spec):
         """The versions that a ModelSpec names, newest first.
