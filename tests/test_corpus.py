@@ -17,7 +17,7 @@ def write(tmp_path):
     def write(name, content):
         path = tmp_path / name
         content = content if isinstance(content, bytes) else content.encode()
-        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        path.write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
         return path
 
     return write
@@ -42,7 +42,7 @@ def test_reads_two_columns(write):
     assert json.loads(json.dumps(corpus.record()))["pairs"] == 2
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("ending", ["", ".gz", ".GZ"])
 def test_reads_aligned_files(write, ending):
     source = write("train.pt" + ending, "\ufeffOlá.\r\nSim.\r\n")
     target = write("train.en" + ending, "Hello.\nYes.")
@@ -92,6 +92,15 @@ def test_broken_gzip_is_refused(write):
         read_pairs(path)
 
 
+def test_gzip_with_damage_inside_is_refused(write):
+    path = write("pairs.tsv.gz", "".join(f"um {i}\tone {i}\n" for i in range(1000)))
+    content = bytearray(path.read_bytes())
+    content[20:200] = b"\xff" * 180  # beyond the header, where only the inflation notices
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"pairs\.tsv\.gz: not a whole gzip file"):
+        read_pairs(path)
+
+
 def test_held_out_sentences_are_not_trained_on():
     pairs = [(f"pt {i}", f"en {i // 2}") for i in range(200)]  # each target has two sources
     train, held_out = clean(pairs).hold_out(20, seed=1)
@@ -102,6 +111,13 @@ def test_held_out_sentences_are_not_trained_on():
     assert list(held_out.pairs()) == list(again.pairs()) != list(other.pairs())
     with pytest.raises(ValueError, match="cannot hold out 200 of 200 pairs"):
         clean(pairs).hold_out(200)
+
+
+def test_dropped_pairs_are_counted_over_several_held_out_sets():
+    corpus = clean([("um", "one"), ("dois", "two"), ("três", "three")])
+    first, second = Corpus(["um"], ["1"]), Corpus(["2"], ["two"])
+    rest = corpus.without(first).without(second)
+    assert list(rest.pairs()) == [("três", "three")] and rest.drops.shared == 2
 
 
 def test_nothing_left_to_train_with_is_an_error():

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import pathlib
 import unicodedata
+import zlib
 
 import numpy as np
 
@@ -116,7 +117,8 @@ class Corpus:
                 kept_targets.append(target)
         if not len(kept_sources):
             raise ValueError("every pair shares a sentence with the pairs that are held out")
-        drops = dataclasses.replace(self.drops, shared=len(self) - len(kept_sources))
+        shared = self.drops.shared + len(self) - len(kept_sources)
+        drops = dataclasses.replace(self.drops, shared=shared)
         return Corpus(kept_sources, kept_targets, drops, self.files)
 
     def summary(self):
@@ -141,7 +143,8 @@ def read_pairs(source_path, target_path=None, *, max_characters=1000):
     """Reads a corpus from one file of `source<TAB>target` lines or from two line-aligned files.
 
     Args:
-        source_path: the one file, or the sources. A name that ends in `.gz` is decompressed.
+        source_path: the one file, or the sources. A name that ends in `.gz`, in either
+            case, is decompressed.
         target_path: the translations, line by line, where they have a file of their own.
         max_characters: pairs with a longer side are dropped.
 
@@ -261,7 +264,7 @@ def _text_lines(path):
     """Lines of a UTF-8 file, without line ends and byte order mark."""
     path = pathlib.Path(path)
     number = 0
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         for number, line in enumerate(_read(file, path), 1):
             try:
                 text = line.decode("utf-8")
@@ -278,7 +281,7 @@ def _text_lines(path):
 def _read(file, path):
     try:
         yield from file
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a whole gzip file ({error})") from error
 
 
