@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_tfmr import LabelSmoothedCrossEntropy, TransformerConfig
 from training.models import make_model
 from training.optimizer import AveragedAdam
-from training.schedule import BudgetSchedule, make_schedule
+from training.schedule import BudgetSchedule, CosineBudgetSchedule, make_schedule
 from training.settings import TrainingConfig
 from training.trainer import Trainer
 
@@ -188,13 +188,20 @@ def test_one_trace_for_every_shape_of_batch():
 
 def test_schedules_reach_the_peak_and_end_with_the_budget():
     share = keras.Variable(0.0)
-    for cosine, half in ((False, 0.5), (True, 0.5)):
-        schedule = BudgetSchedule(0.01, 10, share, cosine=cosine)
+    for name, kind, late in (
+        ("linear", BudgetSchedule, 0.25),
+        ("cosine", CosineBudgetSchedule, 0.14645),
+    ):
+        settings = TrainingConfig(schedule=name, learning_rate=0.01, warmup_steps=10)
+        schedule = make_schedule(settings, 64, share)
+        assert type(schedule) is kind
         share.assign(0.0)
         assert float(schedule(0)) == pytest.approx(0.001)
         assert float(schedule(9)) == pytest.approx(0.01)
         share.assign(0.5)
-        assert float(schedule(500)) == pytest.approx(0.01 * half)
+        assert float(schedule(500)) == pytest.approx(0.005)
+        share.assign(0.75)
+        assert float(schedule(750)) == pytest.approx(0.01 * late, rel=1e-4)
         share.assign(1.0)
         assert float(schedule(1000)) == pytest.approx(0.0, abs=1e-9)
     noam = make_schedule(

@@ -9,7 +9,7 @@ shape can have filler rows. All of it depends on (seed, epoch) alone.
 import numpy as np
 import tensorflow as tf
 
-from training.shapes import Shape, choose_shapes
+from training.shapes import choose_shapes
 
 
 class Batches:
@@ -166,6 +166,3 @@ def _gather(ids, pairs, rows, width):
     within = np.nonzero(real)[1]
     gathered[real] = values[starts + within]
     return gathered, lengths
-
-
-__all__ = ["Batches", "Shape"]

@@ -9,34 +9,46 @@ from keras_tfmr.schedules import NoamSchedule
 
 
 class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up to a peak, then a fall to nothing that ends where the budget ends.
+    """Linear warm-up to a peak, then a straight line to nothing that ends where the budget ends.
 
     Args:
         peak: The largest rate.
         warmup_steps: Number of updates until the peak.
         share: A variable, how much of the budget is used up, from 0 to 1.
-        cosine: Half a cosine instead of a straight line.
 
     >>> schedule = BudgetSchedule(1e-3, 10, share=keras.Variable(0.5))
     >>> round(float(schedule(100)), 6)
     0.0005
     """
 
-    def __init__(self, peak, warmup_steps, share, cosine=False):
+    def __init__(self, peak, warmup_steps, share):
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.share = share
-        self.cosine = cosine
 
     def __call__(self, step):
         ramp = (ops.cast(step, "float32") + 1) / self.warmup_steps
-        left = 1 - ops.convert_to_tensor(self.share)
-        if self.cosine:
-            left = 0.5 * (1 - ops.cos(math.pi * left))
+        left = self.fall(1 - ops.convert_to_tensor(self.share))
         return self.peak * ops.minimum(ramp, left)
 
+    def fall(self, left):
+        """Share of the peak when so much of the budget is left: from 1 at 1 to 0 at 0."""
+        return left
+
     def get_config(self):
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "cosine": self.cosine}
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+class CosineBudgetSchedule(BudgetSchedule):
+    """A `BudgetSchedule` that falls along half a cosine: slowly, fast, and slowly again.
+
+    >>> schedule = CosineBudgetSchedule(1e-3, 10, share=keras.Variable(0.25))
+    >>> round(float(schedule(100)), 6)
+    0.000854
+    """
+
+    def fall(self, left):
+        return 0.5 * (1 - ops.cos(math.pi * left))
 
 
 def make_schedule(settings, d_model, share):
@@ -44,4 +56,5 @@ def make_schedule(settings, d_model, share):
     peak, warmup = settings.learning_rate, settings.warmup_steps
     if settings.schedule == "noam":
         return NoamSchedule(d_model, warmup, scale=peak * math.sqrt(d_model * warmup))
-    return BudgetSchedule(peak, warmup, share, cosine=settings.schedule == "cosine")
+    falling = {"linear": BudgetSchedule, "cosine": CosineBudgetSchedule}
+    return falling[settings.schedule](peak, warmup, share)
