@@ -44,6 +44,7 @@ class Run:
         self.interrupts = interrupts
         self.checkpoints = checkpoints.Checkpoints(folder.checkpoints, settings.keep)
         self.epoch_batches = 1  # of the epoch under way
+        self.saved_step = 0  # of the newest checkpoint, 0 if there is none
 
     @property
     def variables(self):
@@ -67,6 +68,20 @@ class Run:
         self.checkpoints.save(
             self.state.step, checkpoints.take(self.variables), self.state.to_dict()
         )
+        self.saved_step = self.state.step
+
+    def save_best(self):
+        """Keeps the averaged weights, which were just found to be the best ones.
+
+        The checkpoint first: were it the other way round, and the process killed between the two,
+        then the run would go on without knowing how good the kept weights are, and worse ones
+        could replace them. As it is, `restore` makes up for what is missing.
+        """
+        self.save()
+        self._write_best()
+
+    def _write_best(self):
+        save_weights(self.trainer.take_averages(), self.folder.best)
 
     def restore(self):
         """Takes over the newest checkpoint, if there is one; says whether there was."""
@@ -79,6 +94,9 @@ class Run:
         for name, value in meta.items():
             setattr(self.state, name, value)
         self.clock.before = self.state.seconds
+        self.saved_step = self.state.step
+        if self.saved_step and self.state.evaluated == self.saved_step and not self.state.worse:
+            self._write_best()
         return True
 
     metrics = None  # restored values, which fit's reset at the epoch's begin must not lose
@@ -92,10 +110,10 @@ class Position(keras.callbacks.Callback):
         self.run = run
 
     def on_epoch_begin(self, epoch, logs=None):
-        if self.run.metrics is not None:
-            for variable, value in zip(self.model.metrics_variables, self.run.metrics, strict=True):
+        metrics, self.run.metrics = self.run.metrics, None
+        if metrics is not None and self.run.state.batch:  # else they are of the epoch before
+            for variable, value in zip(self.model.metrics_variables, metrics, strict=True):
                 variable.assign(value)
-            self.run.metrics = None
 
     def on_train_batch_begin(self, batch, logs=None):
         self.model.share.assign(self.run.share())
@@ -211,7 +229,10 @@ class History(keras.callbacks.Callback):
 
 
 class Evaluation(keras.callbacks.Callback):
-    """BLEU and chrF of the averaged weights after epochs, and three translations to read."""
+    """BLEU and chrF of the averaged weights after epochs, and three translations to read.
+
+    As the best weights make a checkpoint, it waits for the epoch's end like `Checkpointing`.
+    """
 
     def __init__(self, run, history):
         super().__init__()
@@ -220,12 +241,17 @@ class Evaluation(keras.callbacks.Callback):
         self.last = time.time()
 
     def on_train_batch_end(self, batch, logs=None):
-        every = self.run.settings.evaluate_steps
-        if every and self.run.state.step % every == 0:
+        if self._counted() and self.run.state.batch < self.run.epoch_batches:
             self.evaluate()
 
+    def _counted(self):
+        """Whether an evaluation is due by the number of batches."""
+        every = self.run.settings.evaluate_steps
+        return bool(every) and self.run.state.step % every == 0
+
     def on_epoch_end(self, epoch, logs=None):
-        due = time.time() - self.last >= 60 * self.run.settings.evaluate_minutes
+        waited = time.time() - self.last >= 60 * self.run.settings.evaluate_minutes
+        due = waited or self._counted()
         if due and self.run.state.batch == 0 and not self.run.state.trained:
             self.evaluate()
 
@@ -235,13 +261,13 @@ class Evaluation(keras.callbacks.Callback):
         if state.evaluated == state.step:
             return
         with self.run.clock.pause():
-            model = self.run.trainer.take_averages()
+            self.run.trainer.take_averages()
             bleu, chrf, texts = self.run.evaluator.measure()
             state.evaluated = state.step
             self.history.add_scores(bleu, chrf)
             if bleu > state.best_bleu:
                 state.best_bleu, state.worse = bleu, 0
-                save_weights(model, self.run.folder.best)
+                self.run.save_best()
             else:
                 state.worse += 1
             self._tell(bleu, chrf, texts)

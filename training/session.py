@@ -185,3 +185,5 @@ def fit(run, batches):
     if state.trained:
         evaluation.evaluate()
         run.save()
+    elif run.saved_step != state.step:  # the signal came after the callbacks of an epoch's end
+        run.save()
