@@ -96,10 +96,11 @@ def folders(tmp_path_factory):
     first, second = sorted(draw.sample(range(1, STEPS - 12), 2))
     print(f"interrupted after steps {first} and {second}")
     try:
-        outputs.append(interrupt(again := start(corpus, broken), broken, first, signal.SIGKILL))
+        again = start(corpus, broken, "--overwrite")
+        outputs.append(interrupt(again, broken, first, signal.SIGKILL))
         newest = Checkpoints(broken / "checkpoints").paths()[-1]
         newest.write_bytes(newest.read_bytes()[: -random.Random(1).randint(1, 5000)])
-        again = start(corpus, broken)
+        again = start(corpus, broken, "--overwrite")
         outputs.append(interrupt(again, broken, max(second, first + 1), signal.SIGINT))
         outputs.append(str(again.returncode))
         outputs.append(finished(again := start(corpus, broken)))
@@ -138,6 +139,7 @@ def test_the_user_is_told(folders):
     assert "is damaged" in interrupted and "Going on from step" in interrupted
     assert status == str(128 + signal.SIGINT)
     assert "To go on: python training/train_pt_en.py" in interrupted and str(broken) in interrupted
+    assert "--overwrite" not in interrupted  # it would end, some day, the finished run
     assert "Going on from step" in last and "Finished" in last
 
 

@@ -56,7 +56,7 @@ def test_no_checkpoint_and_no_good_checkpoint_are_told_apart(saved, tmp_path):
     assert Checkpoints(tmp_path / "other").newest() is None
     for path in saved.paths():
         path.write_bytes(b"")
-    with pytest.raises(RunError, match="--overwrite"):
+    with pytest.raises(RunError, match="delete it to begin anew"):
         saved.newest(tell=lambda _: None)
 
 
@@ -105,11 +105,17 @@ def test_a_folder_is_one_process_s(tmp_path):
     RunFolder(tmp_path).close()
 
 
-def begun(path, training):
+CORPUS = {"train": {"pairs": 7}}
+
+
+def begun(path, training, overwrite=False, **free):
+    """Begins a run of these settings, as far as its config.json; says whether one goes on."""
     folder = RunFolder(path)
+    arguments = {**training, **free, "overwrite": overwrite}
     try:
-        goes_on = folder.begin(training)
-        write_json(folder.config, {"training": training})
+        goes_on = folder.begin(training, arguments, overwrite=overwrite)
+        config = {"model": {}, "training": training, "arguments": arguments, "corpus": CORPUS}
+        write_json(folder.config, config)
         return goes_on
     finally:
         folder.close()
@@ -128,8 +134,94 @@ def test_a_finished_run_is_overwritten_only_when_asked(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match=r"finished run.*--overwrite"):
         begun(tmp_path, {"seed": 1})
-    folder = RunFolder(tmp_path)
-    assert not folder.begin({"seed": 2}, overwrite=True)
-    folder.close()
+    assert not begun(tmp_path, {"seed": 1}, overwrite=True)
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert not (tmp_path / "results.json").exists()
+
+
+def test_to_overwrite_spares_the_unfinished_run_of_the_very_same_command(tmp_path):
+    """A command with --overwrite that was killed goes on too when it is repeated."""
+    Checkpoints(tmp_path / "checkpoints").save(10, arrays(1), {})
+    with pytest.raises(RunError, match="holds no run"):
+        begun(tmp_path, {"seed": 1}, overwrite=True, minutes=5)
+    (tmp_path / "checkpoints" / "step-000000010.npz").unlink()
+    assert not begun(tmp_path, {"seed": 1}, overwrite=True, minutes=5)
+    Checkpoints(tmp_path / "checkpoints").save(10, arrays(1), {})
+    assert begun(tmp_path, {"seed": 1}, overwrite=True, minutes=5)
+    assert begun(tmp_path, {"seed": 1}, minutes=5)
+    assert begun(tmp_path, {"seed": 1}, overwrite=True, minutes=5)
+    assert Checkpoints(tmp_path / "checkpoints").newest()
+    assert not begun(tmp_path, {"seed": 1}, overwrite=True, minutes=6)  # another command
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_run_goes_on_only_with_the_same_corpus(tmp_path):
+    begun(tmp_path, {"seed": 1})
+    folder = RunFolder(tmp_path)
+    assert folder.begin({"seed": 1}, {"seed": 1})
+    folder.keep_to(CORPUS)
+    assert folder.goes_on
+    other = {"train": {"pairs": 8}}
+    with pytest.raises(RunError, match=r"corpus is not the one.*'pairs': 7.*--overwrite"):
+        folder.keep_to(other)
+    folder.keep_to(other, overwrite=True)
+    assert not folder.goes_on and not folder.config.exists()
+    folder.close()
+
+
+WRITTEN = (
+    "checkpoints/step-000000010.npz", "tensorboard/events.out.tfevents.1.host",
+    "weights/best.weights.h5", "weights/last.weights.h5", "tokenizer.model", "source.model",
+    "target.model", "history.csv", "translations.tsv", "report.md", "curves.png", "attention.png",
+    "results.json", "saved_model/1/saved_model.pb", "saved_model/2/saved_model.pb",
+)  # fmt: skip
+MINE = (
+    "weights/mine.bin", "my.model", "checkpoints/notes.txt", "tensorboard/notes.txt",
+    "saved_model/notes.txt", "saved_model/7/data.csv", "notes.txt",
+)  # fmt: skip
+
+
+def fill(path, names):
+    for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(name)
+
+
+def files(path):
+    return {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()} - {".lock"}
+
+
+def test_only_what_a_run_wrote_is_overwritten(tmp_path):
+    begun(tmp_path, {"seed": 1})
+    fill(tmp_path, (*WRITTEN, ".history.csv", "weights/.best.weights.h5", *MINE))
+    assert not begun(tmp_path, {"seed": 2}, overwrite=True)
+    assert files(tmp_path) == {"config.json", *MINE}
+
+
+def test_nothing_is_left_of_a_run_that_is_overwritten(tmp_path):
+    begun(tmp_path, {"seed": 1})
+    fill(tmp_path, WRITTEN)
+    assert not begun(tmp_path, {"seed": 2}, overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "config.json"}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("content", ['{"a": 1}', "[]", "5", "no JSON", '{"training": {}}'])
+def test_a_folder_with_somebody_else_s_config_is_refused(tmp_path, content, overwrite):
+    fill(tmp_path, (*WRITTEN, *MINE))
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(RunError, match=r"config\.json"):
+        begun(tmp_path, {"seed": 1}, overwrite=overwrite)
+    assert files(tmp_path) == {"config.json", *WRITTEN, *MINE}
+    assert (tmp_path / "config.json").read_text() == content
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_file_that_a_run_would_overwrite_unasked_is_refused(tmp_path, name, overwrite):
+    fill(tmp_path, (name,))
+    with pytest.raises(RunError, match="holds no run"):
+        begun(tmp_path, {"seed": 1}, overwrite=overwrite)
+    assert files(tmp_path) == {name}
+    fill(tmp_path / "other", MINE)
+    assert not begun(tmp_path / "other", {"seed": 1})

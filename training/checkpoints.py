@@ -78,7 +78,9 @@ class Checkpoints:
             except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
                 tell(f"{path} is damaged ({error}): going back to the checkpoint before it")
         if paths:
-            raise RunError(f"All checkpoints in {self.directory} are damaged: use --overwrite")
+            raise RunError(
+                f"All checkpoints in {self.directory} are damaged: delete it to begin anew"
+            )
         return None
 
 

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import shutil
 import time
 
 import sacrebleu
@@ -108,7 +107,7 @@ def picture_sentence(pairs, words=9):
 def export(folder, translator, results, data):
     """Writes saved_model/1 and prints translations that come from it alone."""
     print("Exporting and checking the SavedModel.")
-    shutil.rmtree(folder.saved_model, ignore_errors=True)  # of a process killed after its export
+    folder.clear_exports()  # of a process that was killed after its export
     begun = time.time()
     config = json.loads(folder.config.read_text())
     try:

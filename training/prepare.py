@@ -1,12 +1,11 @@
 """What a run learns from: pairs, tokenizers and batches, made from its settings."""
 
 import dataclasses
-from pathlib import Path
 
 from keras_tfmr.tokenizer import SubwordTokenizer
 from training.batches import Batches
 from training.corpus import Corpus, clean, read_pairs, read_tfds
-from training.run_folder import RunError, explained
+from training.run_folder import RunError, tokenizer_paths, write_atomically
 from training.sampled_subwords import SampledBatches, SampledSubwords
 
 HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all
@@ -35,29 +34,36 @@ class Data:
 
 
 def prepare(settings, folder):
-    """Reads the pairs, learns or loads the tokenizers, and makes the batches.
+    """Reads the pairs, learns the tokenizers, and makes the batches.
+
+    Writes nothing: that is for later, when nothing of the settings can be wrong any more.
 
     Args:
         settings: A `TrainingConfig`.
-        folder: The `RunFolder`, which the tokenizers are kept in.
+        folder: The `RunFolder`. If a run goes on in it, the tokenizers are loaded from it.
 
     Raises:
-        RunError: If the pairs cannot be read or cannot be learned from.
+        RunError: If the pairs cannot be read or cannot be learned from, or are not those that
+            the run began with.
     """
     try:
         train, validation, test = read(settings)
-        tokenizers = load_tokenizers(folder) or learn_tokenizers(settings, train, folder)
+        sets = {"train": train, "validation": validation, "test": test}
+        sets = {name: corpus for name, corpus in sets.items() if len(corpus)}
+        description = {name: corpus.record() for name, corpus in sets.items()}
+        folder.keep_to(description, overwrite=settings.overwrite)
+        # Of another start, which came to nothing, there may be tokenizers too.
+        tokenizers = load_tokenizers(folder) if folder.goes_on else None
+        tokenizers = tokenizers or learn_tokenizers(settings, train)
         batches = make_batches(settings, train, tokenizers)
     except (ValueError, RuntimeError, OSError) as error:
         raise RunError(str(error)) from error
-    sets = {"train": train, "validation": validation, "test": test}
-    sets = {name: corpus for name, corpus in sets.items() if len(corpus)}
     return Data(
         batches=batches,
         validation=list(validation.pairs()),
         test=list(test.pairs()),
         tokenizers=tokenizers,
-        description={name: corpus.record() for name, corpus in sets.items()},
+        description=description,
         summary=summary(settings, sets, tokenizers, batches),
     )
 
@@ -103,11 +109,6 @@ def read(settings):
     return train, validation, Corpus((), ())
 
 
-def tokenizer_paths(folder):
-    """Where the tokenizers are: of a joint vocabulary, and of two."""
-    return folder / "tokenizer.model", (folder / "source.model", folder / "target.model")
-
-
 def load_tokenizers(folder):
     """The `(source, target)` tokenizers of a run folder's path, or None if there are none."""
     joint, both = tokenizer_paths(folder.path)
@@ -118,17 +119,19 @@ def load_tokenizers(folder):
     return None
 
 
-def learn_tokenizers(settings, corpus, folder):
-    """Learns the vocabulary, or one for each side, from the training pairs; saves it."""
-    joint, both = tokenizer_paths(folder.path)
-    sides, paths = ((corpus.lines(),), (joint,))
-    if not settings.joint_vocab:
-        sides, paths = (corpus.sources, corpus.targets), both
+def learn_tokenizers(settings, corpus):
+    """Learns the vocabulary, or one for each side, from the training pairs."""
+    sides = (corpus.lines(),) if settings.joint_vocab else (corpus.sources, corpus.targets)
     tokenizers = [SubwordTokenizer.learn(lines, settings.vocab_size) for lines in sides]
-    for tokenizer, path in zip(tokenizers, paths, strict=True):
-        with explained(path):
-            tokenizer.save(Path(path))
     return (tokenizers[0], tokenizers[-1])
+
+
+def save_tokenizers(tokenizers, folder):
+    """Writes `(source, target)`, into one file if they are the same, where they are looked for."""
+    joint, both = tokenizer_paths(folder.path)
+    paths = (joint,) if tokenizers[0] is tokenizers[1] else both
+    for tokenizer, path in zip(tokenizers, paths, strict=False):
+        write_atomically(path, tokenizer.model_bytes)
 
 
 def summary(settings, sets, tokenizers, batches):

@@ -15,8 +15,8 @@ from training.evaluate import Evaluator, spread
 from training.finish import finish
 from training.models import make_config, make_model
 from training.optimizer import AveragedAdam
-from training.prepare import prepare
-from training.run_folder import RunError, RunFolder, read_json, write_json
+from training.prepare import prepare, save_tokenizers
+from training.run_folder import RunError, RunFolder, write_json
 from training.schedule import make_schedule
 from training.state import Budget, Clock, RunState
 from training.trainer import Trainer
@@ -43,23 +43,25 @@ def train(settings, started, interrupts):
     Raises:
         RunError: If the run folder or the data cannot be used.
     """
+    checked_config(settings, settings.vocab_size, settings.vocab_size)  # before a corpus is read
     folder = RunFolder(settings.run)
     try:
-        goes_on = folder.begin(identity(settings), overwrite=settings.overwrite)
+        arguments = dataclasses.asdict(settings)
+        folder.begin(identity(settings), arguments, overwrite=settings.overwrite)
         strategy = devices(settings.devices)
         keras.utils.set_random_seed(settings.seed)
         data = prepare(settings, folder)
-        config = checked_config(settings, data.tokenizers)
-        describe(settings, folder, config, data, goes_on)
+        config = checked_config(settings, *(side.vocab_size for side in data.tokenizers))
+        describe(settings, folder, config, data)
+        save_tokenizers(data.tokenizers, folder)
         with strategy.scope() if strategy else contextlib.nullcontext():
             trainer = make_trainer(settings, config)
         run = make_run(settings, folder, trainer, data, Clock(started), interrupts)
-        if goes_on and run.restore():
+        if folder.goes_on and run.restore():
             print(f"Going on from step {run.state.step}, {run.clock.before / 60:.1f} minutes used.")
         fit(run, data.batches)
         if not run.state.trained:
-            command = shlex.join(["python", *sys.argv])
-            print(f"Stopped at step {run.state.step}. To go on: {command}")
+            print(f"Stopped at step {run.state.step}. To go on: {command_to_go_on(sys.argv)}")
             return False
         finish(run, data)
         return True
@@ -73,10 +75,21 @@ def identity(settings):
     return {name: value for name, value in fields.items() if name not in FREE}
 
 
-def checked_config(settings, tokenizers):
+def command_to_go_on(words):
+    """The command line of these words without `--overwrite`, which ends what it should go on with.
+
+    >>> command_to_go_on(["train_pt_en.py", "--run", "my run", "--overwrite"])
+    "python train_pt_en.py --run 'my run'"
+    """
+    # argparse takes its beginnings too.
+    asks = [word.startswith("--o") and "--overwrite".startswith(word) for word in words]
+    return shlex.join(["python", *(word for word, ask in zip(words, asks, strict=True) if not ask)])
+
+
+def checked_config(settings, source_vocab, target_vocab):
     """The model's config, or the reason why there is none in one line."""
     try:
-        return make_config(settings, *(tokenizer.vocab_size for tokenizer in tokenizers))
+        return make_config(settings, source_vocab, target_vocab)
     except ValueError as error:
         raise RunError(str(error)) from error
 
@@ -138,7 +151,7 @@ def make_run(settings, folder, trainer, data, clock, interrupts):
     return Run(settings, folder, trainer, RunState(), budget, evaluator, interrupts)
 
 
-def describe(settings, folder, config, data, goes_on):
+def describe(settings, folder, config, data):
     """Prints what will be trained, and writes config.json."""
     described = {
         "model": {"kind": settings.model, "config": config.to_dict()},
@@ -148,13 +161,6 @@ def describe(settings, folder, config, data, goes_on):
         "corpus": data.description,
         "versions": versions(),
     }
-    if goes_on:
-        before = read_json(folder.config)
-        if before["corpus"] != data.description:
-            raise RunError(
-                f"The corpus is not the one that the run in {folder.path} began with "
-                f"({before['corpus']} -> {data.description}): use --overwrite"
-            )
     write_json(folder.config, described)
     print(f"Run folder: {folder.path}")
     print(data.summary)
