@@ -13,10 +13,12 @@ import tensorflow as tf
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.translator import Translator
-from training import train_pt_en
+from training import session, train_pt_en
 from training.evaluate import Evaluator, spread
-from training.models import make_model
-from training.settings import TrainingConfig, parse_arguments
+from training.models import KINDS, make_config, make_model
+from training.prepare import load_tokenizers
+from training.run_folder import RunError, RunFolder
+from training.settings import PRESETS, TrainingConfig, parse_arguments
 
 PORTUGUESE = ("casa", "gato", "livro", "mesa", "flor", "pão", "rio", "sol", "$ 5,00", "água")
 ENGLISH = ("house", "cat", "book", "table", "flower", "bread", "river", "sun", "$5", "water")
@@ -171,8 +173,64 @@ def test_a_size_that_cannot_be_is_one_line_on_stderr(tmp_path, capsys):
     arguments = ("--data", data, "--run", tmp_path / "run", *SMALL)
     assert run(*arguments, "--num_heads", "3") == 1
     assert "num_heads=3" in capsys.readouterr().err
-    assert run(*arguments, "--preset", "huge") == 1
-    assert "huge" in capsys.readouterr().err
+    # It is noticed before the corpus is read.
+    assert run("--data", tmp_path / "no.tsv", "--run", tmp_path / "run", "--num_heads", "5") == 1
+    assert "num_heads=5" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def stopped(*_):
+    raise RunError("stopped")
+
+
+def test_a_start_that_fails_leaves_nothing_to_the_next(tmp_path, monkeypatch):
+    one = write(tmp_path / "one.tsv", pairs(200))
+    other = write(tmp_path / "other.tsv", [(b, a) for a, b in pairs(300)])
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "describe", stopped)
+        assert run("--data", one, "--run", path, *SMALL) == 1
+    assert [file.name for file in path.iterdir()] == [".lock"]
+    monkeypatch.setattr(session, "make_trainer", stopped)
+    changed = ("--data", other, "--run", path, *SMALL, "--vocab_size", "330", "--no-joint_vocab")
+    assert run(*changed) == 1
+    assert {file.name for file in path.iterdir()} == {
+        ".lock", "config.json", "source.model", "target.model",
+    }  # fmt: skip
+
+
+def test_a_start_killed_before_the_tokenisers_were_written_goes_on(tmp_path, monkeypatch, capsys):
+    data = write(tmp_path / "train.tsv", pairs(200))
+    path = tmp_path / "run"
+    monkeypatch.setattr(session, "make_trainer", stopped)
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "save_tokenizers", stopped)
+        assert run("--data", data, "--run", path, *SMALL) == 1
+    assert not (path / "tokenizer.model").exists()
+    for _ in range(2):  # learned, and loaded
+        assert run("--data", data, "--run", path, *SMALL) == 1
+        assert capsys.readouterr().err.endswith("stopped\n")
+        assert (path / "tokenizer.model").exists()
+
+
+def test_tokenisers_are_taken_only_where_a_run_goes_on(tmp_path):
+    data = write(tmp_path / "train.tsv", pairs(200))
+    settings = TrainingConfig(data=data, vocab_size=330, joint_vocab=False)
+    folder = RunFolder(tmp_path / "run")
+    SubwordTokenizer.learn(["um dois"], vocab_size=300).save(folder.path / "tokenizer.model")
+    source, target = session.prepare(settings, folder).tokenizers
+    assert source is not target and source.vocab_size > 320
+    folder.goes_on, folder.keep_to = True, lambda *_, **__: None
+    assert session.prepare(settings, folder).tokenizers[0].vocab_size < 320
+    assert load_tokenizers(folder)[0].vocab_size < 320
+    folder.close()
+
+
+@pytest.mark.parametrize("option", ["--overwrite", "--overw", "--o"])
+def test_to_go_on_never_says_to_overwrite(option):
+    words = ["train_pt_en.py", "--run", "my run", option, "--data=--o.tsv"]
+    expected = "python train_pt_en.py --run 'my run' --data=--o.tsv"
+    assert session.command_to_go_on(words) == expected
 
 
 @pytest.mark.parametrize(
@@ -186,6 +244,26 @@ def test_a_size_that_cannot_be_is_one_line_on_stderr(tmp_path, capsys):
         (["--data", "a", "--validation", "a", "b", "c"], "one or two files"),
         (["--accumulate", "2", "--devices", "2"], "one device"),
         (["--precision", "float8"], "invalid choice"),
+        (["--length_penalty", "-1"], "--length_penalty must be 0 or more. Received: -1.0"),
+        (["--length_penalty", "nan"], "--length_penalty must be finite. Received: nan"),
+        (["--clip_norm", "-1"], "--clip_norm must be 0 or more. Received: -1.0"),
+        (["--seed", "-1"], "--seed must be in [0, 2**32). Received: -1"),
+        (["--seed", "4294967296"], "--seed must be in [0, 2**32). Received: 4294967296"),
+        (["--evaluate_steps", "-5"], "--evaluate_steps must be positive. Received: -5"),
+        (["--checkpoint_minutes", "-3"], "--checkpoint_minutes must be 0 or more. Received: -3.0"),
+        (["--evaluate_minutes", "-1"], "--evaluate_minutes must be 0 or more. Received: -1.0"),
+        (["--learning_rate", "inf"], "--learning_rate must be finite. Received: inf"),
+        (["--minutes", "nan"], "--minutes must be finite. Received: nan"),
+        (["--run", ""], "--run must name a file or folder. Received: ''"),
+        (["--data", ""], "--data must name a file or folder. Received: ''"),
+        (["--data", "a", "--validation", "a", ""], "--validation must name a file or folder"),
+        (["--preset", "huge"], "--preset of --model transformer must be one of: small, tiny, tut"),
+        (["--preset", "paper"], "Received: 'paper'"),
+        (["--model", "rnnsearch", "--preset", "base"], "one of: small, tiny, tutorial, paper."),
+        (
+            ["--model", "rnnsearch", "--d_model", "64", "--dff", "7", "--norm_first"],
+            "--model rnnsearch has no --d_model, --dff, --norm_first",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense(capsys, arguments, message):
@@ -193,6 +271,15 @@ def test_arguments_that_make_no_sense(capsys, arguments, message):
         parse_arguments("", arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_preset_on_the_command_line_is_one_of_the_model(kind):
+    for preset in PRESETS[kind]:
+        config = make_config(TrainingConfig(model=kind, preset=preset), 320, 320)
+        assert config.target_vocab == 320
+    assert {*PRESETS[kind]} == {*type(config).presets, "small"}
+    assert KINDS.keys() == PRESETS.keys()
 
 
 def test_defaults_are_those_of_the_dataclass():

@@ -5,12 +5,35 @@ The command line is made from its fields, so that each option has one name and o
 
 import argparse
 import dataclasses
+import math
 
-POSITIVE = (  # the fields that are, unless they are None
-    "minutes", "epochs", "steps", "patience", "d_model", "num_heads", "dff", "encoder_layers",
-    "decoder_layers", "vocab_size", "learning_rate", "warmup_steps", "tokens_per_batch",
-    "accumulate", "devices", "evaluate_pairs", "keep", "beams",
+# What the numbers must be unless they are None: (in words, the test, the fields).
+RANGES = (
+    ("finite", lambda value: abs(value) < math.inf, (
+        "minutes", "dropout_rate", "subword_sampling", "learning_rate", "label_smoothing",
+        "clip_norm", "average", "evaluate_minutes", "checkpoint_minutes", "length_penalty",
+    )),
+    ("positive", lambda value: value > 0, (
+        "minutes", "epochs", "steps", "patience", "d_model", "num_heads", "dff", "encoder_layers",
+        "decoder_layers", "vocab_size", "learning_rate", "warmup_steps", "tokens_per_batch",
+        "accumulate", "devices", "evaluate_steps", "evaluate_pairs", "keep", "beams",
+    )),
+    ("0 or more", lambda value: value >= 0, (
+        "clip_norm", "evaluate_minutes", "checkpoint_minutes", "length_penalty",
+    )),
+    ("in [0, 1)", lambda value: 0 <= value < 1, (
+        "dropout_rate", "label_smoothing", "average", "subword_sampling",
+    )),
+    ("in [0, 2**32)", lambda value: 0 <= value < 2**32, ("seed",)),
 )  # fmt: skip
+
+# The kinds of model, and the presets of each.
+PRESETS = {
+    "transformer": ("small", "tiny", "tutorial", "base", "big"),
+    "rnnsearch": ("small", "tiny", "tutorial", "paper"),
+}
+# What can be given instead of the preset's; of a transformer only.
+SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
 
 
 def option(default, help, **argparse_options):
@@ -52,7 +75,12 @@ class TrainingConfig:
         nargs="+", metavar="FILE",
     )  # fmt: skip
     run: str = option(None, "the run folder; an unfinished run in it goes on", metavar="DIR")
-    overwrite: bool = option(False, "start anew in a folder that holds a run", action="store_true")
+    overwrite: bool = option(
+        False,
+        "start anew in a folder that holds a finished run, or one of another command or corpus; "
+        "the very same command goes on with its unfinished run all the same",
+        action="store_true",
+    )
 
     minutes: float = _number(
         None, "stop after so many minutes from the start of the process, evaluations included"
@@ -61,11 +89,16 @@ class TrainingConfig:
     steps: int = _count(None, "stop after so many updates")
     patience: int = _count(None, "stop after so many evaluations without a better BLEU")
 
-    model: str = option("transformer", "the kind of model", choices=("transformer", "rnnsearch"))
+    model: str = option("transformer", "the kind of model", choices=tuple(PRESETS))
     preset: str = option(
-        "small", "the size of the model: small, tiny, tutorial, base or big", metavar="NAME"
+        "small",
+        "the size of the model, "
+        + "; ".join(f"of a {kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
+        metavar="NAME",
     )
-    d_model: int = _count(None, "instead of the preset's: width of the vectors between layers")
+    d_model: int = _count(
+        None, "instead of a transformer's preset: width of the vectors between layers"
+    )
     num_heads: int = _count(None, "heads of every attention")
     dff: int = _count(None, "width of the feed-forward hidden layers")
     encoder_layers: int = _count(None, "depth of the encoder")
@@ -115,15 +148,13 @@ class TrainingConfig:
     )
 
     def __post_init__(self):
-        for name in POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{flag(name)} must be positive. Received: {value!r}")
-        for name in ("dropout_rate", "label_smoothing", "average", "subword_sampling"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ValueError(f"{flag(name)} must be in [0, 1). Received: {value!r}")
+        for expected, holds, names in RANGES:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not holds(value):
+                    raise ValueError(f"{flag(name)} must be {expected}. Received: {value!r}")
         self._check_data()
+        self._check_model()
         if self.accumulate > 1 and self.devices > 1:
             raise ValueError(
                 "--accumulate works on one device; several devices share larger batches instead. "
@@ -131,6 +162,10 @@ class TrainingConfig:
             )
 
     def _check_data(self):
+        for name in ("run", "data", "source", "target", "validation"):
+            value = getattr(self, name)
+            if "" in (value if isinstance(value, tuple) else (value,)):
+                raise ValueError(f"{flag(name)} must name a file or folder. Received: ''")
         if bool(self.source) != bool(self.target):
             raise ValueError("--source and --target name two line-aligned files: give both")
         if self.source and self.data:
@@ -139,6 +174,23 @@ class TrainingConfig:
             raise ValueError("--validation goes with --data, or with --source and --target")
         if len(self.validation) > 2:
             raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
+
+    def _check_model(self):
+        if self.model not in PRESETS:
+            raise ValueError(f"--model must be one of {[*PRESETS]}. Received: {self.model!r}")
+        presets = ", ".join(PRESETS[self.model])
+        if self.preset not in PRESETS[self.model]:
+            raise ValueError(
+                f"--preset of --model {self.model} must be one of: {presets}. "
+                f"Received: {self.preset!r}"
+            )
+        sizes = {flag(name): getattr(self, name) for name in SIZES}
+        sizes = [name for name, value in sizes.items() if value is not None]
+        if sizes and self.model != "transformer":
+            raise ValueError(
+                f"--model {self.model} has no {', '.join(sizes)}: choose its --preset, one of: "
+                f"{presets}"
+            )
 
     @property
     def phrasebook(self):
