@@ -243,6 +243,7 @@ def test_length_penalty_is_the_paper_s():
         (dict(length_penalty=-1.0), "length_penalty must not be negative; received -1.0"),
         (dict(banned_ids=(-1,)), "banned_ids must not be negative"),
         (dict(banned_ids=(99,)), "below the vocabulary size 4"),
+        (dict(end_id=4), "end_id=4 .* must be below the vocabulary size 4"),
         (dict(end_id=0), "end_id must be at least 1"),
         (dict(start_ids=np.zeros((2, 1), "int32")), "start_ids must have rank 1"),
         (dict(prefix=np.zeros(2, "int32")), "prefix must have rank 2"),
@@ -253,6 +254,16 @@ def test_senseless_options_are_named(options, message):
     model = HashModel(vocab=4, batch=2, seed=0)
     with pytest.raises(ValueError, match=message):
         search(model, **{"beams": 2, "max_length": 4, **options})
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_no_more_than_the_step_has_room_for(beams):
+    def step(tokens, state):
+        return np.zeros((beams, 4), "float32"), state
+
+    step.max_length = 5
+    with pytest.raises(ValueError, match="started for max_length=5 tokens; received max_length=6"):
+        beam_search(step, (), start_ids=[2], end_id=3, beams=beams, max_length=6)
 
 
 def test_config_is_json_and_picks_the_decoder():

@@ -9,6 +9,7 @@ import pytest
 from helpers import random_ids, randomize, to_numpy
 
 from keras_tfmr import LabelSmoothedCrossEntropy, LanguageModel, TransformerConfig
+from keras_tfmr.decoding import greedy
 
 VOCAB, START = 5, 2
 CONFIG = TransformerConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB)
@@ -88,6 +89,13 @@ def test_steps_equal_the_whole_forward():
     for index in range(6):
         log_probs, state = step(keras.ops.convert_to_tensor(ids[:, index]), state)
         np.testing.assert_allclose(log_probs, expected[:, index], atol=1e-4)
+
+
+def test_decoding_past_its_room_is_an_error():
+    """It would go on with a cache that has no place for what is new."""
+    step, state = model_of().start(rows=2, max_length=3)
+    with pytest.raises(ValueError, match="max_length=3 tokens; received max_length=4"):
+        greedy(step, state, start_ids=[1, 1], end_id=2, max_length=4)
 
 
 def test_learns_a_cycle():

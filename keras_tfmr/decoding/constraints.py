@@ -112,9 +112,14 @@ class Constraints:
 
     def __call__(self, log_probs, position):
         """`[rows, vocab]` at 0-based `position` -> the same, with minus infinities."""
-        free = log_probs
+        free, vocab = log_probs, log_probs.shape[-1]
+        if max([*self.banned_ids, self.end_id]) >= vocab:
+            raise ValueError(
+                f"end_id={self.end_id} and banned_ids={tuple(self.banned_ids)} must be below the "
+                f"vocabulary size {vocab}"
+            )
         if self.banned_ids or self.min_length > 1:
-            free = log_probs + self._bias(log_probs.shape[-1], position)
+            free = log_probs + self._bias(vocab, position)
         return free if self.prefix is None else self._forced(log_probs, free, position)
 
     def take(self, rows):
@@ -127,11 +132,6 @@ class Constraints:
 
     def _bias(self, vocab, position):
         """0 for the allowed, minus infinity for the forbidden ids, `[vocab]`."""
-        if max([*self.banned_ids, self.end_id]) >= vocab:
-            raise ValueError(
-                f"end_id={self.end_id} and banned_ids={tuple(self.banned_ids)} must be below the "
-                f"vocabulary size {vocab}"
-            )
         bias = np.zeros(vocab, "float32")
         bias[self.banned_ids] = -np.inf
         if self.min_length <= 1:

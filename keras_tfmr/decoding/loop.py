@@ -15,9 +15,10 @@ def decode_loop(search, loop):
 
     Args:
         search: has
-            `step`: may have `rooms`, ascending lengths that end in the greatest length, and
-            `resize(state, room)`; where it `shrinks`, also `take(state, examples)`, which returns
-            a step and a state;
+            `task`: what is to be decoded;
+            `step`: may have `max_length`, how many tokens it can go on for; may have `rooms`,
+            ascending lengths that end in that, and `resize(state, room)`; where it `shrinks`, also
+            `take(state, examples)`, which returns a step and a state;
             `extend(*loop)`: the parts of the loop after one more token;
             `unfinished(*loop)`: bool `[batch]`, which examples may still change;
             `resize(loop, change)`: the loop with `change(state)` for its state;
@@ -27,7 +28,15 @@ def decode_loop(search, loop):
 
     Returns:
         `search.result` of the last loop.
+
+    Raises:
+        ValueError: where more is to be decoded than the step was started for, its `max_length`.
     """
+    room, wanted = getattr(search.step, "max_length", None), search.task.max_length
+    if room is not None and room < wanted:
+        raise ValueError(
+            f"The step was started for max_length={room} tokens; received max_length={wanted}"
+        )
     return _stretch(search, getattr(search.step, "rooms", (None,)), loop)
 
 

@@ -54,7 +54,7 @@ class IncrementalDecoder:
         some = ops.any(context_mask, axis=-1)[:, None, None]  # [batch, 1, 1]
         self.nowhere = ops.zeros_like(some[:, :, 0], dtype="int32") + NOWHERE  # [batch, 1]
         self.logits_kernel = None
-        if compiled and isinstance(logits, TiedLogits):
+        if compiled and isinstance(logits, TiedLogits) and not _quantized(logits.embedding.tokens):
             table = ops.cast(logits.embedding.tokens.embeddings, logits.compute_dtype)
             self.logits_kernel = ops.transpose(table)  # [d_model, vocab]
         self.layers = [_IncrementalLayer(layer, context, some, beams) for layer in decoder.layers]
@@ -186,7 +186,9 @@ class _IncrementalLayer:
     def __init__(self, layer, context, some, beams):
         self.layer, self.beams = layer, beams
         own, cross = layer.causal_attention.attention, layer.cross_attention.attention
-        self.kernel, self.bias = _packed(own)
+        projections = (own.query_dense, own.key_dense, own.value_dense)
+        # Integer weights have scales of their own, which only their layers know.
+        self.packed = None if any(map(_quantized, projections)) else _packed(own)
         keys, values = cross.project(context)  # [batch, heads, source, dim]
         keys = keys * ops.cast(1 / math.sqrt(cross.key_dim), keys.dtype)
         self.memory = (
@@ -211,10 +213,7 @@ class _IncrementalLayer:
     def self_attention(self, x, cache, write, bias):
         sublayer = self.layer.causal_attention
         attention, residual = sublayer.attention, sublayer.residual
-        packed = ops.matmul(residual.prepare(x), self.kernel)
-        if self.bias is not None:
-            packed = packed + self.bias
-        queries, *new = self.three(packed, attention)
+        queries, *new = self.three(residual.prepare(x), attention)
         keys, values = (write(old, one) for old, one in zip(cache, new, strict=True))
         heads = _attend(queries, ops.transpose(keys, (0, 1, 3, 2)), values, bias)
         return residual(x, self.output(attention, heads)), (keys, values)
@@ -226,8 +225,19 @@ class _IncrementalLayer:
         heads = _attend(queries, *self.memory, context_bias)
         return residual(x, self.output(attention, heads))
 
-    def three(self, packed, attention):
-        """The packed projections as queries, keys and values `[batch, heads, beam, dim]`."""
+    def three(self, x, attention):
+        """`[rows, d_model]` -> queries, keys and values `[batch, heads, beam, dim]`."""
+        if self.packed is None:
+            queries = attention.query_dense(x) * (1 / math.sqrt(attention.key_dim))
+            return (
+                self.heads(queries, attention.key_dim),
+                self.heads(attention.key_dense(x), attention.key_dim),
+                self.heads(attention.value_dense(x), attention.value_dim),
+            )
+        kernel, bias = self.packed
+        packed = ops.matmul(x, kernel)
+        if bias is not None:
+            packed = packed + bias
         if attention.key_dim == attention.value_dim:
             return ops.split(self.heads(packed, attention.key_dim), 3, axis=1)
         width = attention.num_heads * attention.key_dim
@@ -256,6 +266,10 @@ def _attend(queries, keys, values, bias):
     """Softmax in float32 of `[batch, heads, beam, dim]` on keys `[batch, heads, dim, key]`."""
     scores = ops.cast(ops.matmul(queries, keys), "float32") + bias
     return ops.matmul(ops.cast(softmax(scores), values.dtype), values)
+
+
+def _quantized(layer):
+    return layer.dtype_policy.quantization_mode is not None
 
 
 def _packed(attention):

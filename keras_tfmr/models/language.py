@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfmr.decoding import score
 from keras_tfmr.layers import DecoderOnly
 from keras_tfmr.models import _parts
 
@@ -53,12 +54,8 @@ class LanguageModel(_parts.ConfiguredModel):
         Returns:
             float32 tensor `[batch]`, in nats.
         """
-        token_ids = ops.cast(token_ids, "int32")
-        logits = self(token_ids[:, :-1])
-        log_probs = ops.log_softmax(logits, axis=-1)  # [batch, length - 1, vocab]
-        targets = token_ids[:, 1:]
-        chosen = ops.take_along_axis(log_probs, targets[:, :, None], axis=-1)[:, :, 0]
-        return ops.sum(ops.where(ops.not_equal(targets, 0), chosen, 0.0), axis=-1)
+        token_ids = ops.convert_to_tensor(token_ids)
+        return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
     def start(self, rows, max_length=64):
         """Begins to decode, one token at a time: see `TranslationModel.start`.
@@ -73,6 +70,7 @@ class LanguageModel(_parts.ConfiguredModel):
             log_probs = ops.log_softmax(self.logits(x[:, 0]), axis=-1)  # [rows, vocab]
             return log_probs, {"index": state["index"] + 1, "caches": caches}
 
+        step.max_length = max_length
         state = {
             "index": ops.zeros((), "int32"),
             "caches": self.decoder.caches(rows, max_length),

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfmr.decoding import score
 from keras_tfmr.layers import Logits, _checks
 from keras_tfmr.layers.attention import MASKED, softmax
 from keras_tfmr.models._parts import ConfiguredModel
@@ -227,11 +228,8 @@ class LSTMNLanguageModel(ConfiguredModel):
         Returns:
             float32 tensor `[batch]`, in nats.
         """
-        token_ids = ops.cast(token_ids, "int32")
-        log_probs = ops.log_softmax(self(token_ids[:, :-1]), axis=-1)
-        targets = token_ids[:, 1:]
-        chosen = ops.take_along_axis(log_probs, targets[:, :, None], axis=-1)[:, :, 0]
-        return ops.sum(ops.where(ops.not_equal(targets, 0), chosen, 0.0), axis=-1)
+        token_ids = ops.convert_to_tensor(token_ids)
+        return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
     def explain(self, token_ids):
         """The logits, and what each position attended to.
@@ -262,4 +260,5 @@ class LSTMNLanguageModel(ConfiguredModel):
             h, state = self.lstmn.step(self.embedding(tokens[:, None])[:, 0], state)
             return ops.log_softmax(self.logits(h), axis=-1), state  # [rows, vocab]
 
+        step.max_length = max_length
         return step, self.lstmn.start(rows, max_length)
