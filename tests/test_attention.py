@@ -320,13 +320,36 @@ def test_bad_masks(symbolic):
         call(key_mask=np.ones((3, 5, 5), bool))
     with pytest.raises(ValueError, match=r"3.*Received.*\(2, 5\)"):
         call(key_mask=np.ones((2, 5), bool))
+    with pytest.raises(ValueError, match=r"heads.*2.*Received.*\(3, 4, 5, 5\)"):
+        call(mask=np.ones((3, 4, 5, 5), bool))
 
 
-def test_bad_mask_of_a_sublayer():
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_values_of_another_length_than_the_keys(symbolic):
+    layer, x, y = MultiHeadAttention(2, 4), random(3, 5, 8), random(3, 6, 8)
+    layer(x, x, x)
+    inputs = [keras.KerasTensor(a.shape) if symbolic else a for a in (x, x, y)]
+    with pytest.raises(ValueError, match=r"same length.*Received.*\(3, 5, 8\) and \(3, 6, 8\)"):
+        layer(*inputs)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("kind", SUBLAYERS)
+def test_bad_mask_of_a_sublayer(kind, symbolic):
+    name = "context_mask" if kind is CrossAttention else "mask"
     x = random(3, 5, 8)
-    with pytest.raises(TypeError, match=r"bool.*Received.*float32"):
-        GlobalSelfAttention(2, 4)(x, mask=np.ones((3, 5), "float32"))
-    with pytest.raises(ValueError, match=r"5.*Received.*\(3, 4\)"):
-        CausalSelfAttention(2, 4)(x, mask=np.ones((3, 4), bool))
-    with pytest.raises(ValueError, match=r"5.*Received.*\(3, 7\)"):
-        CrossAttention(2, 4)(x, x, context_mask=np.ones((3, 7), bool))
+    layer, inputs = kind(2, 4), [x, x] if kind is CrossAttention else [x]
+    layer(*inputs)
+
+    def call(mask):
+        if symbolic:
+            tensors = [keras.KerasTensor(x.shape) for _ in inputs]
+            return layer(*tensors, **{name: keras.KerasTensor(mask.shape, str(mask.dtype))})
+        return layer(*inputs, **{name: mask})
+
+    with pytest.raises(TypeError, match=rf"`{name}` must be bool.*Received.*float32"):
+        call(np.ones((3, 5), "float32"))
+    with pytest.raises(ValueError, match=rf"`{name}`.*5.*Received.*\(3, 4\)"):
+        call(np.ones((3, 4), bool))
+    with pytest.raises(ValueError, match=rf"`{name}`.*rank 2.*Received.*\(3, 5, 5\)"):
+        call(np.ones((3, 5, 5), bool))

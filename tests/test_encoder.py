@@ -3,6 +3,7 @@
 import functools
 
 import formulas
+import keras
 import numpy as np
 import pytest
 from helpers import (
@@ -162,3 +163,12 @@ def test_bad_input():
         encoder(random(3, 5))
     with pytest.raises(TypeError, match=r"bool.*Received.*float32"):
         EncoderLayer(**SIZES)(random(3, 5, 8), mask=np.ones((3, 5), "float32"))
+    with pytest.raises(TypeError, match=r"bool.*Received.*int32"):
+        mask = keras.KerasTensor((3, 5), "int32")
+        EncoderLayer(**SIZES)(keras.KerasTensor((3, 5, 8)), mask=mask)
+
+
+def test_a_config_serves_twice():
+    config = Encoder(num_layers=1, **SIZES, vocab_size=9).get_config()
+    first, second = Encoder.from_config(config), Encoder.from_config(config)
+    assert first.embedding.vocab_size == second.embedding.vocab_size == 9

@@ -49,11 +49,12 @@ def sequence_of_ids(name, ids):
         raise TypeError(f"`{name}` must be integers (token ids). Received: dtype {dtype}")
 
 
-def mask(name, tensor, ranks, last, *, batch=None, query=None):
+def mask(name, tensor, ranks, last, *, batch=None, query=None, heads=None):
     """Raises unless `tensor` is a bool mask of one of `ranks` whose axes fit the sizes given.
 
     An axis of size 1 fits any size; a size that is None, because it is not known while tracing,
-    is not compared. `query` is the size of the axis before the last, from rank 3 on.
+    is not compared. `query` is the size of the axis before the last, from rank 3 on, `heads` of
+    the second of rank 4.
     """
     dtype = backend.standardize_dtype(tensor.dtype)
     if dtype != "bool":
@@ -68,6 +69,8 @@ def mask(name, tensor, ranks, last, *, batch=None, query=None):
     sizes = {"last": (-1, last), "first": (0, batch)}
     if len(shape) > 2:
         sizes["query"] = (-2, query)
+    if len(shape) > 3:
+        sizes["heads"] = (1, heads)
     for axis, (index, size) in sizes.items():
         if None not in (shape[index], size) and shape[index] not in (1, size):
             raise ValueError(

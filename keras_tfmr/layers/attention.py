@@ -122,11 +122,9 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         if key is None:
             key, key_mask = query, query_mask if key_mask is None else key_mask
-        for name, tensor in (("query", query), ("key", key)):
-            _checks.sequence_of_vectors(name, tensor.shape)
+        self._check(query.shape, key.shape, value, mask, key_mask)
         queries = self.project_query(query)
         keys, values = self.project(key, value)
-        self._check_masks(mask, key_mask, query.shape, keys.shape[2])
         may_attend = self._combine(mask, key_mask)
         y, scores = self.attend(queries, keys, values, may_attend, training)
         return (y, scores) if return_attention_scores else y
@@ -189,12 +187,23 @@ class MultiHeadAttention(keras.layers.Layer):
         x = ops.transpose(x, (0, 2, 1, 3))
         return ops.reshape(x, (-1, length, self.num_heads * self.value_dim))
 
-    def _check_masks(self, mask, key_mask, query_shape, key_length):
-        batch, query_length = query_shape[:2]
+    def _check(self, query_shape, key_shape, value, mask, key_mask):
+        _checks.sequence_of_vectors("query", query_shape)
+        _checks.sequence_of_vectors("key", key_shape)
+        batch, length = query_shape[:2]
+        keys = key_shape[1]
+        if value is not None:
+            _checks.sequence_of_vectors("value", value.shape)
+            if None not in (keys, value.shape[1]) and keys != value.shape[1]:
+                raise ValueError(
+                    "`key` and `value` must have the same length. Received: shapes "
+                    f"{tuple(key_shape)} and {tuple(value.shape)}"
+                )
         if mask is not None:
-            _checks.mask("mask", mask, (2, 3, 4), key_length, batch=batch, query=query_length)
+            sizes = {"batch": batch, "query": length, "heads": self.num_heads}
+            _checks.mask("mask", mask, (2, 3, 4), keys, **sizes)
         if key_mask is not None:
-            _checks.mask("key_mask", key_mask, (2,), key_length, batch=batch)
+            _checks.mask("key_mask", key_mask, (2,), keys, batch=batch)
 
     def _combine(self, mask, key_mask):
         """The masks that are given as one of rank 4, or None."""
@@ -227,13 +236,13 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
-        key_length = (query if key is None else key).shape[1]
-        self._check_masks(mask, key_mask, query.shape, key_length)
+        key_shape = (query if key is None else key).shape
+        self._check(query.shape, key_shape, value, mask, key_mask)
         batch, length, width = query.shape
         y = keras.KerasTensor((batch, length, self.output_dim or width), self.compute_dtype)
         if not return_attention_scores:
             return y
-        return y, self.scores_spec(batch, length, key_length)
+        return y, self.scores_spec(batch, length, key_shape[1])
 
     def scores_spec(self, batch, query_length, key_length):
         """The symbolic scores `[batch, heads, query, key]`."""

@@ -5,10 +5,10 @@ from keras import ops
 
 from keras_tfmr.layers import _checks
 from keras_tfmr.layers.attention import MultiHeadAttention
-from keras_tfmr.layers.residual import residual
+from keras_tfmr.layers.residual import Sublayer
 
 
-class AttentionSublayer(keras.layers.Layer):
+class AttentionSublayer(Sublayer):
     """What the three attention sublayers share: the attention and its residual."""
 
     def __init__(
@@ -25,7 +25,7 @@ class AttentionSublayer(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="attention",
         )
-        self.residual = residual(norm_first, dropout, self.dtype_policy)
+        self.residual = self.make_residual(norm_first, dropout)
         self.supports_masking = True
 
     def build(self, x_shape):
@@ -33,7 +33,14 @@ class AttentionSublayer(keras.layers.Layer):
         self.residual.build(x_shape)
         self.built = True
 
+    def check(self, x, name, mask, of):
+        """Raises unless `x` and the mask `[batch, length]` of the tensor `of` fit each other."""
+        _checks.sequence_of_vectors("x", x.shape)
+        if mask is not None:
+            _checks.mask(name, mask, (2,), of.shape[1], batch=of.shape[0])
+
     def compute_output_spec(self, x, mask=None, return_attention_scores=False, training=None):
+        self.check(x, "mask", mask, x)
         y = keras.KerasTensor(x.shape, self.compute_dtype)
         if not return_attention_scores:
             return y
@@ -79,6 +86,7 @@ class GlobalSelfAttention(AttentionSublayer):
     """
 
     def call(self, x, mask=None, return_attention_scores=False, training=None):
+        self.check(x, "mask", mask, x)
         y, scores = self.attention(
             self.residual.prepare(x),
             mask=mask,
@@ -119,6 +127,7 @@ class CausalSelfAttention(AttentionSublayer):
     """
 
     def call(self, x, mask=None, return_attention_scores=False, training=None):
+        self.check(x, "mask", mask, x)
         length = ops.shape(x)[1]
         positions = ops.arange(length)
         earlier = positions[:, None] >= positions[None, :]  # [query, key]
@@ -205,6 +214,8 @@ class CrossAttention(AttentionSublayer):
         self.built = True
 
     def call(self, x, context, context_mask=None, return_attention_scores=False, training=None):
+        _checks.sequence_of_vectors("context", context.shape)
+        self.check(x, "context_mask", context_mask, context)
         y, scores = self.attention(
             self.residual.prepare(x),
             context,
@@ -244,6 +255,8 @@ class CrossAttention(AttentionSublayer):
     def compute_output_spec(
         self, x, context, context_mask=None, return_attention_scores=False, training=None
     ):
+        _checks.sequence_of_vectors("context", context.shape)
+        self.check(x, "context_mask", context_mask, context)
         y = keras.KerasTensor(x.shape, self.compute_dtype)
         if not return_attention_scores:
             return y

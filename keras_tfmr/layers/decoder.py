@@ -46,6 +46,10 @@ class DecoderLayer(keras.layers.Layer):
     TensorShape([3, 5, 16])
     """
 
+    attention_class = CausalSelfAttention
+    cross_attention_class = CrossAttention
+    feed_forward_class = FeedForward
+
     def __init__(
         self,
         *,
@@ -70,9 +74,9 @@ class DecoderLayer(keras.layers.Layer):
             "norm_first": norm_first,
             "dtype": self.dtype_policy,
         }
-        self.causal_attention = CausalSelfAttention(**attention, name="causal_attention")
-        self.cross_attention = CrossAttention(**attention, name="cross_attention")
-        self.feed_forward = FeedForward(
+        self.causal_attention = self.attention_class(**attention, name="causal_attention")
+        self.cross_attention = self.cross_attention_class(**attention, name="cross_attention")
+        self.feed_forward = self.feed_forward_class(
             d_model,
             dff,
             dropout_rate,
@@ -136,8 +140,8 @@ class DecoderLayer(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
-        y, self_scores = self.causal_attention.compute_output_spec(x, None, True)
-        _, cross_scores = self.cross_attention.compute_output_spec(x, context, None, True)
+        y, self_scores = self.causal_attention.compute_output_spec(x, x_mask, True)
+        _, cross_scores = self.cross_attention.compute_output_spec(x, context, context_mask, True)
         return (y, self_scores, cross_scores) if return_attention_scores else y
 
     def get_config(self):

@@ -45,6 +45,7 @@ class EncoderLayer(keras.layers.Layer):
     """
 
     attention_class = GlobalSelfAttention
+    feed_forward_class = FeedForward
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class EncoderLayer(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="self_attention",
         )
-        self.feed_forward = FeedForward(
+        self.feed_forward = self.feed_forward_class(
             d_model,
             dff,
             dropout_rate,
@@ -93,9 +94,7 @@ class EncoderLayer(keras.layers.Layer):
         return (x, scores) if return_attention_scores else x
 
     def compute_output_spec(self, x, mask=None, return_attention_scores=False, training=None):
-        return self.self_attention.compute_output_spec(
-            x, return_attention_scores=return_attention_scores
-        )
+        return self.self_attention.compute_output_spec(x, mask, return_attention_scores)
 
     def get_config(self):
         attention = self.self_attention.attention
@@ -115,6 +114,7 @@ class Stack(keras.layers.Layer):
     """What encoder and decoder share: embedding, dropout, N layers, pre-norm's last norm."""
 
     layer_class = None
+    norm_class = LayerNormalization
 
     def __init__(
         self,
@@ -148,24 +148,16 @@ class Stack(keras.layers.Layer):
                 f"Received: an embedding of d_model={self.embedding.d_model}"
             )
         self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
+        sizes = {"d_model": d_model, "num_heads": num_heads, "dff": dff, "key_dim": key_dim}
+        sizes |= {"value_dim": value_dim, "dropout_rate": dropout_rate, "norm_first": norm_first}
         self.layers = [
-            self.layer_class(
-                d_model=d_model,
-                num_heads=num_heads,
-                dff=dff,
-                dropout_rate=dropout_rate,
-                key_dim=key_dim,
-                value_dim=value_dim,
-                norm_first=norm_first,
-                dtype=self.dtype_policy,
-                name=f"layer_{i}",
-            )
+            self.layer_class(**sizes, dtype=self.dtype_policy, name=f"layer_{i}")
             for i in range(num_layers)
         ]
         # Post-norm layers end in a normalisation of their own.
         self.norm = None
         if norm_first:
-            self.norm = LayerNormalization(dtype=self.dtype_policy, name="norm")
+            self.norm = self.norm_class(dtype=self.dtype_policy, name="norm")
         self.supports_masking = True
 
     def build(self, token_ids_shape):
@@ -213,8 +205,7 @@ class Stack(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        embedding = unbuilt(config.pop("embedding"))
-        return cls(embedding=embedding, **config)
+        return cls(**{**config, "embedding": unbuilt(config["embedding"])})
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -3,11 +3,11 @@
 import keras
 
 from keras_tfmr.layers import _checks
-from keras_tfmr.layers.residual import residual
+from keras_tfmr.layers.residual import Sublayer
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class FeedForward(keras.layers.Layer):
+class FeedForward(Sublayer):
     """max(0, xW₁ + b₁)W₂ + b₂ at each position, with dropout, residual and normalisation.
 
     Args:
@@ -41,7 +41,7 @@ class FeedForward(keras.layers.Layer):
             dff, activation="relu", dtype=self.dtype_policy, name="hidden"
         )
         self.output_dense = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="output")
-        self.residual = residual(norm_first, dropout_rate, self.dtype_policy)
+        self.residual = self.make_residual(norm_first, dropout_rate)
         self.supports_masking = True
 
     def build(self, x_shape):

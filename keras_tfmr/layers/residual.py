@@ -16,13 +16,19 @@ from keras_tfmr.layers.normalization import LayerNormalization
 
 
 class Residual(keras.layers.Layer):
-    """What the two residual layers share: the rate of dropout and one normalisation."""
+    """What the two residual layers share: the rate of dropout and one normalisation.
+
+    A subclass with another `norm_class` normalises otherwise; see `residual_classes` of the
+    sublayers.
+    """
+
+    norm_class = LayerNormalization
 
     def __init__(self, dropout_rate=0.0, **kwargs):
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.norm = LayerNormalization(dtype=self.dtype_policy, name="norm")
+        self.norm = self.norm_class(dtype=self.dtype_policy, name="norm")
         self.supports_masking = True
 
     def build(self, x_shape, y_shape=None):
@@ -101,7 +107,12 @@ class PreNormResidual(Residual):
         return x + self.dropout(y, training=training)
 
 
-def residual(norm_first, dropout_rate, dtype):
-    """The residual layer of a sublayer: pre-norm if `norm_first`, else post-norm."""
-    kind = PreNormResidual if norm_first else PostNormResidual
-    return kind(dropout_rate, dtype=dtype, name="residual")
+class Sublayer(keras.layers.Layer):
+    """What the sublayers share: a residual, post-norm or pre-norm."""
+
+    residual_classes = (PostNormResidual, PreNormResidual)
+
+    def make_residual(self, norm_first, dropout_rate):
+        """The residual layer: pre-norm if `norm_first`, else post-norm."""
+        kind = self.residual_classes[bool(norm_first)]
+        return kind(dropout_rate, dtype=self.dtype_policy, name="residual")
