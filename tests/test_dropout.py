@@ -51,6 +51,11 @@ def test_nothing_is_dropped_outside_training():
     np.testing.assert_array_equal(Dropout(0.0)(x, training=True), x)
 
 
+def test_a_noise_shape_is_refused():
+    with pytest.raises(ValueError, match=r"noise_shape=\(3, 1\)"):
+        Dropout(0.5, noise_shape=(3, 1))
+
+
 def test_gradient_passes_where_the_input_does():
     layer = Dropout(0.5)
     x = random(20, 20)

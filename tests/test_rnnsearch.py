@@ -182,6 +182,17 @@ def test_steps_are_the_teacher_forced_model(model, beams):
         np.testing.assert_allclose(to_numpy(log_probs), expected[:, t], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [0, 2])
+def test_an_empty_source_is_one_of_padding(model, rows):
+    tokens = np.full(rows, 2, "int32")
+    found = []
+    for width in (0, 3):
+        step, state = model.start(np.zeros((rows, width), "int32"))
+        found.append(to_numpy(step(tokens, state)[0]))
+    assert found[0].shape == (rows, VOCAB) and np.isfinite(found[0]).all()
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
 def test_beams_can_be_reordered(model):
     """After a gather of its state a hypothesis goes on as the one it was copied from."""
     step, state = model.start(SOURCE, beams=2, max_length=4)

@@ -25,12 +25,20 @@ class Dropout(keras.layers.Dropout):
     Returns:
         Tensor of the same shape and dtype.
 
+    Raises:
+        ValueError: If a `noise_shape` is given; every number is dropped by itself.
+
     Reference: Srivastava et al. 2014, Dropout: A Simple Way to Prevent Neural Networks from
     Overfitting (Journal of Machine Learning Research 15).
 
     >>> Dropout(0.5)(np.ones((2, 3), "float32"), training=False).shape
     TensorShape([2, 3])
     """
+
+    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+        if noise_shape is not None:
+            raise ValueError(f"`noise_shape` must be None. Received: noise_shape={noise_shape}")
+        super().__init__(rate, seed=seed, **kwargs)
 
     def call(self, inputs, training=False):
         if not training or self.rate == 0:

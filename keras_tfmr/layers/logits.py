@@ -89,5 +89,4 @@ class TiedLogits(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        embedding = unbuilt(config.pop("embedding"))
-        return cls(embedding, **config)
+        return cls(**{**config, "embedding": unbuilt(config["embedding"])})

@@ -246,5 +246,4 @@ class PositionalEmbedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        positions = unbuilt(config.pop("positions"))
-        return cls(positions=positions, **config)
+        return cls(**{**config, "positions": unbuilt(config["positions"])})

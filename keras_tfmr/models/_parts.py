@@ -1,6 +1,7 @@
 """What the models share: parts made from a config, and the life of a model as a file."""
 
 import keras
+from keras import ops
 
 from keras_tfmr.layers import (
     LearnedPositions,
@@ -38,6 +39,12 @@ def logits(config, target_embedding):
     if config.tied_logits:
         return TiedLogits(target_embedding, name="logits")
     return Logits(config.target_vocab, name="logits")
+
+
+def with_a_column(source_ids):
+    """int `[batch, source]` with one column at least: not every backend reshapes nothing."""
+    source_ids = ops.convert_to_tensor(source_ids)
+    return ops.pad(source_ids, [[0, 0], [0, 1]]) if source_ids.shape[1] == 0 else source_ids
 
 
 class ConfiguredModel(keras.Model):

@@ -74,9 +74,7 @@ class TranslationModel(_parts.ConfiguredModel):
             log_probs float32 `[rows, vocab]`. `step.reorder(state, rows)` gives the state in
             which the rows continue other ones of their sentence.
         """
-        source_ids = ops.convert_to_tensor(source_ids)
-        if source_ids.shape[1] == 0:  # a column of padding: not every backend reshapes nothing
-            source_ids = ops.pad(source_ids, [[0, 0], [0, 1]])
+        source_ids = _parts.with_a_column(source_ids)
         step = IncrementalDecoder(
             self.decoder,
             self.logits,

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import Logits
-from keras_tfmr.models._parts import ConfiguredModel
+from keras_tfmr.models._parts import ConfiguredModel, with_a_column
 from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Maxout
 from keras_tfmr.recurrent.config import RNNSearchConfig
 from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder
@@ -113,6 +113,7 @@ class RNNSearchModel(ConfiguredModel):
         return self.logits(self.maxout(features)), [scores[:, None]]
 
     def _annotations(self, source_ids):
+        source_ids = with_a_column(source_ids)
         mask = ops.not_equal(source_ids, 0)  # [batch, source]
         return self.encoder(self.source_embedding(source_ids), mask=mask), mask
 
