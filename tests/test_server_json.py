@@ -123,6 +123,17 @@ def test_requests_become_tensors(shape, dtype):
         np.testing.assert_array_equal(read, array)
 
 
+def test_more_levels_of_lists_than_a_tensor_has_dimensions():
+    value = 1
+    for _ in range(64):
+        value = [value]
+    inputs = signature(x=types_pb2.DT_FLOAT)
+    for key in ("inputs", "instances"):
+        with pytest.raises(ServingError, match="lists within lists to level 64"):
+            document = {key: value if key == "inputs" else [value]}
+            json_request.fill_request(document, lambda _: inputs, predict_pb2.PredictRequest())
+
+
 def test_a_tensor_type_without_json():
     request = predict_pb2.PredictRequest()
     inputs = signature(x=types_pb2.DT_COMPLEX64)

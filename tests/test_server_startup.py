@@ -43,6 +43,10 @@ def test_what_cannot_start_says_so_in_one_line(models, tmp_path):
             [half, "--port=0", f"--rest_api_port={port}"],
             f"cannot listen on 127.0.0.1:{port}",
         ),
+        "UNIX socket nowhere": (
+            [half, "--port=0", f"--grpc_socket_path={models}/none/socket"],
+            f"Failed to bind to address unix:{models}/none/socket",
+        ),
         "no such model": (
             [f"--model_base_path={models}/none"],
             f"Could not find base path {models}/none",

@@ -15,64 +15,59 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from .errors import failed_precondition, invalid, not_found, unavailable
 
-# tensorflow-serving-api does not ship these protos, so their descriptors are built here.
+_Field = descriptor_pb2.FieldDescriptorProto
+_BOOL, _STRING = {"type": _Field.TYPE_BOOL}, {"type": _Field.TYPE_STRING}
+
+
+def _message(name):
+    return {"type": _Field.TYPE_MESSAGE, "type_name": name}
+
+
+_INT64_VALUE = _message(".google.protobuf.Int64Value")
+# tensorflow-serving-api does not ship these protos, so their descriptors are built here. They are
+# only ever read as text: the numbers of the fields do not matter.
 _MESSAGES = {
     "BatchingParameters": {
-        "max_batch_size": "Int64Value",
-        "batch_timeout_micros": "Int64Value",
-        "max_enqueued_batches": "Int64Value",
-        "num_batch_threads": "Int64Value",
-        "thread_pool_name": "StringValue",
-        "allowed_batch_sizes": "repeated int64",
-        "pad_variable_length_inputs": "bool",
-        "enable_large_batch_splitting": "BoolValue",
-        "max_execution_batch_size": "Int64Value",
+        "max_batch_size": _INT64_VALUE,
+        "batch_timeout_micros": _INT64_VALUE,
+        "max_enqueued_batches": _INT64_VALUE,
+        "num_batch_threads": _INT64_VALUE,
+        "thread_pool_name": _message(".google.protobuf.StringValue"),
+        "allowed_batch_sizes": {"type": _Field.TYPE_INT64, "label": _Field.LABEL_REPEATED},
+        "pad_variable_length_inputs": _BOOL,
+        "enable_large_batch_splitting": _message(".google.protobuf.BoolValue"),
+        "max_execution_batch_size": _INT64_VALUE,
     },
     "SSLConfig": {
-        "server_key": "string",
-        "server_cert": "string",
-        "custom_ca": "string",
-        "client_verify": "bool",
+        "server_key": _STRING,
+        "server_cert": _STRING,
+        "custom_ca": _STRING,
+        "client_verify": _BOOL,
     },
-    "PrometheusConfig": {"enable": "bool", "path": "string"},
-    "MonitoringConfig": {"prometheus_config": ".tensorflow.serving.PrometheusConfig"},
+    "MonitoringConfig": {"prometheus_config": _message(".tensorflow.serving.PrometheusConfig")},
+    "PrometheusConfig": {"enable": _BOOL, "path": _STRING},
 }
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {"bool": _Field.TYPE_BOOL, "int64": _Field.TYPE_INT64, "string": _Field.TYPE_STRING}
-
-
-def _add_field(message, number, name, kind):
-    repeated, _, kind = kind.rpartition(" ")
-    field = message.field.add(name=name, number=number)
-    field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
-    field.type = _SCALARS.get(kind, _Field.TYPE_MESSAGE)
-    if kind not in _SCALARS:
-        field.type_name = kind if kind.startswith(".") else f".google.protobuf.{kind}"
 
 
 def _build():
     """Message classes for _MESSAGES, in a pool of their own."""
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    wrappers = wrappers_pb2.DESCRIPTOR
     file = descriptor_pb2.FileDescriptorProto(
-        name="devserver/configs.proto",
-        package="tensorflow.serving",
-        syntax="proto3",
-        dependency=[wrappers_pb2.DESCRIPTOR.name],
+        name="configs.proto", package="tensorflow.serving", syntax="proto3"
     )
+    file.dependency.append(wrappers.name)
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields.items(), start=1):
-            _add_field(message, number, field, kind)
+            message.field.add(name=field, number=number, **kind)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers.serialized_pb)
     pool.Add(file)
-    classes = (pool.FindMessageTypeByName(f"tensorflow.serving.{name}") for name in _MESSAGES)
-    return {cls.name: message_factory.GetMessageClass(cls) for cls in classes}
+    found = (pool.FindMessageTypeByName(f"tensorflow.serving.{name}") for name in _MESSAGES)
+    return map(message_factory.GetMessageClass, found)
 
 
-_CLASSES = _build()
-BatchingParameters = _CLASSES["BatchingParameters"]
-SSLConfig = _CLASSES["SSLConfig"]
-MonitoringConfig = _CLASSES["MonitoringConfig"]
+BatchingParameters, SSLConfig, MonitoringConfig, _ = _build()
 ModelServerConfig = model_server_config_pb2.ModelServerConfig
 
 
@@ -220,18 +215,15 @@ def _check_batching(settings):
             "When enable_large_batch_splitting is true, input_batch_size_limit must be greater "
             "than or equal to max_execution_batch_size."
         )
-    if not settings.allowed:
-        return
-    limit = "max_execution_batch_size" if settings.splitting else "max_batch_size"
-    if settings.allowed[-1] != settings.execution_size:
+    sizes, most = settings.allowed, settings.execution_size
+    if sizes and sizes[-1] != most:
+        limit = "max_execution_batch_size" if settings.splitting else "max_batch_size"
         raise invalid(
-            f"Last entry in allowed_batch_sizes must match {limit}; last entry was "
-            f"{settings.allowed[-1]}; expected {settings.execution_size}"
+            f"Last entry in allowed_batch_sizes must match {limit}; last entry was {sizes[-1]}; "
+            f"expected {most}"
         )
-    if list(settings.allowed) != sorted(set(settings.allowed)) or settings.allowed[0] < 1:
-        raise invalid(
-            f"allowed_batch_sizes entries must be in increasing order; were {settings.allowed}"
-        )
+    if list(sizes) != sorted(set(sizes)) or min(sizes, default=1) < 1:
+        raise invalid(f"allowed_batch_sizes entries must be in increasing order; were {sizes}")
 
 
 @dataclasses.dataclass(frozen=True)
