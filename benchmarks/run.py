@@ -4,7 +4,7 @@
     python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
-Names: layers, train_step, fit, decode, serving, bleu, architectures, stories.
+Names: layers, train_step, fit, large_corpus, decode, serving, bleu, architectures, stories.
 """
 
 import subprocess
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+INTRODUCTION = ROOT / "benchmarks" / "introduction.md"
 
 
 class Benchmark(NamedTuple):
@@ -39,6 +40,10 @@ BENCHMARKS = {
     "fit": Benchmark(
         "What does `fit` with its pipeline and callbacks cost beyond the bare training step?",
         "fit.py", ("--quick",), ("fit",),
+    ),
+    "large_corpus": Benchmark(
+        "How long until training starts on millions of pairs, and in how much memory?",
+        "large_corpus.py", ("--quick",), ("large_corpus",), "pairs",
     ),
     "decode": Benchmark(
         "How fast are translations decoded, beside CTranslate2, MarianMT and KerasHub?",
@@ -102,16 +107,7 @@ def given(needs, folder):
 
 def page():
     """Every table and picture there is, with the command that made it."""
-    text = "# Benchmarks\n\nEach table and picture below was written by its script, which names the"
-    text += " machine and the\nversions. `python benchmarks/run.py NAME` runs one, with `--quick`"
-    text += " in about a minute;\n`python benchmarks/run.py page` collects this page. The peers"
-    text += " (torch, transformers, ctranslate2,\nkeras-hub) are installed beside the library for"
-    text += " this alone.\n"
-    text += "\nNot measured: training steps on a GPU (`--gpu` has never been run).\n"
-    text += "\nThe training steps of all sides take turns with `OMP_WAIT_POLICY=PASSIVE`, since"
-    text += "\ntorch's threads would spin while others work. Alone, and with its default, torch"
-    text += "\nreached 2,460 (float32) and 3,607 (bfloat16) tokens/s at `tutorial`: `train_step.py"
-    text += "\n--sizes tutorial --only 'torch float32' 'torch bfloat16 (autocast)' --dry`.\n"
+    text = INTRODUCTION.read_text()
     for name, benchmark in BENCHMARKS.items():
         text += f"\n## {name}: {benchmark.question}\n\n`python benchmarks/run.py {name}`\n"
         found = [RESULTS / f"{result}.md" for result in benchmark.results]
