@@ -79,11 +79,11 @@ def translator_of(options, run):
     from keras_tfmr.tokenizer import SubwordTokenizer
     from keras_tfmr.translator import Translator
     from training.models import make_model
+    from training.run_folder import tokenizer_paths
 
     model = make_model(run["model"]["kind"], run["model"]["config"])
     model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")
-    joint = options.run / "tokenizer.model"
-    both = [options.run / "source.model", options.run / "target.model"]
+    joint, both = tokenizer_paths(options.run)
     decoding = {name: run["arguments"][name] for name in ("beams", "length_penalty")}
     for name in ("beams", "n", "length_penalty", "max_length", "length_factor"):
         if getattr(options, name) is not None:
