@@ -187,8 +187,16 @@ def test_saved_model_in_another_process(layerwise, policy, fresh, tmp_path):
 def test_wrong_inputs_are_named():
     with pytest.raises(ValueError, match=r"`hops` must be a positive integer.*hops=0"):
         MemoryNetworkConfig(hops=0)
-    with pytest.raises(ValueError, match=r"`facts` must have shape.*\(2, 5\) and \(2, 3\)"):
-        AdjacentMemories(VOCAB, 4, 1, AGES)(FACTS[:, :, 0], QUESTION)
+    memories = AdjacentMemories(VOCAB, 4, 1, AGES)
+    memories(FACTS, QUESTION)
+    with pytest.raises(ValueError, match=r"`facts`.*\[batch, facts, words\].*\(2, 5\)"):
+        memories(FACTS[:, :, 0], QUESTION)
+    with pytest.raises(ValueError, match=r"`question`.*\[batch, words\].*\(2,\)"):
+        memories(FACTS, QUESTION[:, 0])
+    with pytest.raises(TypeError, match=r"`question` must be integers.*float32"):
+        memories(FACTS, QUESTION.astype("float32"))
+    with pytest.raises(ValueError, match=r"one batch size.*\(2, 5, .\) and \(1, 3\)"):
+        memories(FACTS, QUESTION[:1])
     with pytest.raises(ValueError, match="Unknown fields of a MemoryNetworkConfig"):
         MemoryNetworkConfig.from_dict({"width": 3, "depth": 2})
 

@@ -38,11 +38,11 @@ def sequence_of_vectors(name, shape):
         )
 
 
-def sequence_of_ids(name, ids):
-    """Raises unless `ids` is an integer tensor [batch, length]."""
-    if len(ids.shape) != 2:
+def sequence_of_ids(name, ids, axes=("batch", "length")):
+    """Raises unless `ids` is an integer tensor of these axes."""
+    if len(ids.shape) != len(axes):
         raise ValueError(
-            f"`{name}` must have shape [batch, length]. Received: shape {tuple(ids.shape)}"
+            f"`{name}` must have shape [{', '.join(axes)}]. Received: shape {tuple(ids.shape)}"
         )
     dtype = backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:

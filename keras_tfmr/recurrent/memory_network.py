@@ -49,6 +49,17 @@ class MemoryHop(keras.layers.Layer):
         return u_shape, memories_shape[:2]
 
 
+def _check(facts, question):
+    _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
+    _checks.sequence_of_ids("question", question, ("batch", "words"))
+    stories, questions = facts.shape[0], question.shape[0]
+    if None not in (stories, questions) and stories != questions:
+        raise ValueError(
+            "`facts` and `question` must have one batch size. Received: shapes "
+            f"{tuple(facts.shape)} and {tuple(question.shape)}"
+        )
+
+
 class Memories(keras.layers.Layer):
     """What both ways of tying share: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer."""
 
@@ -72,15 +83,11 @@ class Memories(keras.layers.Layer):
         )
 
     def build(self, facts_shape, question_shape):
-        if len(facts_shape) != 3 or len(question_shape) != 2:
-            raise ValueError(
-                "`facts` must have shape [batch, facts, words] and `question` [batch, words]. "
-                f"Received: shapes {tuple(facts_shape)} and {tuple(question_shape)}"
-            )
         self.build_parts(facts_shape)
         self.built = True
 
     def call(self, facts, question, linear=False, return_attention_scores=False):
+        _check(facts, question)
         fact_mask = ops.any(ops.not_equal(facts, 0), axis=-1)  # [batch, facts]
         u = self.ask(question)  # [batch, width]
         all_scores = []
@@ -92,6 +99,7 @@ class Memories(keras.layers.Layer):
         return (logits, all_scores) if return_attention_scores else logits
 
     def compute_output_spec(self, facts, question, linear=False, return_attention_scores=False):
+        _check(facts, question)
         logits = keras.KerasTensor((facts.shape[0], self.vocab_size), "float32")
         if not return_attention_scores:
             return logits
@@ -132,7 +140,8 @@ class AdjacentMemories(Memories):
         `[batch, facts]`.
 
     Raises:
-        ValueError: If a size is not positive, or an input has the wrong rank.
+        ValueError: If a size is not positive, or an input has the wrong shape.
+        TypeError: If an input is not of integers.
 
     Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.2.
 
@@ -185,7 +194,8 @@ class LayerwiseMemories(Memories):
         `[batch, facts]`.
 
     Raises:
-        ValueError: If a size is not positive, or an input has the wrong rank.
+        ValueError: If a size is not positive, or an input has the wrong shape.
+        TypeError: If an input is not of integers.
 
     Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.2.
 
