@@ -363,8 +363,8 @@ def page(numbers):
     text = (
         "# The development server under load\n\n`python benchmarks/serving_load.py EXPORT`, "
         f"{numbers['machine']}, {numbers['versions']}.\nClients and server share the machine. "
-        f"The server's sessions have {INTRA_OP} thread within and {INTER_OP} between operations; so "
-        "has the bare\nsession of the overhead. In process, batches have as many threads as "
+        f"The server's sessions\nhave {INTRA_OP} thread within and {INTER_OP} between operations; "
+        "so has the bare session of the overhead. In process, batches have\nas many threads as "
         "TensorFlow likes.\n\n"
     )
     models = "".join(f"\n- {part}: {numbers[part]['model']}" for part in PARTS if part in numbers)
