@@ -1,6 +1,6 @@
 """What the development server adds, gains and survives, on an exported translator.
 
-    python benchmarks/serving_load.py EXPORT                 every part, about ten minutes
+    python benchmarks/serving_load.py EXPORT                 every part; soak and memory want a small export
     python benchmarks/serving_load.py EXPORT --parts soak    one part; the others' numbers stay
 
 EXPORT is a folder of versions (a server's --model_base_path). The server runs in a process of its
@@ -275,7 +275,8 @@ def memory(export, folder, seconds):
     del seconds
     answers = {int(newest(export)[-1].name): serving_soak.answers(Session(newest(export)[-1]))}
     with serve(folder, export, *PATIENT) as server:
-        serving_soak.run(server, answers, 60, requests=1500)
+        # Arenas and pools fill with the first thousands: until every thread has met every request.
+        serving_soak.run(server, answers, 240, requests=4000)
         sizes, asked = [server.memory()], 0
         for _ in range(5):
             asked += serving_soak.run(server, answers, 240, requests=2000)["requests"]
