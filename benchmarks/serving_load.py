@@ -1,9 +1,10 @@
 """What the development server adds, gains and survives, on an exported translator.
 
-    python benchmarks/serving_load.py EXPORT                 every part; soak and memory want a small export
+    python benchmarks/serving_load.py EXPORT                 every part
     python benchmarks/serving_load.py EXPORT --parts soak    one part; the others' numbers stay
 
-EXPORT is a folder of versions (a server's --model_base_path). The server runs in a process of its
+EXPORT is a folder of versions (a server's --model_base_path); soak and memory, which ask for
+thousands of translations, want one of a tiny model. The server runs in a process of its
 own; client and server share the machine. Results go to results/serving.md and .json.
 """
 
