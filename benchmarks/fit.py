@@ -55,7 +55,9 @@ def parse():
 
 def run(args, directory):
     """Real target tokens a second of each case."""
-    settings = TrainingConfig(data=args.data, run=str(directory / "run")).resolved()
+    settings = TrainingConfig(
+        data=args.data, run=str(directory / "run"), evaluate_steps=10**9
+    ).resolved()
     keras.utils.set_random_seed(settings.seed)
     folder = RunFolder(settings.run)
     data = session.prepare(settings, folder)

@@ -298,70 +298,86 @@ def newest(export):
 PARTS = {"throughput": throughput, "overhead": overhead, "soak": soak, "memory": memory}
 
 
+def throughput_rows(part):
+    """Sentences a second and latencies."""
+    return [
+        ["in process, batches of 16", f"{part['in_process_per_second']:.1f} sentences/s", ""],
+        [
+            f"16 gRPC clients, batching ({part['batching']})",
+            f"{part['batched_per_second']:.1f} sentences/s",
+            f"{part['share']:.0%} of in process; goal: {GOALS['share']}",
+        ],
+        [
+            "16 gRPC clients, no batching",
+            f"{part['unbatched_per_second']:.1f} sentences/s",
+            f"batching gains {part['gain']:.1f} times",
+        ],
+        [
+            "one request at a time, batching, p50 / p99",
+            f"{part['single_ms']:.1f} / {part['single_p99_ms']:.1f} ms",
+            f"{TIMEOUT_MS} ms of it waits for company",
+        ],
+        [
+            "half load, p50 / p99",
+            f"{part['half_load_p50_ms']:.1f} / {part['half_load_p99_ms']:.1f} ms",
+            f"p99 is {part['ratio']:.1f} times the median request alone, "
+            f"{part['half_load_p99_ms'] / part['single_p99_ms']:.1f} times the p99 alone; "
+            f"goal: {GOALS['ratio']}",
+        ],
+    ]
+
+
+def overhead_rows(part):
+    """What the server adds to one request."""
+    return [
+        [
+            "one translation, bare session / gRPC",
+            f"{part['translate_bare_ms']:.2f} / {part['translate_grpc_ms']:.2f} ms",
+            f"overhead {part['overhead_ms']:.2f} ms; goal: {GOALS['overhead']}",
+        ],
+        [
+            "x / 2 + 2, overhead of gRPC / REST",
+            f"{part['half_plus_two_overhead_ms']:.2f} / "
+            f"{part['half_plus_two_rest_overhead_ms']:.2f} ms",
+            "",
+        ],
+    ]
+
+
+def soak_rows(part):
+    """Answers while versions are swapped."""
+    return [
+        [
+            f"32 clients, {part['seconds']:.0f} s, versions swapped",
+            f"{part['requests']} requests",
+            f"{part['wrong']} wrong answers; goal: {GOALS['soak']}",
+        ]
+    ]
+
+
+def memory_rows(part):
+    """Resident memory."""
+    sizes = ", ".join(f"{size:.0f}" for size in part["resident_mib"])
+    return [
+        [
+            f"resident memory before and after each fifth of {part['requests']:,} requests",
+            f"{sizes} MiB",
+            f"growth {part['growth']:.1%}; goal: {GOALS['memory']}",
+        ]
+    ]
+
+
+ROWS = {
+    "throughput": throughput_rows,
+    "overhead": overhead_rows,
+    "soak": soak_rows,
+    "memory": memory_rows,
+}
+
+
 def page(numbers):
     """results/serving.md."""
-    rows = []
-    if "throughput" in numbers:
-        part = numbers["throughput"]
-        rows += [
-            ["in process, batches of 16", f"{part['in_process_per_second']:.1f} sentences/s", ""],
-            [
-                f"16 gRPC clients, batching ({part['batching']})",
-                f"{part['batched_per_second']:.1f} sentences/s",
-                f"{part['share']:.0%} of in process; goal: {GOALS['share']}",
-            ],
-            [
-                "16 gRPC clients, no batching",
-                f"{part['unbatched_per_second']:.1f} sentences/s",
-                f"batching gains {part['gain']:.1f} times",
-            ],
-            [
-                "one request at a time, batching, p50 / p99",
-                f"{part['single_ms']:.1f} / {part['single_p99_ms']:.1f} ms",
-                f"{TIMEOUT_MS} ms of it waits for company",
-            ],
-            [
-                "half load, p50 / p99",
-                f"{part['half_load_p50_ms']:.1f} / {part['half_load_p99_ms']:.1f} ms",
-                f"p99 is {part['ratio']:.1f} times the median request alone, "
-                f"{part['half_load_p99_ms'] / part['single_p99_ms']:.1f} times the p99 alone; "
-                f"goal: {GOALS['ratio']}",
-            ],
-        ]
-    if "overhead" in numbers:
-        part = numbers["overhead"]
-        rows += [
-            [
-                "one translation, bare session / gRPC",
-                f"{part['translate_bare_ms']:.2f} / {part['translate_grpc_ms']:.2f} ms",
-                f"overhead {part['overhead_ms']:.2f} ms; goal: {GOALS['overhead']}",
-            ],
-            [
-                "x / 2 + 2, overhead of gRPC / REST",
-                f"{part['half_plus_two_overhead_ms']:.2f} / "
-                f"{part['half_plus_two_rest_overhead_ms']:.2f} ms",
-                "",
-            ],
-        ]
-    if "soak" in numbers:
-        part = numbers["soak"]
-        rows.append(
-            [
-                f"32 clients, {part['seconds']:.0f} s, versions swapped",
-                f"{part['requests']} requests",
-                f"{part['wrong']} wrong answers; goal: {GOALS['soak']}",
-            ]
-        )
-    if "memory" in numbers:
-        part = numbers["memory"]
-        sizes = ", ".join(f"{size:.0f}" for size in part["resident_mib"])
-        rows.append(
-            [
-                f"resident memory before and after each fifth of {part['requests']:,} requests",
-                f"{sizes} MiB",
-                f"growth {part['growth']:.1%}; goal: {GOALS['memory']}",
-            ]
-        )
+    rows = [row for part in PARTS if part in numbers for row in ROWS[part](numbers[part])]
     text = (
         "# The development server under load\n\n`python benchmarks/serving_load.py EXPORT`, "
         f"{numbers['machine']}, {numbers['versions']}.\nClients and server share the machine. "

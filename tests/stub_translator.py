@@ -56,9 +56,18 @@ def score(texts, references):
     return {"log_prob": -0.5 * lengths.astype("float32"), "tokens": lengths}
 
 
+def pieces(text):
+    """The words of a text, those of more than a dozen characters in several pieces."""
+    return [
+        ("" if start else "▁") + word[start : start + 12]
+        for word in text.split()
+        for start in range(0, len(word), 12)
+    ]
+
+
 def explain(texts):
-    """Words as pieces; head h of layer l looks h + l words ahead of the diagonal, round the end."""
-    words = [["▁" + word for word in text.split()] for text in texts]
+    """Pieces; head h of layer l looks h + l pieces ahead of the diagonal, round the end."""
+    words = [pieces(text) for text in texts]
     longest = max([len(one) for one in words], default=0)
     heads = np.zeros((len(texts), LAYERS, HEADS, longest, longest), "float32")
     for row, one in enumerate(words):

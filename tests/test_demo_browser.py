@@ -262,8 +262,12 @@ def test_pieces_make_words(page):
 
 
 def test_subwords_on_request(page):
+    page.write("guarda-chuva-amarelo novo")
+    whole = ["GUARDA-CHUVA-AMARELO", "NOVO"]
+    page.until(lambda: page.words("target") == whole)
     page.one("#pieces").click()
-    page.until(lambda: page.words("target") == TEXT.upper().split())
-    page.point(page.all(".words.target button")[0])
-    page.until(lambda: len(page.lit()) > 0)
+    page.until(lambda: page.words("target") == ["GUARDA-CHUVA", "-AMARELO", "NOVO"])
+    page.point(page.all(".words.target button")[1])
+    page.until(lambda: {target for _, target in page.lit()} == {1})
     page.one("#pieces").click()
+    assert page.until(lambda: page.words("target") == whole)

@@ -143,7 +143,7 @@ def test_compose_health_check_runs():
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("key", OBJECTS, ids="-".join)
 def test_kubernetes_schema(key, version):
-    kubernetes_validate.validate(OBJECTS[key], version, strict=True)
+    assert kubernetes_validate.validate(OBJECTS[key], version, strict=True) == version
 
 
 @pytest.mark.parametrize(
