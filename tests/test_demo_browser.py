@@ -8,6 +8,7 @@ from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
 from test_demo import demo
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (pip)")
+from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
@@ -56,7 +57,9 @@ class Page:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def until(self, condition, seconds=15):
-        wait = WebDriverWait(self.driver, seconds, poll_frequency=0.05)
+        # An answer may arrive between finding an element and reading it: look again then.
+        stale = [StaleElementReferenceException]
+        wait = WebDriverWait(self.driver, seconds, poll_frequency=0.05, ignored_exceptions=stale)
         return wait.until(lambda _: condition())
 
     def write(self, text):
