@@ -20,6 +20,24 @@ def softmax(scores):
     return ops.softmax(scores, axis=-1)
 
 
+def masked_softmax(scores, may_attend=None):
+    """Softmax in float32 over the last axis, zero where nothing may be attended to.
+
+    Args:
+        scores: Tensor `[..., key]`.
+        may_attend: bool, broadcasts to the scores; True = may be attended to.
+
+    Returns:
+        float32 weights `[..., key]`.
+    """
+    scores = ops.cast(scores, "float32")
+    if may_attend is None:
+        return softmax(scores)
+    weights = softmax(scores + ops.where(may_attend, 0.0, MASKED))
+    # Where nothing may be attended to, softmax is uniform over what is masked.
+    return weights * ops.cast(ops.any(may_attend, axis=-1, keepdims=True), "float32")
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class MultiHeadAttention(keras.layers.Layer):
     """Scaled dot-product attention per head: softmax(QKᵀ / √key_dim) V, in float32 softmax.

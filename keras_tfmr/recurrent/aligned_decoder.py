@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import _checks
-from keras_tfmr.layers.attention import MASKED, softmax
+from keras_tfmr.layers.attention import masked_softmax
 from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.gated_unit import GatedUnit
 
@@ -62,15 +62,9 @@ class Alignment(keras.layers.Layer):
     def call(self, states, annotations, keys, annotations_mask=None):
         queries = self.state_dense(states)[:, :, None, :]  # [batch, query, 1, units]
         hidden = ops.tanh(queries + keys[:, None, :, :])  # [batch, query, source, units]
-        scores = ops.cast(self.score_dense(hidden)[..., 0], "float32")  # [batch, query, source]
-        if annotations_mask is not None:
-            allowed = annotations_mask[:, None, :]
-            scores = scores + ops.where(allowed, 0.0, MASKED)
-        scores = softmax(scores)
-        if annotations_mask is not None:
-            # Where nothing may be aligned to, softmax is uniform over what is masked.
-            scores = scores * ops.cast(ops.any(allowed, axis=-1, keepdims=True), "float32")
-        scores = ops.cast(scores, self.compute_dtype)
+        scores = self.score_dense(hidden)[..., 0]  # [batch, query, source]
+        allowed = None if annotations_mask is None else annotations_mask[:, None, :]
+        scores = ops.cast(masked_softmax(scores, allowed), self.compute_dtype)
         return ops.matmul(scores, annotations), scores  # [batch, query, annotation_width]
 
     def compute_output_shape(self, states_shape, annotations_shape, keys_shape):

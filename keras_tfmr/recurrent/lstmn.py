@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_tfmr.decoding import score
 from keras_tfmr.layers import Logits, _checks
-from keras_tfmr.layers.attention import MASKED, softmax
+from keras_tfmr.layers.attention import masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.config import LSTMNConfig
@@ -131,7 +131,7 @@ class LSTMN(keras.layers.Layer):
     def _step(self, projected, states, valid):
         summary, last, written, tape = states
         n = self.units
-        scores = self._attend(projected[:, :n], summary, tape[:, :, :n], written * valid)
+        scores = self._attend(projected[:, :n], summary, tape[:, :, :n], written * valid > 0)
         summaries = ops.matmul(scores[:, None, :], tape[:, :, n:])[:, 0]  # [rows, 2 * units]
         gates = projected[:, n:] + self.gate_dense(summaries[:, :n])  # [rows, 4 * units]
         i, f, o = (ops.sigmoid(gates[:, k * n : (k + 1) * n]) for k in range(3))
@@ -150,11 +150,8 @@ class LSTMN(keras.layers.Layer):
     def _attend(self, x, summary, keys, attendable):
         """softmax(a) over the attendable positions, `[rows, length]`; zero if there is none."""
         query = x + self.summary_dense(summary)  # [rows, units]
-        scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]
-        attendable = ops.cast(attendable, "float32")  # [rows, length]
-        scores = ops.cast(scores, "float32") + (1.0 - attendable) * MASKED
-        scores = softmax(scores) * attendable
-        return ops.cast(scores, self.compute_dtype)
+        scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]  # [rows, length]
+        return ops.cast(masked_softmax(scores, attendable), self.compute_dtype)
 
     def compute_mask(self, x, previous_mask=None):
         return previous_mask if self.return_sequences else None
@@ -248,7 +245,7 @@ class LSTMNLanguageModel(ConfiguredModel):
         )
         return self.logits(h), [scores[:, None]]
 
-    def start(self, rows, max_length=64):
+    def start(self, rows, *, max_length):
         """Begins to decode, one token at a time: see `TranslationModel.start`.
 
         Args:

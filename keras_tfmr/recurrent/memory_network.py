@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import _checks
-from keras_tfmr.layers.attention import MASKED, softmax
+from keras_tfmr.layers.attention import masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent.config import MemoryNetworkConfig
 from keras_tfmr.recurrent.sentence_embedding import SentenceEmbedding
@@ -38,11 +38,12 @@ class MemoryHop(keras.layers.Layer):
         self.built = True
 
     def call(self, u, memories, outputs, fact_mask=None, linear=False):
-        p = ops.cast(ops.matmul(memories, u[:, :, None])[:, :, 0], "float32")  # [batch, facts]
-        real = 1.0 if fact_mask is None else ops.cast(fact_mask, "float32")
+        p = ops.matmul(memories, u[:, :, None])[:, :, 0]  # [batch, facts]
         if not linear:
-            p = softmax(p + (1.0 - real) * MASKED)
-        p = ops.cast(p * real, self.compute_dtype)
+            p = masked_softmax(p, fact_mask)
+        elif fact_mask is not None:
+            p = ops.where(fact_mask, p, ops.zeros_like(p))
+        p = ops.cast(p, self.compute_dtype)
         return ops.matmul(p[:, None, :], outputs)[:, 0], p
 
     def compute_output_shape(self, u_shape, memories_shape, outputs_shape):
