@@ -1,35 +1,11 @@
-"""What the configs of all models share: frozen dataclasses with a JSON round trip."""
+"""What every config shares: frozen dataclasses with a JSON round trip."""
 
 import dataclasses
 import json
-from typing import ClassVar
-
-from keras_tfmr.layers import _checks
 
 
 class Config:
-    """The base of every config, a frozen dataclass that may have `presets` by name."""
-
-    presets: ClassVar = {}
-
-    def _check_sizes(self, *names):
-        for name in names:
-            _checks.positive_int(name, getattr(self, name))
-
-    def _check_joint_vocab(self):
-        if self.joint_vocab and self.source_vocab != self.target_vocab:
-            raise ValueError(
-                "A joint vocabulary has one size. Received: "
-                f"source_vocab={self.source_vocab}, target_vocab={self.target_vocab}"
-            )
-
-    @classmethod
-    def preset(cls, name, **fields):
-        """The config of a named size, with `fields` replaced."""
-        if name not in cls.presets:
-            known = ", ".join(cls.presets)
-            raise ValueError(f"Unknown preset {name!r}. Expected one of: {known}")
-        return cls(**{**cls.presets[name], **fields})
+    """The base of every config, a frozen dataclass."""
 
     def replace(self, **fields):
         """A copy with `fields` replaced."""
@@ -41,7 +17,11 @@ class Config:
 
     @classmethod
     def from_dict(cls, fields):
-        """The config of a dictionary of fields; unknown ones are an error."""
+        """The config of a dictionary of fields; those left out have their defaults.
+
+        Raises:
+            ValueError: For a field that does not exist.
+        """
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - known)
         if unknown:

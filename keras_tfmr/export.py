@@ -120,13 +120,13 @@ def _save(translator, path):
 def _write_metadata(translator, path, run):
     config = translator.model.config
     metadata = {
-        "decoding": json.loads(translator.config.to_json()),
+        "decoding": translator.config.to_dict(),
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype_policy.name,
         "xla": translator.xla,
         "batch_buckets": list(text_graph.BATCH_BUCKETS),
         "source_length_buckets": list(translator.graph.length_buckets) if translator.xla else None,
-        "model": {"class": type(translator.model).__name__, **json.loads(config.to_json())},
+        "model": {"class": type(translator.model).__name__, **config.to_dict()},
         "parameters": int(translator.model.count_params()),
         "versions": _versions(),
         "run": run,

@@ -269,7 +269,7 @@ def test_no_more_than_the_step_has_room_for(beams):
 def test_config_is_json_and_picks_the_decoder():
     config = DecodingConfig(beams=3, n=2, length_penalty=0.5, max_length=6)
     assert DecodingConfig.from_json(config.to_json()) == config
-    with pytest.raises(ValueError, match="received \\['width'\\]"):
+    with pytest.raises(ValueError, match="fields of a DecodingConfig: \\['width'\\]"):
         DecodingConfig.from_json('{"width": 3}')
     with pytest.raises(ValueError, match="n must lie between 1 and beams=1; received 2"):
         config.replace(beams=1)

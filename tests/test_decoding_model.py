@@ -43,7 +43,7 @@ def make_sources(batch, length, seed=0):
 
 def search(model, source, beams, max_length, limits):
     config = DecodingConfig(beams=beams, n=beams, max_length=max_length, length_penalty=0.6)
-    step, state = model.start(source, beams, max_length)
+    step, state = model.start(source, beams, max_length=max_length)
     start_ids = ops.zeros_like(limits) + START
     banned_ids = (0, 1, START)
     return config.decode(
@@ -158,7 +158,7 @@ def test_growing_room_changes_nothing(monkeypatch, beams, max_length):
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     at_once = decode(model, source, beams, max_length, limits)
     monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
-    step, _ = model.start(source, beams, max_length)
+    step, _ = model.start(source, beams, max_length=max_length)
     assert step.rooms == {8: (2, 4, 8), 10: (2, 4, 8, 10)}[max_length]
     for rows in (slice(0, 6), slice(0, 2), slice(0, 4)):
         grown = search(model, source[rows], beams, max_length, ops.convert_to_tensor(limits[rows]))
@@ -217,12 +217,12 @@ def test_a_shrinking_batch_keeps_each_rows_draws_and_prefix(monkeypatch):
         "beam": functools.partial(beam_search, beams=3, n=2, **options),
     }
     at_once = {
-        name: run(*model.start(source, {"beam": 3}.get(name, 1), 10))
+        name: run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
         for name, run in searches.items()
     }
     monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
     for name, run in searches.items():
-        found = run(*model.start(source, {"beam": 3}.get(name, 1), 10))
+        found = run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
         for example in range(6):
             one, other = hypotheses(found, example), hypotheses(at_once[name], example)
             assert [h[0] for h in one] == [h[0] for h in other]
@@ -247,7 +247,7 @@ def test_compiled_equals_not_compiled(batch, beams, in_place):
     model, source = make_model(), make_sources(batch, 7)
 
     def run(source):
-        step, state = model.start(source, beams, 10, compiled=in_place)
+        step, state = model.start(source, beams, max_length=10, compiled=in_place)
         config = DecodingConfig(beams=beams, n=beams, max_length=10, length_penalty=0.6)
         start_ids = np.full(batch, START, "int32")
         return config.decode(step, state, start_ids=start_ids, end_id=END, banned_ids=(0, 1, START))

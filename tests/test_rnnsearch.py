@@ -187,7 +187,7 @@ def test_an_empty_source_is_one_of_padding(model, rows):
     tokens = np.full(rows, 2, "int32")
     found = []
     for width in (0, 3):
-        step, state = model.start(np.zeros((rows, width), "int32"))
+        step, state = model.start(np.zeros((rows, width), "int32"), max_length=1)
         found.append(to_numpy(step(tokens, state)[0]))
     assert found[0].shape == (rows, VOCAB) and np.isfinite(found[0]).all()
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
@@ -236,7 +236,7 @@ def test_saved_model_in_another_process(policy, fresh, tmp_path):
         model = RNNSearchModel(CONFIG.replace(joint_vocab=False, source_vocab=VOCAB + 1))
     logits = model([SOURCE, TARGET])
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-    step, state = model.start(SOURCE)
+    step, state = model.start(SOURCE, max_length=1)
     log_probs, _ = step(TARGET[:, 0], state)
     np.testing.assert_allclose(np.exp(to_numpy(log_probs)).sum(axis=-1), 1, rtol=1e-5)
     model.save(tmp_path / "model.keras")

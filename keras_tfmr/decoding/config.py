@@ -1,10 +1,10 @@
 """How to decode, as data: the only place of decoding defaults."""
 
 import dataclasses
-import json
 
 from keras import ops
 
+from keras_tfmr.config import Config
 from keras_tfmr.decoding.beam import beam_search
 from keras_tfmr.decoding.constraints import check_options
 
@@ -14,7 +14,7 @@ EXTRA_LENGTH = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodingConfig:
+class DecodingConfig(Config):
     """How a trained model is decoded; goes to JSON beside the weights and into exports.
 
     Fields:
@@ -51,27 +51,6 @@ class DecodingConfig:
             raise ValueError(f"n must lie between 1 and beams={self.beams}; received {self.n}")
         if not self.length_factor > 0:
             raise ValueError(f"length_factor must be positive; received {self.length_factor}")
-
-    def replace(self, **fields):
-        """A copy with some fields changed."""
-        return dataclasses.replace(self, **fields)
-
-    def to_json(self):
-        """One JSON object with every field."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text):
-        """The inverse of `to_json`; a field that is left out has its default.
-
-        Raises:
-            ValueError: for a field that does not exist.
-        """
-        fields = json.loads(text)
-        known = [field.name for field in dataclasses.fields(cls)]
-        if unknown := set(fields) - set(known):
-            raise ValueError(f"DecodingConfig has the fields {known}; received {sorted(unknown)}")
-        return cls(**fields)
 
     def limits(self, source_lengths):
         """The greatest length of the translation of each source: int `[batch]` to int32 `[batch]`.

@@ -10,6 +10,7 @@ from keras_tfmr.layers import (
     TiedLogits,
 )
 from keras_tfmr.models.config import TransformerConfig
+from keras_tfmr.precision import dtype_policy
 
 
 def embedding(config, vocab_size, name):
@@ -63,12 +64,8 @@ class ConfiguredModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        policy = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(config["dtype"])
-        try:
+        with dtype_policy(config["dtype"]):
             return cls.build_from(cls.config_class.from_dict(config["config"]), config)
-        finally:
-            keras.config.set_dtype_policy(policy)
 
     @classmethod
     def build_from(cls, config, rest):

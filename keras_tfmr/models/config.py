@@ -17,8 +17,33 @@ def _sizes(layers, d_model, num_heads, dff):
     }
 
 
+class ModelConfig(Config):
+    """The base of the configs of models, which may have `presets` by name."""
+
+    presets: ClassVar = {}
+
+    @classmethod
+    def preset(cls, name, **fields):
+        """The config of a named size, with `fields` replaced."""
+        if name not in cls.presets:
+            known = ", ".join(cls.presets)
+            raise ValueError(f"Unknown preset {name!r}. Expected one of: {known}")
+        return cls(**{**cls.presets[name], **fields})
+
+    def _check_sizes(self, *names):
+        for name in names:
+            _checks.positive_int(name, getattr(self, name))
+
+    def _check_joint_vocab(self):
+        if self.joint_vocab and self.source_vocab != self.target_vocab:
+            raise ValueError(
+                "A joint vocabulary has one size. Received: "
+                f"source_vocab={self.source_vocab}, target_vocab={self.target_vocab}"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig(Config):
+class TransformerConfig(ModelConfig):
     """Everything that a model is built from; `tutorial` sizes by default.
 
     Args:

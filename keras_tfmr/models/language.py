@@ -57,7 +57,7 @@ class LanguageModel(_parts.ConfiguredModel):
         token_ids = ops.convert_to_tensor(token_ids)
         return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
-    def start(self, rows, max_length=64):
+    def start(self, rows, *, max_length):
         """Begins to decode, one token at a time: see `TranslationModel.start`.
 
         Args:

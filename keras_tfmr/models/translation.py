@@ -57,7 +57,7 @@ class TranslationModel(_parts.ConfiguredModel):
         self.config = config
         self.encoder, self.decoder, self.logits = encoder, decoder, logits
 
-    def start(self, source_ids, beams=1, max_length=64, compiled=False):
+    def start(self, source_ids, beams=1, *, max_length, compiled=False):
         """Encodes the source and begins to decode, one token at a time.
 
         Args:

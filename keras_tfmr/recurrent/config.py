@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-from keras_tfmr.config import Config
 from keras_tfmr.layers import _checks
+from keras_tfmr.models.config import ModelConfig
 
 
 def _sizes(embedding_dim, units, alignment_units, maxout_units):
@@ -17,7 +17,7 @@ def _sizes(embedding_dim, units, alignment_units, maxout_units):
 
 
 @dataclasses.dataclass(frozen=True)
-class RNNSearchConfig(Config):
+class RNNSearchConfig(ModelConfig):
     """Everything that an `RNNSearchModel` is built from.
 
     Args:
@@ -64,7 +64,7 @@ class RNNSearchConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTMNConfig(Config):
+class LSTMNConfig(ModelConfig):
     """Everything that an `LSTMNLanguageModel` is built from.
 
     Args:
@@ -91,7 +91,7 @@ class LSTMNConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryNetworkConfig(Config):
+class MemoryNetworkConfig(ModelConfig):
     """Everything that a `MemoryNetwork` is built from.
 
     Args:

@@ -60,7 +60,7 @@ class RNNSearchModel(ConfiguredModel):
         self.encoder, self.decoder = encoder, decoder
         self.maxout, self.logits = maxout, logits
 
-    def start(self, source_ids, beams=1, max_length=64, compiled=False):
+    def start(self, source_ids, beams=1, *, max_length, compiled=False):
         """Encodes the source and begins to decode, one token at a time.
 
         Args:
