@@ -7,9 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.precision import with_precision
 from keras_tfmr.text_graph import TextGraph
-
-PRECISIONS = ("float32", "bfloat16")
 
 
 class Hypothesis(NamedTuple):
@@ -251,27 +250,3 @@ def _strings(texts):
     return [
         text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts
     ]
-
-
-def with_precision(model, precision):
-    """A model built again from the same config with its weights in another precision.
-
-    Args:
-        model: a model with a `config`, built by `type(model)(config)`.
-        precision: "float32" or "bfloat16".
-
-    Returns:
-        `model` itself if that is its dtype policy, or a new model.
-    """
-    if precision not in PRECISIONS:
-        raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
-    if model.dtype_policy.name == precision:
-        return model
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(precision)
-    try:
-        copy = type(model)(model.config)
-    finally:
-        keras.config.set_dtype_policy(before)
-    copy.set_weights([tf.cast(weight.value, tf.float32).numpy() for weight in model.weights])
-    return copy

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfmr.precision import dtype_policy
+
 POLICIES = {  # dtype policy: how far two ways to compute the same output may be apart
     "float32": 1e-5,
     "mixed_bfloat16": 5e-2,
@@ -55,16 +57,6 @@ def full_disk(room=20_000):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-@contextlib.contextmanager
-def dtype_policy(name):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def gradients(loss, arrays=(), variables=()):

@@ -2,8 +2,7 @@
 
 import importlib
 
-import keras
-
+from keras_tfmr.precision import dtype_policy
 from training.settings import SIZES
 
 KINDS = {  # name: module, config class, model class
@@ -52,12 +51,8 @@ def make_model(kind, config, precision="float32"):
     config_class, model_class = _classes(kind)
     if isinstance(config, dict):
         config = config_class.from_dict(config)
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(precision)
-    try:
+    with dtype_policy(precision):
         return model_class(config)
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def _classes(kind):

@@ -1,0 +1,42 @@
+"""The dtype policy that models are built under, and models in another one."""
+
+import contextlib
+
+import keras
+import numpy as np
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+@contextlib.contextmanager
+def dtype_policy(policy):
+    """Layers that are made inside have `policy`; outside, the user's own stays."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def with_precision(model, precision):
+    """A model built again from the same config with its weights in another precision.
+
+    Args:
+        model: a model with a `config`, built by `type(model)(config)`.
+        precision: "float32" or "bfloat16".
+
+    Returns:
+        `model` itself if that is its dtype policy, or a new model.
+
+    Raises:
+        ValueError: for another precision.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
+    if model.dtype_policy.name == precision:
+        return model
+    with dtype_policy(precision):
+        copy = type(model)(model.config)
+    copy.set_weights([np.asarray(weight, "float32") for weight in model.get_weights()])
+    return copy
