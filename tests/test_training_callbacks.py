@@ -227,9 +227,19 @@ def test_a_pause_counts_for_the_budget_and_not_for_the_speed():
 
 def test_the_first_interrupt_waits_and_the_second_does_not(capsys):
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
+    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts, interrupts.waiting():
         signal.raise_signal(signal.SIGTERM)
         assert interrupts.received == signal.SIGTERM
         assert "once more" in capsys.readouterr().out
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_where_nothing_is_lost_the_first_interrupt_does_not_wait():
+    interrupts = Interrupts()
+    with interrupts, interrupts.waiting():
+        pass
+    with pytest.raises(KeyboardInterrupt), interrupts:
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("not interrupted")
+    assert interrupts.received == signal.SIGTERM

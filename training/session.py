@@ -59,7 +59,8 @@ def train(settings, started, interrupts):
         run = make_run(settings, folder, trainer, data, Clock(started), interrupts)
         if folder.goes_on and run.restore():
             print(f"Going on from step {run.state.step}, {run.clock.before / 60:.1f} minutes used.")
-        fit(run, data.batches)
+        with interrupts.waiting():
+            fit(run, data.batches)
         if not run.state.trained:
             print(f"Stopped at step {run.state.step}. To go on: {command_to_go_on(sys.argv)}")
             return False

@@ -1,5 +1,6 @@
 """Where a run stands: what a checkpoint knows beside the arrays."""
 
+import contextlib
 import dataclasses
 import signal
 import time
@@ -106,12 +107,13 @@ class Budget:
 class Interrupts:
     """Remembers that the user (or the system) asked the process to stop.
 
-    The first Ctrl-C lets the batch under way end, so that a checkpoint can be written; the second
-    one ends the process at once.
+    While batches are trained, the first Ctrl-C lets the one under way end, so that a checkpoint can
+    be written; the second one, and any at another time, ends the process at once.
     """
 
     def __init__(self):
         self.received = None
+        self._waits = False
 
     def __enter__(self):
         self.previous = {
@@ -124,8 +126,17 @@ class Interrupts:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
 
+    @contextlib.contextmanager
+    def waiting(self):
+        """Inside, the first signal is only remembered."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
     def _receive(self, number, frame):
-        if self.received is not None:
+        first, self.received = self.received is None, number
+        if not (first and self._waits):
             raise KeyboardInterrupt
-        self.received = number
         print("\nStopping after this batch; once more to stop at once.", flush=True)

@@ -6,6 +6,7 @@ languages. Run the same command again after an interruption, and it goes on wher
 """
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -26,14 +27,16 @@ def main(arguments=None):
     from training.session import train
     from training.state import Interrupts
 
+    interrupts = Interrupts()
     try:
-        with Interrupts() as interrupts:
+        with interrupts:
             done = train(settings, STARTED, interrupts)
     except RunError as error:
         print(f"train_pt_en.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 130
+        print("\nStopped. Run the same command to go on.", file=sys.stderr)
+        return 128 + (interrupts.received or signal.SIGINT)
     return 0 if done else 128 + interrupts.received
 
 
