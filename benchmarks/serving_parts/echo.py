@@ -1,0 +1,48 @@
+"""A gRPC method that answers with what it is sent: the time that the transport alone takes.
+
+python benchmarks/serving_parts/echo.py PORT
+"""
+
+import asyncio
+import contextlib
+import pathlib
+import subprocess
+import sys
+
+import grpc
+
+METHOD = "/benchmark.Echo/Echo"
+
+
+async def answer(request, context):
+    return request
+
+
+async def serve(port):
+    """Serves as the development server does, on an event loop."""
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(answer)  # bytes, if no serialiser is named
+    _, service, method = METHOD.split("/")
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(service, {method: handler})]
+    )
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+@contextlib.contextmanager
+def running(port):
+    """The server in a process of its own; yields a function of bytes that asks it."""
+    process = subprocess.Popen([sys.executable, str(pathlib.Path(__file__)), str(port)])
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            grpc.channel_ready_future(channel).result(60)
+            yield channel.unary_unary(METHOD)
+    finally:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1])))
