@@ -64,8 +64,8 @@ def annotate(encoder, words):
     """h_j of one sentence without padding: [length, 2 * units]."""
     halves = []
     for projection, unit, order in (
-        (encoder.forward_input, encoder.forward, 1),
-        (encoder.backward_input, encoder.backward, -1),
+        (encoder.forward_input, encoder.forward_unit, 1),
+        (encoder.backward_input, encoder.backward_unit, -1),
     ):
         kernel, bias = arrays(projection)
         s, states = np.zeros(encoder.units), []

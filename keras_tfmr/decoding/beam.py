@@ -43,16 +43,16 @@ class _Search:
         rows = ops.repeat(self.task.start_ids, self.beams, axis=0)
         first = np.where(np.arange(self.beams) == 0, 0.0, -np.inf).astype("float32")
         alive = _Alive(
-            ids=rows[:, None] * 0 + np.zeros_like(self.columns),
+            ids=ops.add(rows[:, None] * 0, np.zeros_like(self.columns)),
             log_probs=ops.where(self.limits > 0, first, -np.inf),
             tokens=rows,
             state=tree.map_structure(ops.convert_to_tensor, state),
         )
         # A row whose limit is 0 has one hypothesis, the empty one; all others have none yet.
-        slots = np.arange(self.n)
-        scores = ops.where((self.limits < 1) & (slots == 0), np.float32(0.0), np.float32(-np.inf))
-        lengths = self.limits * 0 + np.zeros(self.n, "int32")
-        ids = lengths[:, :, None] + np.zeros_like(self.columns)
+        alone = ops.logical_and(self.limits < 1, np.arange(self.n) == 0)  # [batch, n]
+        scores = ops.where(alone, np.float32(0.0), np.float32(-np.inf))
+        lengths = ops.add(self.limits * 0, np.zeros(self.n, "int32"))
+        ids = ops.add(lengths[:, :, None], np.zeros_like(self.columns))
         finished = DecodingResult(ids, lengths, log_probs=scores, scores=scores)
         return ops.convert_to_tensor(0, dtype="int32"), alive, finished
 
@@ -96,7 +96,7 @@ class _Search:
         ended = ops.reshape(ops.equal(tokens, self.task.end_id), ops.shape(totals))
         ended = ended | (position + 1 >= self.limits)  # [batch, candidates]
         # Only what ends among the best `beams` counts as found; the others serve as spare.
-        found = ended & (np.arange(2 * self.beams) < self.beams)
+        found = ops.logical_and(ended, np.arange(2 * self.beams) < self.beams)
         finished = self._collect(position, finished, ids, ops.where(found, totals, -np.inf))
         log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), self.beams)
         chosen = ops.reshape(chosen + offsets(self.batch, 2 * self.beams), (-1,))  # [rows]

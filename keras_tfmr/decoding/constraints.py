@@ -54,7 +54,8 @@ class Task(NamedTuple):
 
 def rows_of(examples, beams):
     """The rows of some examples, whose beams lie side by side: int32 `[n]` to `[n * beams]`."""
-    return ops.reshape(examples[:, None] * beams + np.arange(beams, dtype="int32"), (-1,))
+    rows = ops.add(examples[:, None] * beams, np.arange(beams, dtype="int32"))  # [n, beams]
+    return ops.reshape(rows, (-1,))
 
 
 def make_task(
@@ -119,7 +120,7 @@ class Constraints:
                 f"vocabulary size {vocab}"
             )
         if self.banned_ids or self.min_length > 1:
-            free = log_probs + self._bias(vocab, position)
+            free = ops.add(log_probs, self._bias(vocab, position))
         return free if self.prefix is None else self._forced(log_probs, free, position)
 
     def take(self, rows):

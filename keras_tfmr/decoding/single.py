@@ -34,7 +34,7 @@ class _Single:
             rows=ops.arange(ops.shape(none)[0], dtype="int32"),
             alive=task.limits > 0,
             tokens=task.start_ids,
-            ids=none[:, None] + np.zeros((1, task.max_length), "int32"),
+            ids=ops.add(none[:, None], np.zeros((1, task.max_length), "int32")),
             lengths=none,
             log_probs=ops.cast(none, "float32"),
             state=tree.map_structure(ops.convert_to_tensor, state),

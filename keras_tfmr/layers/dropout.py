@@ -44,8 +44,8 @@ class Dropout(keras.layers.Dropout):
         if not training or self.rate == 0:
             return inputs
         dropped = min(max(round(self.rate * STEPS), 1), STEPS - 1)
-        keep = ops.cast(self._bytes(inputs) >= np.array(dropped, "uint8"), inputs.dtype)
-        return inputs * keep * (STEPS / (STEPS - dropped))
+        kept = ops.greater_equal(self._bytes(inputs), np.array(dropped, "uint8"))
+        return inputs * ops.cast(kept, inputs.dtype) * (STEPS / (STEPS - dropped))
 
     def _bytes(self, inputs):
         """Random bytes, uint8 of the shape of `inputs`."""

@@ -67,7 +67,7 @@ class IncrementalDecoder:
         }
         if self.beams > 1:
             none = ops.repeat(self.nowhere, self.beams, axis=0)  # [rows, 1]
-            state["ancestry"] = none + np.zeros(self.max_length, "int32")  # [rows, length]
+            state["ancestry"] = none + ops.zeros((self.max_length,), "int32")  # [rows, length]
         return state
 
     def __call__(self, tokens, state):
@@ -77,10 +77,10 @@ class IncrementalDecoder:
         places = np.arange(room, dtype="int32")
         new_state = {"index": index + 1, "caches": []}
         if self.beams == 1:
-            bias = ops.where(places <= index, 0.0, MASKED)  # [key]
+            bias = ops.where(ops.less_equal(places, index), 0.0, MASKED)  # [key]
         else:
             slots = np.arange(self.beams, dtype="int32")
-            own = ops.reshape(ops.zeros_like(tokens), (-1, self.beams)) + slots
+            own = ops.add(ops.reshape(ops.zeros_like(tokens), (-1, self.beams)), slots)
             ancestry = ops.where(
                 ops.equal(places, index), ops.reshape(own, (-1, 1)), state["ancestry"]
             )

@@ -90,8 +90,8 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def call(self, positions):
         positions = ops.cast(positions, "float32")[:, None]
-        turns = positions * self._coarse
-        turns = (turns - ops.floor(turns)) + positions * self._fine
+        turns = ops.multiply(positions, self._coarse)
+        turns = (turns - ops.floor(turns)) + ops.multiply(positions, self._fine)
         angles = turns * (2 * math.pi)  # [length, ceil(d_model / 2)]
         table = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         table = ops.reshape(table, (-1, 2 * self._coarse.size))

@@ -98,8 +98,8 @@ class BidirectionalEncoder(keras.layers.Layer):
         self.units = _checks.positive_int("units", units)
         self.forward_input = self._projection("forward_input")
         self.backward_input = self._projection("backward_input")
-        self.forward = GatedUnit(units, dtype=self.dtype_policy, name="forward")
-        self.backward = GatedUnit(units, dtype=self.dtype_policy, name="backward")
+        self.forward_unit = GatedUnit(units, dtype=self.dtype_policy, name="forward")
+        self.backward_unit = GatedUnit(units, dtype=self.dtype_policy, name="backward")
         self.supports_masking = True
 
     def _projection(self, name):
@@ -109,7 +109,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         _checks.sequence_of_vectors("x", x_shape)
         for part in (self.forward_input, self.backward_input):
             part.build(x_shape)
-        for part in (self.forward, self.backward):
+        for part in (self.forward_unit, self.backward_unit):
             part.build((x_shape[0], 3 * self.units))
         self.built = True
 
@@ -117,8 +117,8 @@ class BidirectionalEncoder(keras.layers.Layer):
         if mask is not None:
             _checks.mask("mask", mask, (2,), x.shape[1])
         halves = [
-            self._direction(self.forward_input(x), self.forward, mask, False),
-            self._direction(self.backward_input(x), self.backward, mask, True),
+            self._direction(self.forward_input(x), self.forward_unit, mask, False),
+            self._direction(self.backward_input(x), self.backward_unit, mask, True),
         ]
         return ops.concatenate(halves, axis=-1)  # [batch, source, 2 * units]
 
