@@ -33,6 +33,7 @@ def test_answers_do_not_depend_on_the_backend(backend, expected, tmp_path):
         env={**os.environ, **environment}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout.split()[-1] == "False", "TensorFlow was imported"
     with np.load(file) as found:
         assert set(found) == set(expected)
         for name, array in expected.items():

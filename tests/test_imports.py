@@ -54,27 +54,6 @@ def test_what_is_not_imported(backend):
     assert not {"training", "serving"} & added
 
 
-USED = """
-import sys
-import numpy as np, keras
-import keras_tfmr
-config = keras_tfmr.TransformerConfig.preset("tiny", source_vocab=20, target_vocab=20)
-config = config.replace(encoder_layers=1, decoder_layers=1)
-model = keras_tfmr.TranslationModel(config)
-model.compile("adam", keras_tfmr.LabelSmoothedCrossEntropy(0.1),
-              metrics=[keras_tfmr.TokenAccuracy(), keras_tfmr.Perplexity()])
-ids = np.array([[2, 5, 7, 3]])
-model.train_on_batch([ids, ids], ids)
-step, state = model.start(ids, max_length=4)
-step(ids[:, 0], state)
-print("tensorflow" in sys.modules)
-"""
-
-
-def test_training_and_decoding_on_jax_import_no_tensorflow():
-    assert python(USED, "jax") == "False"
-
-
 def test_public_names_are_there():
     """Each is importable, documented, and tells where it comes from; the heavy ones on demand."""
     for name in keras_tfmr.__all__:

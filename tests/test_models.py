@@ -217,14 +217,13 @@ def test_training_lowers_the_loss(policy, jit_compile):
 
 
 def test_quantized_model_stays_close():
-    for name in ("joint_tied", "separate"):
-        model = TranslationModel(VARIANTS[name])
-        before = to_numpy(model(batch()))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
-            model.quantize("int8")
-        error = np.linalg.norm(to_numpy(model(batch())) - before) / np.linalg.norm(before)
-        assert error < 0.1, f"int8 is off by {error:.1%}"
+    model = TranslationModel(VARIANTS["separate"])
+    before = to_numpy(model(batch()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
+        model.quantize("int8")
+    error = np.linalg.norm(to_numpy(model(batch())) - before) / np.linalg.norm(before)
+    assert error < 0.1, f"int8 is off by {error:.1%}"
 
 
 def test_explain():
@@ -247,19 +246,19 @@ def quantized(name):
     return model
 
 
-@pytest.mark.parametrize("name", ["joint_tied", "separate", "uneven_value_dim"])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_steps_of_a_quantized_model(name, compiled):
+@pytest.mark.parametrize("name", ["joint_tied", "uneven_value_dim"])
+def test_steps_of_a_quantized_model(name):
     """Its steps read integer weights, whose scales they must not forget."""
     model = quantized(name)
     source, target = batch()
     expected = formulas.log_softmax(to_numpy(model([source, target])))
-    step, state = model.start(source, max_length=5, compiled=compiled)
-    for index in range(5):
-        log_probs, state = step(keras.ops.convert_to_tensor(target[:, index]), state)
-        # int8 rounds the keys of a whole sentence otherwise than those of one position.
-        real = target[:, index] != 0
-        np.testing.assert_allclose(to_numpy(log_probs)[real], expected[real, index], atol=0.15)
+    for compiled in (False, True):
+        step, state = model.start(source, max_length=5, compiled=compiled)
+        for index in range(5):
+            log_probs, state = step(keras.ops.convert_to_tensor(target[:, index]), state)
+            # int8 rounds the keys of a whole sentence otherwise than those of one position.
+            real = target[:, index] != 0
+            np.testing.assert_allclose(to_numpy(log_probs)[real], expected[real, index], atol=0.15)
 
 
 @pytest.mark.parametrize("name", ["joint_tied", "uneven_value_dim", "pre_norm_learned"])
