@@ -59,7 +59,11 @@ def language_models():
 def after_a_step(model):
     """Its weights after one step of gradient descent; dropout must be 0."""
     loss = keras_tfmr.LabelSmoothedCrossEntropy(0.1)
-    model.compile(keras.optimizers.SGD(0.5), loss, metrics=[keras_tfmr.TokenAccuracy()])
+    model.compile(
+        keras.optimizers.SGD(0.5),
+        loss,
+        metrics=[keras_tfmr.TokenAccuracy(), keras_tfmr.Perplexity()],
+    )
     model.train_on_batch([SOURCE, TARGET], np.roll(TARGET, -1, axis=1))
     return model.get_weights()
 

@@ -276,7 +276,7 @@ def test_deadline(server, stub, rest):
             start = time.monotonic()
             with pytest.raises(DeadlineExceededError, match="in time"):
                 client.translate(["a"])
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 2
         release.set()
 
 
@@ -289,7 +289,7 @@ def test_deadline_covers_the_retries(server, stub):
         pytest.raises((UnavailableError, DeadlineExceededError)),
     ):
         client.translate(["a"])
-    assert 0.4 < time.monotonic() - start < 5
+    assert 0.4 < time.monotonic() - start < 2
 
 
 def test_message_too_large(stub):

@@ -216,8 +216,9 @@ def test_training_lowers_the_loss(policy, jit_compile):
         assert float(loss(labels, model(inputs))) < before
 
 
-def test_quantized_model_stays_close():
-    model = TranslationModel(VARIANTS["separate"])
+@pytest.mark.parametrize("name", ["joint_tied", "separate"])
+def test_quantized_model_stays_close(name):
+    model = TranslationModel(VARIANTS[name])
     before = to_numpy(model(batch()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
@@ -246,7 +247,7 @@ def quantized(name):
     return model
 
 
-@pytest.mark.parametrize("name", ["joint_tied", "uneven_value_dim"])
+@pytest.mark.parametrize("name", ["joint_tied", "separate", "uneven_value_dim"])
 def test_steps_of_a_quantized_model(name):
     """Its steps read integer weights, whose scales they must not forget."""
     model = quantized(name)

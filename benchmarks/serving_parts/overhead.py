@@ -58,7 +58,7 @@ def translations(export, folder, seconds):
         ways = (
             lambda text: session.run("translate", text=[text]),
             lambda text: server.prediction.Predict(request("translator", text=[text]), timeout=60),
-            lambda text: answer(text),
+            answer,
         )
         in_turn(ways, seconds / 10)
         bare, served, echoed = in_turn(ways, seconds)

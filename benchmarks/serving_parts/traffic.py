@@ -12,21 +12,11 @@ import tensorflow as tf
 from server_models import request
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
+from keras_tfmr import answers as questions
+
 CLIENTS = 32
-TEXTS = [
-    b"Bom dia!",
-    "Onde fica a estação de comboios mais próxima, por favor?".encode(),
-    "Ontem choveu tanto que ficámos em casa a ler o livro que a minha irmã nos emprestou.".encode(),
-    "Não sei.".encode(),
-    "A minha irmã comprou um livro novo.".encode(),
-    b"",
-    b" \t\n",
-    "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
-    "مرحبا بالعالم".encode(),
-    b"\xff\xfe caf\xe9 \xf0\x9f",
-    b"nulo \x00 e \x07 sino",
-    b"palavra " * 6250,  # 50,000 characters
-]
+TEXTS = [text.encode() for text in (*questions.TEXTS, "A minha irmã comprou um livro novo.")]
+TEXTS += questions.HOSTILE
 SIGNATURES = ("serving_default", "translate", "translate_nbest", "score", "explain")
 _MANY = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING)
 _MANY.tensor_shape.dim.add(size=1 << 50)
