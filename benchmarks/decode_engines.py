@@ -67,7 +67,9 @@ def search(model, setting, compiled):
     )  # fmt: skip
 
     def run(source_ids):
-        step, state = model.start(source_ids, setting.beams, setting.max_length, compiled=compiled)
+        step, state = model.start(
+            source_ids, setting.beams, max_length=setting.max_length, compiled=compiled
+        )
         start_ids = tf.fill(tf.shape(source_ids)[:1], START)
         limits = tf.fill(tf.shape(source_ids)[:1], setting.tokens)
         result = config.decode(step, state, start_ids=start_ids, end_id=END, limits=limits)
