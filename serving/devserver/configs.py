@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import re
 import socket
+import types
 
 from google.protobuf import (
     descriptor_pb2,
@@ -15,59 +17,43 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from .errors import failed_precondition, invalid, not_found, unavailable
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_BOOL, _STRING = {"type": _Field.TYPE_BOOL}, {"type": _Field.TYPE_STRING}
-
-
-def _message(name):
-    return {"type": _Field.TYPE_MESSAGE, "type_name": name}
-
-
-_INT64_VALUE = _message(".google.protobuf.Int64Value")
-# tensorflow-serving-api does not ship these protos, so their descriptors are built here. They are
-# only ever read as text: the numbers of the fields do not matter.
-_MESSAGES = {
-    "BatchingParameters": {
-        "max_batch_size": _INT64_VALUE,
-        "batch_timeout_micros": _INT64_VALUE,
-        "max_enqueued_batches": _INT64_VALUE,
-        "num_batch_threads": _INT64_VALUE,
-        "thread_pool_name": _message(".google.protobuf.StringValue"),
-        "allowed_batch_sizes": {"type": _Field.TYPE_INT64, "label": _Field.LABEL_REPEATED},
-        "pad_variable_length_inputs": _BOOL,
-        "enable_large_batch_splitting": _message(".google.protobuf.BoolValue"),
-        "max_execution_batch_size": _INT64_VALUE,
-    },
-    "SSLConfig": {
-        "server_key": _STRING,
-        "server_cert": _STRING,
-        "custom_ca": _STRING,
-        "client_verify": _BOOL,
-    },
-    "MonitoringConfig": {"prometheus_config": _message(".tensorflow.serving.PrometheusConfig")},
-    "PrometheusConfig": {"enable": _BOOL, "path": _STRING},
+# tensorflow-serving-api does not ship these protos, so they are described here. They are only ever
+# read as text: the numbers of the fields do not matter.
+_PROTOS = """
+name: "configs.proto" package: "tensorflow.serving" syntax: "proto3"
+dependency: "google/protobuf/wrappers.proto"
+message_type { name: "BatchingParameters"
+  field { number: 1 name: "max_batch_size" type_name: ".google.protobuf.Int64Value" }
+  field { number: 2 name: "batch_timeout_micros" type_name: ".google.protobuf.Int64Value" }
+  field { number: 3 name: "max_enqueued_batches" type_name: ".google.protobuf.Int64Value" }
+  field { number: 4 name: "num_batch_threads" type_name: ".google.protobuf.Int64Value" }
+  field { number: 5 name: "thread_pool_name" type_name: ".google.protobuf.StringValue" }
+  field { number: 6 name: "allowed_batch_sizes" type: TYPE_INT64 label: LABEL_REPEATED }
+  field { number: 7 name: "pad_variable_length_inputs" type: TYPE_BOOL }
+  field { number: 8 name: "enable_large_batch_splitting" type_name: ".google.protobuf.BoolValue" }
+  field { number: 9 name: "max_execution_batch_size" type_name: ".google.protobuf.Int64Value" }
 }
-
-
-def _build():
-    """Message classes for _MESSAGES, in a pool of their own."""
-    wrappers = wrappers_pb2.DESCRIPTOR
-    file = descriptor_pb2.FileDescriptorProto(
-        name="configs.proto", package="tensorflow.serving", syntax="proto3"
-    )
-    file.dependency.append(wrappers.name)
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for number, (field, kind) in enumerate(fields.items(), start=1):
-            message.field.add(name=field, number=number, **kind)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers.serialized_pb)
-    pool.Add(file)
-    found = (pool.FindMessageTypeByName(f"tensorflow.serving.{name}") for name in _MESSAGES)
-    return map(message_factory.GetMessageClass, found)
-
-
-BatchingParameters, SSLConfig, MonitoringConfig, _ = _build()
+message_type { name: "SSLConfig"
+  field { number: 1 name: "server_key" type: TYPE_STRING }
+  field { number: 2 name: "server_cert" type: TYPE_STRING }
+  field { number: 3 name: "custom_ca" type: TYPE_STRING }
+  field { number: 4 name: "client_verify" type: TYPE_BOOL }
+}
+message_type { name: "MonitoringConfig"
+  field { number: 1 name: "prometheus_config" type_name: "PrometheusConfig" }
+}
+message_type { name: "PrometheusConfig"
+  field { number: 1 name: "enable" type: TYPE_BOOL }
+  field { number: 2 name: "path" type: TYPE_STRING }
+}
+"""
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+_POOL.Add(text_format.Parse(_PROTOS, descriptor_pb2.FileDescriptorProto()))
+_CLASSES = message_factory.GetMessageClassesForFiles(["configs.proto"], _POOL)
+BatchingParameters = _CLASSES["tensorflow.serving.BatchingParameters"]
+MonitoringConfig = _CLASSES["tensorflow.serving.MonitoringConfig"]
+SSLConfig = _CLASSES["tensorflow.serving.SSLConfig"]
 ModelServerConfig = model_server_config_pb2.ModelServerConfig
 
 
@@ -86,26 +72,21 @@ def read(path, cls):
     """
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
+            return text_format.Parse(file.read(), cls())
     except OSError as error:
         raise not_found(f"{path}; {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise invalid(f"Invalid protobuf file: '{path}': {error}") from error
-    try:
-        return text_format.Parse(text, cls())
     except text_format.ParseError as error:
-        raise invalid(
-            f"Error parsing text-format {cls.DESCRIPTOR.full_name}: {error}; Invalid protobuf "
-            f"file: '{path}'"
-        ) from error
+        what = f"Error parsing text-format {cls.DESCRIPTOR.full_name}: {error}"
+        raise invalid(f"{what}; Invalid protobuf file: '{path}'") from error
 
 
-def single_model(name, base_path):
+def single_model(options):
     """The config that --model_name and --model_base_path stand for."""
-    config = ModelServerConfig()
-    model = config.model_config_list.config.add(name=name, model_platform="tensorflow")
-    model.base_path = os.path.abspath(base_path)
-    return config
+    base_path = os.path.abspath(options.model_base_path)
+    model = {"name": options.model_name, "base_path": base_path, "model_platform": "tensorflow"}
+    return ModelServerConfig(model_config_list={"config": [model]})
 
 
 def validate_models(config):
@@ -121,10 +102,8 @@ def validate_models(config):
             raise invalid(f"Illegal to list model {model.name} multiple times in config list")
         names.add(model.name)
         if not os.path.isabs(model.base_path):
-            raise invalid(
-                f"Expected model {model.name} to have an absolute path or URI; got "
-                f"base_path()={model.base_path}"
-            )
+            what = f"Expected model {model.name} to have an absolute path or URI"
+            raise invalid(f"{what}; got base_path()={model.base_path}")
         if not model.model_platform and not model.model_type:
             raise invalid(
                 "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
@@ -142,11 +121,10 @@ def versions_on_disk(base_path):
     """
     try:
         with os.scandir(base_path) as entries:
-            names = [entry.name for entry in entries if entry.is_dir()]
+            folders = [e for e in entries if e.is_dir() and re.fullmatch("[0-9]+", e.name)]
     except OSError as error:
         raise not_found(f"Could not find base path {base_path}: {error.strerror}") from error
-    numbers = {int(n): os.path.join(base_path, n) for n in names if n.isdecimal() and n.isascii()}
-    return {number: path for number, path in numbers.items() if number < 1 << 63}
+    return {int(e.name): e.path for e in folders if int(e.name) < 1 << 63}
 
 
 def chosen(found, policy):
@@ -161,7 +139,11 @@ def chosen(found, policy):
 
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
-    """How one model is batched; see TensorFlow Serving's BatchingParameters."""
+    """How one model is batched; see TensorFlow Serving's BatchingParameters.
+
+    Raises:
+        ServingError: INVALID_ARGUMENT, values that the real server refuses.
+    """
 
     max_size: int = 1000
     execution_size: int = 1000
@@ -171,6 +153,26 @@ class BatchSettings:
     allowed: tuple = ()
     splitting: bool = False
     pad_inputs: bool = False
+
+    def __post_init__(self):
+        for name in ("max_size", "execution_size", "max_enqueued", "threads"):
+            if getattr(self, name) < 1:
+                raise invalid(f"{name} must be positive; was {getattr(self, name)}")
+        micros = round(self.timeout * 1e6)
+        if micros < 0:
+            raise invalid(f"batch_timeout_micros must be non-negative; was {micros}")
+        if self.execution_size > self.max_size:
+            raise invalid(
+                "When enable_large_batch_splitting is true, input_batch_size_limit must be greater "
+                "than or equal to max_execution_batch_size."
+            )
+        sizes, most = self.allowed, self.execution_size
+        if sizes and sizes[-1] != most:
+            limit = "max_execution_batch_size" if self.splitting else "max_batch_size"
+            what = f"Last entry in allowed_batch_sizes must match {limit}"
+            raise invalid(f"{what}; last entry was {sizes[-1]}; expected {most}")
+        if list(sizes) != sorted(set(sizes)) or min(sizes, default=1) < 1:
+            raise invalid(f"allowed_batch_sizes entries must be in increasing order; were {sizes}")
 
     def padded(self, size):
         """The smallest allowed batch size that holds `size` rows."""
@@ -183,57 +185,20 @@ def batch_settings(parameters):
     Raises:
         ServingError: INVALID_ARGUMENT, values that the real server refuses.
     """
-
-    def value(name, default):
-        return getattr(parameters, name).value if parameters.HasField(name) else default
-
-    max_size = value("max_batch_size", 1000)
-    splitting = value("enable_large_batch_splitting", False)
-    settings = BatchSettings(
+    # What is not set is not listed and has its default; a 0 is listed, and refused.
+    given = {field.name: getattr(value, "value", value) for field, value in parameters.ListFields()}
+    max_size = given.get("max_batch_size", BatchSettings.max_size)
+    splitting = given.get("enable_large_batch_splitting", False)
+    return BatchSettings(
         max_size=max_size,
-        execution_size=value("max_execution_batch_size", max_size) if splitting else max_size,
-        timeout=value("batch_timeout_micros", 0) / 1e6,
-        max_enqueued=value("max_enqueued_batches", 10),
-        threads=value("num_batch_threads", BatchSettings.threads),
+        execution_size=given.get("max_execution_batch_size", max_size) if splitting else max_size,
+        timeout=given.get("batch_timeout_micros", 0) / 1e6,
+        max_enqueued=given.get("max_enqueued_batches", BatchSettings.max_enqueued),
+        threads=given.get("num_batch_threads", BatchSettings.threads),
         allowed=tuple(parameters.allowed_batch_sizes),
         splitting=splitting,
         pad_inputs=parameters.pad_variable_length_inputs,
     )
-    _check_batching(settings)
-    return settings
-
-
-def _check_batching(settings):
-    for name in ("max_size", "execution_size", "max_enqueued", "threads"):
-        if getattr(settings, name) < 1:
-            raise invalid(f"{name} must be positive; was {getattr(settings, name)}")
-    if settings.timeout < 0:
-        micros = round(settings.timeout * 1e6)
-        raise invalid(f"batch_timeout_micros must be non-negative; was {micros}")
-    if settings.execution_size > settings.max_size:
-        raise invalid(
-            "When enable_large_batch_splitting is true, input_batch_size_limit must be greater "
-            "than or equal to max_execution_batch_size."
-        )
-    sizes, most = settings.allowed, settings.execution_size
-    if sizes and sizes[-1] != most:
-        limit = "max_execution_batch_size" if settings.splitting else "max_batch_size"
-        raise invalid(
-            f"Last entry in allowed_batch_sizes must match {limit}; last entry was {sizes[-1]}; "
-            f"expected {most}"
-        )
-    if list(sizes) != sorted(set(sizes)) or min(sizes, default=1) < 1:
-        raise invalid(f"allowed_batch_sizes entries must be in increasing order; were {sizes}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the config files named on the command line say."""
-
-    models: object  # ModelServerConfig
-    batching: object  # BatchSettings or None
-    monitoring: object  # MonitoringConfig or None
-    ssl: object  # SSLConfig or None
 
 
 def _check_there(models):
@@ -263,7 +228,8 @@ def settings(options):
         options: from `flags.parse`.
 
     Returns:
-        Settings.
+        namespace: `models` (ModelServerConfig), and each None where there is none: `batching`
+        (BatchSettings), `monitoring` (MonitoringConfig), `ssl` (SSLConfig).
 
     Raises:
         ServingError: a file is missing or says what cannot be; a port or a model is not there.
@@ -275,9 +241,7 @@ def settings(options):
 
     for port in filter(None, (options.port, options.rest_api_port)):
         check_port(options.host, port)
-    models = file("model_config_file", ModelServerConfig)
-    if models is None:
-        models = single_model(options.model_name, options.model_base_path)
+    models = file("model_config_file", ModelServerConfig) or single_model(options)
     validate_models(models)
     _check_there(models)
     if not options.enable_batching:
@@ -285,7 +249,7 @@ def settings(options):
             if getattr(options, flag):
                 raise invalid(f"--{flag} is set without setting --enable_batching to true.")
     parameters = file("batching_parameters_file", BatchingParameters) or BatchingParameters()
-    return Settings(
+    return types.SimpleNamespace(
         models=models,
         batching=batch_settings(parameters) if options.enable_batching else None,
         monitoring=file("monitoring_config_file", MonitoringConfig),
