@@ -1,7 +1,6 @@
 """JSON to tensors, with TensorFlow Serving's rules and texts."""
 
 import base64
-import binascii
 import itertools
 import json
 import math
@@ -73,19 +72,16 @@ def fill_request(document, signature_inputs, request):
     """
     name = document.get("signature_name", "")
     if not isinstance(name, str):
-        raise _wrong(
-            document, "not formatted correctly. 'signature_name' key must be a string value."
-        )
+        what = "not formatted correctly. 'signature_name' key must be a string value."
+        raise _wrong(document, what)
     request.model_spec.signature_name = name
     inputs = signature_inputs(name)
     if not inputs:
         raise invalid(f"Failed to get input map for signature: {name or 'DEFAULT'}")
     by_row = "instances" in document
     if by_row and "inputs" in document:
-        what = (
-            "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
-        )
-        raise _wrong(document, what)
+        what = "expecting only one of 'inputs' or 'instances' keys to exist "
+        raise _wrong(document, f"Not formatted correctly {what}")
     if not by_row and "inputs" not in document:
         raise invalid("Missing 'inputs' or 'instances' key")
     arrays = _rows(document, inputs) if by_row else _columns(document["inputs"], inputs)
@@ -95,7 +91,7 @@ def fill_request(document, signature_inputs, request):
 
 
 def _columns(value, inputs):
-    if not isinstance(value, dict) or _is_base64(value):
+    if not _is_object(value):
         _check_single("inputs is a plain value/list, but expecting an object", inputs)
         value = {next(iter(inputs)): value}
     for name in inputs:
@@ -118,25 +114,22 @@ def _rows(document, inputs):
         raise _wrong(document, "No values in 'instances' array")
     if not isinstance(instances[0], dict):
         _check_single("instances is a plain list, but expecting list of objects", inputs)
-    named = isinstance(instances[0], dict) and not _is_base64(instances[0])
+    named = _is_object(instances[0])
     rows = {name: [] for name in inputs}
     for number, item in enumerate(instances):
-        if named != (isinstance(item, dict) and not _is_base64(item)):
+        if _is_object(item) != named:
             kinds = "object but got list" if named else "value/list but got object"
             raise invalid(f"Expecting {kinds} at item {number} of input list")
+        failed = f"Failed to process element: {number}"
         for name, value in item.items() if named else [(next(iter(inputs)), item)]:
             try:
                 _add_row(name, value, inputs, rows)
             except ServingError as error:
-                where = f"element: {number}" + (f" key: {name}" if named else "")
-                raise invalid(
-                    f"Failed to process {where} of 'instances' list. Error: {error}"
-                ) from error
+                where = failed + (f" key: {name}" if named else "")
+                raise invalid(f"{where} of 'instances' list. Error: {error}") from error
         if named and set(item) != set(inputs):
-            raise invalid(
-                f"Failed to process element: {number} of 'instances' list. JSON object: "
-                f"{_text(item)} keys must be equal to: {','.join(sorted(inputs))}"
-            )
+            what = f"JSON object: {_text(item)} keys must be equal to: {','.join(sorted(inputs))}"
+            raise invalid(f"{failed} of 'instances' list. {what}")
     return {name: np.stack(arrays) for name, arrays in rows.items()}
 
 
@@ -162,23 +155,17 @@ def _array(value, dtype):
         first = first[0] if first else None
     if len(shape) > MAX_RANK:
         raise invalid(f"JSON Value: lists within lists to level {len(shape)}")
-    leaves = [value]
+    rank, leaves = len(shape), [value]
     for level, size in enumerate(shape):
         for item in leaves:
             if not isinstance(item, list):
-                raise _wrong(
-                    item,
-                    f"found at incorrect level: {level + 1} in the JSON DOM. Expected at level: "
-                    f"{len(shape)}",
-                )
+                where = f"found at incorrect level: {level + 1} in the JSON DOM"
+                raise _wrong(item, f"{where}. Expected at level: {rank}")
             if len(item) != size:
-                raise invalid(
-                    f"Encountered list at unexpected size: {len(item)} at level: {level} expected "
-                    f"size: {size}"
-                )
+                what = f"Encountered list at unexpected size: {len(item)} at level: {level}"
+                raise invalid(f"{what} expected size: {size}")
         leaves = list(itertools.chain.from_iterable(leaves))
     if any(isinstance(item, list) for item in leaves):
-        rank = len(shape)
         raise invalid(f"Encountered list at unexpected level: {rank} expected < {rank}")
     return _flat_array(leaves, tf.as_dtype(dtype)).reshape(shape)
 
@@ -186,27 +173,20 @@ def _array(value, dtype):
 def _flat_array(values, dtype):
     """Values as an array of a tf.DType, each checked as the real server checks it."""
     if dtype == tf.string:
-        array = np.empty(len(values), object)
-        array[:] = [_string(value) for value in values]
-        return array
+        return np.array([_string(value) for value in values], object)
     if dtype in (tf.float32, tf.float64):
         return np.array([_float(value, dtype) for value in values], dtype.as_numpy_dtype)
-    if dtype == tf.bool:
-        wrong = [value for value in values if type(value) is not bool]
-        held_as = dtype.as_numpy_dtype
-    elif dtype in _INTEGERS:
-        # Narrow integers travel as int32, so that is what they are checked against.
-        held_as = dtype.as_numpy_dtype if dtype.size >= 4 else np.int32
-        low, high = np.iinfo(held_as).min, np.iinfo(held_as).max
-        wrong = [value for value in values if type(value) is not int or not low <= value <= high]
-    else:
+    if dtype != tf.bool and dtype not in _INTEGERS:
         name = tensors.dtype_name(dtype.as_datatype_enum)
-        raise ServingError(
-            grpc.StatusCode.UNIMPLEMENTED,
-            f"Conversion of JSON Value: {_text(values[0] if values else None)} to type: {name}",
-        )
-    if wrong:
-        raise _type_error(wrong[0], dtype)
+        what = f"Conversion of JSON Value: {_text(values[0] if values else None)} to type: {name}"
+        raise ServingError(grpc.StatusCode.UNIMPLEMENTED, what)
+    # Narrow integers travel as int32, so that is what they are checked against (bools fit always).
+    held_as = dtype.as_numpy_dtype if dtype.size >= 4 else np.int32
+    kind = bool if dtype == tf.bool else int
+    low, high = np.iinfo(held_as).min, np.iinfo(held_as).max
+    for value in values:
+        if type(value) is not kind or not low <= value <= high:
+            raise _type_error(value, dtype)
     return np.array(values, held_as).astype(dtype.as_numpy_dtype)
 
 
@@ -214,15 +194,10 @@ def _float(value, dtype):
     if type(value) not in (int, float):
         raise _type_error(value, dtype)
     limits = np.finfo(dtype.as_numpy_dtype)
-    if type(value) is int:
-        exact = abs(value) < 1 << (limits.nmant + 1)
-    else:
-        exact = abs(value) <= float(limits.max) or not math.isfinite(value)
-    if not exact:
-        name = tensors.dtype_name(dtype.as_datatype_enum)
-        raise invalid(
-            f"Cannot convert JSON value: {_text(value)} to {name} without loss of precision."
-        )
+    most = float(limits.max) if isinstance(value, float) else 2 ** (limits.nmant + 1) - 1
+    if most < abs(value) < math.inf:
+        what = f"{_text(value)} to {tensors.dtype_name(dtype.as_datatype_enum)}"
+        raise invalid(f"Cannot convert JSON value: {what} without loss of precision.")
     return value
 
 
@@ -231,9 +206,8 @@ def _string(value):
         try:
             return value.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise invalid(
-                "JSON Parse error: The surrogate pair in string is invalid. at offset: 0"
-            ) from error
+            what = "The surrogate pair in string is invalid. at offset: 0"
+            raise invalid(f"JSON Parse error: {what}") from error
     if not isinstance(value, dict):
         raise _type_error(value, tf.string)
     if not _is_base64(value):
@@ -241,7 +215,7 @@ def _string(value):
     text = value["b64"].rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise invalid("Unable to base64 decode") from error
 
 
@@ -249,9 +223,14 @@ def _is_base64(value):
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get("b64"), str)
 
 
+def _is_object(value):
+    """Whether a value has named members: base64 is a value in itself."""
+    return isinstance(value, dict) and not _is_base64(value)
+
+
 def _type_error(value, dtype):
-    names = {bool: str(value), int: "Number", float: "Number", str: "String", dict: "Object"}
-    kind = names.get(type(value), "Null" if value is None else "Array")
+    names = {int: "Number", float: "Number", str: "String", dict: "Object"}
+    kind = names.get(type(value), "Null" if value is None else str(value))
     name = tensors.dtype_name(dtype.as_datatype_enum)
     return _wrong(value, f"Type: {kind} is not of expected type: {name}")
 

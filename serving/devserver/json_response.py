@@ -31,57 +31,51 @@ def format_response(arrays, row):
 
 
 def _columns(arrays):
-    depth = 2 if len(arrays) > 1 else 1
-    values = {name: _nested(_leaves(name, a), depth, single=False) for name, a in arrays.items()}
-    if depth == 1:
-        (value,) = values.values()
-        return '{\n    "outputs": ' + value + "\n}"
-    return '{\n    "outputs": ' + _members(values, 1) + "\n}"
+    values = {name: _leaves(name, array) for name, array in arrays.items()}
+    if len(values) == 1:
+        (values,) = values.values()
+    return _layout({"outputs": values}, 0)
 
 
 def _rows(arrays):
-    sizes = {name: array.shape[0] if np.ndim(array) else None for name, array in arrays.items()}
-    rows = next(iter(sizes.values()))
-    for name, size in sizes.items():
-        if size is None:
+    shapes = {name: np.shape(array) for name, array in arrays.items()}
+    rows = next(iter(shapes.values()))[:1]
+    for name, shape in shapes.items():
+        if not shape:
             raise invalid(f"Tensor name: {name} has no shape information ")
-        if size != rows:
-            raise invalid(
-                f"Tensor name: {name} has inconsistent batch size: {size} expecting: {rows}"
-            )
-    if not rows:
-        return '{\n    "predictions": []\n}'
+        if shape[:1] != rows:
+            what = f"inconsistent batch size: {shape[0]} expecting: {rows[0]}"
+            raise invalid(f"Tensor name: {name} has {what}")
+    if rows == (0,):
+        return _layout({"predictions": []}, 0)
     leaves = {name: _leaves(name, array) for name, array in arrays.items()}
     if len(leaves) == 1:
         (values,) = leaves.values()
-        items = ", ".join(_nested(value, 2, single=True) for value in values)
+        items = ", ".join(_layout(value, 2, rows=True) for value in values)
         return '{\n    "predictions": [' + items + "\n    ]\n}"
-    items = [
-        "        "
-        + _members({n: _nested(values[i], 3, single=True) for n, values in leaves.items()}, 2)
-        for i in range(rows)
-    ]
-    return '{\n    "predictions": [\n' + ",\n".join(items) + "\n    ]\n}"
+    items = [dict(zip(leaves, row, strict=True)) for row in zip(*leaves.values(), strict=True)]
+    return _layout({"predictions": items}, 0, rows=True)
 
 
-def _members(values, depth):
-    """A JSON object of finished texts, one a line."""
-    indent = "    " * depth
-    lines = ",\n".join(f"{indent}    {quote(name)}: {value}" for name, value in values.items())
-    return "{\n" + lines + f"\n{indent}}}"
+def _layout(value, depth, rows=False):
+    """Nested lists and objects of finished texts as JSON, one value a line.
 
-
-def _nested(value, depth, single):
-    """Nested lists of finished texts as JSON: on one line, or one value a line."""
-    if not isinstance(value, list):
-        return value.replace("\n", "\n" + "    " * depth) if "\n" in value else value
-    if not value:
-        return "[]"
-    items = [_nested(item, depth + 1, single) for item in value]
-    if single:
-        return "[" + ", ".join(items) + "]"
-    indent = "    " * depth
-    return "[\n" + ",\n".join(indent + "    " + item for item in items) + f"\n{indent}]"
+    In the row format, a list stands on one line, but for that of the rows themselves.
+    """
+    if isinstance(value, str):
+        return value.replace("\n", "\n" + "    " * depth)
+    if isinstance(value, dict):
+        opening, closing = "{}"
+        items = [f"{quote(key)}: {_layout(one, depth + 1, rows)}" for key, one in value.items()]
+    else:
+        opening, closing = "[]"
+        items = [_layout(one, depth + 1, rows) for one in value]
+        if rows and not any(isinstance(one, dict) for one in value):
+            return "[" + ", ".join(items) + "]"
+    if not items:
+        return opening + closing
+    end = "\n" + "    " * depth
+    return opening + end + "    " + f",{end}    ".join(items) + end + closing
 
 
 def _leaves(name, array):
@@ -90,19 +84,18 @@ def _leaves(name, array):
     if array.dtype == object:
         write = _write_bytes if name.endswith("_bytes") else _write_string
     elif array.dtype == bool:
-        write = {True: "true", False: "false"}.__getitem__
+        write = json.dumps
     elif np.issubdtype(array.dtype, np.integer):
         write = str
     elif array.dtype == np.float64:
         write = functools.partial(_write_float, np.float64, 17)
-    elif array.dtype.itemsize <= 4 and array.dtype.kind != "c":
+    elif array.dtype.itemsize <= 4:
         array = array.astype(np.float32)
         write = functools.partial(_write_float, np.float32, 9)
     else:
         raise invalid(f"Failed to write JSON value for tensor type: {array.dtype}")
-    texts = np.empty(array.size, object)
-    texts[:] = [write(value) for value in array.ravel().tolist()]
-    return texts.reshape(array.shape).tolist()
+    texts = [write(value) for value in array.ravel().tolist()]
+    return np.array(texts, object).reshape(array.shape).tolist()
 
 
 def _write_bytes(value):
@@ -121,7 +114,7 @@ def quote(text):
 def _write_float(cast, digits, value):
     """Six digits where they stand for the number, else as many as its type needs."""
     if not math.isfinite(value):
-        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+        return json.dumps(value)
     text = f"{value:g}"
     if cast(text) != cast(value):
         text = f"{value:.{digits}g}"
