@@ -36,16 +36,6 @@ class Version:
         return self.state == State.END and not (self.aspired and self.error)
 
 
-class Model:
-    def __init__(self, name):
-        self.name = name
-        self.config = None  # none: no longer served, but its versions' states stay known
-        self.versions = {}
-
-    def available(self):
-        return [v for v in self.versions.values() if v.state == State.AVAILABLE]
-
-
 class Manager:
     """Serves the models of a ModelServerConfig.
 
@@ -59,7 +49,8 @@ class Manager:
         self._load_servable = load
         self._pool = pool
         self._options = options
-        self._models = {}
+        self._configs = {}  # name: ModelConfig of what is served
+        self._versions = {}  # name: {number: Version}; what is no longer served stays known
         self._labels = {}
         self._poller = None
         self._reloading = asyncio.Lock()
@@ -82,33 +73,30 @@ class Manager:
         """
         async with self._reloading:
             validate_models(config)
-            models = config.model_config_list.config
-            found = {m.name: await self._look(m) for m in models}
-            labels = self._checked_labels(models)
-            for name in set(self._models) - set(found):
-                self._models[name].config = None
-                self._reconcile(self._models[name], {})
-            for m in models:
-                model = self._models.setdefault(m.name, Model(m.name))
-                model.config = m
-                self._reconcile(model, found[m.name])
-            self._labels = labels
-            await self._settle([self._models[name] for name in found])
+            configs = {model.name: model for model in config.model_config_list.config}
+            found = {name: await self._look(model) for name, model in configs.items()}
+            self._labels = self._checked_labels(configs)
+            self._configs = configs
+            for name in found | self._versions:
+                self._reconcile(name, found.get(name, {}))
+            await self._settle(found)
 
-    def _checked_labels(self, models):
+    def _available(self, name):
+        versions = self._versions.get(name, {})
+        return {n: version for n, version in versions.items() if version.state == State.AVAILABLE}
+
+    def _checked_labels(self, configs):
         labels = {}
-        for config in models:
-            known = self._models.get(config.name)
-            available = [v.number for v in known.available()] if known else []
+        for name, config in configs.items():
             for label, number in config.version_labels.items():
-                moves = self._labels.get((config.name, label), number) != number
+                moves = self._labels.get((name, label), number) != number
                 unchecked = self._options.allow_version_labels_for_unavailable_models and not moves
-                if number not in available and not unchecked:
+                if number not in self._available(name) and not unchecked:
                     raise failed_precondition(
-                        f"Request to assign label to version {number} of model {config.name}, "
-                        f"which is not currently available for inference"
+                        f"Request to assign label to version {number} of model {name}, which is "
+                        f"not currently available for inference"
                     )
-                labels[config.name, label] = number
+                labels[name, label] = number
         return labels
 
     async def _look(self, config):
@@ -119,30 +107,27 @@ class Manager:
     async def _watch(self):
         while True:
             await asyncio.sleep(self._options.file_system_poll_wait_seconds)
-            for model in list(self._models.values()):
-                if model.config is None:
-                    continue
+            for name, config in list(self._configs.items()):
                 try:
-                    config = model.config
                     found = await self._look(config)
                 except ServingError as error:
                     log.warning("%s", error)
                     continue
-                if model.config is config:
-                    self._reconcile(model, found)
+                if self._configs.get(name) is config:  # no reload meanwhile
+                    self._reconcile(name, found)
 
-    def _reconcile(self, model, aspired):
+    def _reconcile(self, name, aspired):
+        versions = self._versions.setdefault(name, {})
         for number, path in aspired.items():
-            version = model.versions.get(number)
+            version = versions.get(number)
             if version is None or version.may_come_back():
-                version = model.versions[number] = Version(model.name, number, path)
-                version.task = asyncio.create_task(self._load(model, version))
-            version.aspired = True
-        for number, version in model.versions.items():
+                version = versions[number] = Version(name, number, path)
+                version.task = asyncio.create_task(self._load(version))
+        for number, version in versions.items():
             version.aspired = number in aspired
-        self._unload_unwanted(model)
+        self._unload_unwanted(name)
 
-    async def _load(self, model, version):
+    async def _load(self, version):
         version.state = State.LOADING
         for attempt in range(self._options.max_num_load_retries + 1):
             if attempt:
@@ -151,7 +136,7 @@ class Manager:
                 break
             try:
                 version.servable = await self._in_thread(
-                    self._load_servable, model.name, version.number, version.path
+                    self._load_servable, version.model, version.number, version.path
                 )
             except Exception as error:
                 version.error = from_exception(error)
@@ -160,19 +145,20 @@ class Manager:
             version.error = None
             version.state = State.AVAILABLE
             log.info("Successfully loaded servable version %s", version)
-            self._unload_unwanted(model)
+            self._unload_unwanted(version.model)
             return
         version.state = State.END
 
     def _in_thread(self, function, *arguments):
         return asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
-    def _unload_unwanted(self, model):
+    def _unload_unwanted(self, name):
         """Unloads what is no longer wanted, but never before what is wanted can answer."""
-        wanted = [v for v in model.versions.values() if v.aspired]
-        if wanted and not any(v.state == State.AVAILABLE for v in wanted):
+        available = self._available(name).values()
+        aspired = any(version.aspired for version in self._versions[name].values())
+        if aspired and not any(version.aspired for version in available):
             return
-        for version in model.available():
+        for version in available:
             if not version.aspired:
                 version.state = State.UNLOADING
                 version.task = asyncio.create_task(self._unload(version))
@@ -184,23 +170,19 @@ class Manager:
         await self._in_thread(servable.close)
         version.state = State.END
 
-    async def _settle(self, models):
+    async def _settle(self, names):
         """Waits until every aspired version is loaded or given up."""
-        tasks = [v.task for m in models for v in m.versions.values() if v.aspired and v.task]
-        if tasks:
-            await asyncio.wait(tasks)
+        versions = [v for name in names for v in self._versions[name].values() if v.aspired]
+        if versions:
+            await asyncio.wait([version.task for version in versions])
         failed = [
-            f"{{{v} due to error: {v.error}}}"
-            for m in models
-            if not m.available()
-            for v in m.versions.values()
-            if v.aspired and v.error
+            f"{{{version} due to error: {version.error}}}"
+            for version in versions
+            if version.aspired and version.error and not self._available(version.model)
         ]
         if failed:
-            raise ServingError(
-                grpc.StatusCode.UNKNOWN,
-                f"{len(failed)} servable(s) did not become available: {{{', '.join(failed)}}}",
-            )
+            what = f"{len(failed)} servable(s) did not become available"
+            raise ServingError(grpc.StatusCode.UNKNOWN, f"{what}: {{{', '.join(failed)}}}")
 
     @contextlib.contextmanager
     def use(self, spec):
@@ -209,23 +191,17 @@ class Manager:
         Raises:
             ServingError: no such model, version or label.
         """
-        servable = self._find(spec)
-        with servable.lease:
-            yield servable
-
-    def _find(self, spec):
         if not spec.name:
             raise invalid("ModelSpec has no name specified.")
-        model = self._models.get(spec.name)
-        available = {v.number: v for v in model.available()} if model else {}
-        number = self.version_number(spec)
-        if number is None:
-            if not available:
-                raise not_found(f"Servable not found for request: Latest({spec.name})")
-            number = max(available)
-        elif number not in available:
-            raise not_found(f"Servable not found for request: Specific({spec.name}, {number})")
-        return available[number].servable
+        available = self._available(spec.name)
+        asked = self.version_number(spec)
+        number = max(available, default=None) if asked is None else asked
+        if number not in available:
+            which = f"Latest({spec.name})" if asked is None else f"Specific({spec.name}, {asked})"
+            raise not_found(f"Servable not found for request: {which}")
+        servable = available[number].servable
+        with servable.lease:
+            yield servable
 
     def version_number(self, spec):
         """The number that a ModelSpec names itself or by its label; None: the latest."""
@@ -242,23 +218,20 @@ class Manager:
         Raises:
             ServingError: NOT_FOUND.
         """
-        model = self._models.get(spec.name)
-        versions = model.versions if model else {}
         number = self.version_number(spec)
-        if number is None:
-            if not versions:
-                raise not_found(f"Could not find any versions of model {spec.name}")
-            return [versions[n] for n in sorted(versions, reverse=True)]
-        if number not in versions:
-            raise not_found(f"Could not find version {number} of model {spec.name}")
-        return [versions[number]]
+        versions = self._versions.get(spec.name, {})
+        found = [versions[n] for n in sorted(versions, reverse=True) if number in (None, n)]
+        if not found:
+            what = "any versions" if number is None else f"version {number}"
+            raise not_found(f"Could not find {what} of model {spec.name}")
+        return found
 
     async def close(self):
         """Stops watching and frees every session after its last request."""
         if self._poller:
             self._poller.cancel()
-        for model in self._models.values():
-            self._reconcile(model, {})
-        tasks = [v.task for m in self._models.values() for v in m.versions.values() if v.task]
+        for name in self._versions:
+            self._reconcile(name, {})
+        tasks = [v.task for versions in self._versions.values() for v in versions.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=10)
