@@ -1,6 +1,5 @@
 """One error type for the whole server: a canonical status code and a message."""
 
-import contextlib
 import functools
 import time
 
@@ -75,12 +74,3 @@ def from_exception(error):
     if code is not None:  # TensorFlow's errors carry the code and the text of the C++ status
         return ServingError(code, error.message)
     return ServingError(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
-
-
-@contextlib.contextmanager
-def translated():
-    """Everything that fails inside fails as a ServingError."""
-    try:
-        yield
-    except Exception as error:
-        raise from_exception(error) from error

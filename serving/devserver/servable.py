@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow_serving.apis import prediction_log_pb2
 
-from .errors import ServingError, deadline_exceeded, invalid, left, translated
+from .errors import deadline_exceeded, invalid, left
 
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 MAX_WARMUP_RECORDS = 1000
@@ -49,7 +49,7 @@ class Servable:
         session_config: ConfigProto, or None for TensorFlow's defaults.
 
     Raises:
-        ServingError: the loader's code and text.
+        tf.errors.OpError: what the loader says.
     """
 
     def __init__(self, name, version, path, tags=("serve",), session_config=None):
@@ -61,9 +61,9 @@ class Servable:
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph, config=session_config)
         try:
-            with translated(), graph.as_default():
+            with graph.as_default():
                 loaded = tf.compat.v1.saved_model.load(self._session, list(tags), path)
-        except ServingError:
+        except Exception:
             self._session.close()
             raise
         graph.finalize()
@@ -85,7 +85,8 @@ class Servable:
             list of numpy arrays, one per fetch.
 
         Raises:
-            ServingError: the session's code and text.
+            ServingError: it is too late.
+            tf.errors.OpError: what the session says.
         """
         timeout = left(deadline)
         if timeout == 0.0:
@@ -93,16 +94,12 @@ class Servable:
         milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
         options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
         buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
-        names = list(dict.fromkeys(fetches))
         try:
-            with translated():
-                feed = {self._handle(name): array for name, array in feeds.items()}
-                outputs = [self._handle(name) for name in names]
-                values = self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
+            feed = {self._handle(name): array for name, array in feeds.items()}
+            outputs = [self._handle(name) for name in fetches]
+            return self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
         finally:
             pywrap_tf_session.TF_DeleteBuffer(buffer)
-        by_name = dict(zip(names, values, strict=True))
-        return [by_name[name] for name in fetches]
 
     def _handle(self, name):
         if name not in self._handles:
@@ -128,32 +125,26 @@ def warmup_requests(path):
         PredictRequest; records of other kinds are passed over, as this server cannot run them.
 
     Raises:
-        ServingError: the file is no TFRecord of PredictionLog, or has too many records.
+        ServingError: a record is no PredictionLog, or there are too many.
+        tf.errors.OpError: the file is no TFRecord.
     """
     file = os.path.join(path, WARMUP_FILE)
     if not os.path.exists(file):
         return
-    records = tf.data.TFRecordDataset(file).as_numpy_iterator()
-    with translated():
-        for number, record in enumerate(records):
-            if number >= MAX_WARMUP_RECORDS:
-                raise invalid(
-                    f"Number of warmup records exceeds the maximum ({MAX_WARMUP_RECORDS})"
-                )
-            try:
-                log = prediction_log_pb2.PredictionLog.FromString(record)
-            except Exception as error:
-                raise invalid(
-                    f"Failed to parse warmup record: {record[:60]!r} from {file}"
-                ) from error
-            if log.WhichOneof("log_type") == "predict_log":
-                yield log.predict_log.request
+    for number, record in enumerate(tf.data.TFRecordDataset(file).as_numpy_iterator()):
+        if number >= MAX_WARMUP_RECORDS:
+            raise invalid(f"Number of warmup records exceeds the maximum ({MAX_WARMUP_RECORDS})")
+        try:
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+        except Exception as error:
+            raise invalid(f"Failed to parse warmup record: {record[:60]!r} from {file}") from error
+        if log.WhichOneof("log_type") == "predict_log":
+            yield log.predict_log.request
 
 
 def allow_xla(enabled):
     """Without the flag, a graph that asks for XLA fails here as it does in the real server."""
     if enabled:
         return
-    folder = tf.sysconfig.get_lib()
-    for library in glob.glob(os.path.join(folder, "libtensorflow_cc.so*")):
+    for library in glob.glob(f"{tf.sysconfig.get_lib()}/libtensorflow_cc.so*"):
         ctypes.CDLL(library)._ZN10tensorflow21DisableXlaCompilationEv()
