@@ -37,9 +37,7 @@ def to_array(proto, alias):
     if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0 or count > MAX_ELEMENTS:
         raise invalid(f"tensor parsing error: {alias}")
     if proto.dtype == types_pb2.DT_STRING and len(proto.string_val) == count:
-        array = np.empty(count, object)
-        array[:] = proto.string_val
-        return array.reshape(shape)
+        return np.array(list(proto.string_val), object).reshape(shape)
     try:
         # The rare shapes of a TensorProto are left to TensorFlow: this is Tensor::FromProto.
         return tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
