@@ -39,7 +39,7 @@ class Compiled(tf.Module):
 
 
 class Echo(tf.Module):
-    """Strings in, strings out; `boom` fails its whole batch; `twice` has two inputs and outputs."""
+    """Strings in, strings out; `boom` fails its whole batch; `pair` has two inputs and outputs."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def echo(self, text):
@@ -71,6 +71,12 @@ class Echo(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
     def total(self, x):
         return {"total": tf.reduce_sum(x)}
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string, name) for name in ("first", "second")]
+    )
+    def joined(self, first, second):
+        return {"joined": tf.strings.reduce_join(first + second)}
 
 
 class Slow(tf.Module):
@@ -120,6 +126,7 @@ def echo(base_path, version=1):
         boom=module.boom,
         pair=module.pair,
         total=module.total,
+        joined=module.joined,
     )
 
 

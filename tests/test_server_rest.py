@@ -27,6 +27,11 @@ REST_LAYOUTS = {
         '{\n    "outputs": [\n        3.5,\n        4.0\n    ]\n}',
     ),
     "columnar scalar": ("half", {"inputs": 1.0}, '{\n    "outputs": 3.5\n}'),
+    "columnar scalar string": (
+        "echo",
+        {"signature_name": "joined", "inputs": {"first": ["a"], "second": [{"b64": "YgA="}]}},
+        '{\n    "outputs": "ab\\u0000"\n}',
+    ),
     "columnar of no rows": ("half", {"inputs": []}, '{\n    "outputs": []\n}'),
     "floats": (
         "half",
@@ -174,6 +179,12 @@ REST_ERRORS = {
         {"instances": [1.0, {"x": 1.0}]},
         400,
         "Expecting value/list but got object at item 1 of input list",
+    ),
+    "bytes for one of two inputs": (
+        ECHO,
+        {"signature_name": "joined", "instances": [{"b64": "YQ=="}]},
+        400,
+        "input size does not match signature: 1!=2",
     ),
     "no base64": (ECHO, {"instances": [{"b64": "a"}]}, 400, "Unable to base64 decode"),
     "lone surrogate": (ECHO, b'{"instances": ["\\ud800"]}', 400, "JSON Parse error"),

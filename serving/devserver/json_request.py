@@ -130,7 +130,7 @@ def _rows(document, inputs):
         if named and set(item) != set(inputs):
             what = f"JSON object: {_text(item)} keys must be equal to: {','.join(sorted(inputs))}"
             raise invalid(f"{failed} of 'instances' list. {what}")
-    return {name: np.stack(arrays) for name, arrays in rows.items()}
+    return {name: np.stack(arrays) for name, arrays in rows.items() if arrays}
 
 
 def _add_row(name, value, inputs, rows):

@@ -6,6 +6,7 @@ import glob
 import os
 import threading
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session
@@ -97,9 +98,11 @@ class Servable:
         try:
             feed = {self._handle(name): array for name, array in feeds.items()}
             outputs = [self._handle(name) for name in fetches]
-            return self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
+            values = self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
         finally:
             pywrap_tf_session.TF_DeleteBuffer(buffer)
+        # A single string comes as `bytes`, which numpy would take to end at its last zero.
+        return [np.array(v, object) if isinstance(v, bytes) else v for v in values]
 
     def _handle(self, name):
         if name not in self._handles:
