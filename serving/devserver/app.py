@@ -11,6 +11,7 @@ import sys
 
 import grpc
 import tensorflow as tf
+import uvloop
 from tensorflow.core.protobuf import config_pb2
 
 from . import batching, configs, grpc_api, metrics, predict, rest_api, servable, versions
@@ -164,4 +165,4 @@ def run(options, settings):
     """
     _prepare_process(options)
     _load_more_ops()
-    asyncio.run(Server(options, settings).serve())
+    uvloop.run(Server(options, settings).serve())
