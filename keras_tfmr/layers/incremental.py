@@ -58,6 +58,10 @@ class IncrementalDecoder:
             table = ops.cast(logits.embedding.tokens.embeddings, logits.compute_dtype)
             self.logits_kernel = ops.transpose(table)  # [d_model, vocab]
         self.layers = [_IncrementalLayer(layer, context, some, beams) for layer in decoder.layers]
+        # Read once, before the loop: a graph reads a variable anew in every step, and of the
+        # operations of a step every fifth would be that.
+        weights = {id(weight): weight for weight in decoder.weights + logits.weights}
+        self.read = [(weight, ops.cast(weight, weight.dtype)) for weight in weights.values()]
 
     def start(self):
         """The state before the first token."""
@@ -72,6 +76,10 @@ class IncrementalDecoder:
 
     def __call__(self, tokens, state):
         """int `[rows]` and a state -> float32 `[rows, vocab]` log-probabilities and the next."""
+        with keras.StatelessScope(state_mapping=self.read):
+            return self._step(tokens, state)
+
+    def _step(self, tokens, state):
         index = state["index"]
         room = state["caches"][0][0].shape[2] // self.beams
         places = np.arange(room, dtype="int32")
