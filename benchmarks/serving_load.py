@@ -3,9 +3,9 @@
     python benchmarks/serving_load.py EXPORT                 every part
     python benchmarks/serving_load.py EXPORT --parts soak    one part; the others' numbers stay
 
-EXPORT is a folder of versions (a server's --model_base_path); soak and memory, which ask for
-thousands of translations, want one of a tiny model. The server runs in a process of its
-own; client and server share the machine. Results go to results/serving.md and .json.
+EXPORT is a folder of versions (a server's --model_base_path); memory, which asks for thousands of
+translations, wants one of a tiny model. The server runs in a process of its own; client and server
+share the machine. Results go to results/serving.md and .json.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main():
     file = measure.RESULTS / "serving.json"
     numbers = json.loads(file.read_text()) if file.exists() else {}
     numbers["machine"] = measure.machine()
-    numbers["versions"] = measure.versions("tensorflow", "grpcio", "aiohttp")
+    numbers["versions"] = measure.versions("tensorflow", "grpcio", "aiohttp", "uvloop")
     tf.get_logger().setLevel("ERROR")
     for part in options.parts:
         with tempfile.TemporaryDirectory() as folder:

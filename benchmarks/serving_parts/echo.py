@@ -3,13 +3,13 @@
 python benchmarks/serving_parts/echo.py PORT
 """
 
-import asyncio
 import contextlib
 import pathlib
 import subprocess
 import sys
 
 import grpc
+import uvloop
 
 METHOD = "/benchmark.Echo/Echo"
 
@@ -45,4 +45,4 @@ def running(port):
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(int(sys.argv[1])))
