@@ -269,6 +269,17 @@ def test_one_trace_for_all_lengths_and_batch_sizes(beams):
     assert traced(model, beams, 10).experimental_get_tracing_count() == 1
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph of TensorFlow")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_weights_are_read_before_the_loop(variant):
+    """Operations, not arithmetic, are what a small model's step costs in a plain graph."""
+    search_of_two = traced(make_model(**VARIANTS[variant]), 2, 10)
+    graph = search_of_two.get_concrete_function().graph.as_graph_def()
+    bodies = [f for f in graph.library.function if "while_body" in f.signature.name]
+    found = [node.op for body in bodies for node in body.node_def]
+    assert "MatMul" in found and "ReadVariableOp" not in found
+
+
 def test_the_caches_are_not_reordered_by_beams():
     """What every step would have to copy must stay in its place: only a table of integers moves."""
     step, state = make_model().start(make_sources(2, 3), beams=3, max_length=4)
