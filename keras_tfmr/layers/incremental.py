@@ -174,16 +174,17 @@ class IncrementalDecoder:
         `[batch, heads, key, dim]`."""
         if self.compiled:
             return lambda cache, new: ops.slice_update(cache, (0, 0, index * self.beams, 0), new)
-        here = ops.equal(np.arange(room, dtype="int32")[:, None], index)  # [room, 1]
-        if self.beams == 1:
-            return lambda cache, new: ops.where(here, new, cache)
-        here = here[:, None]  # [room, 1, 1]
+        # Where nothing else holds the cache, TensorFlow scatters into it without a copy.
+        heads = self.decoder.layers[0].causal_attention.attention.num_heads
+        here = ops.arange(self.batch * heads, dtype="int32") * room + index
+        here = here[:, None]  # [batch * heads, 1]
 
         def write(cache, new):
             _, heads, keys, dim = cache.shape
-            by_place = ops.reshape(cache, (-1, heads, room, self.beams, dim))
-            written = ops.where(here, new[:, :, None], by_place)
-            return ops.reshape(written, (-1, heads, keys, dim))
+            width = self.beams * dim
+            places = ops.reshape(cache, (-1, width))  # [batch * heads * room, beam * dim]
+            places = ops.scatter_update(places, here, ops.reshape(new, (-1, width)))
+            return ops.reshape(places, (-1, heads, keys, dim))
 
         return write
 
