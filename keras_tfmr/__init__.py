@@ -9,42 +9,71 @@ One mask convention: bool, True = valid / may attend. Padding is token id 0.
 
 import importlib
 
-from keras_tfmr.layers import *  # noqa: F403
-from keras_tfmr.layers import __all__ as _layers
-from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
-from keras_tfmr.metrics import Perplexity, TokenAccuracy
-from keras_tfmr.models import *  # noqa: F403
-from keras_tfmr.models import __all__ as _models
-from keras_tfmr.schedules import NoamSchedule, WarmupCosine
-
-from keras_tfmr import recurrent  # isort: skip  (registers its layers, so that files of them load)
+from keras_tfmr._lazy import register_with_keras
 
 __version__ = "0.1.0"
 
-# These need TensorFlow or Matplotlib, which `import keras_tfmr` must not cost.
-_LAZY = {
-    "SubwordTokenizer": "keras_tfmr.tokenizer",
-    "Translator": "keras_tfmr.translator",
-    "export_translator": "keras_tfmr.export",
-    "plot_attention": "keras_tfmr.plots",
-    "plot_positional_encoding": "keras_tfmr.plots",
+# Where each public name lives. Nothing is imported before it is asked for: the client needs no
+# Keras, and the layers need no TensorFlow.
+_ON_KERAS = {
+    "CausalSelfAttention": "layers",
+    "CrossAttention": "layers",
+    "Decoder": "layers",
+    "DecoderLayer": "layers",
+    "DecoderOnly": "layers",
+    "DecoderOnlyLayer": "layers",
+    "Dropout": "layers",
+    "Encoder": "layers",
+    "EncoderLayer": "layers",
+    "FeedForward": "layers",
+    "GlobalSelfAttention": "layers",
+    "LayerNormalization": "layers",
+    "LearnedPositions": "layers",
+    "Logits": "layers",
+    "MultiHeadAttention": "layers",
+    "PositionalEmbedding": "layers",
+    "PostNormResidual": "layers",
+    "PreNormResidual": "layers",
+    "SinusoidalPositions": "layers",
+    "TiedLogits": "layers",
+    "positional_encoding": "layers",
+    "LanguageModel": "models",
+    "MeanOverTokens": "models",
+    "SequenceClassifier": "models",
+    "TokenClassifier": "models",
+    "TransformerConfig": "models",
+    "TranslationModel": "models",
+    "LabelSmoothedCrossEntropy": "losses",
+    "NoamSchedule": "schedules",
+    "Perplexity": "metrics",
+    "TokenAccuracy": "metrics",
+    "WarmupCosine": "schedules",
+    "smoothed_cross_entropy": "losses",
 }
+# These need TensorFlow or Matplotlib, so that `from keras_tfmr import *` leaves them out.
+_ON_MORE = {
+    "SubwordTokenizer": "text.tokenizer",
+    "Translator": "text.translator",
+    "export_translator": "export",
+    "plot_attention": "plots",
+    "plot_positional_encoding": "plots",
+}
+_HOMES = {**_ON_KERAS, **_ON_MORE}
+_PACKAGES = ("client", "decoding", "layers", "models", "recurrent")
 
-__all__ = [
-    *_layers,
-    *_models,
-    "LabelSmoothedCrossEntropy",
-    "NoamSchedule",
-    "Perplexity",
-    "TokenAccuracy",
-    "WarmupCosine",
-    "recurrent",
-    "smoothed_cross_entropy",
-    *_LAZY,
-]
+__all__ = [*_ON_KERAS, "recurrent"]
 
 
 def __getattr__(name):
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"keras_tfmr.{_HOMES[name]}"), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"keras_tfmr.{name}")
     raise AttributeError(f"module 'keras_tfmr' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_HOMES, *_PACKAGES})
+
+
+register_with_keras()

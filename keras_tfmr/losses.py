@@ -3,7 +3,7 @@
 import keras
 from keras import backend, ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):

@@ -16,14 +16,14 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from serving.translator_client import (  # noqa: E402
+from keras_tfmr.client import (  # noqa: E402
     TLS,
     Backoff,
     ServingError,
     Target,
     TranslatorClient,
 )
-from serving.translator_client.streaming import batches, in_order, lines  # noqa: E402
+from keras_tfmr.client.streaming import batches, in_order, lines  # noqa: E402
 
 ON_THE_WAY = 4  # batches; keeps the server's queue filled while answers are printed
 
@@ -116,7 +116,7 @@ def print_translations(client, options):
 
 def explain(client, options):
     """Prints the translation of one text and draws what it attended to."""
-    from serving.translator_client.picture import draw_attention  # matplotlib takes a second
+    from keras_tfmr.client.picture import draw_attention  # matplotlib takes a second
 
     (translation,) = client.translate(options.texts)
     (explanation,) = client.explain(options.texts)

@@ -20,7 +20,7 @@ from aiohttp import web
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT)
 
-from serving.translator_client import (  # noqa: E402
+from keras_tfmr.client import (  # noqa: E402
     AsyncTranslatorClient,
     Backoff,
     ServingError,

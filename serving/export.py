@@ -44,7 +44,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Only here, so that --help and a wrong argument are answered at once.
-    from keras_tfmr.export_check import ExportError
+    from keras_tfmr.export.check import ExportError
     from training.run_folder import RunError
 
     try:
@@ -76,8 +76,8 @@ def export(options):
 def translator_of(options, run):
     """The `Translator` of a run folder, with the decoding options of the command line."""
     from keras_tfmr.decoding import DecodingConfig
-    from keras_tfmr.tokenizer import SubwordTokenizer
-    from keras_tfmr.translator import Translator
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+    from keras_tfmr.text.translator import Translator
     from training.models import make_model
     from training.run_folder import tokenizer_paths
 

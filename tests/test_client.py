@@ -27,8 +27,8 @@ from stub_translator import (
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from serving import translator_client  # noqa: E402
-from serving.translator_client import (  # noqa: E402
+from keras_tfmr import client as translator_client  # noqa: E402
+from keras_tfmr.client import (  # noqa: E402
     TLS,
     AsyncTranslatorClient,
     Backoff,
@@ -359,5 +359,5 @@ def test_async_call_can_be_cancelled(server, stub):
     "name", [module.name for module in pkgutil.iter_modules(translator_client.__path__)]
 )
 def test_examples_in_docstrings(name):
-    module = importlib.import_module(f"serving.translator_client.{name}")
+    module = importlib.import_module(f"keras_tfmr.client.{name}")
     assert doctest.testmod(module).failed == 0

@@ -11,7 +11,7 @@ from stub_translator import StubTranslator, serving
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from serving.translator_client import (  # noqa: E402
+from keras_tfmr.client import (  # noqa: E402
     TLS,
     Backoff,
     TranslatorClient,

@@ -12,8 +12,8 @@ from tensorflow_serving.apis import get_model_status_pb2, model_pb2, predict_pb2
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from serving.translator_client import ServingError, Target, messages, tensors  # noqa: E402
-from serving.translator_client.grpc_transport import (  # noqa: E402
+from keras_tfmr.client import ServingError, Target, messages, tensors  # noqa: E402
+from keras_tfmr.client.grpc_transport import (  # noqa: E402
     outputs_of,
     predict_request,
     status_request,

@@ -17,7 +17,7 @@ from stub_translator import HEADS, LAYERS, StubTranslator, serving, unused_port
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from serving.translator_client import Backoff, TranslatorClient, UnavailableError  # noqa: E402
+from keras_tfmr.client import Backoff, TranslatorClient, UnavailableError  # noqa: E402
 
 PAGE = ROOT / "serving" / "demo"
 

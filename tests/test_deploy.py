@@ -16,9 +16,9 @@ from stub_translator import serving_rest, unused_port
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from keras_tfmr.text_graph import BATCH_BUCKETS  # noqa: E402
+from keras_tfmr.client import Target  # noqa: E402
+from keras_tfmr.text.graph import BATCH_BUCKETS  # noqa: E402
 from serving.devserver import configs, flags  # noqa: E402
-from serving.translator_client import Target  # noqa: E402
 
 DEPLOY = ROOT / "serving" / "deploy"
 IMAGE = "tensorflow/serving:2.20.0"

@@ -18,7 +18,7 @@ from server_process import ServerProcess
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from serving.translator_client import (  # noqa: E402
+from keras_tfmr.client import (  # noqa: E402
     ModelNotFoundError,
     ServingError,
     TranslatorClient,

@@ -17,9 +17,10 @@ import tensorflow as tf
 from helpers import full_disk
 from translators import LINES, tiny_model, tiny_translator, tokenizer
 
-from keras_tfmr import answers, export, export_translator, text_graph, warmup
-from keras_tfmr.export_check import ExportError, Report
-from keras_tfmr.saved_session import SavedSession, without_compilation
+from keras_tfmr import export_translator
+from keras_tfmr.export import questions, warmup, write
+from keras_tfmr.export.check import ExportError, Report
+from keras_tfmr.export.saved_session import SavedSession, without_compilation
 
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
 SIGNATURES = {  # outputs: type and rank
@@ -76,7 +77,7 @@ def unchecked(translator, tmp_path, monkeypatch):
     """Exports without waiting for the other process; `unchecked.report` is what it would say."""
 
     def run(**options):
-        monkeypatch.setattr(export, "check_in_fresh_process", lambda *_, **__: run.report)
+        monkeypatch.setattr(write, "check_in_fresh_process", lambda *_, **__: run.report)
         return export_translator(run.translator, tmp_path / "models", **options)
 
     run.report, run.translator = Report(), translator
@@ -134,7 +135,7 @@ def test_answers_are_those_given_in_process(session, translator):
 
 def test_hostile_texts_do_not_touch_their_neighbours(session):
     plain = session.run("translate", {"text": texts(*LINES)})
-    mixed = session.run("translate", {"text": texts(*LINES, *answers.HOSTILE)})
+    mixed = session.run("translate", {"text": texts(*LINES, *questions.HOSTILE)})
     assert (mixed["translation"][: len(LINES)] == plain["translation"]).all()
     np.testing.assert_allclose(mixed["score"][: len(LINES)], plain["score"], atol=1e-4)
     for translation in mixed["translation"]:
@@ -192,11 +193,11 @@ def test_warmup_holds_every_signature_and_batch_size(version):
         rows = tf.make_ndarray(request.inputs["text"])
         assert set(rows) <= set(texts(*LINES[:3]))
         met.add((request.model_spec.signature_name, len(rows)))
-    assert met == {(name, rows) for name in SIGNATURES for rows in text_graph.BATCH_BUCKETS}
+    assert met == {(name, rows) for name in SIGNATURES for rows in write.BATCH_BUCKETS}
 
 
 def test_metadata_says_how_it_was_made(version):
-    metadata = json.loads((version / export.METADATA_FILE).read_text(encoding="utf-8"))
+    metadata = json.loads((version / write.METADATA_FILE).read_text(encoding="utf-8"))
     assert metadata["decoding"]["beams"] == 3 and metadata["decoding"]["max_length"] == 12
     assert metadata["run"] == {"bleu": 12.5, "config": {"seed": 1}}
     assert (metadata["precision"], metadata["xla"]) == ("float32", False)
@@ -206,8 +207,8 @@ def test_metadata_says_how_it_was_made(version):
 
 def test_a_failing_check_leaves_nothing_behind(unchecked, tmp_path, monkeypatch):
     # What would be written and asked does not matter here, and takes its time.
-    monkeypatch.setattr(export, "_save", lambda translator, path: (path / "saved_model.pb").touch())
-    monkeypatch.setattr(answers, "record", lambda translator: [])
+    monkeypatch.setattr(write, "_save", lambda translator, path: (path / "saved_model.pb").touch())
+    monkeypatch.setattr(questions, "record", lambda translator: [])
     unchecked.report = Report(problems=["it does not load", "nor run"])
     with pytest.raises(ExportError, match=r"(?s)not kept.*- it does not load\n- nor run"):
         unchecked()
@@ -238,7 +239,7 @@ def test_the_next_free_number_is_taken(tmp_path):
 
     def publish(name):
         (tmp_path / name / "variables").mkdir(parents=True)
-        published.append(export._publish(tmp_path / name, tmp_path).name)
+        published.append(write._publish(tmp_path / name, tmp_path).name)
 
     threads = [threading.Thread(target=publish, args=(f".unfinished-{i}",)) for i in range(8)]
     for thread in threads:
@@ -297,5 +298,5 @@ def test_compiled_exports_pass_the_same_check(translator, tmp_path):
     with SavedSession(path) as session:
         outputs = session.run("translate", {"text": texts(*LINES)})
     assert [t.decode() for t in outputs["translation"]] == translator.translate(LINES)
-    metadata = json.loads((path / export.METADATA_FILE).read_text(encoding="utf-8"))
+    metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
     assert metadata["xla"] is True

@@ -12,9 +12,9 @@ if keras.backend.backend() != "tensorflow":
 
 import tensorflow as tf
 
-from keras_tfmr import export_check, warmup
-from keras_tfmr.export_check import check_in_fresh_process, check_saved_model
-from keras_tfmr.serving_ops import TEXT_OPS, core_ops
+from keras_tfmr.export import check, warmup
+from keras_tfmr.export.allow_list import TEXT_OPS, core_ops
+from keras_tfmr.export.check import check_in_fresh_process, check_saved_model
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 NUMBERS = tf.TensorSpec([None, 8], tf.float32, name="x")
@@ -77,7 +77,7 @@ def test_python_inside_the_graph_is_found(tmp_path):
 def test_an_op_the_server_lacks_is_found(tmp_path, monkeypatch):
     path = save_texts(tmp_path, upper)
     ops = core_ops() - {"StringUpper"}
-    monkeypatch.setattr("keras_tfmr.serving_ops.core_ops", lambda: ops)
+    monkeypatch.setattr("keras_tfmr.export.allow_list.core_ops", lambda: ops)
     assert "StringUpper is not an op of TensorFlow Serving" in only_problem(check_saved_model(path))
 
 
@@ -239,7 +239,7 @@ def test_lost_weights_are_found(tmp_path):
 
 def test_the_command_reports_and_exits(tmp_path):
     path = save_texts(tmp_path / "1", upper)
-    command = [sys.executable, "-m", "keras_tfmr.export_check"]
+    command = [sys.executable, "-m", "keras_tfmr.export.check"]
     done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "sound" in done.stdout
     report = check_in_fresh_process(path, [{"signature": "other", "inputs": {}, "outputs": {}}])
@@ -251,7 +251,7 @@ def test_a_process_that_dies_is_a_problem(tmp_path, monkeypatch):
     dying = tmp_path / "python"
     dying.write_text("#!/bin/sh\necho falling >&2\nkill -SEGV $$\n")
     dying.chmod(0o755)
-    monkeypatch.setattr(export_check.sys, "executable", str(dying))
+    monkeypatch.setattr(check.sys, "executable", str(dying))
     problem = only_problem(check_in_fresh_process(path))
     assert "died with code -11" in problem and "falling" in problem
     dying.write_text("#!/bin/sh\nexec sleep 60\n")

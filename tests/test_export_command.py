@@ -15,7 +15,7 @@ if keras.backend.backend() != "tensorflow":
 from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.export import METADATA_FILE
-from keras_tfmr.saved_session import SavedSession
+from keras_tfmr.export.saved_session import SavedSession
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(ROOT))

@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from keras_tfmr.tokenizer import SubwordTokenizer
+from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.sampled_subwords import SampledBatches, SampledSubwords
 
 LINES = [
@@ -86,7 +86,7 @@ def test_another_process_draws_the_same(tokenizer, ids, tmp_path):
     tokenizer.save(tmp_path / "tokenizer.model")
     code = """
 import sys, zlib
-from keras_tfmr.tokenizer import SubwordTokenizer
+from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.sampled_subwords import SampledSubwords
 tokenizer = SubwordTokenizer.load(sys.argv[1])
 ids = tokenizer.encode_lines(eval(sys.argv[2]) * 60)

@@ -12,8 +12,8 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from keras_tfmr.serving_ops import TEXT_OPS, core_ops, op_problem
-from keras_tfmr.tokenizer import SubwordTokenizer
+from keras_tfmr.export.allow_list import TEXT_OPS, core_ops, op_problem
+from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 TEXT = [
     "O gato preto dorme no sofá.",

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.translator import Translator
+from keras_tfmr.text.translator import Translator
 from training import session, train_pt_en
 from training.evaluate import Evaluator, spread
 from training.models import KINDS, make_config, make_model

@@ -12,7 +12,7 @@ from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.decoding import DecodingResult
 from keras_tfmr.precision import with_precision
-from keras_tfmr.text_graph import BATCH_BUCKETS
+from keras_tfmr.text.graph import BATCH_BUCKETS
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 HOSTILE = [

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export import export_translator
-from keras_tfmr.export_check import ExportError
+from keras_tfmr.export.check import ExportError
 from keras_tfmr.plots import plot_attention, plot_curves
-from keras_tfmr.translator import Translator
+from keras_tfmr.text.translator import Translator
 from training.evaluate import BATCH, corpus_scores
 from training.report import report
 from training.run_folder import RunError, explained, save_weights, write_atomically, write_json

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_tfmr.tokenizer import SubwordTokenizer
+from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.batches import Batches
 from training.corpus import Corpus, clean, read_pairs, read_tfds
 from training.run_folder import RunError, tokenizer_paths, write_atomically

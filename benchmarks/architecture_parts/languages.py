@@ -13,7 +13,7 @@ from keras_tfmr import LanguageModel, TransformerConfig
 from keras_tfmr.layers import Logits
 from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
 from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel
-from keras_tfmr.tokenizer import SubwordTokenizer
+from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.batches import Batches
 from training.corpus import read_pairs
 from training.optimizer import AveragedAdam

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from keras_tfmr.tokenizer import SubwordTokenizer
+from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.corpus import read_pairs
 from training.evaluate import corpus_scores, spread
 

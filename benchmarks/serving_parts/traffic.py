@@ -12,7 +12,7 @@ import tensorflow as tf
 from server_models import request
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from keras_tfmr import answers as questions
+from keras_tfmr.export import questions
 
 CLIENTS = 32
 TEXTS = [text.encode() for text in (*questions.TEXTS, "A minha irmã comprou um livro novo.")]

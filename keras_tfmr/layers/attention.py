@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers.dropout import Dropout
 
 # Added to the scores of positions that may not be attended to. Scores are float32 whatever the

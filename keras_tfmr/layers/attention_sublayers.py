@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers.attention import MultiHeadAttention
 from keras_tfmr.layers.residual import Sublayer
 

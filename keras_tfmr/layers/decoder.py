@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
 from keras_tfmr.layers.encoder import Stack
 from keras_tfmr.layers.feed_forward import FeedForward

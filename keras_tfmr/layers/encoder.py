@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers._sharing import shared
 from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
 from keras_tfmr.layers.dropout import Dropout

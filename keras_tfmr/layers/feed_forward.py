@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers.residual import Sublayer
 
 

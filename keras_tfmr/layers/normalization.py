@@ -3,7 +3,7 @@
 import keras
 from keras import backend, ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

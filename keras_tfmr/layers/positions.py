@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 
 MAX_WAVELENGTH = 10_000
 

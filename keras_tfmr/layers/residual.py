@@ -10,7 +10,7 @@ and is post-norm or pre-norm by the class of its `residual`.
 
 import keras
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.normalization import LayerNormalization
 

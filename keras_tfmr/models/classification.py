@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from keras_tfmr._checks import positive_int
 from keras_tfmr.layers import Encoder, Logits
-from keras_tfmr.layers._checks import positive_int
 from keras_tfmr.models import _parts
 
 

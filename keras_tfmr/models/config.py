@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Config
-from keras_tfmr.layers import _checks
 
 
 def _sizes(layers, d_model, num_heads, dff):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers.attention import masked_softmax
 from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.gated_unit import GatedUnit

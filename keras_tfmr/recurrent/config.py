@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.models.config import ModelConfig
 
 

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.decoding import score
-from keras_tfmr.layers import Logits, _checks
+from keras_tfmr.layers import Logits
 from keras_tfmr.layers.attention import masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent._loop import over_time

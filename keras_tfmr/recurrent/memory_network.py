@@ -5,7 +5,7 @@ import itertools
 import keras
 from keras import ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 from keras_tfmr.layers.attention import masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent.config import MemoryNetworkConfig

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr.layers import _checks
+from keras_tfmr import _checks
 
 
 def position_weights(word_mask, width):

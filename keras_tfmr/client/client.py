@@ -3,12 +3,12 @@
 import asyncio
 import time
 
-from serving.translator_client import answers
-from serving.translator_client.connection import GRPC_PORT, REST_PORT, Target, with_default_port
-from serving.translator_client.errors import UnavailableError
-from serving.translator_client.grpc_transport import AsyncGrpcTransport, GrpcTransport
-from serving.translator_client.rest_transport import AsyncRestTransport, RestTransport
-from serving.translator_client.retries import Backoff
+from keras_tfmr.client import answers
+from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, Target, with_default_port
+from keras_tfmr.client.errors import UnavailableError
+from keras_tfmr.client.grpc_transport import AsyncGrpcTransport, GrpcTransport
+from keras_tfmr.client.rest_transport import AsyncRestTransport, RestTransport
+from keras_tfmr.client.retries import Backoff
 
 MAX_MESSAGE_BYTES = 256 << 20
 DEFAULT_BACKOFF = Backoff()

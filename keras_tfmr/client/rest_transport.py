@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.parse
 
-from serving.translator_client import errors, tensors
+from keras_tfmr.client import errors, tensors
 
 _CHUNK = 1 << 20
 

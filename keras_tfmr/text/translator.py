@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.precision import with_precision
-from keras_tfmr.text_graph import TextGraph
+from keras_tfmr.text.graph import TextGraph
 
 
 class Hypothesis(NamedTuple):

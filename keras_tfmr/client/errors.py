@@ -66,7 +66,7 @@ def from_status(code, details, target):
         details: The server's or the library's text.
         target: The `Target` that was asked.
 
-    >>> from serving.translator_client.connection import Target
+    >>> from keras_tfmr.client.connection import Target
     >>> target = Target("host:8500", model="m")
     >>> from_status("NOT_FOUND", "Servable not found for request: Latest(m)", target)
     ModelNotFoundError('host:8500 has no model m: Servable not found for request: Latest(m)')

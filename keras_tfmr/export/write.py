@@ -12,8 +12,9 @@ import uuid
 import tensorflow as tf
 
 import keras_tfmr
-from keras_tfmr import answers, text_graph, warmup
-from keras_tfmr.export_check import ExportError, check_in_fresh_process
+from keras_tfmr.export import questions, warmup
+from keras_tfmr.export.check import ExportError, check_in_fresh_process
+from keras_tfmr.text.graph import BATCH_BUCKETS
 
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
@@ -75,8 +76,8 @@ def export_translator(
     try:
         unfinished.mkdir(parents=True)
         _save(translator, unfinished)
-        texts = warmup_texts or answers.TEXTS
-        warmup.write(unfinished, warmup.requests(translator, texts, text_graph.BATCH_BUCKETS))
+        texts = warmup_texts or questions.TEXTS
+        warmup.write(unfinished, warmup.requests(translator, texts, BATCH_BUCKETS))
         _write_metadata(translator, unfinished, metadata or {})
     except OSError as error:
         raise _unwritable(directory, error.strerror or error) from error
@@ -124,7 +125,7 @@ def _write_metadata(translator, path, run):
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype_policy.name,
         "xla": translator.xla,
-        "batch_buckets": list(text_graph.BATCH_BUCKETS),
+        "batch_buckets": list(BATCH_BUCKETS),
         "source_length_buckets": list(translator.graph.length_buckets) if translator.xla else None,
         "model": {"class": type(translator.model).__name__, **config.to_dict()},
         "parameters": int(translator.model.count_params()),
@@ -151,7 +152,9 @@ def _versions():
 
 def _check(translator, path):
     tolerance = _TOLERANCE.get(translator.model.dtype_policy.name, _TOLERANCE["bfloat16"])
-    report = check_in_fresh_process(path, answers.record(translator), tolerance, xla=translator.xla)
+    report = check_in_fresh_process(
+        path, questions.record(translator), tolerance, xla=translator.xla
+    )
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)
         raise ExportError(f"The export would not serve, and was not kept:{listed}")

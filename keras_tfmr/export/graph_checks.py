@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from keras_tfmr import saved_session, serving_ops
+from keras_tfmr.export import allow_list, saved_session
 
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -43,7 +43,7 @@ def _nodes(meta_graph):
 
 def check_ops(meta_graph, report):
     """Every op must be one the server has; what XLA compiles needs a server started for it."""
-    served = serving_ops.core_ops() | serving_ops.TEXT_OPS
+    served = allow_list.core_ops() | allow_list.TEXT_OPS
     functions = {function.signature.name for function in meta_graph.graph_def.library.function}
     problems, ops = {}, set()
     for function, node in _nodes(meta_graph):
@@ -51,7 +51,7 @@ def check_ops(meta_graph, report):
         # Graphs of old call a function by naming it as the op.
         if node.op in functions:
             continue
-        problem = serving_ops.op_problem(node, served)
+        problem = allow_list.op_problem(node, served)
         if problem:
             problems.setdefault(problem, f"{node.name} in {function or 'the main graph'}")
     report.problems += [f"{problem} (node {where})" for problem, where in problems.items()]

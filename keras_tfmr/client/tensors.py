@@ -3,8 +3,8 @@
 import math
 import struct
 
-from serving.translator_client import messages
-from serving.translator_client.errors import ServingError
+from keras_tfmr.client import messages
+from keras_tfmr.client.errors import ServingError
 
 DT_FLOAT, DT_DOUBLE, DT_INT32, DT_STRING, DT_INT64, DT_BOOL = 1, 2, 3, 7, 9, 10
 

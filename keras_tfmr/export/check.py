@@ -1,6 +1,6 @@
 """Will a stock TensorFlow Serving load and answer with this SavedModel? Asked of any SavedModel.
 
-    python -m keras_tfmr.export_check MODEL/1
+    python -m keras_tfmr.export.check MODEL/1
 
 It checks, in a process of its own and through the server's own loader, that every op is one the
 server has, that nothing is pinned to a device, that each variable is stored once, that every
@@ -52,26 +52,26 @@ def check_saved_model(path, cases=(), tolerance=1e-4, xla=False):
 
     Args:
         path: the folder that holds `saved_model.pb`.
-        cases: questions with known answers, as `answers.record` makes them.
+        cases: questions with known answers, as `questions.record` makes them.
         tolerance: how far a float may be from its known answer.
         xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
 
     Returns:
         A `Report`.
     """
-    from keras_tfmr import saved_checks, saved_session
+    from keras_tfmr.export import graph_checks, saved_session
 
     path = pathlib.Path(path)
     report = Report()
     if not (path / "saved_model.pb").is_file():
         report.problems.append(f"there is no saved_model.pb in {path}")
         return report
-    meta_graph = saved_checks.read_meta_graph(path, report)
+    meta_graph = graph_checks.read_meta_graph(path, report)
     if meta_graph is None:
         return report
-    saved_checks.check_ops(meta_graph, report)
-    saved_checks.check_devices(meta_graph, report)
-    saved_checks.check_variables(path, meta_graph, report)
+    graph_checks.check_ops(meta_graph, report)
+    graph_checks.check_devices(meta_graph, report)
+    graph_checks.check_variables(path, meta_graph, report)
     # A graph the server has no ops for could at best run here by accident.
     if not report.problems:
         with contextlib.nullcontext() if xla else saved_session.without_compilation():
@@ -80,7 +80,7 @@ def check_saved_model(path, cases=(), tolerance=1e-4, xla=False):
 
 
 def _check_running(path, cases, tolerance, report):
-    from keras_tfmr import answers, saved_session, warmup
+    from keras_tfmr.export import questions, saved_session, warmup
 
     error = saved_session.native_load_error(path)
     if error:
@@ -89,15 +89,15 @@ def _check_running(path, cases, tolerance, report):
     try:
         session = saved_session.SavedSession(path)
     except Exception as error:  # what TensorFlow says of a model it cannot load is the finding
-        report.problems.append(f"it does not load: {answers.first_lines(error)}")
+        report.problems.append(f"it does not load: {questions.first_lines(error)}")
         return
     with session:
         report.facts["signatures"] = len(session.signatures)
         if not session.signatures:
             report.problems.append("it has no signature to call")
         for name in session.signatures:
-            report.problems += answers.run_batches(session, name, BATCHES)
-        report.problems += answers.compare(session, cases, tolerance)
+            report.problems += questions.run_batches(session, name, BATCHES)
+        report.problems += questions.compare(session, cases, tolerance)
         report.facts["warm-up requests"] = warmup.replay(session, path, report.problems)
 
 
@@ -106,7 +106,7 @@ def check_in_fresh_process(path, cases=(), tolerance=1e-4, xla=False, timeout=18
 
     Args:
         path: the folder that holds `saved_model.pb`.
-        cases: questions with known answers, as `answers.record` makes them.
+        cases: questions with known answers, as `questions.record` makes them.
         tolerance: how far a float may be from its known answer.
         xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
         timeout: seconds after which the check counts as failed.
@@ -114,7 +114,7 @@ def check_in_fresh_process(path, cases=(), tolerance=1e-4, xla=False, timeout=18
     Returns:
         A `Report`. A crash or a hang of the process is a problem like any other.
     """
-    command = [sys.executable, "-m", "keras_tfmr.export_check", str(path), "--json"]
+    command = [sys.executable, "-m", "keras_tfmr.export.check", str(path), "--json"]
     command += ["--tolerance", str(tolerance), "--cases", "-", *(["--xla"] if xla else [])]
     try:
         # The package is found from where it was imported, whatever the working directory is.
@@ -146,7 +146,7 @@ def _environment(root):
 def main(arguments=None):
     """The command: prints a report and returns 0 for a sound SavedModel, 1 for another."""
     parser = argparse.ArgumentParser(
-        prog="python -m keras_tfmr.export_check",
+        prog="python -m keras_tfmr.export.check",
         description="Check that a stock TensorFlow Serving 2.20 will load and serve a SavedModel.",
     )
     parser.add_argument("path", help="the version's folder, with saved_model.pb in it")

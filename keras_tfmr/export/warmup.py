@@ -7,7 +7,7 @@ server from loading the version, so the file is replayed at export.
 
 import pathlib
 
-from keras_tfmr import answers
+from keras_tfmr.export import questions
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
@@ -105,7 +105,7 @@ def replay(session, path, problems):
                 _replay_one(session, log.predict_log.request)
             replayed += 1
     except Exception as error:  # the server, too, refuses the version whatever the error is
-        problems.append(f"warm-up request {replayed + 1} fails: {answers.first_lines(error)}")
+        problems.append(f"warm-up request {replayed + 1} fails: {questions.first_lines(error)}")
     if replayed > MOST_RECORDS:
         problems.append(
             f"the warm-up file has {replayed} requests, the server takes {MOST_RECORDS}"

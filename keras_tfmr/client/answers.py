@@ -5,7 +5,7 @@ Outputs arrive as a dict from output name to nested lists, the same from gRPC an
 
 from typing import NamedTuple
 
-from serving.translator_client.errors import ServingError
+from keras_tfmr.client.errors import ServingError
 
 # Scores down to the lowest float32 mark a hypothesis that does not exist, where a text has fewer.
 _NO_SCORE = -3.4e38

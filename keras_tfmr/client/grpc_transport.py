@@ -6,7 +6,7 @@ import json
 
 import grpc
 
-from serving.translator_client import errors, messages, tensors
+from keras_tfmr.client import errors, messages, tensors
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"

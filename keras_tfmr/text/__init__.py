@@ -1,0 +1,1 @@
+"""Strings: the tokeniser, the graph functions from strings to strings, and the translator."""
