@@ -10,6 +10,8 @@ model, 5 message too large, 6 no answer in time, 1 any other error.
 """
 
 import argparse
+import contextlib
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -100,18 +102,27 @@ def print_translations(client, options):
     """
     ask = client.translate_nbest if options.nbest else client.translate
     groups = [options.texts] if options.texts else lines(standard_input())
-    number = 0
-    for answers in in_order(ask, batches(groups, options.batch), ON_THE_WAY):
-        for answer in answers:
-            number += 1
-            if options.nbest:
-                for text, score in answer:
-                    print(number, f"{score + 0.0:.4f}", one_line(text), sep="\t")
-            else:
-                print(one_line(answer.text))
-                if answer.truncated:
-                    warn(f"line {number} is longer than the model reads: only its beginning counts")
-        sys.stdout.flush()
+    show = print_hypotheses if options.nbest else print_translation
+    numbers = itertools.count(1)
+    # Closed at once where printing fails, not when Python gets round to it.
+    with contextlib.closing(in_order(ask, batches(groups, options.batch), ON_THE_WAY)) as parts:
+        for answers in parts:
+            for answer in answers:
+                show(next(numbers), answer)
+            sys.stdout.flush()
+
+
+def print_hypotheses(number, hypotheses):
+    """A line for each hypothesis of text `number`."""
+    for hypothesis in hypotheses:
+        print(number, f"{hypothesis.score + 0.0:.4f}", one_line(hypothesis.text), sep="\t")
+
+
+def print_translation(number, answer):
+    """The translation of text `number` on a line."""
+    print(one_line(answer.text))
+    if answer.truncated:
+        warn(f"line {number} is longer than the model reads: only its beginning counts")
 
 
 def explain(client, options):

@@ -38,11 +38,12 @@ def in_order(ask, requests, on_the_way):
     """Yields `ask(request)` for each request, in order, at most `on_the_way` of them at once.
 
     Requests are read in a thread of their own, so that an answer is handed on as soon as it is
-    there even while the next request is not.
+    there even while the next request is not. Closing the generator ends that thread at its next
+    request.
 
     Args:
         ask: Function of one request.
-        requests: Iterable of requests; may block, and raise OSError when it cannot be read.
+        requests: Iterable of requests; may block.
         on_the_way: Requests that may wait for their answer at the same time.
 
     Raises:
@@ -51,25 +52,46 @@ def in_order(ask, requests, on_the_way):
     >>> list(in_order(str.upper, ["um", "dois", "três"], on_the_way=2))
     ['UM', 'DOIS', 'TRÊS']
     """
-    answers = queue.SimpleQueue()  # of futures, None at the end
-    room = threading.Semaphore(on_the_way)
-    with ThreadPoolExecutor(on_the_way) as pool:
-        reader = threading.Thread(
-            target=_submit_all, args=(pool, ask, requests, room, answers), daemon=True
-        )
-        reader.start()
-        while (answer := answers.get()) is not None:
-            yield answer.result()
-            room.release()
-
-
-def _submit_all(pool, ask, requests, room, answers):
+    submitter = _Submitter(ask, on_the_way)
+    reader = threading.Thread(target=submitter.submit_all, args=(requests,), daemon=True)
+    reader.start()
     try:
-        for request in requests:
-            room.acquire()
-            answers.put(pool.submit(ask, request))
-    except OSError as error:
-        failed = Future()
-        failed.set_exception(error)
-        answers.put(failed)
-    answers.put(None)
+        while (answer := submitter.answers.get()) is not None:
+            yield answer.result()
+            submitter.room.release()
+    finally:
+        submitter.close()
+
+
+class _Submitter:
+    """Hands requests to a pool until it is closed, whatever its reader is doing then."""
+
+    def __init__(self, ask, on_the_way):
+        self.answers = queue.SimpleQueue()  # of futures, None at the end
+        self.room = threading.Semaphore(on_the_way)
+        self._ask = ask
+        self._pool = ThreadPoolExecutor(on_the_way)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def submit_all(self, requests):
+        """Submits each request once there is room; runs in the reader's thread."""
+        try:
+            for request in requests:
+                self.room.acquire()
+                with self._lock:
+                    if self._closed:
+                        return
+                    self.answers.put(self._pool.submit(self._ask, request))
+        except Exception as error:
+            failed = Future()
+            failed.set_exception(error)
+            self.answers.put(failed)
+        self.answers.put(None)
+
+    def close(self):
+        """Takes no more requests, wakes a reader that waits for room, ends what is under way."""
+        with self._lock:
+            self._closed = True
+        self.room.release()
+        self._pool.shutdown(cancel_futures=True)
