@@ -24,11 +24,11 @@ import keras
 import tensorflow as tf
 
 from benchmarks import measure
-from training import session
-from training.callbacks import Run, training_callbacks
-from training.run_folder import RunFolder
-from training.settings import TrainingConfig
-from training.state import Budget, Clock, RunState
+from training.run import session
+from training.run.callbacks import Run, training_callbacks
+from training.run.folder import RunFolder
+from training.run.settings import TrainingConfig
+from training.run.state import Budget, Clock, RunState
 
 BATCHES = 20  # of one turn
 CASES = ("bare step", "fit, batches in memory", "fit, pipeline and callbacks")

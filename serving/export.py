@@ -45,7 +45,7 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     # Only here, so that --help and a wrong argument are answered at once.
     from keras_tfmr.export.check import ExportError
-    from training.run_folder import RunError
+    from training.run.folder import RunError
 
     try:
         print(export(options))
@@ -58,7 +58,7 @@ def main(arguments=None):
 def export(options):
     """Rebuilds the run's translator and exports it; returns the version's path."""
     from keras_tfmr.export import export_translator
-    from training.run_folder import read_json
+    from training.run.folder import read_json
 
     run = read_json(options.run / "config.json")
     results = options.run / "results.json"
@@ -78,8 +78,8 @@ def translator_of(options, run):
     from keras_tfmr.decoding import DecodingConfig
     from keras_tfmr.text.tokenizer import SubwordTokenizer
     from keras_tfmr.text.translator import Translator
-    from training.models import make_model
-    from training.run_folder import tokenizer_paths
+    from training.run.folder import tokenizer_paths
+    from training.run.models import make_model
 
     model = make_model(run["model"]["kind"], run["model"]["config"])
     model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from training.checkpoints import Checkpoints, read
+from training.run.checkpoints import Checkpoints, read
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 60

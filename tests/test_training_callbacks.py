@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import keras
 import pytest
 
-from training import callbacks, session
-from training.run_folder import RunFolder
-from training.settings import TrainingConfig
-from training.state import Budget, Clock, Interrupts, RunState
+from training.run import callbacks, session
+from training.run.folder import RunFolder
+from training.run.settings import TrainingConfig
+from training.run.state import Budget, Clock, Interrupts, RunState
 
 
 class Evaluator:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from helpers import full_disk
 
-from training.checkpoints import Checkpoints, read
-from training.run_folder import RunError, RunFolder, save_weights, write_atomically, write_json
+from training.run.checkpoints import Checkpoints, read
+from training.run.folder import RunError, RunFolder, save_weights, write_atomically, write_json
 
 
 def arrays(value, size=1000):

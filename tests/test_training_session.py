@@ -13,11 +13,12 @@ import tensorflow as tf
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.text.translator import Translator
-from training import session, train_pt_en
-from training.evaluate import Evaluator, spread
-from training.models import KINDS, make_config, make_model
-from training.run_folder import RunError, RunFolder
-from training.settings import PRESETS, TrainingConfig, parse_arguments
+from training import train_pt_en
+from training.report.evaluation import Evaluator, spread
+from training.run import session
+from training.run.folder import RunError, RunFolder
+from training.run.models import KINDS, make_config, make_model
+from training.run.settings import PRESETS, TrainingConfig, parse_arguments
 
 PORTUGUESE = ("casa", "gato", "livro", "mesa", "flor", "pão", "rio", "sol", "$ 5,00", "água")
 ENGLISH = ("house", "cat", "book", "table", "flower", "bread", "river", "sun", "$5", "water")

@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 
 from keras_tfmr import LabelSmoothedCrossEntropy, TransformerConfig
-from training.models import make_model
-from training.optimizer import AveragedAdam
-from training.schedule import BudgetSchedule, CosineBudgetSchedule, make_schedule
-from training.settings import TrainingConfig
-from training.trainer import Trainer
+from training.run.models import make_model
+from training.run.optimizer import AveragedAdam
+from training.run.schedule import BudgetSchedule, CosineBudgetSchedule, make_schedule
+from training.run.settings import TrainingConfig
+from training.run.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 VOCAB = 40
@@ -215,7 +215,7 @@ DEVICES = """
     import json, sys
     sys.path.insert(0, "tests")
     import test_training_trainer as t
-    from training.session import devices
+    from training.run.session import devices
     strategy = devices(int(sys.argv[1]))
     batches = [t.batch(4, (4, 5, 0, 1), seed=s) for s in range(4)] + [t.batch(2, (6, 0), seed=9)]
     import contextlib

@@ -5,7 +5,7 @@ import dataclasses
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.batches import Batches
 from training.corpus import Corpus, clean, read_pairs, read_tfds
-from training.run_folder import RunError, tokenizer_paths, write_atomically
+from training.run.folder import RunError, tokenizer_paths, write_atomically
 from training.sampled_subwords import SampledBatches, SampledSubwords
 
 HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all

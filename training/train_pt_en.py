@@ -20,12 +20,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
-    from training.settings import parse_arguments
+    from training.run.settings import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.run_folder import RunError
-    from training.session import train
-    from training.state import Interrupts
+    from training.run.folder import RunError
+    from training.run.session import train
+    from training.run.state import Interrupts
 
     interrupts = Interrupts()
     try:

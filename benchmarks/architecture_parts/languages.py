@@ -16,9 +16,9 @@ from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.batches import Batches
 from training.corpus import read_pairs
-from training.optimizer import AveragedAdam
-from training.schedule import BudgetSchedule
-from training.trainer import Trainer
+from training.run.optimizer import AveragedAdam
+from training.run.schedule import BudgetSchedule
+from training.run.trainer import Trainer
 
 VOCAB, DROPOUT = 8000, 0.1
 EMBEDDING, UNITS = 128, 192  # gives the recurrent ones about the parameters of the Transformer

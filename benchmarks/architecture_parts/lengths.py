@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import measure
-from training.models import make_config, make_model
-from training.optimizer import AveragedAdam
-from training.settings import TrainingConfig
-from training.trainer import Trainer
+from training.run.models import make_config, make_model
+from training.run.optimizer import AveragedAdam
+from training.run.settings import TrainingConfig
+from training.run.trainer import Trainer
 
 LENGTHS = (16, 32, 64, 128, 256)
 TOKENS = 2048

@@ -14,10 +14,10 @@ import numpy as np
 from benchmarks import measure
 from keras_tfmr.decoding import DecodingConfig
 from training.corpus import read_pairs
-from training.evaluate import Evaluator
-from training.models import make_model
 from training.prepare import load_tokenizers
-from training.run_folder import RunFolder
+from training.report.evaluation import Evaluator
+from training.run.folder import RunFolder
+from training.run.models import make_model
 
 MODELS = ("transformer", "rnnsearch")
 SCRIPT = Path(__file__).parents[2] / "training" / "train_pt_en.py"

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.corpus import read_pairs
-from training.evaluate import corpus_scores, spread
+from training.report.evaluation import corpus_scores, spread
 
 
 class Task:

@@ -9,7 +9,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from benchmarks.bleu_parts.corpus import Task
-from training.models import SMALL
+from training.run.models import SMALL
 
 PEAK, WARMUP = 1e-3, 1000
 

@@ -1,6 +1,6 @@
 """report.md: what a run gave, for a person to read."""
 
-from training.run_folder import read_json
+from training.run.folder import read_json
 
 SAMPLES = 12
 

@@ -12,9 +12,9 @@ from keras_tfmr.export import export_translator
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.plots import plot_attention, plot_curves
 from keras_tfmr.text.translator import Translator
-from training.evaluate import BATCH, corpus_scores
-from training.report import report
-from training.run_folder import RunError, explained, save_weights, write_atomically, write_json
+from training.report.evaluation import BATCH, corpus_scores
+from training.report.report import report
+from training.run.folder import RunError, explained, save_weights, write_atomically, write_json
 
 SAMPLES = 3  # translations printed from the export
 

@@ -10,16 +10,16 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
-from training.callbacks import Run, training_callbacks
-from training.evaluate import Evaluator, spread
-from training.finish import finish
-from training.models import make_config, make_model
-from training.optimizer import AveragedAdam
 from training.prepare import prepare, save_tokenizers
-from training.run_folder import RunError, RunFolder, write_json
-from training.schedule import make_schedule
-from training.state import Budget, Clock, RunState
-from training.trainer import Trainer
+from training.report.evaluation import Evaluator, spread
+from training.run.callbacks import Run, training_callbacks
+from training.run.finish import finish
+from training.run.folder import RunError, RunFolder, write_json
+from training.run.models import make_config, make_model
+from training.run.optimizer import AveragedAdam
+from training.run.schedule import make_schedule
+from training.run.state import Budget, Clock, RunState
+from training.run.trainer import Trainer
 
 # What may differ when a run goes on: how long it lasts and what is told of it, not what it learns.
 FREE = {

@@ -10,8 +10,8 @@ import time
 import keras
 import tensorflow as tf
 
-from training import checkpoints
-from training.run_folder import save_weights, write_table
+from training.run import checkpoints
+from training.run.folder import save_weights, write_table
 
 COLUMNS = (
     "step", "epoch", "minutes", "loss", "accuracy", "learning_rate", "tokens_per_second",

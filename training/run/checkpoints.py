@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
-from training.run_folder import RunError, write_atomically
+from training.run.folder import RunError, write_atomically
 
 META = "meta"
 

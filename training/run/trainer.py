@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
-from training.optimizer import AveragedAdam
+from training.run.optimizer import AveragedAdam
 
 
 class Trainer(keras.Model):

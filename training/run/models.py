@@ -3,7 +3,7 @@
 import importlib
 
 from keras_tfmr.precision import dtype_policy
-from training.settings import SIZES
+from training.run.settings import SIZES
 
 KINDS = {  # name: module, config class, model class
     "transformer": ("keras_tfmr.models", "TransformerConfig", "TranslationModel"),
