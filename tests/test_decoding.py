@@ -229,6 +229,20 @@ def test_large_vocabulary_selection_equals_sorting():
     assert np.array(found.ids)[0, :, 0].tolist() == order.tolist()
 
 
+def test_scores_by_marian_s_penalty_are_divided_by_the_length():
+    model = HashModel(vocab=4, batch=3, seed=2)
+    options = dict(max_length=4, length_penalty=1.0, length_offset=0.0)
+    result = search(model, beams=128, n=12, limits=np.array([4, 3, 0], "int32"), **options)
+    for example, limit in ((0, 4), (1, 3)):
+        ways = model.exhaustive(example, END, limit=limit, alpha=0.0)
+        means = sorted((log_prob / len(tokens) for _, log_prob, tokens in ways), reverse=True)
+        found = [score for _, _, score in hypotheses(result, example)]
+        np.testing.assert_allclose(found, means[:12], atol=1e-5)
+    alone = greedily(model, limits=np.array([4, 3, 0], "int32"), **options)
+    for found in (result, alone):  # the row that was not wanted
+        assert (int(found.lengths[2, 0]), float(found.scores[2, 0])) == (0, 0.0)
+
+
 def test_length_penalty_is_the_paper_s():
     expected = [((5 + length) / 6) ** 0.6 for length in (1, 7, 100)]
     np.testing.assert_allclose(np.array(length_penalty([1, 7, 100], 0.6)), expected, rtol=1e-6)
@@ -241,6 +255,7 @@ def test_length_penalty_is_the_paper_s():
         (dict(max_length=0), "max_length must be at least 1; received 0"),
         (dict(min_length=9), "min_length must lie between 0 and max_length=4; received 9"),
         (dict(length_penalty=-1.0), "length_penalty must not be negative; received -1.0"),
+        (dict(length_offset=-1.0), "length_offset must be finite and not negative; received -1.0"),
         (dict(banned_ids=(-1,)), "banned_ids must not be negative"),
         (dict(banned_ids=(99,)), "below the vocabulary size 4"),
         (dict(end_id=4), "end_id=4 .* must be below the vocabulary size 4"),

@@ -48,8 +48,8 @@ def test_a_run_becomes_a_version(run, capsys):
     path = Path(capsys.readouterr().out.splitlines()[-1])
     assert path == run / "models" / "1"
     metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
-    decoding = {"beams": 2, "n": 2, "length_penalty": 0.5, "max_length": 10, "min_length": 0,
-                "length_factor": 3.0}  # fmt: skip
+    decoding = {"beams": 2, "n": 2, "length_penalty": 0.5, "length_offset": 5.0,
+                "max_length": 10, "min_length": 0, "length_factor": 3.0}  # fmt: skip
     assert metadata["decoding"] == decoding
     assert metadata["run"]["results"] == {"validation_bleu": 12.5}
     with SavedSession(path) as session:

@@ -34,7 +34,7 @@ class _Search:
         self.step, self.task, self.beams, self.n = step, task, beams, n
         self.reorder = getattr(step, "reorder", reorder)
         self.limits = task.limits[:, None]  # [batch, 1]
-        self.best_penalty = length_penalty(task.limits, task.alpha)  # [batch]
+        self.best_penalty = length_penalty(task.limits, task.alpha, task.offset)  # [batch]
         self.columns = np.arange(task.max_length, dtype="int32")
         self.batch = ops.shape(task.limits)[0]
 
@@ -123,7 +123,7 @@ class _Search:
     def _collect(self, position, finished, ids, log_probs):
         """The n best of the hypotheses finished before and those that end at this position."""
         length = ops.cast(log_probs > -np.inf, "int32") * (position + 1)
-        scores = log_probs / length_penalty(position + 1, self.task.alpha)
+        scores = log_probs / length_penalty(position + 1, self.task.alpha, self.task.offset)
         # Old ones first: at equal scores a selection keeps what comes first.
         scores, chosen = ops.top_k(ops.concatenate([finished.scores, scores], axis=1), self.n)
         chosen = ops.reshape(chosen + offsets(self.batch, self.n + 2 * self.beams), (-1,))
@@ -151,7 +151,7 @@ def reorder(state, rows):
 
 def beam_search(
     step, state, *, start_ids, end_id, beams, n=1, max_length, min_length=0, length_penalty=0.0,
-    banned_ids=(), prefix=None, limits=None,
+    length_offset=5.0, banned_ids=(), prefix=None, limits=None,
 ):  # fmt: skip
     """Keeps the `beams` most probable unfinished hypotheses and the n best finished ones.
 
@@ -171,6 +171,7 @@ def beam_search(
         max_length: the greatest length, the end id counted.
         min_length: the end id may not come before this length is reached.
         length_penalty: alpha; hypotheses are ranked by log-probability / ((5 + length) / 6)^alpha.
+        length_offset: 0 for length^alpha instead; see `length_penalty`.
         banned_ids: ids that are never produced (padding, start, unknown).
         prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
         limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
@@ -195,6 +196,7 @@ def beam_search(
         max_length=max_length,
         min_length=min_length,
         length_penalty=length_penalty,
+        length_offset=length_offset,
         banned_ids=banned_ids,
         prefix=prefix,
         limits=limits,

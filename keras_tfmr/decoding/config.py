@@ -21,6 +21,7 @@ class DecodingConfig(Config):
         beams: 1 decodes greedily.
         n: how many hypotheses are returned per example, at most `beams`.
         length_penalty: alpha of ((5 + length) / 6)^alpha, arXiv 1609.08144.
+        length_offset: the 5 of that formula; 0 for length^alpha, as Marian has it.
         max_length: the greatest length in tokens, the end id counted.
         min_length: the end id may not come before this length is reached.
         length_factor: most tokens of a translation for each of its source, and eight more.
@@ -35,6 +36,7 @@ class DecodingConfig(Config):
     beams: int = 4
     n: int = 1
     length_penalty: float = 0.6
+    length_offset: float = 5.0
     max_length: int = 128
     min_length: int = 0
     length_factor: float = 3.0
@@ -45,6 +47,7 @@ class DecodingConfig(Config):
             max_length=self.max_length,
             min_length=self.min_length,
             length_penalty=self.length_penalty,
+            length_offset=self.length_offset,
             banned_ids=(),
         )
         if not 1 <= self.n <= self.beams:
@@ -74,6 +77,7 @@ class DecodingConfig(Config):
             max_length=self.max_length,
             min_length=self.min_length,
             length_penalty=self.length_penalty,
+            length_offset=self.length_offset,
             banned_ids=banned_ids,
             prefix=prefix,
             limits=limits,

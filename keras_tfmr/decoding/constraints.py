@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 
-def check_options(*, end_id, max_length, min_length, length_penalty, banned_ids):
+def check_options(*, end_id, max_length, min_length, length_penalty, length_offset, banned_ids):
     """Raises ValueError where an option common to all decoders makes no sense."""
     if end_id < 1:
         raise ValueError(f"end_id must be at least 1 (0 is padding); received {end_id}")
@@ -20,6 +20,8 @@ def check_options(*, end_id, max_length, min_length, length_penalty, banned_ids)
     if length_penalty < 0:
         # The early exit relies on longer being better for the same log-probability.
         raise ValueError(f"length_penalty must not be negative; received {length_penalty}")
+    if not 0 <= length_offset < np.inf:
+        raise ValueError(f"length_offset must be finite and not negative; received {length_offset}")
     if any(banned < 0 for banned in banned_ids):
         raise ValueError(f"banned_ids must not be negative; received {tuple(banned_ids)}")
 
@@ -39,6 +41,7 @@ class Task(NamedTuple):
     end_id: int
     max_length: int
     alpha: float  # of the length penalty
+    offset: float  # of the length penalty
     limits: Any  # int32 [batch], the greatest length of each example
     constrain: Any  # Constraints, over rows
     beams: int = 1  # rows of an example
@@ -59,8 +62,8 @@ def rows_of(examples, beams):
 
 
 def make_task(
-    *, start_ids, end_id, max_length, min_length, length_penalty, banned_ids, prefix, limits,
-    beams=1,
+    *, start_ids, end_id, max_length, min_length, length_penalty, length_offset, banned_ids, prefix,
+    limits, beams=1,
 ):  # fmt: skip
     """The task of a decoder's arguments; raises ValueError where they make no sense."""
     check_options(
@@ -68,6 +71,7 @@ def make_task(
         max_length=max_length,
         min_length=min_length,
         length_penalty=length_penalty,
+        length_offset=length_offset,
         banned_ids=banned_ids,
     )
     start_ids = check_rank("start_ids", start_ids, 1)
@@ -80,6 +84,7 @@ def make_task(
         end_id,
         max_length,
         length_penalty,
+        length_offset,
         limits=ops.clip(check_rank("limits", limits, 1), 0, max_length),
         constrain=Constraints(
             end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix

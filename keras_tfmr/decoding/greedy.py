@@ -7,7 +7,7 @@ from keras_tfmr.decoding.topk import argmax
 
 def greedy(
     step, state, *, start_ids, end_id, max_length, min_length=0, length_penalty=0.0,
-    banned_ids=(), prefix=None, limits=None,
+    length_offset=5.0, banned_ids=(), prefix=None, limits=None,
 ):  # fmt: skip
     """Takes the most probable token at every step, until every example has ended.
 
@@ -21,6 +21,7 @@ def greedy(
             without the end id stops there.
         min_length: the end id may not come before this length is reached.
         length_penalty: alpha of the scores returned; it does not change the ids.
+        length_offset: 0 for scores by length^alpha; see `length_penalty`.
         banned_ids: ids that are never produced (padding, start, unknown).
         prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
         limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
@@ -45,6 +46,7 @@ def greedy(
         max_length=max_length,
         min_length=min_length,
         length_penalty=length_penalty,
+        length_offset=length_offset,
         banned_ids=banned_ids,
         prefix=prefix,
         limits=limits,

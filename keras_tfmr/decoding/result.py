@@ -25,12 +25,15 @@ class DecodingResult(NamedTuple):
     scores: Any
 
 
-def length_penalty(lengths, alpha):
-    """The length penalty ((5 + length) / 6)^alpha, by which a log-probability is divided.
+def length_penalty(lengths, alpha, offset=5.0):
+    """The length penalty ((k + length) / (k + 1))^alpha, by which a log-probability is divided.
 
     Args:
-        lengths: integers of any shape, counting the end id.
+        lengths: integers of any shape, counting the end id; 0, the length of a hypothesis that was
+            not wanted, counts as 1.
         alpha: 0 for none; around 0.6 for translation.
+        offset: k. 5 is the paper's; 0 makes it length^alpha, as Marian, transformers and
+            CTranslate2 have it, which with alpha = 1 ranks by the mean over the tokens.
 
     Returns:
         float32 of the shape of `lengths`.
@@ -39,5 +42,8 @@ def length_penalty(lengths, alpha):
 
     >>> float(length_penalty([7], alpha=1.0)[0])
     2.0
+    >>> float(length_penalty([7], alpha=1.0, offset=0.0)[0])
+    7.0
     """
-    return ops.power((5.0 + ops.cast(lengths, "float32")) / 6.0, float(alpha))
+    lengths = ops.maximum(ops.cast(lengths, "float32"), 1.0)
+    return ops.power((offset + lengths) / (offset + 1.0), float(alpha))

@@ -10,7 +10,7 @@ from keras_tfmr.decoding.topk import offsets
 
 def sample(
     step, state, *, start_ids, end_id, max_length, seed, temperature=1.0, top_k=None, top_p=None,
-    min_length=0, length_penalty=0.0, banned_ids=(), prefix=None, limits=None,
+    min_length=0, length_penalty=0.0, length_offset=5.0, banned_ids=(), prefix=None, limits=None,
 ):  # fmt: skip
     """Draws every token from the distribution that `step` gives.
 
@@ -49,6 +49,7 @@ def sample(
         max_length=max_length,
         min_length=min_length,
         length_penalty=length_penalty,
+        length_offset=length_offset,
         banned_ids=banned_ids,
         prefix=prefix,
         limits=limits,

@@ -86,7 +86,7 @@ def decode_single(step, state, choose, task):
     """
     search = _Single(step, choose, task)
     ids, lengths, log_probs = decode_loop(search, search.start(state))
-    scores = log_probs / length_penalty(lengths, task.alpha)
+    scores = log_probs / length_penalty(lengths, task.alpha, task.offset)
     return DecodingResult(
         ids=ids[:, None],
         lengths=lengths[:, None],
