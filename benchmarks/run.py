@@ -89,7 +89,7 @@ def given(needs, folder):
     """What a quick run has to be given: small, made on the spot."""
     sys.path.insert(0, str(ROOT))
     if needs == "pairs":
-        from training import phrasebook
+        from training.corpus import phrasebook
 
         paths = [folder / "train.tsv", folder / "validation.tsv"]
         pairs = phrasebook.generate(3000, seed=1)

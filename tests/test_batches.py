@@ -6,8 +6,9 @@ import itertools
 import numpy as np
 import pytest
 
-from training.batches import Batches
-from training.shapes import Shape, choose_shapes, ladder
+from training.corpus.batches import Batches, Part
+from training.corpus.permutation import Permutation
+from training.corpus.shapes import Shape, choose_shapes, ladder
 
 START, END = 2, 3
 
@@ -182,15 +183,83 @@ def test_ladder_pads_as_little_as_the_best_of_all_ladders(rungs):
     longest = lengths.max()
     every = itertools.combinations(range(1, longest), rungs - 1)
     best = min(padding((*steps, longest)) for steps in every)
-    assert len(ladder(lengths, rungs)) <= rungs
-    assert padding(ladder(lengths, rungs)) == best
+    chosen = ladder(np.bincount(lengths), rungs)
+    assert len(chosen) <= rungs and padding(chosen) == best
 
 
 def test_a_ladder_needs_no_more_rungs_than_lengths():
-    assert ladder(np.array([3, 3, 5]), 7) == [3, 5]
-    assert ladder(np.array([1]), 3) == [1]
+    assert ladder(np.bincount([3, 3, 5]), 7) == [3, 5]
+    assert ladder(np.bincount([1]), 3) == [1]
 
 
 def test_the_last_shape_holds_every_pair():
-    lengths = np.array([[2, 9], [30, 3]] * 200)
-    assert choose_shapes(lengths, 100)[-1] == Shape(target=9, source=30, rows=3)
+    counts = np.zeros([31, 10], int)
+    counts[2, 9] = counts[30, 3] = 200
+    assert choose_shapes(counts, 100)[-1] == Shape(target=9, source=30, rows=3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 17, 1000, 65_537])
+def test_a_permutation_reaches_every_place_once(size):
+    shuffled = Permutation(size, 3, 1)(np.arange(size))
+    assert sorted(shuffled.tolist()) == list(range(size))
+    again = Permutation(size, 3, 1)(np.arange(size)[::-1])[::-1]
+    np.testing.assert_array_equal(shuffled, again)  # each place by itself
+    if size > 5:
+        assert (shuffled != Permutation(size, 3, 2)(np.arange(size))).any()
+
+
+def test_a_permutation_is_as_random_as_numpys():
+    """Where a place goes, and where its neighbour goes from there, by chi square."""
+    size, keys = 12, 6000
+    draws = np.array([Permutation(size, key)(np.arange(size)) for key in range(keys)])
+    expected = keys / size
+    for place in (0, 5, 11):
+        counts = np.bincount(draws[:, place], minlength=size)
+        assert ((counts - expected) ** 2 / expected).sum() < 35  # 11 degrees: p < 0.0003
+    steps = np.bincount((draws[:, 1] - draws[:, 0]) % size, minlength=size)[1:]
+    expected = keys / (size - 1)
+    assert ((steps - expected) ** 2 / expected).sum() < 33
+
+
+def test_shards_are_the_rows_of_each_batch(pairs):
+    batches = make(pairs, rows_multiple=4)
+    whole = list(batches.dataset(1, skip=3).as_numpy_iterator())
+    pieces = [
+        batches.dataset(1, skip=3, shard=shard, shards=2).as_numpy_iterator() for shard in (0, 1)
+    ]
+    for expected, first, second in zip(whole, *pieces, strict=True):
+        expected = [expected[0][0], expected[0][1], expected[1]]
+        halves = [[part[0][0], part[0][1], part[1]] for part in (first, second)]
+        for array, *parts in zip(expected, *halves, strict=True):
+            assert parts[0].shape == parts[1].shape
+            np.testing.assert_array_equal(array, np.concatenate(parts))
+    with pytest.raises(ValueError, match=r"shard 0 of 3 cannot be cut .* multiple of 4"):
+        batches.dataset(shard=0, shards=3)
+
+
+def test_parts_are_mixed_by_their_rates(pairs):
+    parts = [Part(0, 1000, 1.7), Part(1000, 4000, 0.35)]
+    batches = make(pairs, parts=parts)
+    seen = np.zeros(4000, int)
+    for epoch in range(20):
+        numbers = np.concatenate([numbers for _, numbers in batches.order(epoch)])
+        of_first = (numbers < 1000).sum()
+        assert abs(of_first - 1700) <= len(batches.shapes)
+        assert abs(len(numbers) - of_first - 1050) <= len(batches.shapes)
+        assert len(batches.order(epoch)) == batches.steps_per_epoch(epoch)
+        seen += np.bincount(numbers, minlength=4000)
+    # Every pair has its turn before any has its next one.
+    assert set(seen[:1000]) <= {33, 34, 35} and set(seen[1000:]) <= {6, 7, 8}
+    resumed = list(make(pairs, parts=parts).dataset(5, skip=4).as_numpy_iterator())
+    expected = list(batches.dataset(5).as_numpy_iterator())[4:]
+    assert all((a[1] == b[1]).all() for a, b in zip(resumed, expected, strict=True))
+
+
+def test_numbers_in_a_file_change_nothing(pairs, tmp_path):
+    batches = make(pairs, numbers=tmp_path / "numbers")
+    assert (tmp_path / "numbers").stat().st_size == 4 * 4000
+    for (shape, found), (wanted, expected) in zip(
+        batches.order(2), make(pairs).order(2), strict=True
+    ):
+        assert shape == wanted
+        np.testing.assert_array_equal(found, expected)

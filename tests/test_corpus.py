@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from training.corpus import Corpus, Lines, clean, read_pairs, read_tfds
+from training.corpus.pairs import Corpus, Lines, clean, read_pairs, read_tfds
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import unicodedata
 
 import pytest
 
-from training import phrasebook
-from training.phrasebook import actions, clauses, english, portuguese, qualities, words
-from training.phrasebook.clauses import Tense, clause
-from training.phrasebook.lists import words as words_of
-from training.phrasebook.phrases import PRONOUNS, Nominal
-from training.phrasebook.words import Phrase
+from training.corpus import phrasebook
+from training.corpus.phrasebook import actions, clauses, english, portuguese, qualities, words
+from training.corpus.phrasebook.clauses import Tense, clause
+from training.corpus.phrasebook.lists import words as words_of
+from training.corpus.phrasebook.phrases import PRONOUNS, Nominal
+from training.corpus.phrasebook.words import Phrase
 
 PERSONS = {nominal.pt: nominal for nominal in PRONOUNS}
 FORMS = """
@@ -307,7 +307,7 @@ def test_a_sentence_has_one_translation(pairs):
 
 
 def test_pairs_follow_from_the_seed_alone():
-    code = "from training import phrasebook as p; print(p.generate(400, seed=3))"
+    code = "from training.corpus import phrasebook as p; print(p.generate(400, seed=3))"
     command = [sys.executable, "-c", code]
     environment = {**os.environ, "PYTHONHASHSEED": "123"}
     printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.sampled_subwords import SampledBatches, SampledSubwords
+from training.corpus.sampled_subwords import SampledBatches, SampledSubwords
 
 LINES = [
     "o gato preto dorme na cadeira velha",
@@ -87,7 +87,7 @@ def test_another_process_draws_the_same(tokenizer, ids, tmp_path):
     code = """
 import sys, zlib
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.sampled_subwords import SampledSubwords
+from training.corpus.sampled_subwords import SampledSubwords
 tokenizer = SubwordTokenizer.load(sys.argv[1])
 ids = tokenizer.encode_lines(eval(sys.argv[2]) * 60)
 values, offsets = SampledSubwords(ids, tokenizer, share=0.4, seed=[7, 1]).draw(5)

@@ -3,10 +3,10 @@
 import dataclasses
 
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.batches import Batches
-from training.corpus import Corpus, clean, read_pairs, read_tfds
+from training.corpus.batches import Batches
+from training.corpus.pairs import Corpus, clean, read_pairs, read_tfds
+from training.corpus.sampled_subwords import SampledBatches, SampledSubwords
 from training.run.folder import RunError, tokenizer_paths, write_atomically
-from training.sampled_subwords import SampledBatches, SampledSubwords
 
 HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all
 LONGEST = 256  # tokens of a side; longer pairs are dropped
@@ -92,7 +92,7 @@ def make_batches(settings, train, tokenizers):
 def read(settings):
     """The training, validation and test pairs, no sentence of the latter in the former."""
     if settings.phrasebook:
-        from training import phrasebook
+        from training.corpus import phrasebook
 
         return tuple(clean(pairs) for pairs in phrasebook.split(settings.seed))
     if settings.data and settings.data.startswith("tfds:"):

@@ -14,8 +14,8 @@ from keras_tfmr.layers import Logits
 from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
 from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.batches import Batches
-from training.corpus import read_pairs
+from training.corpus.batches import Batches
+from training.corpus.pairs import read_pairs
 from training.run.optimizer import AveragedAdam
 from training.run.schedule import BudgetSchedule
 from training.run.trainer import Trainer

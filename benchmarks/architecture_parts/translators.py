@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import measure
 from keras_tfmr.decoding import DecodingConfig
-from training.corpus import read_pairs
+from training.corpus.pairs import read_pairs
 from training.prepare import load_tokenizers
 from training.report.evaluation import Evaluator
 from training.run.folder import RunFolder

@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.corpus import read_pairs
+from training.corpus.pairs import read_pairs
 from training.report.evaluation import corpus_scores, spread
 
 

@@ -1,12 +1,12 @@
 """Sentences about what people do: actions, journeys, wishes, requests, and questions about them."""
 
-from training.phrasebook import actions as act
-from training.phrasebook import lexicon as lex
-from training.phrasebook import phrases, portuguese, when
-from training.phrasebook.clauses import Tense, clause, object_of, with_modal
-from training.phrasebook.lists import words
-from training.phrasebook.phrases import FIRST, Nominal, noun_phrase, somebody
-from training.phrasebook.words import Noun, Phrase, verb
+from training.corpus.phrasebook import actions as act
+from training.corpus.phrasebook import lexicon as lex
+from training.corpus.phrasebook import phrases, portuguese, when
+from training.corpus.phrasebook.clauses import Tense, clause, object_of, with_modal
+from training.corpus.phrasebook.lists import words
+from training.corpus.phrasebook.phrases import FIRST, Nominal, noun_phrase, somebody
+from training.corpus.phrasebook.words import Noun, Phrase, verb
 
 _WHEN = {
     Tense.PRESENT: (0.5, when.habitually),

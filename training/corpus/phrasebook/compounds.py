@@ -1,13 +1,13 @@
 """Sentences of two clauses, and the phrases that one simply knows."""
 
-from training.phrasebook import actions as act
-from training.phrasebook import lexicon as lex
-from training.phrasebook import phrases, portuguese, qualities, when
-from training.phrasebook.clauses import Tense, clause, object_of
-from training.phrasebook.doings import NOTHING, at_place, at_time, goal, sentence, thing
-from training.phrasebook.phrases import noun_phrase, pronoun
-from training.phrasebook.states import suits
-from training.phrasebook.words import Phrase, verb
+from training.corpus.phrasebook import actions as act
+from training.corpus.phrasebook import lexicon as lex
+from training.corpus.phrasebook import phrases, portuguese, qualities, when
+from training.corpus.phrasebook.clauses import Tense, clause, object_of
+from training.corpus.phrasebook.doings import NOTHING, at_place, at_time, goal, sentence, thing
+from training.corpus.phrasebook.phrases import noun_phrase, pronoun
+from training.corpus.phrasebook.states import suits
+from training.corpus.phrasebook.words import Phrase, verb
 
 
 def _doing(draw, subject, tense, *, denies=False, timed=True):

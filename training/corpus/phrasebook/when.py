@@ -1,8 +1,8 @@
 """When something happens, by tense: every past one says that it is past, so that verbs whose past
 looks like the present (`nós falamos`) are never ambiguous."""
 
-from training.phrasebook import english, portuguese
-from training.phrasebook.words import Phrase
+from training.corpus.phrasebook import english, portuguese
+from training.corpus.phrasebook.words import Phrase
 
 _DAYS = (
     ("segunda-feira", "Monday", True),

@@ -1,14 +1,14 @@
 """Sentences that weigh things: prices, tastes, comparisons, and whose something is."""
 
-from training.phrasebook import actions as act
-from training.phrasebook import english, portuguese, qualities
-from training.phrasebook import lexicon as lex
-from training.phrasebook.clauses import Tense, clause
-from training.phrasebook.doings import finished, sentence
-from training.phrasebook.lists import words
-from training.phrasebook.phrases import Nominal, named, noun_phrase, somebody
-from training.phrasebook.states import BEING, PASSING, suits
-from training.phrasebook.words import Phrase, verb
+from training.corpus.phrasebook import actions as act
+from training.corpus.phrasebook import english, portuguese, qualities
+from training.corpus.phrasebook import lexicon as lex
+from training.corpus.phrasebook.clauses import Tense, clause
+from training.corpus.phrasebook.doings import finished, sentence
+from training.corpus.phrasebook.lists import words
+from training.corpus.phrasebook.phrases import Nominal, named, noun_phrase, somebody
+from training.corpus.phrasebook.states import BEING, PASSING, suits
+from training.corpus.phrasebook.words import Phrase, verb
 
 _LIKE, _PREFER = verb("gostar", "like"), verb("preferir", "prefer")
 # A colour has no degrees, and `bom`, `ruim` have a comparative of their own.

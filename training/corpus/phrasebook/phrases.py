@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from training.phrasebook import english, portuguese, qualities
-from training.phrasebook import lexicon as lex
-from training.phrasebook.lists import words
-from training.phrasebook.portuguese import FIRST, FIRST_PLURAL, THIRD, THIRD_PLURAL
-from training.phrasebook.words import Phrase
+from training.corpus.phrasebook import english, portuguese, qualities
+from training.corpus.phrasebook import lexicon as lex
+from training.corpus.phrasebook.lists import words
+from training.corpus.phrasebook.portuguese import FIRST, FIRST_PLURAL, THIRD, THIRD_PLURAL
+from training.corpus.phrasebook.words import Phrase
 
 
 class Nominal(NamedTuple):

@@ -1,6 +1,6 @@
 """English word forms: plurals, verb forms, articles, degrees of adjectives, numbers."""
 
-from training.phrasebook.lists import words
+from training.corpus.phrasebook.lists import words
 
 _PLURALS = {
     "man": "men",

@@ -3,10 +3,10 @@
 import enum
 from typing import NamedTuple
 
-from training.phrasebook import english, portuguese
-from training.phrasebook.actions import GO, STAY
-from training.phrasebook.phrases import Nominal
-from training.phrasebook.words import Phrase, Verb
+from training.corpus.phrasebook import english, portuguese
+from training.corpus.phrasebook.actions import GO, STAY
+from training.corpus.phrasebook.phrases import Nominal
+from training.corpus.phrasebook.words import Phrase, Verb
 
 
 class Tense(enum.Enum):

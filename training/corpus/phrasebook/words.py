@@ -3,7 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
-from training.phrasebook import english, portuguese
+from training.corpus.phrasebook import english, portuguese
 
 
 class Phrase(NamedTuple):

@@ -1,7 +1,7 @@
 """The nouns and names of the phrasebook, by what can be done with them."""
 
-from training.phrasebook.lists import words
-from training.phrasebook.words import Phrase, nouns
+from training.corpus.phrasebook.lists import words
+from training.corpus.phrasebook.words import Phrase, nouns
 
 FRUIT = nouns(
     "food",

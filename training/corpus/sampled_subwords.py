@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from training.batches import Batches
+from training.corpus.batches import Batches
 
 SPELLINGS = 8  # of a word, the most probable ones
 FLATNESS = 0.2  # the power that the probabilities of the others are raised to

@@ -1,13 +1,13 @@
 """Sentences about how things are: people, things, places, weather, time, possession, taste."""
 
-from training.phrasebook import actions as act
-from training.phrasebook import english, phrases, portuguese, qualities, when
-from training.phrasebook import lexicon as lex
-from training.phrasebook.clauses import Tense, clause
-from training.phrasebook.doings import NOTHING, city, country, finished, sentence
-from training.phrasebook.lists import words
-from training.phrasebook.phrases import Nominal, noun_phrase, somebody
-from training.phrasebook.words import Phrase, Verb, verb
+from training.corpus.phrasebook import actions as act
+from training.corpus.phrasebook import english, phrases, portuguese, qualities, when
+from training.corpus.phrasebook import lexicon as lex
+from training.corpus.phrasebook.clauses import Tense, clause
+from training.corpus.phrasebook.doings import NOTHING, city, country, finished, sentence
+from training.corpus.phrasebook.lists import words
+from training.corpus.phrasebook.phrases import Nominal, noun_phrase, somebody
+from training.corpus.phrasebook.words import Phrase, Verb, verb
 
 _IT = Nominal("", "it")
 _THERE = Nominal("", "there")

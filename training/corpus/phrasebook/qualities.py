@@ -1,6 +1,6 @@
 """The adjectives of the phrasebook, by what they are said of."""
 
-from training.phrasebook.words import adjectives
+from training.corpus.phrasebook.words import adjectives
 
 _COLOURS = "vermelho red, azul blue, verde green, amarelo yellow, preto black, branco white"
 _SIZES = "grande big, pequeno small"

@@ -12,7 +12,7 @@ import itertools
 import random
 from typing import NamedTuple
 
-from training.phrasebook import compounds, doings, opinions, states
+from training.corpus.phrasebook import compounds, doings, opinions, states
 
 # How often each kind of sentence is drawn.
 _KINDS = {

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from training.phrasebook import lexicon as lex
-from training.phrasebook.words import Noun, Phrase, Verb, nouns, verb
+from training.corpus.phrasebook import lexicon as lex
+from training.corpus.phrasebook.words import Noun, Phrase, Verb, nouns, verb
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from training.phrasebook.lists import words
+from training.corpus.phrasebook.lists import words
 
 # Persons of a verb: eu; você, ele, ela; nós; vocês, eles, elas.
 FIRST, THIRD, FIRST_PLURAL, THIRD_PLURAL = range(4)

@@ -17,14 +17,14 @@ class Shape(NamedTuple):
     rows: int
 
 
-def choose_shapes(lengths, tokens_per_batch, rows_multiple=1):
+def choose_shapes(counts, tokens_per_batch, rows_multiple=1):
     """The shapes that pad these pairs least.
 
     Target lengths are chosen first, as the decoder and its softmax cost most; then, for the pairs
     of each target length, the source lengths.
 
     Args:
-        lengths: int [pairs, 2]: ids of source and target.
+        counts: [source length, target length]: how many pairs have these many ids; at least one.
         tokens_per_batch: most source and most target positions of a batch.
         rows_multiple: what the number of rows is a multiple of.
 
@@ -34,6 +34,8 @@ def choose_shapes(lengths, tokens_per_batch, rows_multiple=1):
     Raises:
         ValueError: if a batch of the longest pairs has not even `rows_multiple` rows.
     """
+    lengths = np.argwhere(counts)  # [kinds, 2]: source, target
+    pairs = counts[tuple(lengths.T)]
     longest = lengths.max(axis=0)
     budget = tokens_per_batch // rows_multiple
     if budget < longest.max():
@@ -41,12 +43,13 @@ def choose_shapes(lengths, tokens_per_batch, rows_multiple=1):
             f"a pair of {longest.max()} tokens does not fit batches of {tokens_per_batch} tokens "
             f"in {rows_multiple} rows at least: raise the tokens or lower the longest length"
         )
-    batches = lengths.max(axis=1).sum() / tokens_per_batch
+    batches = (pairs * lengths.max(axis=1)).sum() / tokens_per_batch
     columns = int(np.clip(batches / BATCHES_PER_SHAPE, 1, TARGET_LENGTHS))
     sizes, below = set(), 0
-    for target in ladder(lengths[:, 1], columns):
-        sources = lengths[(lengths[:, 1] > below) & (lengths[:, 1] <= target), 0]
-        worth = np.maximum(sources, target).sum() / tokens_per_batch / BATCHES_PER_SHAPE
+    for target in ladder(counts.sum(axis=0), columns):
+        sources = counts[:, below + 1 : target + 1].sum(axis=1)
+        width = np.maximum(np.arange(len(sources)), target)
+        worth = (sources * width).sum() / tokens_per_batch / BATCHES_PER_SHAPE
         rungs = ladder(sources, int(np.clip(worth, 1, SOURCE_LENGTHS)))
         sizes.update((target, source) for source in rungs)
         below = target
@@ -57,18 +60,19 @@ def choose_shapes(lengths, tokens_per_batch, rows_multiple=1):
     ]
 
 
-def ladder(lengths, rungs):
+def ladder(counts, rungs):
     """At most `rungs` lengths to pad to so that the padding is least, the longest among them.
 
     Args:
-        lengths: int [n], all at least 1.
+        counts: [length]: how many there are of each length; none of length 0, one at least.
         rungs: how many lengths to choose.
 
     Returns:
         ascending list of int.
     """
-    sizes, counts = np.unique(np.append(lengths, 0), return_counts=True)  # 0: below all of them
-    last, items, totals = len(sizes) - 1, np.cumsum(counts), np.cumsum(counts * sizes)
+    sizes = np.append(0, np.flatnonzero(counts))  # 0: below all of them
+    last, items = len(sizes) - 1, np.cumsum(counts[sizes])
+    totals = np.cumsum(counts[sizes] * sizes)
     # padding[a, b]: of the lengths above sizes[a] and up to sizes[b], padded to sizes[b].
     padding = sizes * (items - items[:, None]) - (totals - totals[:, None])
     padding = np.where(np.tri(len(sizes), dtype=bool), np.iinfo(np.int64).max // 4, padding)

@@ -1,0 +1,1 @@
+"""Parallel text on its way to batches: read, cleaned, encoded into files, shuffled and cut."""
