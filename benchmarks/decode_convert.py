@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
+from decode_engines import PIECES
 
 from keras_tfmr.layers.positions import positional_encoding
 
 
 def convert(model, path, longest=512):
-    """Writes a post-norm, sinusoidal `TranslationModel` for CTranslate2; returns its tokens."""
+    """Writes a post-norm, sinusoidal `TranslationModel` for CTranslate2."""
     config = model.config
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
@@ -32,15 +33,13 @@ def convert(model, path, longest=512):
         _self_attention(ours.causal_attention, theirs.self_attention)
         _cross_attention(ours.cross_attention, theirs.attention)
         _feed_forward(ours.feed_forward, theirs.ffn)
-    tokens = ["<blank>", "<unk>", "<s>", "</s>", *(f"t{i}" for i in range(4, config.target_vocab))]
-    spec.register_source_vocabulary(tokens)
-    spec.register_target_vocabulary(tokens)
+    spec.register_source_vocabulary(PIECES)
+    spec.register_target_vocabulary(PIECES)
     spec.config.layer_norm_epsilon = 1e-6
     spec.validate()
     spec.optimize()
     Path(path).mkdir(parents=True, exist_ok=True)
-    spec.save(path)
-    return tokens
+    spec.save(str(path))
 
 
 def _linear(theirs, *dense):

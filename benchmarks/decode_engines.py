@@ -1,236 +1,260 @@
-"""The engines that benchmarks/decode.py compares, each to be run in a process of its own.
+"""The engines that benchmarks/decode.py compares, and the settings that each is searched over.
 
-An engine is a function `make(setting, folder)` to `{column: call}`, and `call(source)` decodes
-int32 `[batch, source]` into int32 `[batch, 32]`. Libraries are imported inside, so that no process
-holds more than one of them and their threads.
+Each runs in a process of its own (decode_process.py), where `load(setting, size, folder)` returns a
+function `call(source, beams)` that decodes int32 `[batch, source]` into int32 `[batch, tokens]`.
+Libraries are imported inside, so that no process holds more than one of them and their threads.
+What they load lies in `folder`: see decode_prepare.py.
 """
 
+import itertools
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-VOCAB, START, END, SOURCE, TOKENS, THREADS = 8000, 2, 3, 16, 32, 2
-
-
-class Setting(NamedTuple):
-    size: str
-    beams: int
-    max_length: int = TOKENS  # room for so many tokens
-    tokens: int = TOKENS  # tokens produced
-
-    @property
-    def folder(self):
-        return f"{self.size}-{self.beams}-{self.max_length}-{self.tokens}"
+VOCAB, START, END, SOURCE, TOKENS = 8000, 2, 3, 16, 32
+PENALTY = 0.6  # of the length, with beams
+PIECES = ["<blank>", "<unk>", "<s>", "</s>", *(f"t{i}" for i in range(4, VOCAB))]
 
 
 def source(batch, length=SOURCE, seed=0):
+    """The same random sentences for every engine: int32 [batch, length]."""
     return np.random.default_rng(seed).integers(4, VOCAB, size=(batch, length)).astype("int32")
 
 
-def build(size, policy="float32"):
-    """Our model with the same random weights in every process and precision."""
-    import keras
+class Ours(NamedTuple):
+    """An exported SavedModel in a session, as a server runs it, without our code."""
 
-    from keras_tfmr import TransformerConfig, TranslationModel
+    graph: str  # "XLA" or "plain"
+    dtype: str  # "float32" or "bfloat16"
+    threads: int  # within an operation
+    operations: int  # side by side
+    tokens: int = TOKENS
+    copies: int = 1  # processes beside each other, for throughput
 
-    keras.utils.set_random_seed(0)
-    config = TransformerConfig.preset(size, source_vocab=VOCAB, target_vocab=VOCAB)
-    model = TranslationModel(config)
-    if policy == "float32":
-        return model
-    keras.config.set_dtype_policy(policy)
-    rounded = TranslationModel(config)
-    keras.config.set_dtype_policy("float32")
-    rounded.set_weights(model.get_weights())
-    return rounded
+    engine = "ours"
 
+    @property
+    def column(self):
+        return f"ours, {self.graph} {self.dtype}"
 
-def threads():
-    import tensorflow as tf
+    def __str__(self):
+        return f"{self.threads} within × {self.operations} between operations"
 
-    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    return tf
+    def environment(self):
+        return {}
 
+    def load(self, size, folder):
+        import tensorflow as tf
 
-def search(model, setting, compiled):
-    """Ids to ids as one function of TensorFlow."""
-    import tensorflow as tf
-
-    from keras_tfmr.decoding import DecodingConfig
-
-    alpha = 0.6 if setting.beams > 1 else 0.0
-    config = DecodingConfig(
-        beams=setting.beams, max_length=setting.max_length, min_length=setting.tokens,
-        length_penalty=alpha,
-    )  # fmt: skip
-
-    def run(source_ids):
-        step, state = model.start(
-            source_ids, setting.beams, max_length=setting.max_length, compiled=compiled
-        )
-        start_ids = tf.fill(tf.shape(source_ids)[:1], START)
-        limits = tf.fill(tf.shape(source_ids)[:1], setting.tokens)
-        result = config.decode(step, state, start_ids=start_ids, end_id=END, limits=limits)
-        return result.ids[:, 0]
-
-    spec = [tf.TensorSpec([None, None], tf.int32, name="source_ids")]
-    return tf.function(run, input_signature=spec, jit_compile=compiled, autograph=False)
-
-
-def in_process(setting, folder):
-    tf = threads()
-    calls = {}
-    for column, policy, compiled in COLUMNS:
-        function = search(build(setting.size, policy), setting, compiled)
-        calls[column] = lambda ids, function=function: function(tf.constant(ids)).numpy()
-    return calls
-
-
-COLUMNS = [
-    ("XLA", "float32", True),
-    ("XLA bfloat16", "bfloat16", True),
-    ("graph", "float32", False),
-    ("graph bfloat16", "bfloat16", False),
-]
-
-
-def saved(setting, folder):
-    """The same functions, exported here, loaded by the C++ session loader without our code."""
-    tf = threads()
-    calls = {}
-    for column, policy, compiled in COLUMNS:
-        if policy != "float32":
-            continue
-        run = search(build(setting.size, policy), setting, compiled)
-        spec = tf.TensorSpec([None, None], tf.int32, name="source_ids")
-        outer = tf.function(lambda source_ids, run=run: {"ids": run(source_ids)})
-        outer = outer.get_concrete_function(spec)
-        module = tf.Module()
-        module.weights = list(outer.variables)  # not the Keras objects, whose handles are others
-        path = str(Path(folder) / setting.folder / column)
-        tf.saved_model.save(module, path, signatures=outer)
-        calls[f"SavedModel, {column}"] = session(path)
-    return calls
-
-
-def session(path):
-    import tensorflow as tf
-
-    options = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=THREADS)
-    loaded = tf.compat.v1.Session(graph=tf.Graph(), config=options)
-    with loaded.graph.as_default():
-        meta = tf.compat.v1.saved_model.load(loaded, ["serve"], path)
-    signature = meta.signature_def["serving_default"]
-    feed, fetch = signature.inputs["source_ids"].name, signature.outputs["ids"].name
-    return loaded.make_callable(fetch, [feed])
-
-
-def ctranslate2(setting, folder):
-    """Our weights in CTranslate2, in float32 and int8."""
-    import decode_convert
-
-    path = str(Path(folder) / f"ctranslate2-{setting.size}")
-    model = build(setting.size)
-    tokens = decode_convert.convert(model, path)
-    ids_of = {token: index for index, token in enumerate(tokens)}
-    import ctranslate2 as library
-
-    calls = {}
-    for kind in ("float32", "int8"):
-        translator = library.Translator(
-            path, device="cpu", compute_type=kind, intra_threads=THREADS, inter_threads=1
+        options = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=self.threads, inter_op_parallelism_threads=self.operations
         )
 
-        def call(ids, translator=translator):
+        def session(beams):
+            path = saved_model(folder, size, beams, self.tokens, self.graph, self.dtype)
+            loaded = tf.compat.v1.Session(graph=tf.Graph(), config=options)
+            with loaded.graph.as_default():
+                meta = tf.compat.v1.saved_model.load(loaded, ["serve"], str(path))
+            signature = meta.signature_def["serving_default"]
+            feed, fetch = signature.inputs["source_ids"].name, signature.outputs["ids"].name
+            return loaded.make_callable(fetch, [feed])
+
+        sessions = Lazily(session)
+        return lambda ids, beams: sessions[beams](ids)
+
+
+class CTranslate2(NamedTuple):
+    """CTranslate2 with our weights. Two translators share what has several sentences."""
+
+    dtype: str  # "float32" or "int8"
+    threads: int  # of a translator
+    translators: int
+    blocktime: int | None = None  # KMP_BLOCKTIME: milliseconds that an idle thread spins
+    copies: int = 1
+
+    engine = "ctranslate2"
+
+    @property
+    def column(self):
+        return f"CTranslate2 {self.dtype}"
+
+    def __str__(self):
+        text = f"{self.translators} × {self.threads} threads"
+        return text if self.blocktime is None else f"{text}, KMP_BLOCKTIME={self.blocktime}"
+
+    def environment(self):
+        return {} if self.blocktime is None else {"KMP_BLOCKTIME": str(self.blocktime)}
+
+    def load(self, size, folder):
+        import ctranslate2
+
+        translator = ctranslate2.Translator(
+            str(ctranslate2_model(folder, size)), device="cpu", compute_type=self.dtype,
+            intra_threads=self.threads, inter_threads=self.translators,
+        )  # fmt: skip
+        ids_of = {piece: index for index, piece in enumerate(PIECES)}
+
+        def call(ids, beams):
             results = translator.translate_batch(
-                [[tokens[token] for token in row] for row in ids],
-                beam_size=setting.beams,
-                max_decoding_length=setting.tokens,
-                min_decoding_length=setting.tokens,
-                length_penalty=0.6 if setting.beams > 1 else 0.0,
+                [[PIECES[token] for token in row] for row in ids],
+                beam_size=beams,
+                max_decoding_length=TOKENS,
+                min_decoding_length=TOKENS,
+                length_penalty=PENALTY if beams > 1 else 0.0,
+                max_batch_size=-(-len(ids) // self.translators),
             )
-            return np.array([[ids_of[token] for token in r.hypotheses[0]] for r in results])
+            return np.array([[ids_of[piece] for piece in r.hypotheses[0]] for r in results])
 
-        calls[f"CTranslate2 {kind}"] = call
-    return calls
+        return call
 
 
-def marian(setting, folder):
+class Marian(NamedTuple):
     """MarianMT in PyTorch, of the same size, with random weights of its own."""
-    import torch
-    from transformers import MarianConfig, MarianMTModel
 
-    torch.set_num_threads(THREADS)
-    torch.manual_seed(0)
-    ours = dimensions(setting.size)
-    config = MarianConfig(
-        vocab_size=VOCAB, d_model=ours["d_model"], max_position_embeddings=512,
-        encoder_layers=ours["encoder_layers"], decoder_layers=ours["decoder_layers"],
-        encoder_attention_heads=ours["num_heads"], decoder_attention_heads=ours["num_heads"],
-        encoder_ffn_dim=ours["dff"], decoder_ffn_dim=ours["dff"], activation_function="relu",
-        scale_embedding=True, pad_token_id=0, eos_token_id=END, decoder_start_token_id=START,
-        forced_eos_token_id=None,
-    )  # fmt: skip
-    model = MarianMTModel(config).eval()
+    threads: int
+    waiting: str = "default"  # or "passive": idle threads sleep
+    copies: int = 1
 
-    def call(ids):
-        with torch.inference_mode():
-            out = model.generate(
-                input_ids=torch.tensor(ids, dtype=torch.long), num_beams=setting.beams,
-                attention_mask=torch.ones(ids.shape, dtype=torch.long), do_sample=False,
-                min_new_tokens=setting.tokens, max_new_tokens=setting.tokens,
-            )  # fmt: skip
-        return out[:, 1:].numpy()
+    engine = "marian"
+    column = "MarianMT"
 
-    return {"MarianMT": call}
+    def __str__(self):
+        text = f"{self.threads} threads" + f" × {self.copies} processes" * (self.copies > 1)
+        return text + ", passive waiting" * (self.waiting == "passive")
+
+    def environment(self):
+        passive = {"OMP_WAIT_POLICY": "PASSIVE"} if self.waiting == "passive" else {}
+        return {"OMP_NUM_THREADS": str(self.threads), **passive}
+
+    def load(self, size, folder):
+        import torch
+        from transformers import MarianConfig, MarianMTModel
+
+        torch.set_num_threads(self.threads)
+        torch.manual_seed(0)
+        ours = dimensions(folder, size)
+        config = MarianConfig(
+            vocab_size=VOCAB, d_model=ours["d_model"], max_position_embeddings=512,
+            encoder_layers=ours["encoder_layers"], decoder_layers=ours["decoder_layers"],
+            encoder_attention_heads=ours["num_heads"], decoder_attention_heads=ours["num_heads"],
+            encoder_ffn_dim=ours["dff"], decoder_ffn_dim=ours["dff"], activation_function="relu",
+            scale_embedding=True, pad_token_id=0, eos_token_id=END, decoder_start_token_id=START,
+            forced_eos_token_id=None,
+        )  # fmt: skip
+        model = MarianMTModel(config).eval()
+
+        def call(ids, beams):
+            with torch.inference_mode():
+                out = model.generate(
+                    input_ids=torch.tensor(ids, dtype=torch.long), num_beams=beams,
+                    attention_mask=torch.ones(ids.shape, dtype=torch.long), do_sample=False,
+                    min_new_tokens=TOKENS, max_new_tokens=TOKENS,
+                )  # fmt: skip
+            return out[:, 1:].numpy()
+
+        return call
 
 
-def kerashub(setting, folder):
+class KerasHub(NamedTuple):
     """KerasHub's BART of the same size, compiled by XLA as it is by default."""
-    tf = threads()
-    import keras_hub
 
-    ours = dimensions(setting.size)
-    backbone = keras_hub.models.BartBackbone(
-        vocabulary_size=VOCAB, num_layers=ours["encoder_layers"], num_heads=ours["num_heads"],
-        hidden_dim=ours["d_model"], intermediate_dim=ours["dff"], dropout=0.0,
-        max_sequence_length=setting.tokens + 1,
-    )  # fmt: skip
-    model = keras_hub.models.BartSeq2SeqLM(backbone, preprocessor=None)
-    sampler = "greedy"
-    if setting.beams > 1:
-        sampler = keras_hub.samplers.BeamSampler(num_beams=setting.beams)
-    model.compile(sampler=sampler, jit_compile=True)
-    generate = model.make_generate_function()
+    threads: int
+    copies: int = 1
 
-    def call(ids):
-        batch, room = len(ids), setting.tokens + 1
-        target = np.zeros((batch, room), "int32")
-        target[:, 0] = START
-        inputs = {
-            "encoder_token_ids": ids, "encoder_padding_mask": np.ones(ids.shape, bool),
-            "decoder_token_ids": target, "decoder_padding_mask": np.arange(room) < 1,
-        }  # fmt: skip
-        inputs["decoder_padding_mask"] = np.tile(inputs["decoder_padding_mask"], (batch, 1))
-        inputs = {name: tf.constant(value) for name, value in inputs.items()}
-        return np.array(generate(inputs, stop_token_ids=None)["decoder_token_ids"])[:, 1:]
+    engine = "kerashub"
+    column = "KerasHub BART"
 
-    return {"KerasHub BART": call}
+    def __str__(self):
+        return f"{self.threads} threads" + f" × {self.copies} processes" * (self.copies > 1)
+
+    def environment(self):
+        return {"KERAS_BACKEND": "tensorflow"}
+
+    def load(self, size, folder):
+        import keras_hub
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(self.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(2)
+        ours = dimensions(folder, size)
+        backbone = keras_hub.models.BartBackbone(
+            vocabulary_size=VOCAB, num_layers=ours["encoder_layers"], num_heads=ours["num_heads"],
+            hidden_dim=ours["d_model"], intermediate_dim=ours["dff"], dropout=0.0,
+            max_sequence_length=TOKENS + 1,
+        )  # fmt: skip
+
+        def function(beams):
+            model = keras_hub.models.BartSeq2SeqLM(backbone, preprocessor=None)
+            beam = keras_hub.samplers.BeamSampler(num_beams=beams)
+            model.compile(sampler=beam if beams > 1 else "greedy", jit_compile=True)
+            return model.make_generate_function()
+
+        functions = Lazily(function)
+
+        def call(ids, beams):
+            target = np.zeros((len(ids), TOKENS + 1), "int32")
+            target[:, 0] = START
+            inputs = {
+                "encoder_token_ids": ids,
+                "encoder_padding_mask": np.ones(ids.shape, bool),
+                "decoder_token_ids": target,
+                "decoder_padding_mask": target == START,
+            }
+            inputs = {name: tf.constant(value) for name, value in inputs.items()}
+            found = functions[beams](inputs, stop_token_ids=None)
+            return np.array(found["decoder_token_ids"])[:, 1:]
+
+        return call
 
 
-def dimensions(size):
-    from keras_tfmr import TransformerConfig
+class Lazily(dict):
+    """Values made when they are first asked for."""
 
-    config = TransformerConfig.preset(size, source_vocab=VOCAB, target_vocab=VOCAB)
-    return json.loads(config.to_json())
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, key):
+        self[key] = self.make(key)
+        return self[key]
+
+
+def saved_model(folder, size, beams, tokens, graph, dtype):
+    return Path(folder) / f"{size}-{beams}-{tokens}-{graph}-{dtype}"
+
+
+def ctranslate2_model(folder, size):
+    return Path(folder) / f"ctranslate2-{size}"
+
+
+def dimensions(folder, size):
+    return json.loads((Path(folder) / f"{size}.json").read_text())
+
+
+def _ours():
+    return [
+        Ours(graph, dtype, threads, operations)
+        for graph, dtype, threads, operations in itertools.product(
+            ("XLA", "plain"), ("float32", "bfloat16"), (1, 2), (1, 2)
+        )
+    ]
+
+
+def _ctranslate2():
+    return [
+        CTranslate2(dtype, threads, translators, blocktime)
+        for dtype, threads, translators, blocktime in itertools.product(
+            ("float32", "int8"), (1, 2), (1, 2), (None, 0)
+        )
+        if threads > 1 or blocktime is None  # a lone thread waits for nobody
+    ]
 
 
 ENGINES = {
-    "in process": in_process,
-    "saved": saved,
-    "ctranslate2": ctranslate2,
-    "marian": marian,
-    "kerashub": kerashub,
+    "ours": _ours(),
+    "ctranslate2": _ctranslate2(),
+    "marian": [Marian(1), Marian(2), Marian(2, "passive"), Marian(1, copies=2)],
+    "kerashub": [KerasHub(1), KerasHub(2), KerasHub(1, copies=2)],
 }

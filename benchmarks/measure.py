@@ -1,5 +1,6 @@
 """How the benchmarks measure: alternatives interleaved in one run, medians, results as files."""
 
+import contextlib
 import json
 import os
 import platform
@@ -50,9 +51,14 @@ def machine():
 
 
 def versions(*packages):
-    from importlib.metadata import version
+    """Those of the packages that are installed, each with its version."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    return ", ".join(f"{package} {version(package)}" for package in packages)
+    found = []
+    for package in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            found.append(f"{package} {version(package)}")
+    return ", ".join(found)
 
 
 def table(header, rows):

@@ -47,7 +47,8 @@ BENCHMARKS = {
     ),
     "decode": Benchmark(
         "How fast are translations decoded, beside CTranslate2, MarianMT and KerasHub?",
-        "decode.py", ("--quick",), ("decode", "decode_length", "decode_mixed", "decode_designs"),
+        "decode.py", ("--quick", "--beams", "1", "--batches", "1", "32"),
+        ("decode", "decode_length", "decode_mixed", "decode_designs"),
     ),
     "serving": Benchmark(
         "What does the development server add, gain and survive?",

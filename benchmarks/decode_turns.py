@@ -1,0 +1,191 @@
+"""Engines in processes of their own, turn by turn, and the cells that they fill."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import decode_engines as engines
+import numpy as np
+
+HERE = Path(__file__).parent
+CLOSE, CONTENDERS = 1.15, 2  # which settings take further turns: how near the best, how many
+SHORT, LONG = (0.4, 1.0), (1.0, 2.0)  # seconds of latency and throughput: first pass, turns
+
+
+class Row(NamedTuple):
+    """What is measured: a size and beam width, latency or throughput, sentences of a request."""
+
+    size: str
+    beams: int
+    mode: str
+    batch: int
+
+    def __str__(self):
+        search = "greedy" if self.beams == 1 else f"{self.beams} beams"
+        each = "1 sentence" if self.batch == 1 else f"{self.batch} sentences"
+        return f"{self.size}, {search}, {each}, {self.mode}"
+
+
+class Process:
+    """One or more copies of an engine in processes of their own; see decode_process.py."""
+
+    def __init__(self, setting, size, folder):
+        fields = json.dumps(setting._asdict())
+        command = [sys.executable, HERE / "decode_process.py", setting.engine, fields, size, folder]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **setting.environment()}
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
+        self.copies = [
+            subprocess.Popen(
+                list(map(str, command)), env=environment, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=self.log, text=True,
+            )
+            for _ in range(setting.copies)
+        ]  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __call__(self, **ask):
+        """What each copy answers, all being asked at once."""
+        for copy in self.copies:
+            with contextlib.suppress(BrokenPipeError):  # its log says more
+                copy.stdin.write(json.dumps(ask) + "\n")
+                copy.stdin.flush()
+        return [self._answer(copy) for copy in self.copies]
+
+    def _answer(self, copy):
+        for line in copy.stdout:
+            if line.startswith("@"):
+                return json.loads(line[1:])
+        self.log.seek(0)
+        raise RuntimeError(f"the engine ended: {self.log.read()[-2000:]}")
+
+    def __exit__(self, *error):
+        for copy in self.copies:
+            copy.stdin.close()
+            copy.wait(60)
+            copy.stdout.close()
+        self.log.close()
+
+
+class Results:
+    """The measured cells, {(row, setting): {"turns": {turn: value}, ...}}, kept in a file."""
+
+    def __init__(self, path=None, keep=None):
+        self.path, self.cells, self.operations = path, {}, {}
+        if path and path.exists():
+            found = json.loads(path.read_text())
+            self.operations = found["operations"]
+            for cell in found["cells"]:
+                row = Row(*(cell[name] for name in Row._fields))
+                if keep(row, cell["engine"]):
+                    kind = type(engines.ENGINES[cell["engine"]][0])
+                    self.cells[row, kind(**cell["setting"])] = cell
+
+    def add(self, row, setting, turn, value, **more):
+        fields = {**row._asdict(), "engine": setting.engine, "column": setting.column,
+                  "setting": setting._asdict(), "turns": {}}  # fmt: skip
+        cell = self.cells.setdefault((row, setting), fields)
+        cell["turns"][str(turn)] = value
+        cell.update(more)
+
+    def has(self, row, setting, turn):
+        return str(turn) in self.cells.get((row, setting), {"turns": {}})["turns"]
+
+    def best(self, row, column):
+        """The best value of the first pass, or None."""
+        found = [
+            cell["turns"]["0"]
+            for (other, _), cell in self.cells.items()
+            if other == row and cell["column"] == column and "0" in cell["turns"]
+        ]
+        return (min if row.mode == "latency" else max)(found, default=None)
+
+    def contenders(self, row, setting):
+        """Whether the setting takes further turns at a row: it is among the best of its column;
+        of 4 sentences, which the first pass leaves out, the best of 1 or of 32."""
+        if ranking := self._ranking(row, setting.column):
+            return setting in ranking[:CONTENDERS]
+        ends = [row._replace(batch=batch) for batch in (1, 32)]
+        return any(setting in self._ranking(end, setting.column)[:1] for end in ends)
+
+    def _ranking(self, row, column):
+        """The settings of a column that are close to its best in the first pass, best first."""
+        found = [
+            (cell["turns"]["0"] if row.mode == "latency" else 1 / cell["turns"]["0"], i, setting)
+            for i, ((other, setting), cell) in enumerate(self.cells.items())
+            if other == row and cell["column"] == column and "0" in cell["turns"]
+        ]
+        best = min(found, default=(0,))[0]
+        return [setting for value, _, setting in sorted(found) if value <= CLOSE * best]
+
+    def write(self):
+        """One cell a line; a run that is killed leaves what was there or what is new."""
+        if not self.path:
+            return
+        lines = ",\n".join(json.dumps(cell) for cell in self.cells.values())
+        operations = json.dumps(self.operations)
+        self.path.parent.mkdir(exist_ok=True)
+        unfinished = self.path.with_suffix(".unfinished")
+        unfinished.write_text(f'{{"operations": {operations},\n"cells": [\n{lines}\n]}}\n')
+        unfinished.replace(self.path)
+
+
+def turn(results, setting, rows, number, folder):
+    """Measures the rows of one size that are still to be done, in one new process."""
+    rows = [row for row in rows if not results.has(row, setting, number)]
+    if not rows:
+        return
+    seconds = dict(zip(("latency", "throughput"), LONG if number else SHORT, strict=True))
+    reference = {}
+    with Process(setting, rows[0].size, folder) as ask:
+        for row in rows:
+            more = {}
+            if (row.beams, row.batch) not in reference:
+                first = ask(do="warm", batch=row.batch, beams=row.beams)[0]
+                reference[row.beams, row.batch] = first
+                more = {"first_s": first["first_s"], **same(setting, row, first["ids"], folder)}
+            best = None if number else results.best(row, setting.column)
+            if best and setting.copies > 1:
+                best /= setting.copies
+            answers = ask(
+                do=row.mode, batch=row.batch, beams=row.beams, seconds=seconds[row.mode],
+                best=best, callers=callers(setting),
+            )  # fmt: skip
+            value = sum(answer["value"] for answer in answers)
+            results.add(row, setting, number, value, **more)
+            print(f"turn {number}, {setting.column}, {setting}: {row}: {value:.4g}", flush=True)
+
+
+def callers(setting):
+    """Two, together; a PyTorch of two threads has one, since Python runs in one thread only."""
+    alone = setting.copies > 1 or (setting.engine == "marian" and setting.threads > 1)
+    return 1 if alone else 2
+
+
+def same(setting, row, ids, folder):
+    """The share of tokens that equal those of our plain float32 graph, where weights are ours."""
+    if row.batch != 32 or setting.engine in ("marian", "kerashub"):
+        return {}
+    reference = np.load(Path(folder) / f"{row.size}-{row.beams}-{engines.TOKENS}.npy")
+    return {"same": float((np.array(ids) == reference).mean())}
+
+
+def rows_of(setting, size, all_beams, batches, modes):
+    """What a setting is measured at."""
+    several = setting.copies > 1  # nothing to gain for a lone request
+    useless = setting.engine == "marian" and setting.threads == 1 and not several
+    return [
+        Row(size, beams, mode, batch)
+        for beams in all_beams
+        for mode in modes
+        for batch in batches
+        if not (several and mode == "latency")
+        and not (useless and mode == "throughput")
+        and not (mode == "throughput" and batch == 4)
+    ]
