@@ -24,7 +24,7 @@ _SPACE_SIGN, _SPACE_SIGN_ESCAPED = "\u2581", "\U0010fffe"
 # _PIECE_CHARACTERS * max_length. The margin keeps a cut there from changing the pieces before it.
 _PIECE_CHARACTERS, _MARGIN = 16, 64
 
-_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
 # The op drops all spaces that a text begins with (and the one SentencePiece put there). Behind
 # a guard character it drops none: the guard and that one space are then cut off here.
@@ -69,12 +69,16 @@ class SubwordTokenizer(tf.Module):
         except tf.errors.OpError as error:
             raise ValueError(f"not a SentencePiece model: {error.message}") from error
         found = tuple(piece.decode() for piece in self._ops.id_to_string(range(4)).numpy())
-        if found != _SPECIALS:
-            raise ValueError(f"ids 0 to 3 of the model have to be {_SPECIALS}, they are {found}")
+        if found != SPECIALS:
+            raise ValueError(f"ids 0 to 3 of the model have to be {SPECIALS}, they are {found}")
+        self._processor = None  # pip's sentencepiece, when lines of a corpus are to be encoded
+        self._read_model()
+
+    def _read_model(self):
+        """What a kind of tokenizer wants to know of its model."""
         self._guard = int(self._ops.string_to_id(_GUARD))
         if self._guard == self.unknown_id:
             raise ValueError("the SentencePiece model was learned without byte_fallback")
-        self._processor = None  # pip's sentencepiece, when lines of a corpus are to be encoded
 
     @classmethod
     def learn(cls, lines, vocab_size=8000, *, coverage=0.9998, max_lines=200_000):
@@ -113,7 +117,7 @@ class SubwordTokenizer(tf.Module):
                 unk_id=cls.unknown_id,
                 bos_id=cls.start_id,
                 eos_id=cls.end_id,
-                pad_piece=_SPECIALS[cls.pad_id],
+                pad_piece=SPECIALS[cls.pad_id],
                 num_threads=2,  # the sums, and so the pieces, depend on it
                 minloglevel=2,
             )
@@ -126,9 +130,12 @@ class SubwordTokenizer(tf.Module):
 
     @classmethod
     def load(cls, path):
-        """The tokenizer that `save` wrote to `path`."""
+        """The tokenizer that `save` wrote to `path`, of whichever kind it is."""
+        from keras_tfmr.text.marian_tokenizer import MarianTokenizer, is_joined
+
+        model_bytes = pathlib.Path(path).read_bytes()
         try:
-            return cls(pathlib.Path(path).read_bytes())
+            return (MarianTokenizer if is_joined(model_bytes) else SubwordTokenizer)(model_bytes)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -171,17 +178,22 @@ class SubwordTokenizer(tf.Module):
         A row ends before its first `end_id`. Padding, start ids and ids that no piece has are
         skipped; bytes that are no character become U+FFFD.
         """
+        ids = self._real(ids)
+        guard = tf.fill([ids.nrows(tf.int32), 1], self._guard)
+        texts = self._ops.detokenize(tf.concat([guard, ids], axis=1))
+        texts = tf.strings.regex_replace(texts, _GUARDED, "", replace_global=False)
+        texts = tf.strings.regex_replace(texts, _SPACE_SIGN_ESCAPED, _SPACE_SIGN)
+        return valid_utf8(texts)
+
+    def _real(self, ids):
+        """The ids that stand for text, ragged int32 [batch, (pieces)], of ids [batch, length]."""
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(self.pad_id)
         ids = tf.ensure_shape(tf.cast(ids, tf.int32), [None, None])
         # An id outside the vocabulary would fail the op and with it the whole batch.
         wanted = (ids > self.end_id) & (ids < self.vocab_size)
         wanted &= tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) == 0
-        guard = tf.fill([tf.shape(ids)[0], 1], self._guard)
-        texts = self._ops.detokenize(tf.concat([guard, tf.ragged.boolean_mask(ids, wanted)], 1))
-        texts = tf.strings.regex_replace(texts, _GUARDED, "", replace_global=False)
-        texts = tf.strings.regex_replace(texts, _SPACE_SIGN_ESCAPED, _SPACE_SIGN)
-        return _valid(texts)
+        return tf.ragged.boolean_mask(ids, wanted)
 
     def pieces(self, ids):
         """The pieces of ids as strings of the same shape; empty for padding and ids without one.
@@ -206,8 +218,8 @@ class SubwordTokenizer(tf.Module):
         dtype = np.uint16 if self.vocab_size <= 2**16 else np.int32
         values, lengths = [np.zeros(0, dtype)], [np.zeros(1, np.int64)]
         lines = iter(lines)
-        while chunk := [_prepared(line) for line in itertools.islice(lines, 20_000)]:
-            rows = self._offline().encode(chunk, num_threads=1)  # more gain nothing on short lines
+        while chunk := [*itertools.islice(lines, 20_000)]:
+            rows = self._encode_offline(chunk)
             lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
             values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
         return np.concatenate(values), np.cumsum(np.concatenate(lengths))
@@ -240,7 +252,7 @@ class SubwordTokenizer(tf.Module):
     def _encode(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
         # Composed first: the cut below counts characters as the pieces do.
-        texts = tf_text.normalize_utf8(_valid(texts), "NFC")
+        texts = tf_text.normalize_utf8(valid_utf8(texts), "NFC")
         texts = tf.strings.regex_replace(texts, _SPACE_SIGN, _SPACE_SIGN_ESCAPED)
         if max_length is None:
             return self._ops.tokenize(texts), tf.zeros(tf.shape(texts), bool)
@@ -250,6 +262,11 @@ class SubwordTokenizer(tf.Module):
         truncated = tf.strings.length(head) < tf.strings.length(texts)
         truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)
         return ids[:, :max_length], truncated
+
+    def _encode_offline(self, lines):
+        """The ids of a list of lines, a list of lists."""
+        lines = [_prepared(line) for line in lines]
+        return self._offline().encode(lines, num_threads=1)  # more gain nothing on short lines
 
     def _offline(self):
         if self._processor is None:
@@ -284,7 +301,8 @@ def _spaced(lines, most):
     return kept
 
 
-def _valid(texts):
+def valid_utf8(texts):
+    """Strings with U+FFFD for bytes that are no character."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 

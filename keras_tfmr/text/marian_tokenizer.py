@@ -1,0 +1,228 @@
+"""The subwords of published Marian models: two SentencePiece models beside a vocabulary.
+
+Marian numbers subwords by a vocabulary file, not as SentencePiece does, and one vocabulary can
+hold the pieces of both languages. Both are joined here in one SentencePiece model whose ids are
+those of the vocabulary, so that the ops of `SubwordTokenizer` serve it too.
+"""
+
+import re
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+from sentencepiece import sentencepiece_model_pb2 as proto
+
+from keras_tfmr.text.tokenizer import SPECIALS, SubwordTokenizer, valid_utf8
+
+_KIND = "marian"  # what `trainer_spec.model_prefix` of a joined model says
+_TAG = r"^\s*>>[^<>\s]+<<"
+_SPACE_SIGN = "\u2581"
+# A text is cut before it is tokenised, at a multiple of the longest piece: normalisation can make
+# one character of several.
+_SHRINKING, _MARGIN = 4, 64
+
+_Piece = proto.ModelProto.SentencePiece
+_PRODUCED = (_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE)
+
+
+class MarianTokenizer(SubwordTokenizer):
+    """Text to subword ids and back as a published Marian model wants it, in the graph.
+
+    Ids: padding 0, unknown 1, start 2, end 3, then the vocabulary. A piece that the SentencePiece
+    model has and the vocabulary lacks is unknown, and so is a character that no piece has; both
+    are read as the unknown id and never written. A piece that only the other language's
+    SentencePiece model has is never read and can be written.
+
+    A model with several target languages knows tags such as `>>por<<`. One that a text begins with
+    is taken for what it is; a text without one gets the tokeniser's own, if there is one. Tags that
+    the vocabulary lacks are text like any other.
+
+    Invalid UTF-8 is read as U+FFFD. What SentencePiece normalises (compatibility characters, double
+    spaces) does not come back as it was.
+
+    Args:
+        model_bytes: What `joined` made, or `save` wrote.
+
+    Raises:
+        ValueError: If the bytes are no such model.
+
+    Reference: Marian (arXiv 1804.00344), OPUS-MT (https://aclanthology.org/2020.eamt-1.61).
+
+    >>> spm = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> pieces = ["\u2581gato", "\u2581the", "\u2581", ">>eng<<"]
+    >>> tokenizer = MarianTokenizer(joined(spm.model_bytes, pieces, reads_tags=True))
+    >>> tokenizer.encode([">>eng<< o gato"]).to_list()[0][0]
+    7
+    >>> tokenizer.decode([[5, 4, 3]]).numpy()[0].decode()
+    'the gato'
+    """
+
+    def _read_model(self):
+        spec = _parsed(self.model_bytes).trainer_spec
+        if spec.model_prefix != _KIND:
+            raise ValueError("this SentencePiece model was not joined with a Marian vocabulary")
+        self.vocab_size = spec.vocab_size
+        # A character that this model does not know can be a piece of the vocabulary all the same,
+        # so that pieces are looked up by their spelling.
+        self._speller = tf_text.SentencepieceTokenizer(self.model_bytes, out_type=tf.string)
+        self._speller._model_resource = self._ops._model_resource
+        self.tags = list(spec.user_defined_symbols)
+        self.target_language = (list(spec.accept_language) or [None])[0]
+        names = tf.constant([*self.tags, *spec.accept_language], tf.string)
+        ids = self._ops.string_to_id(names).numpy().tolist()
+        self._tag_ids = dict(zip([*self.tags, *spec.accept_language], ids, strict=True))
+        self._longest = max(
+            len(piece.piece)
+            for piece in _parsed(self.model_bytes).pieces
+            if piece.type in _PRODUCED
+        )
+
+    def decode(self, ids):
+        """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
+
+        A row ends before its first `end_id`. Padding, start and unknown ids and ids that no piece
+        has are skipped.
+        """
+        texts = self._ops.detokenize(self._real(ids))
+        # A piece of the other language's model keeps its sign for a space.
+        return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, _SPACE_SIGN, " ")))
+
+    def spellings(self, word, most):
+        found = super().spellings(word, most)
+        found = [way for way in found if max(way[0]) < self.vocab_size]
+        return found or [(list(word), 0.0)]
+
+    def _encode(self, texts, max_length):
+        texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
+        texts, tags = self._tags_of(valid_utf8(texts))
+        texts = tf.strings.regex_replace(texts, " +", " ")
+        head = texts
+        if max_length is not None:
+            characters = _SHRINKING * self._longest * max_length + _MARGIN
+            head = tf.strings.substr(texts, 0, characters, unit="UTF8_CHAR")
+        pieces = self._speller.tokenize(head)
+        ids = self._ops.string_to_id(pieces.values)
+        ids = pieces.with_values(tf.where(ids < self.vocab_size, ids, self.unknown_id))
+        ids = tf.concat([tags, ids], axis=1)
+        if max_length is None:
+            return ids, tf.zeros(tf.shape(texts), bool)
+        truncated = tf.strings.length(head) < tf.strings.length(texts)
+        truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)
+        return ids[:, :max_length], truncated
+
+    def _tags_of(self, texts):
+        """Strings [batch] -> the same without tags, and the tags' ids, ragged [batch, (0 or 1)]."""
+        default = self._tag_ids.get(self.target_language, self.pad_id)
+        ids = tf.fill([tf.size(texts)], default)
+        if self.tags:
+            first = tf.strings.strip(tf.strings.regex_replace(texts, f"({_TAG})?(?s:.*)", r"\1"))
+            same = first[:, None] == tf.constant(self.tags)  # [batch, tags]
+            own = tf.reduce_any(same, axis=1)
+            known = tf.constant([self._tag_ids[tag] for tag in self.tags], tf.int32)
+            ids = tf.where(own, tf.gather(known, tf.argmax(same, axis=1)), ids)
+            rest = tf.strings.regex_replace(texts, _TAG, "", replace_global=False)
+            texts = tf.where(own, rest, texts)
+        return texts, tf.RaggedTensor.from_tensor(ids[:, None], padding=self.pad_id)
+
+    def _encode_offline(self, lines):
+        processor, unknown, size = self._offline(), self.unknown_id, self.vocab_size
+        tags = [self._tag_ids.get(self._tag_of(line)) for line in lines]
+        lines = [re.sub(_TAG, self._untagged, line) for line in lines]
+        rows = processor.encode(lines, out_type=str, num_threads=1)
+        rows = (processor.piece_to_id(row) for row in rows)
+        return [
+            ([] if tag is None else [tag]) + [i if i < size else unknown for i in row]
+            for tag, row in zip(tags, rows, strict=True)
+        ]
+
+    def _tag_of(self, line):
+        found = re.match(_TAG, line)
+        tag = found and found.group().strip()
+        return tag if tag in self.tags else self.target_language
+
+    def _untagged(self, found):
+        return "" if found.group().strip() in self.tags else found.group()
+
+
+def joined(spm, pieces, *, reads_tags=False, target_language=None):
+    """A SentencePiece model whose ids are those of a Marian vocabulary.
+
+    What is tokenised is tokenised as by the published model: pieces that the vocabulary lacks stand
+    behind it, and pieces that only the vocabulary has are marked as unused.
+
+    Args:
+        spm: Bytes of the published SentencePiece model.
+        pieces: The vocabulary from id 4 on, a list of str.
+        reads_tags: Whether texts can begin with a tag such as `>>por<<`: on the source side.
+        target_language: The tag of texts without one, with or without its brackets.
+
+    Returns:
+        Bytes for `MarianTokenizer`.
+
+    Raises:
+        ValueError: If the bytes are no SentencePiece model, or the language is not one of the
+            vocabulary's.
+    """
+    model = _parsed(spm)
+    own = {piece.piece: piece for piece in model.pieces if piece.type in _PRODUCED}
+    lowest = min((piece.score for piece in own.values()), default=0.0) - 1.0
+    tags = [piece for piece in pieces if re.fullmatch(_TAG, piece)] if reads_tags else []
+    kinds = (_Piece.CONTROL, _Piece.UNKNOWN, _Piece.CONTROL, _Piece.CONTROL)
+    made = [_Piece(piece=p, score=0.0, type=k) for p, k in zip(SPECIALS, kinds, strict=True)]
+    for piece in _distinct(pieces):
+        unused = _Piece(piece=piece, score=lowest, type=_Piece.UNUSED)
+        made.append(own.pop(piece, unused))
+    size = len(made)
+    made += own.values()
+    del model.pieces[:]
+    model.pieces.extend(made)
+    spec = model.trainer_spec
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = range(4)
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIALS
+    spec.model_prefix, spec.vocab_size = _KIND, size
+    spec.user_defined_symbols[:] = tags
+    spec.accept_language[:] = [_known_tag(target_language, tags)] if target_language else []
+    return model.SerializeToString()
+
+
+def is_joined(model_bytes):
+    """Whether these bytes are a model that `joined` made."""
+    try:
+        return proto.ModelProto.FromString(model_bytes).trainer_spec.model_prefix == _KIND
+    except proto_error():
+        return False
+
+
+def proto_error():
+    """What protobuf raises for bytes that are no message of the kind asked for."""
+    from google.protobuf.message import DecodeError
+
+    return DecodeError
+
+
+def _parsed(spm):
+    try:
+        model = proto.ModelProto.FromString(spm)
+    except proto_error() as error:
+        raise ValueError(f"not a SentencePiece model: {error}") from error
+    if not model.pieces:
+        raise ValueError("not a SentencePiece model: it has no pieces")
+    return model
+
+
+def _known_tag(language, tags):
+    tag = language if language.startswith(">>") else f">>{language}<<"
+    if tag not in tags:
+        known = ", ".join(tag[2:-2] for tag in tags) or "none, the model has one target language"
+        raise ValueError(f"unknown target language {language!r}; the model's are: {known}")
+    return tag
+
+
+def _distinct(pieces):
+    """The pieces, with another name for one that is empty or has the name of a special id."""
+    taken = set(SPECIALS)
+    for number, piece in enumerate(pieces, len(SPECIALS)):
+        name = (
+            piece if piece and piece not in taken else f"<{piece.strip('<>') or 'none'} {number}>"
+        )
+        taken.add(name)
+        yield name

@@ -1,0 +1,147 @@
+import io
+import itertools
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
+from keras_tfmr.text.tokenizer import SubwordTokenizer
+from training import phrasebook
+
+TAGS = [">>por<<", ">>eng<<"]
+TEXTS = [
+    "O gato está na mesa.",
+    ">>por<<  The cat is on the table.",
+    ">>xxx<< The cat >>por<<",
+    " >>eng<<O gato",
+    "ﬁ ① Ｏ gato 🐈🐈 çã \u200b\u00ad x",
+    "   a\t\tb \n c   ",
+    "",
+    ">>por<<",
+    "word " * 300,
+    "e\u0301 \u2581 </s> <pad> <un>",
+]
+
+
+def learned(lines, kind):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=300, model_type=kind,
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def published(request):
+    """Two SentencePiece models as OPUS-MT's are learned, and a joint vocabulary with gaps."""
+    pairs = phrasebook.split(1)[0][:1500]
+    sides = [learned(lines, request.param) for lines in zip(*pairs, strict=True)]
+    processors = [sentencepiece.SentencePieceProcessor(model_proto=side) for side in sides]
+    pieces = {p.id_to_piece(i) for p in processors for i in range(p.get_piece_size())}
+    pieces = sorted(pieces - {"</s>", "<unk>"})  # "<s>" stays: some vocabularies have it
+    return sides, processors, [*pieces[:40], *pieces[45:], "", *TAGS]
+
+
+def reference_ids(processor, pieces, text, default=None):
+    """What the transformers tokenizer makes of a text, ids as ours are numbered."""
+    ids = {piece: number for number, piece in enumerate(pieces, 4) if piece and piece != "<s>"}
+    found = []
+    if text.lstrip().startswith(tuple(TAGS)):
+        tag, text = text.lstrip()[:7], text.lstrip()[7:]
+        found = [ids[tag]]
+    elif default:
+        found = [ids[default]]
+    return found + [ids.get(piece, 1) for piece in processor.encode(text, out_type=str)]
+
+
+def test_ids_are_the_vocabulary_s_as_the_published_model_has_them(published):
+    sides, processors, pieces = published
+    for default in (None, "por"):
+        tokenizer = MarianTokenizer(
+            joined(sides[0], pieces, reads_tags=True, target_language=default)
+        )
+        tag = default and f">>{default}<<"
+        expected = [reference_ids(processors[0], pieces, text, tag) for text in TEXTS]
+        assert tokenizer.encode(TEXTS).to_list() == expected
+        assert any(1 in row for row in expected)  # what the vocabulary lacks is among it
+        values, offsets = tokenizer.encode_lines(TEXTS)
+        rows = [values[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+        assert rows == expected
+        assert tokenizer.vocab_size == 4 + len(pieces)
+
+
+def test_what_is_written_is_what_sentencepiece_writes(published):
+    sides, _, pieces = published
+    tokenizer = MarianTokenizer(joined(sides[1], pieces))
+    rng = np.random.default_rng(1)
+    ids = rng.integers(4, 4 + len(pieces), (40, 12))
+    ids[:, 9] = 3  # what comes behind the end is not written
+    ids[::2, 4] = [0, 1, 2, -5, 10**6] * 4
+    names = [None] * 4 + [p if p != "<s>" else None for p in pieces]
+    for row, text in zip(ids, tokenizer.decode(ids).numpy(), strict=True):
+        known = [i for i in row[:9] if 3 < i < len(names)]
+        expected = "".join(
+            names[i] or f"<{'none' if not pieces[i - 4] else 's'} {i}>" for i in known
+        )
+        assert text.decode() == expected.replace("\u2581", " ").strip()
+    shown = tokenizer.pieces(ids).numpy()
+    assert shown[1, 9] == b"</s>" and shown[0, 4] == b""
+
+
+def test_a_cut_is_flagged_and_no_row_changes_another(published):
+    sides, processors, pieces = published
+    tokenizer = MarianTokenizer(joined(sides[0], pieces, reads_tags=True, target_language="eng"))
+    ids, truncated = tokenizer.encode_truncated(TEXTS, 20)
+    whole = [reference_ids(processors[0], pieces, text, ">>eng<<") for text in TEXTS]
+    assert truncated.numpy().tolist() == [len(row) > 19 for row in whole]
+    for row, text, found in zip(whole, TEXTS, ids.numpy(), strict=True):
+        assert found[found != 0].tolist() == [*row[:19], 3]
+        alone = tokenizer.encode_truncated([text], 20)[0].numpy()[0]
+        assert alone.tolist() == found[: len(alone)].tolist()
+    spaces = tokenizer.encode_truncated(["a" + " " * 90_000 + "b"], 20)
+    assert not spaces[1].numpy()[0]
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_any_bytes_are_a_text(small, texts):
+    ids, _ = small.encode_truncated(tf.constant(texts), 16)
+    assert (ids.numpy() < small.vocab_size).all() and (ids.numpy()[:, 0] > 0).all()
+    for text in small.decode(ids).numpy():
+        text.decode()
+
+
+@pytest.fixture(scope="module")
+def small():
+    lines = [pair[0] for pair in phrasebook.split(1)[0][:300]]
+    return MarianTokenizer(
+        joined(learned(lines, "unigram"), ["\u2581o", "a", *TAGS], reads_tags=True)
+    )
+
+
+def test_a_file_says_of_itself_which_kind_it_is(tmp_path, small):
+    small.save(tmp_path / "source.model")
+    loaded = SubwordTokenizer.load(tmp_path / "source.model")
+    assert type(loaded) is MarianTokenizer and loaded.tags == TAGS
+    text = [">>por<< o a"]
+    assert loaded.encode(text).to_list() == small.encode(text).to_list()
+    assert small.encode(text).to_list()[0][:2] == [6, 4]
+
+
+def test_errors_name_what_is_wrong(small):
+    spm = learned(["o gato"] * 20, "unigram")
+    with pytest.raises(
+        ValueError, match="unknown target language 'deu'; the model's are: por, eng"
+    ):
+        joined(spm, TAGS, reads_tags=True, target_language="deu")
+    with pytest.raises(ValueError, match="none, the model has one target language"):
+        joined(spm, ["a"], reads_tags=True, target_language="deu")
+    with pytest.raises(ValueError, match="not a SentencePiece model"):
+        joined(b"nothing", [])
+    with pytest.raises(ValueError, match="not joined with a Marian vocabulary"):
+        MarianTokenizer(SubwordTokenizer.learn(["o gato"] * 20, vocab_size=300).model_bytes)
