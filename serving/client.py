@@ -116,11 +116,17 @@ def print_hypotheses(number, hypotheses):
     """A line for each hypothesis of text `number`."""
     for hypothesis in hypotheses:
         print(number, f"{hypothesis.score + 0.0:.4f}", one_line(hypothesis.text), sep="\t")
+    warn_if_truncated(number, hypotheses[0])
 
 
 def print_translation(number, answer):
     """The translation of text `number` on a line."""
     print(one_line(answer.text))
+    warn_if_truncated(number, answer)
+
+
+def warn_if_truncated(number, answer):
+    """Says that only the beginning of text `number` was translated."""
     if answer.truncated:
         warn(f"line {number} is longer than the model reads: only its beginning counts")
 

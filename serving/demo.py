@@ -94,13 +94,11 @@ async def translate(request):
     """{"text"} -> {"hypotheses": [{"text", "score"}, ...], "truncated", "milliseconds"}."""
     client, text = request.app[CLIENT], await text_of(request)
     start = time.perf_counter()
-    (hypotheses,), (best,) = await asyncio.gather(
-        client.translate_nbest([text]), client.translate([text])
-    )
+    (hypotheses,) = await client.translate_nbest([text])
     return web.json_response(
         {
-            "hypotheses": [one._asdict() for one in hypotheses],
-            "truncated": best.truncated,
+            "hypotheses": [{"text": one.text, "score": one.score} for one in hypotheses],
+            "truncated": hypotheses[0].truncated,
             "milliseconds": 1000 * (time.perf_counter() - start),
         }
     )

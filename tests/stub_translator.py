@@ -48,7 +48,8 @@ def translate_nbest(texts):
     scores = np.tile(-np.arange(HYPOTHESES, dtype="float32") / 4, (len(texts), 1))
     scores[[not text for text in texts], 1:] = np.finfo("float32").min  # "" has one translation
     translations = [[hypothesis(text, n).encode() for n in range(HYPOTHESES)] for text in texts]
-    return {"translations": translations, "scores": scores}
+    truncated = np.array([len(text) > LONGEST for text in texts])
+    return {"translations": translations, "scores": scores, "truncated": truncated}
 
 
 def score(texts, references):

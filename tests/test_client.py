@@ -93,9 +93,10 @@ def test_translations_come_back_in_order_and_unharmed(client):
 
 
 def test_nbest_scores_and_explanations(client):
-    _, two, empty = client.translate_nbest(["um", "dois", ""])
-    assert two == [(hypothesis("dois", n), -n / 4) for n in range(HYPOTHESES)]
-    assert empty == [("", 0.0)]
+    two, empty, long = client.translate_nbest(["dois", "", TEXTS[-1]])
+    assert two == [(hypothesis("dois", n), -n / 4, False) for n in range(HYPOTHESES)]
+    assert empty == [("", 0.0, False)]
+    assert [one.truncated for one in long] == [True] * HYPOTHESES
     assert client.score(["um", "dois"], ["one", "two of them"]) == [(-0.5, 1), (-1.5, 3)]
     short, empty, long = client.explain(["a b", "", "c d e"])
     assert short.source_tokens == ["▁a", "▁b"] and short.target_tokens == ["▁A", "▁B"]

@@ -71,6 +71,8 @@ def test_nbest(server):
     rows = [line.split("\t") for line in done.stdout.decode().splitlines()]
     assert rows[0] == ["1", "0.0000", "UM"] and rows[-1] == ["2", "-0.5000", "DOIS 2"]
     assert len(rows) == 6
+    long = run(server, "--nbest", "x" * (LONGEST + 1))
+    assert b"line 1 is longer" in long.stderr and len(long.stdout.splitlines()) == 3
 
 
 def test_truncated_lines_are_named(server):

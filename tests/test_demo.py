@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import translator_model
-from stub_translator import HEADS, LAYERS, StubTranslator, serving, unused_port
+from stub_translator import HEADS, LAYERS, LONGEST, StubTranslator, serving, unused_port
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -57,11 +57,15 @@ def page(stub):
         yield address
 
 
-def test_what_the_page_asks_for(page):
+def test_what_the_page_asks_for(page, stub):
     assert ask(page, "status")[1].items() >= {"model": "default", "version": 7}.items()
+    before = len(stub.requests)
     _, answer = ask(page, "translate", "bom dia")
     assert [one["text"] for one in answer["hypotheses"]] == ["BOM DIA", "BOM DIA 1", "BOM DIA 2"]
     assert answer["truncated"] is False and answer["milliseconds"] > 0
+    asked = [request.model_spec.signature_name for request in stub.requests[before:]]
+    assert asked == ["translate_nbest"]
+    assert ask(page, "translate", "x" * (LONGEST + 1))[1]["truncated"] is True
     _, answer = ask(page, "explain", "bom dia")
     assert answer["source_tokens"] == ["▁bom", "▁dia"]
     assert (len(answer["heads"]), len(answer["heads"][0])) == (LAYERS, HEADS)

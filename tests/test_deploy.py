@@ -1,6 +1,7 @@
 """Every file of serving/deploy by its own parser or published schema, and all of them together."""
 
 import copy
+import os
 import re
 import shutil
 import subprocess
@@ -87,6 +88,7 @@ def test_flags_are_the_servers_and_name_files_that_are_there(name):
     assert options.enable_batching and options.xla_cpu_compilation_enabled
     assert options.enable_grpc_healthcheck_service
     assert (options.port, options.rest_api_port) == (8500, 8501)
+    assert options.allow_version_labels_for_unavailable_models
     mounted = {file.name for file in (DEPLOY / "config").iterdir()}
     named = re.findall(r"_file=(\S+)", " ".join(COMMANDS[name]))
     assert {Path(file).name for file in named} == mounted
@@ -96,6 +98,7 @@ def test_flags_are_the_servers_and_name_files_that_are_there(name):
 def parse_compose(text):
     """As `docker compose` reads it, with MODEL_DIR set."""
     text = re.sub(r"\$\{MODEL_DIR:\?[^}]*\}", "/srv/models", text)
+    text = re.sub(r"\$\{MODEL_OWNER:-([^}]*)\}", r'"\1"', text)
     compose = compose_spec.PyCompose.from_yaml(text)
     compose._inner.validate()
     return compose.to_spec()
@@ -239,6 +242,50 @@ def test_kustomization_takes_every_file():
 
 def volume_named(name):
     return next(volume for volume in POD["spec"]["volumes"] if volume["name"] == name)
+
+
+def test_network_policy_lets_in_clients_and_lets_out_nothing():
+    policy = OBJECTS["NetworkPolicy", "translator"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= POD["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress", "Egress"] and policy["egress"] == []
+    clients, scrapers = policy["ingress"]
+    assert clients["from"] == [{"podSelector": {"matchLabels": {"translator-client": "true"}}}]
+    assert {port["port"] for port in clients["ports"]} == {"grpc", "rest"}
+    assert scrapers["ports"] == [{"port": "rest"}]
+
+
+def run_flags(readme):
+    """The options of the README's `docker run`."""
+    command = re.search(r"docker run (.*?)tensorflow/serving", readme, re.DOTALL)[1]
+    return set(command.replace("\\\n", " ").split())
+
+
+def test_docker_run_has_the_limits_of_the_compose_file():
+    given = run_flags((DEPLOY / "README.md").read_text())
+    limits = COMPOSE["deploy"]["resources"]["limits"]
+    wanted = {f"--cap-drop={name}" for name in COMPOSE["cap_drop"]}
+    wanted |= {f"--cap-add={name}" for name in COMPOSE["cap_add"]}
+    wanted |= {f"--memory={limits['memory'].lower()}", f"--pids-limit={limits['pids']}"}
+    assert wanted | {"--init", "--read-only", "--security-opt=no-new-privileges"} <= given
+
+
+@pytest.mark.skipif(
+    not shutil.which("setpriv") or os.geteuid() != 0, reason="needs util-linux and root"
+)
+def test_the_servers_root_reads_models_written_under_umask_077(tmp_path):
+    """As the kernel sees the container: user 0, its capabilities, another's files."""
+    model = tmp_path / "model"
+    model.write_text("weights")
+    for path, mode in ((tmp_path, 0o700), (model, 0o600)):
+        os.chown(path, 12345, 12345)
+        os.chmod(path, mode)
+
+    def read(*added):
+        kept = ["-all", *(f"+{name.lower()}" for name in added)]
+        limited = ["setpriv", "--inh-caps=-all", f"--bounding-set={','.join(kept)}"]
+        return subprocess.run([*limited, "cat", model], capture_output=True).stdout
+
+    assert read() == b"" and read(*COMPOSE["cap_add"]) == b"weights"
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl (no cluster)")

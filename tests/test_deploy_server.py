@@ -4,6 +4,8 @@ Two real processes and two real sockets; the model has a translator's signatures
 English.
 """
 
+import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -59,6 +61,25 @@ def ports(request, models, tmp_path_factory):
         assert server.terminate() == 0, server.stderr()
 
 
+def test_labels_of_the_readme_outlive_the_start_of_a_pod(models, tmp_path):
+    """Version 1 and 2, each under its label, from the first request on."""
+    for version in ("1", "2"):
+        shutil.copytree(models / "default" / "1", tmp_path / "default" / version)
+    readme = (DEPLOY / "README.md").read_text()
+    labels = re.search(r"^model_version_policy .*?```", readme, re.DOTALL | re.MULTILINE)[0][:-3]
+    config = (DEPLOY / "config" / "models.config").read_text()
+    config = re.sub(r"model_version_policy .*", lambda _: labels, config)
+    (tmp_path / "models.config").write_text(config.replace('"/models/', f'"{tmp_path}/'))
+    flag = "--allow_version_labels_for_unavailable_models"
+    flags = [one for one in kubernetes_flags() if one.startswith(flag)]
+    with (
+        ServerProcess(tmp_path, *flags, f"--model_config_file={tmp_path}/models.config") as server,
+        TranslatorClient(f"127.0.0.1:{server.port}", label="canary") as client,
+    ):
+        assert client.translate(["um"])[0].text == "UM"
+        assert [version for version, _, _ in client.status()] == [2]
+
+
 @pytest.fixture(params=["grpc", "rest"])
 def settings(request, ports):
     rest = request.param == "rest"
@@ -70,7 +91,7 @@ def test_signatures(settings):
         assert client.translate(TEXTS) == [
             (text.upper(), -len(text) / 8, len(text) > 200) for text in TEXTS
         ]
-        assert client.translate_nbest(["um"]) == [[("UM", 0.0), ("UM!", -0.25)]]
+        assert client.translate_nbest(["um"]) == [[("UM", 0.0, False), ("UM!", -0.25, False)]]
         assert client.score(["um", "dois"], ["one", "two of it"]) == [(-0.5, 1), (-1.5, 3)]
         one, two = client.explain(["a b", "c d e"])
     assert one.source_tokens == ["a", "b"] and one.attention == [[1, 0], [0, 1]]

@@ -26,7 +26,11 @@ TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated":
 SIGNATURES = {  # outputs: type and rank
     "serving_default": TRANSLATE,
     "translate": TRANSLATE,
-    "translate_nbest": {"translations": ("string", 2), "scores": ("float32", 2)},
+    "translate_nbest": {
+        "translations": ("string", 2),
+        "scores": ("float32", 2),
+        "truncated": ("bool", 1),
+    },
     "score": {"log_prob": ("float32", 1), "tokens": ("int32", 1)},
     "explain": {
         "source_tokens": ("string", 2),
@@ -124,6 +128,8 @@ def test_answers_are_those_given_in_process(session, translator):
     for row, hypotheses in enumerate(translator.nbest(LINES)):
         assert [t.decode() for t in outputs["translations"][row]] == [h.text for h in hypotheses]
         np.testing.assert_allclose(outputs["scores"][row], [h.score for h in hypotheses], atol=1e-4)
+    long = {"text": texts("", " ".join(LINES))}
+    assert session.run("translate_nbest", long)["truncated"].tolist() == [False, True]
     outputs = session.run("score", {"text": texts(*LINES[:3]), "reference": texts(*LINES[3:])})
     expected = translator.score(LINES[:3], LINES[3:])
     np.testing.assert_allclose(outputs["log_prob"], [e.log_prob for e in expected], atol=1e-4)

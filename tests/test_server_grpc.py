@@ -273,6 +273,15 @@ def test_metrics(server):
         assert name in after
 
 
+def test_names_that_strangers_make_up_are_not_kept(server):
+    for number in range(20):
+        status_of(server.prediction.Predict, request(f"stranger{number}", x=[1.0]))
+        server.http(f"/v1/models/stranger{number}:predict", {"instances": [1.0]})
+    page = server.http("/monitoring/prometheus/metrics")[1]
+    assert "stranger" not in page
+    assert ':tensorflow:serving:request_count{model_name="",status="NOT_FOUND"} ' in page
+
+
 def test_message_limits_of_clients_are_their_own(server):
     """As with the real server: 4 MiB is what a client takes unless it says otherwise."""
     text = ["x" * 3_000_000] * 2

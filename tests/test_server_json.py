@@ -3,6 +3,7 @@
 import json
 import pathlib
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -36,7 +37,8 @@ DTYPES = [
 ]
 # Flags of tensorflow_model_server 2.20 that one may find in a script.
 REAL_FLAGS = """
-port grpc_socket_path rest_api_port rest_api_num_threads rest_api_timeout_in_ms
+force_allow_any_version_labels_for_unavailable_models port grpc_socket_path rest_api_port
+rest_api_num_threads rest_api_timeout_in_ms
 rest_api_enable_cors_support enable_batching allow_version_labels_for_unavailable_models
 batching_parameters_file enable_per_model_batching_parameters model_config_file
 model_config_file_poll_wait_seconds model_name model_base_path num_load_threads num_unload_threads
@@ -116,7 +118,7 @@ def test_requests_become_tensors(shape, dtype):
             continue
         request = predict_pb2.PredictRequest()
         body = json.dumps({key: array.tolist()}).encode()
-        row = json_request.fill_request(json_request.parse(body), lambda _: inputs, request)
+        row = json_request.fill_request(json_request.parse(body), inputs, request)
         assert row == (key == "instances")
         read = tf.make_ndarray(request.inputs["x"])
         assert read.dtype == array.dtype and read.shape == array.shape
@@ -131,14 +133,14 @@ def test_more_levels_of_lists_than_a_tensor_has_dimensions():
     for key in ("inputs", "instances"):
         with pytest.raises(ServingError, match="lists within lists to level 64"):
             document = {key: value if key == "inputs" else [value]}
-            json_request.fill_request(document, lambda _: inputs, predict_pb2.PredictRequest())
+            json_request.fill_request(document, inputs, predict_pb2.PredictRequest())
 
 
 def test_a_tensor_type_without_json():
     request = predict_pb2.PredictRequest()
     inputs = signature(x=types_pb2.DT_COMPLEX64)
     with pytest.raises(ServingError, match="Conversion of JSON Value: 1 to type: complex64"):
-        json_request.fill_request({"inputs": [1]}, lambda _: inputs, request)
+        json_request.fill_request({"inputs": [1]}, inputs, request)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -184,3 +186,23 @@ def test_text_configs_have_their_real_fields():
     deploy = pathlib.Path(configs.__file__).parents[1] / "deploy" / "config" / "batching.config"
     found = configs.batch_settings(configs.read(deploy, configs.BatchingParameters))
     assert found.allowed[-1] == found.execution_size <= found.max_size
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 50_000_000, [1.5] * 5_000_000, {"k": [["long"] * 1000] * 1000}, {"k" * 50_000_000: 1}],
+    ids=["text", "list", "lists", "name"],
+)
+def test_an_error_about_a_large_value_is_made_of_its_beginning(value):
+    tracemalloc.start()
+    with pytest.raises(ServingError, match="must be a string value") as raised:
+        json_request.signature_name({"instances": value, "signature_name": 100})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 1000 < len(str(raised.value)) < 2000
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("value", ["é\n" * 300, [[1, "a"], {"b": None}] * 3, {"a": {"b": [1.5]}}])
+def test_a_small_value_is_quoted_whole(value):
+    assert json_request._text(value) == json.dumps(value, indent=4, ensure_ascii=False)

@@ -187,7 +187,26 @@ REST_ERRORS = {
         "input size does not match signature: 1!=2",
     ),
     "no base64": (ECHO, {"instances": [{"b64": "a"}]}, 400, "Unable to base64 decode"),
-    "lone surrogate": (ECHO, b'{"instances": ["\\ud800"]}', 400, "JSON Parse error"),
+    "half a surrogate pair": (
+        ECHO,
+        b'{"instances": ["\\\\ud83d\\ude42", "\\ud800"]}',
+        400,
+        "JSON Parse error: The surrogate pair in string is invalid. at offset: ",
+    ),
+    "the other half": (ECHO, b'{"instances": ["\\udc80"]}', 400, "surrogate pair"),
+    "half a pair in a name": (PREDICT, b'{"instances": [{"\\ud800": 1}]}', 400, "surrogate pair"),
+    "a name that is no UTF-8": (
+        PREDICT,
+        b'{"instances": [{"\xff": 1}]}',
+        400,
+        "named input: \udcff",
+    ),
+    "a signature that is no UTF-8": (
+        PREDICT,
+        b'{"signature_name": "\xff", "instances": [1]}',
+        400,
+        'Serving signature name: "\udcff" not found in signature def',
+    ),
     "nested deeply": (
         PREDICT,
         b'{"instances": ' + b"[" * 500_000 + b"]" * 500_000 + b"}",
@@ -198,7 +217,14 @@ REST_ERRORS = {
         PREDICT,
         b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}",
         400,
-        "",
+        f"{ROW}0 of 'instances' list. Error: INVALID_ARGUMENT: JSON Value: lists within lists to "
+        "level 899",
+    ),
+    "a name of megabytes": (
+        PREDICT,
+        {"instances": [{"q" * (3 << 20): 1}]},
+        400,
+        "...TRUNCATED",
     ),
     "a number of a million digits": (
         PREDICT,

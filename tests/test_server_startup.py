@@ -28,6 +28,10 @@ def models(tmp_path_factory):
     (folder / "relative.config").write_text(
         'model_config_list { config { name: "m" base_path: "x" model_platform: "tensorflow" } }'
     )
+    (folder / "labels.config").write_text(
+        f'model_config_list {{ config {{ name: "half" base_path: "{folder}/half" '
+        f'model_platform: "tensorflow" version_labels {{ key: "stable" value: 1 }} }} }}'
+    )
     (folder / "batching.config").write_text("max_batch_size { value: 4 }")
     return folder
 
@@ -72,6 +76,11 @@ def test_what_cannot_start_says_so_in_one_line(models, tmp_path):
             "Expected model m to have an absolute path or URI; got base_path()=x",
         ),
         "no such config": ([f"--model_config_file={models}/none"], f"{models}/none; No such file"),
+        "labels before versions are loaded": (
+            [f"--model_config_file={models}/labels.config"],
+            "FAILED_PRECONDITION: Request to assign label to version 1 of model half, which is not "
+            "currently available for inference",
+        ),
         "batching file without batching": (
             [half, f"--batching_parameters_file={models}/batching.config"],
             "--batching_parameters_file is set without setting --enable_batching to true.",

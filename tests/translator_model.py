@@ -26,6 +26,7 @@ class Capitals(tf.Module):
         return {
             "translations": tf.stack([best, best + "!", tf.fill(tf.shape(text), "")], 1),
             "scores": scores,
+            "truncated": tf.strings.length(text, unit="UTF8_CHAR") > 200,
         }
 
     @tf.function(input_signature=[SPEC, tf.TensorSpec([None], tf.string, "reference")])

@@ -6,7 +6,7 @@
 []
 """
 
-from keras_tfmr.client.answers import Explanation, Hypothesis, ReferenceScore, Translation
+from keras_tfmr.client.answers import Explanation, ReferenceScore, Translation
 from keras_tfmr.client.client import AsyncTranslatorClient, TranslatorClient
 from keras_tfmr.client.connection import TLS, Target
 from keras_tfmr.client.errors import (
@@ -24,7 +24,6 @@ __all__ = [
     "Backoff",
     "DeadlineExceededError",
     "Explanation",
-    "Hypothesis",
     "MessageTooLargeError",
     "ModelNotFoundError",
     "ReferenceScore",

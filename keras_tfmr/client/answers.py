@@ -12,7 +12,7 @@ _NO_SCORE = -3.4e38
 
 
 class Translation(NamedTuple):
-    """One text's best translation.
+    """A translation of one text.
 
     Attributes:
         text: The translation.
@@ -24,18 +24,6 @@ class Translation(NamedTuple):
     text: str
     score: float
     truncated: bool
-
-
-class Hypothesis(NamedTuple):
-    """One of several translations of a text.
-
-    Attributes:
-        text: The translation.
-        score: Length-normalised log-probability.
-    """
-
-    text: str
-    score: float
 
 
 class ReferenceScore(NamedTuple):
@@ -85,11 +73,17 @@ def translations(outputs):
     return _rows(outputs, Translation, "translation", "score", "truncated")
 
 
-def hypotheses(outputs):
-    """Outputs of `translate_nbest`, a list of Hypothesis, best first, for each text."""
+def nbest_translations(outputs):
+    """Outputs of `translate_nbest`, a list of Translation, best first, for each text."""
     return [
-        [Hypothesis(*pair) for pair in zip(texts, scores, strict=True) if pair[1] > _NO_SCORE]
-        for texts, scores in _rows(outputs, _columns, "translations", "scores")
+        [
+            Translation(*pair, truncated)
+            for pair in zip(texts, scores, strict=True)
+            if pair[1] > _NO_SCORE
+        ]
+        for texts, scores, truncated in _rows(
+            outputs, _columns, "translations", "scores", "truncated"
+        )
     ]
 
 

@@ -55,9 +55,9 @@ class _Calls:
         return self._predict("translate", {"text": texts}, answers.translations)
 
     def translate_nbest(self, texts):
-        """Several translations of each text: a list of `Hypothesis(text, score)`, best first."""
+        """Several translations of each text: a list of `Translation`, best first."""
         texts = answers.checked_texts(texts)
-        return self._predict("translate_nbest", {"text": texts}, answers.hypotheses)
+        return self._predict("translate_nbest", {"text": texts}, answers.nbest_translations)
 
     def score(self, texts, references):
         """How likely each reference is as a translation: `ReferenceScore(log_prob, tokens)`."""

@@ -90,15 +90,16 @@ class TextGraph:
     def translate_nbest(self, text):
         """`text` string [batch] -> `translations` string, `scores` float32, both [batch, n].
 
-        The best comes first. Where fewer than n exist, the rest are empty and have the lowest float
-        for a score.
+        And `truncated` bool [batch], as of `translate`. The best comes first. Where fewer than n
+        exist, the rest are empty and have the lowest float for a score.
         """
-        source_ids, _, blank = self._read(text)
+        source_ids, truncated, blank = self._read(text)
         result = self._decode(source_ids, blank, n=self.config.n)
         flat = tf.reshape(result.ids, [-1, result.ids.shape[-1]])  # [batch * n, length]
         return {
             "translations": tf.reshape(self.target.decode(flat), tf.shape(result.scores)),
             "scores": tf.maximum(result.scores, _NO_SCORE),
+            "truncated": truncated,
         }
 
     def score(self, text, reference):

@@ -25,7 +25,11 @@ FLAGS = {
     "model_config_file": ("", "text ModelServerConfig: many models, version policies, labels"),
     "model_config_file_poll_wait_seconds": (0, "read the config file again this often; 0: never"),
     "file_system_poll_wait_seconds": (1, "look for new versions this often; 0 or less: never"),
-    "allow_version_labels_for_unavailable_models": (False, "labels before their version is loaded"),
+    "allow_version_labels_for_unavailable_models": (
+        False,
+        "new labels before their version is loaded",
+    ),
+    "force_allow_any_version_labels_for_unavailable_models": (False, "and labels that move, too"),
     "saved_model_tags": ("serve", "comma-separated tags of the meta graph"),
     "enable_model_warmup": (True, "replay each version's warm-up file before it serves"),
     "num_request_iterations_for_warmup": (1, "how often each warm-up record is replayed"),
@@ -46,6 +50,7 @@ FLAGS = {
     "rest_api_enable_cors_support": (False, "send CORS headers"),
     "monitoring_config_file": ("", "text MonitoringConfig"),
     "ssl_config_file": ("", "text SSLConfig with the PEM texts; gRPC only"),
+    "allow_remote_reload": (False, "(own) let other hosts send HandleReloadConfigRequest"),
     "max_request_bytes": (1 << 26, "(own) largest request, gRPC or REST; 0: no limit"),
     "shutdown_grace_seconds": (30, "(own) time for running requests after SIGTERM"),
 }

@@ -2,6 +2,8 @@
 # ruff: noqa: N802 - gRPC names the methods
 
 import functools
+import ipaddress
+import urllib.parse
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -14,7 +16,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from .errors import MAX_MESSAGE, from_exception, invalid, unimplemented
+from .errors import MAX_MESSAGE, ServingError, from_exception, invalid, unimplemented
 from .tensors import to_proto
 
 
@@ -76,7 +78,8 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     @answering
     async def Predict(self, request, context):
-        with self._metrics.request(request.model_spec.name, "GRPC"):
+        known = self._predictor.manager.known(request.model_spec.name)
+        with self._metrics.request(known, "GRPC"):
             spec, arrays = await self._predictor.predict(request, context.time_remaining())
             response = predict_pb2.PredictResponse(model_spec=spec)
             for alias, array in arrays.items():
@@ -101,10 +104,11 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    """Args: manager: versions.Manager."""
+    """Args: manager: versions.Manager; remote_reload: whether other hosts may change the config."""
 
-    def __init__(self, manager):
+    def __init__(self, manager, remote_reload=False):
         self._manager = manager
+        self._remote_reload = remote_reload
 
     @answering
     async def GetModelStatus(self, request, context):
@@ -112,6 +116,12 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
     @answering
     async def HandleReloadConfigRequest(self, request, context):
+        if not self._remote_reload and not from_loopback(context.peer()):
+            raise ServingError(
+                grpc.StatusCode.PERMISSION_DENIED,
+                "The config is reloaded for this host alone, unless the server was started with "
+                "--allow_remote_reload",
+            )
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid(
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
@@ -119,6 +129,21 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
             )
         await self._manager.reload(request.config)
         return model_management_pb2.ReloadConfigResponse()
+
+
+def from_loopback(peer):
+    """Whether gRPC's name of a peer is of loopback or a UNIX socket.
+
+    >>> [from_loopback(peer) for peer in ("ipv4:127.0.0.1:5", "ipv6:%5B::1%5D:5", "unix:/run/x")]
+    [True, True, True]
+    >>> [from_loopback(peer) for peer in ("ipv4:10.0.0.7:5", "ipv6:%5Bfe80::1%25eth0%5D:5", "")]
+    [False, False, False]
+    """
+    kind, _, address = urllib.parse.unquote(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return kind == "unix"
+    address = ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def credentials(config):
@@ -155,7 +180,7 @@ async def start(predictor, metrics, options, ssl_config=None):
     )
     prediction = PredictionService(predictor, metrics)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(prediction, server)
-    model = ModelService(predictor.manager)
+    model = ModelService(predictor.manager, options.allow_remote_reload)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(model, server)
     if options.enable_grpc_healthcheck_service:
         servicer = health.aio.HealthServicer()

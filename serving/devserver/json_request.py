@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import math
+import re
 
 import grpc
 import numpy as np
@@ -24,6 +25,11 @@ _PARSE_ERRORS = {
     "Invalid \\escape": "Invalid escape character in string.",
     "Invalid \\uXXXX escape": "Incorrect hex digit after \\u escape in string.",
 }
+# Every escape in a JSON text; `alone` is half of a surrogate pair without its other half.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPES = re.compile(
+    r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(?P<alone>u[dD][89a-fA-F])|.)", re.DOTALL
+)
 MAX_RANK = 63  # numpy's limit is 64, and rows are stacked
 _INTEGERS = (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64)
 
@@ -42,26 +48,46 @@ def parse(body):
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
+    text = body.decode("utf-8", "surrogateescape")
     try:
-        document = json.loads(body.decode("utf-8", "surrogateescape"))
+        document = json.loads(text)
     except json.JSONDecodeError as error:
-        text = _PARSE_ERRORS.get(error.msg, error.msg)
-        raise invalid(f"JSON Parse error: {text} at offset: {error.pos}") from error
+        what = _PARSE_ERRORS.get(error.msg, error.msg)
+        raise invalid(f"JSON Parse error: {what} at offset: {error.pos}") from error
     except RecursionError as error:
         raise invalid("JSON Parse error: Terminate parsing: nested too deeply.") from error
     except ValueError as error:  # a number with more digits than Python converts
         raise invalid("JSON Parse error: Number too big to be stored in double.") from error
+    _check_surrogates(text)
     if not isinstance(document, dict):
         raise _wrong(document, "Is not object")
     return document
 
 
-def fill_request(document, signature_inputs, request):
+def _check_surrogates(text):
+    """Raises where a JSON text escapes half a surrogate pair: Python's parser lets that through."""
+    if _SURROGATE.search(text):
+        for escape in _ESCAPES.finditer(text):
+            if escape["alone"]:
+                what = "The surrogate pair in string is invalid."
+                raise invalid(f"JSON Parse error: {what} at offset: {escape.start()}")
+
+
+def signature_name(document):
+    """The signature that a parsed body names; "" for none."""
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        what = "not formatted correctly. 'signature_name' key must be a string value."
+        raise _wrong(document, what)
+    return name
+
+
+def fill_request(document, inputs, request):
     """Fills a PredictRequest from a parsed body.
 
     Args:
         document: dict from `parse`.
-        signature_inputs: function from signature name to the signature's inputs.
+        inputs: the inputs of the signature that it names, a dict from name to TensorInfo.
         request: PredictRequest; its model_spec is set.
 
     Returns:
@@ -70,12 +96,7 @@ def fill_request(document, signature_inputs, request):
     Raises:
         ServingError: as the real server answers it.
     """
-    name = document.get("signature_name", "")
-    if not isinstance(name, str):
-        what = "not formatted correctly. 'signature_name' key must be a string value."
-        raise _wrong(document, what)
-    request.model_spec.signature_name = name
-    inputs = signature_inputs(name)
+    request.model_spec.signature_name = name = signature_name(document)
     if not inputs:
         raise invalid(f"Failed to get input map for signature: {name or 'DEFAULT'}")
     by_row = "instances" in document
@@ -203,11 +224,7 @@ def _float(value, dtype):
 
 def _string(value):
     if isinstance(value, str):
-        try:
-            return value.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError as error:
-            what = "The surrogate pair in string is invalid. at offset: 0"
-            raise invalid(f"JSON Parse error: {what}") from error
+        return value.encode("utf-8", "surrogateescape")
     if not isinstance(value, dict):
         raise _type_error(value, tf.string)
     if not _is_base64(value):
@@ -242,7 +259,30 @@ def _wrong(value, what):
 def _text(value):
     """A value as JSON, for an error; cut, as it may be the whole request."""
     try:
+        value, _ = _beginning(value, MAX_MESSAGE + 1)
         text = json.dumps(value, indent=4, ensure_ascii=False)
     except RecursionError:
         text = "..."
     return text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + "..."
+
+
+def _beginning(value, room):
+    """(The value without what lies behind the first `room` characters of its text, room left)."""
+    if isinstance(value, str):
+        return value[: max(room, 0)], room - len(value)
+    if isinstance(value, list):
+        kept = []
+        for item in value:
+            if room <= 0:
+                break
+            item, room = _beginning(item, room - 1)
+            kept.append(item)
+        return kept, room
+    if isinstance(value, dict):
+        kept = {}
+        for key, item in value.items():
+            if room <= 0:
+                break
+            kept[key[:room]], room = _beginning(item, room - 1 - len(key))
+        return kept, room
+    return value, room - 1

@@ -9,7 +9,7 @@ from aiohttp import web
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
 
-from . import grpc_api, json_request, json_response
+from . import grpc_api, json_request, json_response, predict
 from .errors import HTTP_STATUS, ServingError, from_exception, invalid, unimplemented
 from .metrics import DEFAULT_PATH
 
@@ -22,6 +22,8 @@ _STATUS = re.compile(
     rf"/v1/models(?:/(?P<name>[^/:]+))?{_TARGET}(?:/(?P<metadata>metadata))?",
     re.IGNORECASE | re.ASCII,
 )
+LARGE = 1 << 16  # bytes that take a millisecond or more to go through
+MAX_ERROR = 1 << 13  # characters; a name in a request may be as long as the request
 _CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "POST, GET",
@@ -74,24 +76,27 @@ class RestApi:
             method = matched["method"].lower()
             if method != "predict":
                 raise unimplemented(method.capitalize())
-            with self._metrics.request(spec.name, "REST"):
+            with self._metrics.request(self._predictor.manager.known(spec.name), "REST"):
                 # With the body: a client that stops sending does not keep its place for ever.
                 async with asyncio.timeout(self._timeout):
                     return 200, await self._predict(spec, await _body(request))
         except Exception as error:
             error = from_exception(error)
-            text = f'{{\n    "error": {json_response.quote(error.message)}\n}}'
+            message = error.message[:MAX_ERROR] + (error.message[MAX_ERROR:] and "...TRUNCATED")
+            text = f'{{\n    "error": {json_response.quote(message)}\n}}'
             return HTTP_STATUS.get(error.code, 500), text.encode("utf-8", "surrogateescape")
 
     async def _predict(self, spec, body):
         request = predict_pb2.PredictRequest(model_spec=spec)
-        document = json_request.parse(body)
-        row = json_request.fill_request(document, lambda name: self._inputs(spec, name), request)
+        document = await _aside(len(body), json_request.parse, body)
+        inputs = self._inputs(spec, json_request.signature_name(document))
+        row = await _aside(len(body), json_request.fill_request, document, inputs, request)
         _, arrays = await self._predictor.predict(request, self._timeout)
-        return json_response.format_response(arrays, row)
+        size = sum(array.nbytes for array in arrays.values())
+        return await _aside(size, json_response.format_response, arrays, row)
 
-    def _inputs(self, spec, signature):
-        name = signature or "serving_default"
+    def _inputs(self, spec, name):
+        name = name or predict.DEFAULT_SIGNATURE
         with self._predictor.manager.use(spec) as servable:
             if name not in servable.signatures:
                 raise invalid(f'Serving signature name: "{name}" not found in signature def')
@@ -143,6 +148,13 @@ async def _body(request):
         raise ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from error
     except (web.RequestPayloadError, web.HTTPException) as error:
         raise invalid(f"Failed to read the request's body: {error}") from error
+
+
+async def _aside(size, function, *arguments):
+    """Calls a function of `size` bytes: where they are many, in a thread beside the event loop."""
+    if size < LARGE:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
 
 
 def _json(message, names=True):

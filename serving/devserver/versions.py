@@ -86,11 +86,14 @@ class Manager:
         return {n: version for n, version in versions.items() if version.state == State.AVAILABLE}
 
     def _checked_labels(self, configs):
-        labels = {}
+        """Labels are checked before their versions are loaded, as in the real server."""
+        options, labels = self._options, {}
         for name, config in configs.items():
             for label, number in config.version_labels.items():
                 moves = self._labels.get((name, label), number) != number
-                unchecked = self._options.allow_version_labels_for_unavailable_models and not moves
+                unchecked = options.force_allow_any_version_labels_for_unavailable_models or (
+                    options.allow_version_labels_for_unavailable_models and not moves
+                )
                 if number not in self._available(name) and not unchecked:
                     raise failed_precondition(
                         f"Request to assign label to version {number} of model {name}, which is "
@@ -183,6 +186,10 @@ class Manager:
         if failed:
             what = f"{len(failed)} servable(s) did not become available"
             raise ServingError(grpc.StatusCode.UNKNOWN, f"{what}: {{{', '.join(failed)}}}")
+
+    def known(self, name):
+        """The name of a model that is or was served; "" for any other, which strangers made up."""
+        return name if name in self._versions else ""
 
     @contextlib.contextmanager
     def use(self, spec):
