@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training import phrasebook
+from training.corpus import phrasebook
 
 TAGS = [">>por<<", ">>eng<<"]
 TEXTS = [
