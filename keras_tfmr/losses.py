@@ -63,6 +63,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         label_smoothing: Share of the probability spread evenly over the vocabulary.
+        dtype: Of the result, `keras.config.floatx()` by default; the computation is in float32.
 
     Call arguments:
         y_true: int tensor `[batch, length]`, padded with 0.
@@ -70,7 +71,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: Optional, broadcasts to `[batch, length]`.
 
     Returns:
-        float32 scalar, nats a token.
+        scalar, nats a token.
 
     Raises:
         ValueError: If `label_smoothing` is not in [0, 1), or shapes do not fit.
@@ -83,20 +84,26 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(self, label_smoothing=0.0, name="label_smoothed_cross_entropy", dtype=None):
-        super().__init__(name=name, reduction="mean_with_sample_weight", dtype=dtype)
+        # Keras casts the labels, too, to the dtype of the computation: bfloat16 knows no id 257.
+        super().__init__(name=name, reduction="mean_with_sample_weight", dtype="float32")
+        self.result_dtype = backend.standardize_dtype(dtype or backend.floatx())
         self.label_smoothing = _checks.rate("label_smoothing", label_smoothing)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
         check_labels(y_true, y_pred)
         weight = real_tokens(y_true, sample_weight)
-        return super().__call__(y_true, y_pred, weight)
+        return ops.cast(super().__call__(y_true, y_pred, weight), self.result_dtype)
 
     def call(self, y_true, y_pred):
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
 
     def get_config(self):
-        return {"name": self.name, "label_smoothing": self.label_smoothing}
+        return {
+            "name": self.name,
+            "label_smoothing": self.label_smoothing,
+            "dtype": self.result_dtype,
+        }
 
 
 def check_labels(labels, logits):

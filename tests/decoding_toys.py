@@ -50,7 +50,7 @@ class HashModel:
 
     def exhaustive(self, example, end_id, limit, alpha, allowed=None, min_length=0):
         """All complete hypotheses, best first: `[(score, log_prob, tokens)]`."""
-        allowed = range(self.vocab) if allowed is None else allowed
+        allowed = range(1, self.vocab) if allowed is None else allowed  # 0 is padding
         inner = [token for token in allowed if token != end_id]
         found = []
         for length in range(1, limit + 1):

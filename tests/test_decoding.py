@@ -7,7 +7,7 @@ import pytest
 from decoding_toys import HashModel, hypotheses, normalise
 from keras import ops
 
-from keras_tfmr.decoding import DecodingConfig, beam_search, greedy, length_penalty
+from keras_tfmr.decoding import DecodingConfig, beam_search, greedy, length_penalty, sample
 
 END = 1
 
@@ -62,7 +62,7 @@ def test_beam_1_is_greedy_and_greedy_takes_the_most_probable_token():
         (tokens, log_prob, _), hashed, last = hypotheses(best, example)[0], 0, 0
         for token in tokens:
             hashed = model.next_hash(hashed, last)
-            assert token == model.table[example, hashed].argmax()
+            assert token == 1 + model.table[example, hashed, 1:].argmax()
             last = token
         assert tokens[-1] == END or len(tokens) == 9
         assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
@@ -73,13 +73,13 @@ def test_a_finished_hypothesis_is_frozen():
     # "End at once" has log p = -0.51; after any other first token nothing costs anything, so the
     # best competitor ends at -0.95. A search that goes on extending the ended hypothesis, as if
     # the end were a token like others, lets it fall behind the competitor.
-    first = normalise(np.log([0.387, 0.6, 0.013]))
-    later = normalise([[-2.0, -2.5, -1.0]])
+    first = normalise([-50.0, *np.log([0.6, 0.387, 0.013])])
+    later = normalise([[-50.0, -2.5, -2.0, -1.0]])
 
     def step(tokens, state):
         begin = ops.equal(state["count"], 0)
-        certain = normalise([-50.0, 0.0, -50.0])
-        after_a = ops.where(ops.equal(tokens, 0)[:, None], certain, later)
+        certain = normalise([-50.0, 0.0, -50.0, -50.0])
+        after_a = ops.where(ops.equal(tokens, 2)[:, None], certain, later)
         return ops.where(begin, first, after_a), {"count": state["count"] + 1}
 
     state = {"count": ops.convert_to_tensor(0, dtype="int32")}
@@ -87,7 +87,7 @@ def test_a_finished_hypothesis_is_frozen():
         step, state, start_ids=[0], end_id=END, beams=2, n=2, max_length=4, length_penalty=0.0
     )
     (tokens, log_prob, _), (second, other, _) = hypotheses(result, 0)
-    assert tokens == (END,) and second == (0, END)
+    assert tokens == (END,) and second == (2, END)
     assert log_prob == pytest.approx(math.log(0.6), abs=1e-3)
     assert other == pytest.approx(math.log(0.387), abs=1e-3)
 
@@ -200,7 +200,8 @@ def test_length_limit_of_1_and_a_batch_of_0_rows():
     model = HashModel(vocab=4, batch=2, seed=1)
     for result in (search(model, beams=3, n=3, max_length=1), greedily(model, max_length=1)):
         for example in range(2):
-            order = np.argsort(-model.table[example, 5], kind="stable")  # 5: the hash of "start"
+            # 5: the hash of "start"; id 0 is padding
+            order = 1 + np.argsort(-model.table[example, 5, 1:], kind="stable")
             found = [tokens for tokens, _, _ in hypotheses(result, example)]
             assert found == [(int(token),) for token in order[: len(found)]]
     empty = np.zeros(0, "int32")
@@ -300,3 +301,22 @@ def test_config_is_json_and_picks_the_decoder():
     found = config.replace(beams=1, n=1).decode(step, state, start_ids=start_ids, end_id=END)
     expected = greedily(model, length_penalty=0.5, max_length=6)
     assert hypotheses(found, 1) == hypotheses(expected, 1)
+
+
+def test_no_decoder_produces_padding():
+    """Though it is the most probable token by far, and nobody asked for it to be banned."""
+    table = normalise(
+        [[4.0, -9.0, 1.0, 0.0], [0.0] * 4, [5.0, -1.0, -2.0, 2.0], [6.0, 1.0, 2.0, 0]]
+    )
+
+    def step(tokens, state):
+        return ops.take(table, tokens, axis=0), state
+
+    options = dict(start_ids=[0], end_id=END, max_length=6)
+    best = greedy(step, (), **options)
+    assert np.array(best.ids)[0, 0].tolist() == [2, 3, 2, 3, 2, 3]
+    several = beam_search(step, (), beams=3, n=3, **options)
+    drawn = [sample(step, (), seed=seed, **options) for seed in range(5)]
+    for result in (best, several, *drawn):
+        for tokens, _, _ in hypotheses(result, 0):
+            assert tokens and 0 not in tokens

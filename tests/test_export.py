@@ -267,6 +267,26 @@ def test_bfloat16_is_stored_and_served(unchecked, translator):
     np.testing.assert_allclose(outputs["log_prob"], expected, rtol=0.05)
 
 
+def test_the_translators_own_ways_are_kept(unchecked, monkeypatch):
+    """Compiled or not, in its own precision, whatever the defaults of an export are."""
+    monkeypatch.setattr(write, "_save", lambda translator, path: saved.append(translator))
+    saved = []
+    unchecked.translator = tiny_translator().replace(precision="bfloat16", xla=True)
+    unchecked(check=False)
+    unchecked(check=False, xla=False, precision="float32")
+    found = [(each.xla, each.model.dtype_policy.name) for each in saved]
+    assert found == [(True, "bfloat16"), (False, "float32")]
+
+
+def test_blank_texts_do_not_warm_up(unchecked, monkeypatch):
+    """With XLA there is a request for every length; blank texts have none to be made of."""
+    monkeypatch.setattr(write, "_save", lambda translator, path: None)
+    unchecked.translator = tiny_translator(xla=True)
+    for blank in ([], ["", " \n"], None):
+        path = unchecked(check=False, warmup_texts=blank)
+        assert (path / warmup.FILE).stat().st_size > 0
+
+
 def test_two_vocabularies_and_greedy(unchecked, tmp_path):
     from keras_tfmr import SubwordTokenizer, Translator
     from keras_tfmr.decoding import DecodingConfig

@@ -12,7 +12,7 @@ if keras.backend.backend() != "tensorflow":
 
 import tensorflow as tf
 
-from keras_tfmr.export import check, warmup
+from keras_tfmr.export import check, questions, warmup
 from keras_tfmr.export.allow_list import TEXT_OPS, core_ops
 from keras_tfmr.export.check import check_in_fresh_process, check_saved_model
 
@@ -197,7 +197,7 @@ def test_a_warmup_file_that_is_none_is_found(tmp_path):
         warmup.write(path, [good] * 1001)
 
 
-def test_a_wrong_answer_is_found_and_a_tie_is_not(tmp_path):
+def test_a_wrong_answer_is_found(tmp_path):
     def answer(text):
         return {"translation": tf.strings.upper(text), "score": tf.ones([tf.size(text)])}
 
@@ -209,11 +209,37 @@ def test_a_wrong_answer_is_found_and_a_tie_is_not(tmp_path):
         return check_saved_model(path, [case], **options).problems
 
     assert problems("A", 1.0) == []
-    assert problems("B", 1.00001) == [], "two translations of the same score"
+    [problem] = problems("B", 1.00001)
+    assert "output translation is ['A'], in process it is ['B']" in problem
     assert len(problems("B", 2.0)) == 2
     [problem] = problems("A", 1.1)
     assert "output score is [1.], in process it is [1.1]" in problem
     assert problems("A", 1.1, tolerance=0.2) == []
+
+
+def test_a_tie_is_a_matter_of_its_own_row():
+    """Of rows that rounding may have decided, those of another score have to have the same text."""
+
+    class Session:
+        signatures = ("translate",)
+
+        def run(self, name, inputs):
+            texts = np.array([b"A", b"B\x00"], object)
+            return {"translation": texts, "score": np.array([-1.0, -2.0], "float32")}
+
+    def problems(translations, scores, **more):
+        outputs = {"translation": translations, "score": scores}
+        inputs = {"text": ["a", "b"]}
+        case = {"signature": "translate", "inputs": inputs, "outputs": outputs, **more}
+        return questions.compare(Session(), [case], tolerance=0.05)
+
+    assert problems(["A", "B\x00"], [-1.0, -2.0]) == []
+    assert len(problems(["A", "B"], [-1.0, -2.0])) == 1
+    assert len(problems(["A", "C"], [-1.0, -2.01])) == 1, "no ties in float32"
+    assert problems(["A", "C"], [-1.0, -2.01], ties=True) == []
+    found = problems(["A", "C"], [-1.0, -3.0], ties=True)
+    assert ["score" in found[0], "translation" in found[1]] == [True, True]
+    assert len(problems(["A"], [-1.0], ties=True)) == 2, "another number of rows"
 
 
 def test_what_is_no_servable_is_found(tmp_path):

@@ -157,3 +157,17 @@ def test_bad_arguments():
         loss(np.ones((2, 4), "int32"), random(2, 3, 5))
     with pytest.raises(TypeError, match=r"integer.*Received.*float32"):
         loss(np.ones((2, 3), "float32"), random(2, 3, 5))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_dtype_of_the_result_leaves_the_labels_alone(dtype):
+    """Labels above 256 are no bfloat16 numbers: 999 of 1,000 would become 1000."""
+    logits, labels = random(2, 3, 1000), np.array([[999, 257, 301], [511, 0, 0]])
+    expected = formulas.smoothed_cross_entropy(logits, labels, 0.1)
+    loss = LabelSmoothedCrossEntropy(0.1, dtype=dtype)
+    value = loss(labels, logits)
+    assert keras.backend.standardize_dtype(value.dtype) == dtype
+    np.testing.assert_allclose(float(value), expected, rtol=1e-5 if dtype == "float32" else 4e-3)
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert again.get_config() == loss.get_config()
+    assert keras.backend.standardize_dtype(again(labels, logits).dtype) == dtype

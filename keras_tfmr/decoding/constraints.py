@@ -102,7 +102,7 @@ class Constraints:
     Args:
         end_id: the id that ends a hypothesis.
         min_length: the end id may not come before this length is reached, itself counted.
-        banned_ids: ids that are never produced.
+        banned_ids: ids that are never produced; padding, 0, is always one of them.
         prefix: int32 `[rows, p]` or None: the tokens that must come first, padded with 0. They
             are forced even where they are banned.
     """
@@ -110,7 +110,7 @@ class Constraints:
     def __init__(self, *, end_id, min_length, banned_ids, prefix):
         self.end_id = end_id
         self.min_length = min_length
-        self.banned_ids = sorted(set(banned_ids))
+        self.banned_ids = sorted({0, *banned_ids})
         self.prefix = prefix
         if prefix is not None:
             # A last column of padding, for all the positions after the prefix.
@@ -118,14 +118,13 @@ class Constraints:
 
     def __call__(self, log_probs, position):
         """`[rows, vocab]` at 0-based `position` -> the same, with minus infinities."""
-        free, vocab = log_probs, log_probs.shape[-1]
+        vocab = log_probs.shape[-1]
         if max([*self.banned_ids, self.end_id]) >= vocab:
             raise ValueError(
                 f"end_id={self.end_id} and banned_ids={tuple(self.banned_ids)} must be below the "
                 f"vocabulary size {vocab}"
             )
-        if self.banned_ids or self.min_length > 1:
-            free = ops.add(log_probs, self._bias(vocab, position))
+        free = ops.add(log_probs, self._bias(vocab, position))
         return free if self.prefix is None else self._forced(log_probs, free, position)
 
     def take(self, rows):

@@ -22,7 +22,7 @@ def greedy(
         min_length: the end id may not come before this length is reached.
         length_penalty: alpha of the scores returned; it does not change the ids.
         length_offset: 0 for scores by length^alpha; see `length_penalty`.
-        banned_ids: ids that are never produced (padding, start, unknown).
+        banned_ids: ids that are never produced (start, unknown); padding, 0, never is.
         prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
         limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
 

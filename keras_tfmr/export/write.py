@@ -27,8 +27,8 @@ def export_translator(
     translator,
     directory,
     *,
-    xla=False,
-    precision="float32",
+    xla=None,
+    precision=None,
     metadata=None,
     warmup_texts=None,
     check=True,
@@ -44,11 +44,12 @@ def export_translator(
         translator: a `Translator`.
         directory: the folder of versions, a server's `--model_base_path`.
         xla: whether the decoder is compiled; a server then has to be started with
-            `--xla_cpu_compilation_enabled`.
+            `--xla_cpu_compilation_enabled`. None: as in the translator.
         precision: "float32" or "bfloat16" for weights and layers; log-probabilities are float32
-            in either.
+            in either. None: the model's own.
         metadata: what else is worth keeping in the export's JSON file: the run's config, BLEU.
-        warmup_texts: sentences like those that will be asked, for the warm-up file.
+        warmup_texts: sentences like those that will be asked, for the warm-up file; blank ones
+            are left out, and where none is left, a few of the project's own are taken.
         check: whether the result is loaded and asked in a process of its own before it appears.
 
     Returns:
@@ -76,7 +77,7 @@ def export_translator(
     try:
         unfinished.mkdir(parents=True)
         _save(translator, unfinished)
-        texts = warmup_texts or questions.TEXTS
+        texts = [text for text in warmup_texts or () if text.split()] or questions.TEXTS
         warmup.write(unfinished, warmup.requests(translator, texts, BATCH_BUCKETS))
         _write_metadata(translator, unfinished, metadata or {})
     except OSError as error:

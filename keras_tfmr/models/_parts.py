@@ -60,17 +60,47 @@ class ConfiguredModel(keras.Model):
         return super().make_train_function(force)
 
     def get_config(self):
-        return {"config": self.config.to_dict(), "name": self.name, "dtype": self._policy_name()}
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "dtype": self.dtype_policy.name,
+            "layers": _changes(self),
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         with dtype_policy(config["dtype"]):
-            return cls.build_from(cls.config_class.from_dict(config["config"]), config)
+            model = cls.build_from(cls.config_class.from_dict(config["config"]), config)
+        _change(model, config.get("layers", {}))
+        return model
 
     @classmethod
     def build_from(cls, config, rest):
         """The model of a config and of what else `get_config` wrote."""
         return cls(config, name=rest["name"])
 
-    def _policy_name(self):
-        return self.layers[-1].dtype_policy.name
+
+def _changes(model):
+    """What was done to the layers after they were built: {place in the model: what}."""
+    changes = {}
+    for place, layer in enumerate(model._flatten_layers()):
+        found = {} if layer.trainable else {"trainable": False}
+        if layer.quantization_mode is not None:
+            found["quantized"] = layer.quantization_mode
+            how = getattr(layer, "quantization_config", None)
+            found["quantization_config"] = how and keras.saving.serialize_keras_object(how)
+        if found:
+            changes[str(place)] = found
+    return changes
+
+
+def _change(model, changes):
+    """Does to a model just built what `_changes` told of another."""
+    for place, layer in enumerate(model._flatten_layers()):
+        change = changes.get(str(place), {})
+        # A layer hands this on to the layers in it, which come after it.
+        layer.trainable = change.get("trainable", True)
+        if "quantized" in change:
+            how = change["quantization_config"]
+            how = how and keras.saving.deserialize_keras_object(how)
+            layer.quantize(change["quantized"], type_check=False, config=how)

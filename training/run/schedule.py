@@ -8,13 +8,14 @@ from keras import ops
 from keras_tfmr.schedules import NoamSchedule
 
 
+@keras.saving.register_keras_serializable(package="training")
 class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to a peak, then a straight line to nothing that ends where the budget ends.
 
     Args:
         peak: The largest rate.
         warmup_steps: Number of updates until the peak.
-        share: A variable, how much of the budget is used up, from 0 to 1.
+        share: How much of the budget is used up, from 0 to 1: a variable, or a number for good.
 
     >>> schedule = BudgetSchedule(1e-3, 10, share=keras.Variable(0.5))
     >>> round(float(schedule(100)), 6)
@@ -28,7 +29,7 @@ class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         ramp = (ops.cast(step, "float32") + 1) / self.warmup_steps
-        left = self.fall(1 - ops.convert_to_tensor(self.share))
+        left = self.fall(1 - ops.convert_to_tensor(self.share, "float32"))
         return self.peak * ops.minimum(ramp, left)
 
     def fall(self, left):
@@ -36,9 +37,11 @@ class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return left
 
     def get_config(self):
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+        share = float(ops.convert_to_numpy(self.share))
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "share": share}
 
 
+@keras.saving.register_keras_serializable(package="training")
 class CosineBudgetSchedule(BudgetSchedule):
     """A `BudgetSchedule` that falls along half a cosine: slowly, fast, and slowly again.
 
