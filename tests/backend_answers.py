@@ -12,12 +12,16 @@ from keras import ops
 import keras_tfmr
 from keras_tfmr.decoding import beam_search, greedy, sample
 from keras_tfmr.recurrent import (
+    ConvolutionalConfig,
+    ConvolutionalModel,
     LSTMNConfig,
     LSTMNLanguageModel,
     MemoryNetwork,
     MemoryNetworkConfig,
     RNNSearchConfig,
     RNNSearchModel,
+    Seq2SeqConfig,
+    Seq2SeqModel,
 )
 
 VOCAB, START, END, LENGTH = 50, 2, 3, 7
@@ -49,6 +53,8 @@ def translators():
     yield keras_tfmr.TranslationModel(transformer())
     yield keras_tfmr.TranslationModel(transformer(joint_vocab=False, learned_positions=True))
     yield RNNSearchModel(RNNSearchConfig.preset("tiny", **SIZES))
+    yield Seq2SeqModel(Seq2SeqConfig.preset("tiny", **SIZES))
+    yield ConvolutionalModel(ConvolutionalConfig.preset("tiny", **SIZES))
 
 
 def language_models():

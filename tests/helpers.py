@@ -110,10 +110,11 @@ def weights_by_path(model):
 
 def functional(layer, arrays, **call):
     """A functional model of `layer` alone, batch and length left open where that is possible."""
-    inputs = [
-        keras.Input((None, *array.shape[2:]), dtype=array.dtype, name=f"input_{i}")
-        for i, array in enumerate(arrays)
-    ]
+    inputs = []
+    for i, array in enumerate(arrays):
+        vectors = array.ndim == 2 and array.dtype.kind == "f"  # [batch, width]: no length
+        shape = array.shape[1:] if vectors else (None, *array.shape[2:])
+        inputs.append(keras.Input(shape, dtype=array.dtype, name=f"input_{i}"))
     model = keras.Model(inputs, layer(*inputs, **call), name="only")
     return model
 

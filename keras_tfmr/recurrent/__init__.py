@@ -1,7 +1,19 @@
 """The models the Transformer replaced, each from its paper's equations."""
 
 from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Alignment, Maxout
-from keras_tfmr.recurrent.config import LSTMNConfig, MemoryNetworkConfig, RNNSearchConfig
+from keras_tfmr.recurrent.config import (
+    ConvolutionalConfig,
+    LSTMNConfig,
+    MemoryNetworkConfig,
+    RNNSearchConfig,
+    Seq2SeqConfig,
+)
+from keras_tfmr.recurrent.convolutional import (
+    ConvolutionalDecoder,
+    ConvolutionalEncoder,
+    ConvolutionalModel,
+    ConvolutionStack,
+)
 from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder, GatedUnit
 from keras_tfmr.recurrent.lstmn import LSTMN, LSTMNLanguageModel
 from keras_tfmr.recurrent.memory_network import (
@@ -12,6 +24,7 @@ from keras_tfmr.recurrent.memory_network import (
 )
 from keras_tfmr.recurrent.rnnsearch import RNNSearchModel
 from keras_tfmr.recurrent.sentence_embedding import SentenceEmbedding, position_weights
+from keras_tfmr.recurrent.seq2seq import Seq2SeqModel, SummaryDecoder, SummaryEncoder
 
 __all__ = [
     "LSTMN",
@@ -19,6 +32,11 @@ __all__ = [
     "AlignedDecoder",
     "Alignment",
     "BidirectionalEncoder",
+    "ConvolutionStack",
+    "ConvolutionalConfig",
+    "ConvolutionalDecoder",
+    "ConvolutionalEncoder",
+    "ConvolutionalModel",
     "GatedUnit",
     "LSTMNConfig",
     "LSTMNLanguageModel",
@@ -30,5 +48,9 @@ __all__ = [
     "RNNSearchConfig",
     "RNNSearchModel",
     "SentenceEmbedding",
+    "Seq2SeqConfig",
+    "Seq2SeqModel",
+    "SummaryDecoder",
+    "SummaryEncoder",
     "position_weights",
 ]

@@ -135,14 +135,29 @@ class AlignedDecoder(keras.layers.Layer):
                 "`annotations` must be two directions side by side, an even width. "
                 f"Received: shape {tuple(annotations_shape)}"
             )
-        self.alignment.build((*y_shape[:-1], self.units), annotations_shape)
+        of_keys, of_values = self.views(keras.KerasTensor(annotations_shape))
+        self.alignment.build((*y_shape[:-1], self.units), of_keys.shape)
         self.unit.build((y_shape[0], 3 * self.units))
         self.word_dense.build(y_shape)
-        self.context_dense.build((*y_shape[:-1], width))
+        self.context_dense.build((*y_shape[:-1], of_values.shape[-1]))
         self.start_dense.build((y_shape[0], width // 2))
         self.built = True
 
-    def start(self, annotations):
+    def views(self, annotations):
+        """What is aligned to and what a context is made of: here the annotations for both."""
+        return annotations, annotations
+
+    def read(self, annotations):
+        """All that the steps of a sentence share.
+
+        Returns:
+            The alignment's keys `[batch, source, alignment_units]`, and what contexts are sums
+            of, `[batch, source, n]`.
+        """
+        aligned_to, values = self.views(annotations)
+        return self.alignment.project(aligned_to), values
+
+    def start(self, annotations, annotations_mask=None):
         """The first state s_0 `[batch, units]`."""
         backward = annotations[:, 0, annotations.shape[-1] // 2 :]  # [batch, n]
         return self.start_dense(backward)
@@ -153,7 +168,7 @@ class AlignedDecoder(keras.layers.Layer):
         Args:
             projected: `[rows, 3 * units]`: `word_dense` of the embedded word.
             state: `[rows, units]`.
-            context: `[rows, 2 * n]`, what the state was aligned to.
+            context: `[rows, n]`, what the state was aligned to.
 
         Returns:
             Tensor `[rows, units]`.
@@ -165,20 +180,20 @@ class AlignedDecoder(keras.layers.Layer):
             _checks.mask("annotations_mask", annotations_mask, (2,), annotations.shape[1])
         y = ops.cast(y, self.compute_dtype)
         annotations = ops.cast(annotations, self.compute_dtype)
-        keys = self.alignment.project(annotations)  # [batch, source, alignment_units]
+        keys, values = self.read(annotations)
 
         def step(projected, states):
             state = states[0]
             context, scores = self.alignment(
-                state[:, None, :], annotations, keys, annotations_mask=annotations_mask
+                state[:, None, :], values, keys, annotations_mask=annotations_mask
             )
             seen = [state, context[:, 0]] + [scores[:, 0]] * return_attention_scores
             return ops.concatenate(seen, axis=-1), [self.step(projected, state, context[:, 0])]
 
-        start = self.start(annotations)
+        start = self.start(annotations, annotations_mask)
         seen = over_time(step, self.word_dense(y), [start], self.dtype_policy)
         states, rest = seen[:, :, : self.units], seen[:, :, self.units :]
-        width = annotations.shape[-1]
+        width = values.shape[-1]
         features = ops.concatenate([states, y, rest[:, :, :width]], axis=-1)
         return (features, rest[:, :, width:]) if return_attention_scores else features
 
@@ -189,7 +204,7 @@ class AlignedDecoder(keras.layers.Layer):
         self, y, annotations, annotations_mask=None, return_attention_scores=False
     ):
         batch, target, width = y.shape
-        width = self.units + width + annotations.shape[-1]
+        width = self.units + width + self.views(annotations)[1].shape[-1]
         features = keras.KerasTensor((batch, target, width), self.compute_dtype)
         if not return_attention_scores:
             return features

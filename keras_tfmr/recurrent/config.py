@@ -17,6 +17,54 @@ def _sizes(embedding_dim, units, alignment_units, maxout_units):
 
 
 @dataclasses.dataclass(frozen=True)
+class Seq2SeqConfig(ModelConfig):
+    """Everything that a `Seq2SeqModel` is built from.
+
+    Args:
+        source_vocab: Number of source token ids.
+        target_vocab: Number of target token ids.
+        embedding_dim: Width of an embedded word.
+        units: Width of both states and of the summary.
+        maxout_units: Width of the maxout layer.
+        dropout_rate: Share of the embedded words and of the maxout layer dropped in training.
+        joint_vocab: One embedding for both sides, which then have one vocabulary.
+
+    Raises:
+        ValueError: If a field is out of range, or a preset or field is unknown.
+
+    >>> config = Seq2SeqConfig.preset("paper", source_vocab=15000, target_vocab=15000)
+    >>> config == Seq2SeqConfig.from_json(config.to_json())
+    True
+    """
+
+    presets: ClassVar = {
+        "tiny": {"embedding_dim": 32, "units": 32, "maxout_units": 32},
+        "tutorial": {"embedding_dim": 128, "units": 256, "maxout_units": 128},
+        # Cho et al., section 4.1: two embeddings of 100, 1000 units, 500 maxout, no dropout.
+        "paper": {
+            "embedding_dim": 100,
+            "units": 1000,
+            "maxout_units": 500,
+            "dropout_rate": 0.0,
+            "joint_vocab": False,
+        },
+    }
+
+    source_vocab: int = 8000
+    target_vocab: int = 8000
+    embedding_dim: int = 192
+    units: int = 360
+    maxout_units: int = 128
+    dropout_rate: float = 0.1
+    joint_vocab: bool = True
+
+    def __post_init__(self):
+        self._check_sizes("source_vocab", "target_vocab", "embedding_dim", "units", "maxout_units")
+        _checks.rate("dropout_rate", self.dropout_rate)
+        self._check_joint_vocab()
+
+
+@dataclasses.dataclass(frozen=True)
 class RNNSearchConfig(ModelConfig):
     """Everything that an `RNNSearchModel` is built from.
 
@@ -61,6 +109,44 @@ class RNNSearchConfig(ModelConfig):
         )  # fmt: skip
         _checks.rate("dropout_rate", self.dropout_rate)
         self._check_joint_vocab()
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvolutionalConfig(RNNSearchConfig):
+    """Everything that a `ConvolutionalModel` is built from.
+
+    The fields of a `RNNSearchConfig`, `units` being the width of the convolutions too, and:
+
+    Args:
+        alignment_layers: Convolutions of the stack that the alignment reads.
+        context_layers: Convolutions of the stack that the contexts are made of.
+        kernel_size: Positions that one convolution sees; an odd number.
+        max_length: Number of source positions that have a vector.
+
+    Raises:
+        ValueError: If a field is out of range, or a preset or field is unknown.
+
+    >>> config = ConvolutionalConfig.preset("tiny", source_vocab=100, target_vocab=100)
+    >>> config == ConvolutionalConfig.from_json(config.to_json())
+    True
+    """
+
+    presets: ClassVar = {
+        "tiny": {**_sizes(32, 32, 32, 32), "alignment_layers": 2, "context_layers": 1},
+        "tutorial": _sizes(128, 192, 128, 128),
+    }
+
+    units: int = 212
+    alignment_layers: int = 6
+    context_layers: int = 3
+    kernel_size: int = 3
+    max_length: int = 512
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_sizes("alignment_layers", "context_layers", "kernel_size", "max_length")
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={self.kernel_size}")
 
 
 @dataclasses.dataclass(frozen=True)

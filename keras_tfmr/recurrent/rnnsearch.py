@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_tfmr.layers import Logits
 from keras_tfmr.models._parts import ConfiguredModel, with_a_column
+from keras_tfmr.recurrent._embeddings import embeddings
 from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Maxout
 from keras_tfmr.recurrent.config import RNNSearchConfig
 from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder
@@ -41,14 +42,9 @@ class RNNSearchModel(ConfiguredModel):
     def __init__(self, config, name="rnnsearch"):
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
         target_ids = keras.Input((None,), dtype="int32", name="target_ids")
-        if config.joint_vocab:
-            source = target = _embedding(config.target_vocab, config, "embedding")
-        else:
-            source = _embedding(config.source_vocab, config, "source_embedding")
-            target = _embedding(config.target_vocab, config, "target_embedding")
+        source, target = embeddings(config)
         dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
-        encoder = BidirectionalEncoder(config.units, name="encoder")
-        decoder = AlignedDecoder(config.units, config.alignment_units, name="decoder")
+        encoder, decoder = self.make_encoder(config), self.make_decoder(config)
         maxout = Maxout(config.maxout_units, name="maxout")
         logits = Logits(config.target_vocab, name="logits")
         annotations = encoder(dropout(source(source_ids)))  # [batch, source, 2 * units]
@@ -59,6 +55,16 @@ class RNNSearchModel(ConfiguredModel):
         self.source_embedding, self.target_embedding = source, target
         self.encoder, self.decoder = encoder, decoder
         self.maxout, self.logits = maxout, logits
+
+    @staticmethod
+    def make_encoder(config):
+        """The layer from embedded words to annotations."""
+        return BidirectionalEncoder(config.units, name="encoder")
+
+    @staticmethod
+    def make_decoder(config):
+        """The layer from embedded words and annotations to the output layer's features."""
+        return AlignedDecoder(config.units, config.alignment_units, name="decoder")
 
     def start(self, source_ids, beams=1, *, max_length, compiled=False):
         """Encodes the source and begins to decode, one token at a time.
@@ -75,16 +81,16 @@ class RNNSearchModel(ConfiguredModel):
             log_probs float32 `[rows, vocab]`, the state's leaf `[rows, units]`.
         """
         annotations, mask = self._annotations(source_ids)
-        keys = self.decoder.alignment.project(annotations)  # [batch, source, alignment_units]
-        start = self.decoder.start(annotations)
-        units, width = self.decoder.units, annotations.shape[-1]
+        keys, values = self.decoder.read(annotations)
+        start = self.decoder.start(annotations, mask)
+        units, width = self.decoder.units, values.shape[-1]
 
         def step(tokens, state):
             s = state["s"]
             y = self.target_embedding(tokens[:, None])[:, 0]  # [rows, embedding_dim]
             queries = ops.reshape(s, (-1, beams, units))
-            context, _ = self.decoder.alignment(queries, annotations, keys, annotations_mask=mask)
-            context = ops.reshape(context, (-1, width))  # [rows, 2 * units]
+            context, _ = self.decoder.alignment(queries, values, keys, annotations_mask=mask)
+            context = ops.reshape(context, (-1, width))  # [rows, width]
             features = ops.concatenate([s, y, context], axis=-1)
             logits = self.logits(self.maxout(features))  # [rows, vocab]
             s = self.decoder.step(self.decoder.word_dense(y), s, context)
@@ -116,7 +122,3 @@ class RNNSearchModel(ConfiguredModel):
         source_ids = with_a_column(source_ids)
         mask = ops.not_equal(source_ids, 0)  # [batch, source]
         return self.encoder(self.source_embedding(source_ids), mask=mask), mask
-
-
-def _embedding(vocab_size, config, name):
-    return keras.layers.Embedding(vocab_size, config.embedding_dim, mask_zero=True, name=name)

@@ -7,7 +7,9 @@ from training.run.settings import SIZES
 
 KINDS = {  # name: module, config class, model class
     "transformer": ("keras_tfmr.models", "TransformerConfig", "TranslationModel"),
+    "seq2seq": ("keras_tfmr.recurrent", "Seq2SeqConfig", "Seq2SeqModel"),
     "rnnsearch": ("keras_tfmr.recurrent", "RNNSearchConfig", "RNNSearchModel"),
+    "convolutional": ("keras_tfmr.recurrent", "ConvolutionalConfig", "ConvolutionalModel"),
 }
 # The size of the measured runs; no other one has been compared with it at equal minutes.
 SMALL = {

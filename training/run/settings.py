@@ -30,7 +30,9 @@ RANGES = (
 # The kinds of model, and the presets of each.
 PRESETS = {
     "transformer": ("small", "tiny", "tutorial", "base", "big"),
+    "seq2seq": ("small", "tiny", "tutorial", "paper"),
     "rnnsearch": ("small", "tiny", "tutorial", "paper"),
+    "convolutional": ("small", "tiny", "tutorial"),
 }
 # What can be given instead of the preset's; of a transformer only.
 SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")

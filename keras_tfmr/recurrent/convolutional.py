@@ -1,0 +1,269 @@
+"""An encoder of convolutions under a decoder that aligns: no position waits for another."""
+
+import keras
+from keras import ops
+
+from keras_tfmr import _checks
+from keras_tfmr.layers import LearnedPositions
+from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder
+from keras_tfmr.recurrent.config import ConvolutionalConfig
+from keras_tfmr.recurrent.rnnsearch import RNNSearchModel
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class ConvolutionStack(keras.layers.Layer):
+    """A projection and a stack of residual convolutions, z ← z + tanh(conv(z)).
+
+    Every position sees `num_layers * (kernel_size - 1) + 1` positions around it, its receptive
+    field. Padding is zero before each convolution, as the positions past the ends are.
+
+    Args:
+        units: Width of the output.
+        num_layers: Number of convolutions.
+        kernel_size: Positions that one convolution sees; an odd number.
+
+    Call arguments:
+        x: Tensor `[batch, length, width]`.
+        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`.
+
+    Returns:
+        Tensor `[batch, length, units]`, zero at padding.
+
+    Raises:
+        ValueError: If a size is not positive, the kernel is even, or `x` is not a sequence of
+            vectors.
+        TypeError: If the mask is not bool.
+
+    Reference: Gehring, Auli, Grangier, Dauphin 2016, A Convolutional Encoder Model for Neural
+    Machine Translation (arXiv 1611.02344), section 3.2.
+
+    >>> stack = ConvolutionStack(4, num_layers=3)
+    >>> stack(np.ones((2, 5, 6), "float32")).shape, stack.receptive_field
+    (TensorShape([2, 5, 4]), 7)
+    """
+
+    def __init__(self, units, num_layers, kernel_size=3, **kwargs):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
+        self.num_layers = _checks.positive_int("num_layers", num_layers)
+        self.kernel_size = _checks.positive_int("kernel_size", kernel_size)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
+        self.input_dense = keras.layers.Dense(units, dtype=self.dtype_policy, name="input")
+        self.convolutions = [
+            keras.layers.Conv1D(
+                units,
+                kernel_size,
+                padding="same",
+                activation="tanh",
+                dtype=self.dtype_policy,
+                name=f"convolution_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.supports_masking = True
+
+    @property
+    def receptive_field(self):
+        """Number of positions, itself among them, that a position's output depends on."""
+        return self.num_layers * (self.kernel_size - 1) + 1
+
+    def build(self, x_shape):
+        _checks.sequence_of_vectors("x", x_shape)
+        self.input_dense.build(x_shape)
+        for convolution in self.convolutions:
+            convolution.build((*x_shape[:-1], self.units))
+        self.built = True
+
+    def call(self, x, mask=None):
+        if mask is not None:
+            _checks.mask("mask", mask, (2,), x.shape[1])
+            mask = ops.cast(mask, self.compute_dtype)[:, :, None]
+        z = _zero_at_padding(self.input_dense(x), mask)  # [batch, length, units]
+        for convolution in self.convolutions:
+            z = _zero_at_padding(z + convolution(z), mask)
+        return z
+
+    def compute_output_shape(self, x_shape):
+        return (*x_shape[:-1], self.units)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "num_layers": self.num_layers,
+            "kernel_size": self.kernel_size,
+        }
+
+
+def _zero_at_padding(z, mask):
+    return z if mask is None else z * mask
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class ConvolutionalEncoder(keras.layers.Layer):
+    """Annotations [a_j ; c_j] of two convolution stacks: what is aligned to, and what is read.
+
+    Word order comes from learned position vectors that are added to the words.
+
+    Args:
+        units: Width of each half.
+        alignment_layers: Convolutions of the stack that the alignment reads (the paper's CNN-a).
+        context_layers: Convolutions of the stack that the contexts are made of (CNN-c).
+        kernel_size: Positions that one convolution sees; an odd number.
+        max_length: Number of positions that have a vector.
+
+    Call arguments:
+        x: Tensor `[batch, source, width]`, embedded words.
+        mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of `x`.
+
+    Returns:
+        Tensor `[batch, source, 2 * units]`, zero at padding.
+
+    Raises:
+        ValueError: If a size is not positive, the kernel is even, `x` is not a sequence of
+            vectors or longer than `max_length`.
+        TypeError: If the mask is not bool.
+
+    Reference: Gehring et al. 2016 (arXiv 1611.02344), section 3.
+
+    >>> ConvolutionalEncoder(4, 6, 3)(np.ones((2, 5, 6), "float32")).shape
+    TensorShape([2, 5, 8])
+    """
+
+    def __init__(
+        self, units, alignment_layers, context_layers, kernel_size=3, max_length=512, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
+        self.max_length = _checks.positive_int("max_length", max_length)
+        self.alignment_stack = self._stack(alignment_layers, kernel_size, "alignment")
+        self.context_stack = self._stack(context_layers, kernel_size, "context")
+        self.supports_masking = True
+
+    def _stack(self, num_layers, kernel_size, name):
+        return ConvolutionStack(
+            self.units, num_layers, kernel_size, dtype=self.dtype_policy, name=name
+        )
+
+    def build(self, x_shape):
+        _checks.sequence_of_vectors("x", x_shape)
+        self.positions = LearnedPositions(
+            self.max_length, x_shape[-1], dtype=self.dtype_policy, name="positions"
+        )
+        self.positions.build((x_shape[1],))
+        self.alignment_stack.build(x_shape)
+        self.context_stack.build(x_shape)
+        self.built = True
+
+    def call(self, x, mask=None):
+        x = ops.cast(x, self.compute_dtype)
+        x = x + self.positions(ops.arange(ops.shape(x)[1]))  # [batch, source, width]
+        stacks = (self.alignment_stack, self.context_stack)
+        return ops.concatenate([stack(x, mask=mask) for stack in stacks], axis=-1)
+
+    def compute_output_shape(self, x_shape):
+        return (*x_shape[:-1], 2 * self.units)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "alignment_layers": self.alignment_stack.num_layers,
+            "context_layers": self.context_stack.num_layers,
+            "kernel_size": self.context_stack.kernel_size,
+            "max_length": self.max_length,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class ConvolutionalDecoder(AlignedDecoder):
+    """An `AlignedDecoder` that aligns to a_j and reads c_j, the halves of the annotations.
+
+    s_0 = tanh(W_s c̄) with the mean c̄ of the real words. The alignment is RNNsearch's, so that
+    only the encoder differs from it.
+
+    Args:
+        units: Width of the state.
+        alignment_units: Width of the alignment model's hidden layer.
+
+    Call arguments:
+        y: Tensor `[batch, target, width]`, the embedded words y_0 … y_{i-1} …
+        annotations: Tensor `[batch, source, 2 * n]` of a `ConvolutionalEncoder(n, …)`.
+        annotations_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask
+            of `annotations`.
+        return_attention_scores: Whether to return the alignments too.
+
+    Returns:
+        Tensor `[batch, target, units + width + n]`: s_{i-1}, E y_{i-1} and c_i side by side; with
+        scores, a pair of it and α `[batch, target, source]`.
+
+    Reference: Gehring et al. 2016 (arXiv 1611.02344), section 3; Bahdanau, Cho, Bengio 2015
+    (arXiv 1409.0473), appendix A.2.2.
+
+    >>> decoder = ConvolutionalDecoder(units=6, alignment_units=5)
+    >>> y, annotations = np.ones((2, 3, 4), "float32"), np.ones((2, 7, 8), "float32")
+    >>> decoder(y, annotations).shape
+    TensorShape([2, 3, 14])
+    """
+
+    def views(self, annotations):
+        n = annotations.shape[-1] // 2
+        return annotations[:, :, :n], annotations[:, :, n:]
+
+    def start(self, annotations, annotations_mask=None):
+        _, values = self.views(annotations)
+        if annotations_mask is None:
+            return self.start_dense(ops.mean(values, axis=1))
+        real = ops.cast(annotations_mask, self.compute_dtype)[:, :, None]  # [batch, source, 1]
+        count = ops.maximum(ops.sum(real, axis=1), 1)
+        return self.start_dense(ops.sum(values * real, axis=1) / count)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class ConvolutionalModel(RNNSearchModel):
+    """RNNsearch with an encoder of convolutions: source and target ids in, logits out.
+
+    The encoder takes all positions at once, as a Transformer's does, but a position sees its
+    neighbourhood alone: words that are n apart need n / (kernel_size − 1) layers to meet. The
+    decoder is still a loop over positions.
+
+    Args:
+        config: A `ConvolutionalConfig`.
+
+    Call arguments:
+        inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
+            `[batch, target]`, both padded with 0.
+
+    Returns:
+        float32 logits `[batch, target, vocab]`; the ones at position t predict token t + 1.
+
+    Reference: Gehring, Auli, Grangier, Dauphin 2016, A Convolutional Encoder Model for Neural
+    Machine Translation (arXiv 1611.02344).
+
+    >>> from keras_tfmr.recurrent import ConvolutionalConfig
+    >>> config = ConvolutionalConfig.preset("tiny", source_vocab=50, target_vocab=50)
+    >>> model = ConvolutionalModel(config)
+    >>> model([np.array([[5, 7, 3]]), np.array([[2, 9]])]).shape
+    TensorShape([1, 2, 50])
+    """
+
+    config_class = ConvolutionalConfig
+
+    def __init__(self, config, name="convolutional"):
+        super().__init__(config, name=name)
+
+    @staticmethod
+    def make_encoder(config):
+        return ConvolutionalEncoder(
+            config.units,
+            config.alignment_layers,
+            config.context_layers,
+            config.kernel_size,
+            config.max_length,
+            name="encoder",
+        )
+
+    @staticmethod
+    def make_decoder(config):
+        return ConvolutionalDecoder(config.units, config.alignment_units, name="decoder")
