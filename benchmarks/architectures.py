@@ -10,6 +10,8 @@ replaces its own results in results/architectures.md, .json and .png:
     decoding      how fast those translators decode
     steps         seconds a training step against the length of the sentences (needs no data)
     language      trains three language models on the target side: perplexity against minutes
+    bottleneck    trains seq2seq, RNNsearch and the Transformer: BLEU by the length of the source;
+                  on the training script's phrasebook where no --data is given
 """
 
 import argparse
@@ -25,13 +27,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import matplotlib.pyplot as plt
 
 from benchmarks import measure
-from benchmarks.architecture_parts import languages, lengths, translators
+from benchmarks.architecture_parts import bottleneck, languages, lengths, translators
 
 PARTS = {
     "translation": translators.train,
     "decoding": translators.decode,
     "steps": lengths.run,
     "language": languages.run,
+    "bottleneck": bottleneck.run,
 }
 
 
@@ -60,8 +63,8 @@ def arguments():
     parser.add_argument("--runs", default="runs/architectures", help="folder of the run folders")
     parser.add_argument("--quick", action="store_true", help="tiny models and budgets: a trial")
     args = parser.parse_args()
-    if not (args.data and args.validation) and set(args.parts) != {"steps"}:
-        parser.error("all parts but steps need --data and --validation")
+    if not (args.data and args.validation) and set(args.parts) - {"steps", "bottleneck"}:
+        parser.error("all parts but steps and bottleneck need --data and --validation")
     return args
 
 
@@ -69,9 +72,11 @@ def publish(results, args):
     """Writes all three files anew; of a trial, only the picture, among the run folders."""
     if args.quick:
         draw(results, Path(args.runs) / "quick.png")
+        draw_bottleneck(results, Path(args.runs) / "quick_bottleneck.png")
         return
     measure.write("architectures", page(results), results)
     draw(results, measure.RESULTS / "architectures.png")
+    draw_bottleneck(results, measure.RESULTS / "architectures_bottleneck.png")
 
 
 def page(results):
@@ -87,6 +92,7 @@ def page(results):
         ("decoding", translators.decoding_section),
         ("steps", lengths.section),
         ("language", languages.section),
+        ("bottleneck", bottleneck.section),
     ):
         if results.get(name):
             sections.append(section(results[name]))
@@ -111,6 +117,18 @@ def draw(results, path):
             panel(axis, model, result)
         axis.grid(alpha=0.3)
         axis.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw_bottleneck(results, path):
+    if not results.get("bottleneck"):
+        return
+    figure, axis = plt.subplots(figsize=(6.5, 4), layout="constrained")
+    bottleneck.draw(axis, results["bottleneck"])
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -12,13 +12,21 @@ from training.run.trainer import Trainer
 LENGTHS = (16, 32, 64, 128, 256)
 TOKENS = 2048
 VOCAB = 8000
+# What a source position sees in one pass, and how many steps that follow each other it takes for
+# a source of n words and a target of m (sums over keys and within a layer not counted).
+DEPTH = {
+    "transformer": {"field": "all", "encoder": "3", "decoder": "3"},
+    "convolutional": {"field": "13 positions", "encoder": "6", "decoder": "m"},
+    "rnnsearch": {"field": "all", "encoder": "n", "decoder": "m"},
+    "seq2seq": {"field": "all", "encoder": "n", "decoder": "m"},
+}
 
 
 def run(args):
     """Yields (model, {"parameters", "tokens", "seconds": {length: median}})."""
     lengths = LENGTHS[:2] if args.quick else LENGTHS
     cases, parameters = {}, {}
-    for name in ("transformer", "rnnsearch"):
+    for name in ("transformer", "convolutional", "rnnsearch", "seq2seq"):
         if args.models and name not in args.models:
             continue
         trainer, parameters[name] = make_trainer(name, args.quick)
@@ -27,7 +35,7 @@ def run(args):
     seconds, _ = measure.interleaved(cases, rounds=7, seconds=120)
     for name, count in parameters.items():
         of_lengths = {str(length): seconds[name, length] for length in lengths}
-        yield name, {"parameters": count, "tokens": TOKENS, "seconds": of_lengths}
+        yield name, {"parameters": count, "tokens": TOKENS, "seconds": of_lengths, **DEPTH[name]}
 
 
 def make_trainer(name, quick):
@@ -52,13 +60,20 @@ def step(trainer, length):
 def section(results):
     lengths = sorted(next(iter(results.values()))["seconds"], key=int)
     rows = [
-        [name, f"{r['parameters']:,}", *(r["seconds"][length] for length in lengths)]
+        [
+            name, f"{r['parameters']:,}", r["field"], r["encoder"], r["decoder"],
+            *(r["seconds"][length] for length in lengths),
+        ]
         for name, r in results.items()
-    ]
+    ]  # fmt: skip
+    header = ["model", "parameters", "receptive field", "encoder steps", "decoder steps"]
     return (
         "## Time against length\n\n"
         f"Seconds a training step of {TOKENS} source and {TOKENS} target tokens, in sentences of "
         "16 … 256 tokens without padding; median, models and lengths taking turns. A recurrent "
         "network takes its positions one after the other, so that longer sentences leave less to "
-        "do at once.\n\n"
-    ) + measure.table(["model", "parameters", *lengths], rows)
+        "do at once. Before them, what a source position sees, and how many steps have to follow "
+        "each other for n source and m target tokens: layers, or positions of a loop. The "
+        "convolutional encoder is as parallel as the Transformer's, but sees a neighbourhood; "
+        "its decoder is RNNsearch's loop.\n\n"
+    ) + measure.table([*header, *lengths], rows)

@@ -40,10 +40,11 @@ def train(args):
 
 def command(name, path, args):
     line = [
-        sys.executable, SCRIPT, "--model", name, "--data", args.data,
-        "--validation", args.validation, "--minutes", args.minutes, "--run", path,
+        sys.executable, SCRIPT, "--model", name, "--minutes", args.minutes, "--run", path,
         "--no-export",
     ]  # fmt: skip
+    if args.data:
+        line += ["--data", args.data, "--validation", args.validation]
     if args.quick:
         line += ["--preset", "tiny", "--evaluate_pairs", 50, "--evaluate_minutes", 0.2]
     return list(map(str, line))
