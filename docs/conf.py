@@ -16,6 +16,7 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "keras_tfmr"
+napoleon_use_ivar = True  # the fields of named tuples are members already
 napoleon_custom_sections = [("Call arguments", "params_style"), "Reference"]
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}

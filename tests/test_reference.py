@@ -1,0 +1,24 @@
+"""The reference lists the modules that there are, each once."""
+
+import pkgutil
+import re
+from pathlib import Path
+
+import keras_tfmr
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+
+
+def test_every_public_module_has_its_place():
+    found = pkgutil.walk_packages(keras_tfmr.__path__, "keras_tfmr.")
+    modules = [name for _, name, _ in found if "._" not in name]
+    pages = [page.read_text() for page in REFERENCE.glob("*.md")]
+    listed = [name for page in pages for name in re.findall(r"automodule:: (\S+)", page)]
+    assert sorted(listed) == sorted(["keras_tfmr", *modules])
+
+
+def test_every_page_is_in_the_index():
+    index = (REFERENCE.parent / "index.md").read_text()
+    for folder in ("guide", "reference"):
+        pages = {f"{folder}/{page.stem}" for page in (REFERENCE.parent / folder).glob("*.md")}
+        assert pages == set(re.findall(rf"^{folder}/\w+$", index, re.MULTILINE))
