@@ -23,8 +23,8 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.architecture_parts.translators import load
-from training import phrasebook
-from training.phrasebook import compounds
+from training.corpus import phrasebook
+from training.corpus.phrasebook import compounds
 from training.run.folder import RunFolder
 
 PRONOUNS = {"he", "she", "they"}

@@ -8,8 +8,7 @@ from pathlib import Path
 from benchmarks import measure
 from benchmarks.architecture_parts import translators
 from keras_tfmr.decoding import DecodingConfig
-from training import phrasebook
-from training.corpus import read_pairs
+from training.corpus import phrasebook, read_pairs
 from training.report.evaluation import Evaluator, corpus_scores
 from training.run.folder import RunFolder
 
