@@ -8,7 +8,8 @@ from pathlib import Path
 from benchmarks import measure
 from benchmarks.architecture_parts import translators
 from keras_tfmr.decoding import DecodingConfig
-from training.corpus import phrasebook, read_pairs
+from training.corpus import phrasebook
+from training.corpus.pairs import read_pairs
 from training.report.evaluation import Evaluator, corpus_scores
 from training.run.folder import RunFolder
 
