@@ -12,11 +12,15 @@ import keras_tfmr
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def python(code, backend):
+def python(code, backend, *arguments):
     """What `code` prints in a process of its own."""
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=500
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
     )
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
@@ -56,10 +60,68 @@ def test_what_is_not_imported(backend):
 
 def test_public_names_are_there():
     """Each is importable, documented, and tells where it comes from; the heavy ones on demand."""
-    for name in keras_tfmr.__all__:
-        if name not in keras_tfmr._LAZY:
-            assert getattr(keras_tfmr, name).__doc__, name
+    for name in [*keras_tfmr.__all__, "Translator", "SubwordTokenizer", "export_translator"]:
+        assert getattr(keras_tfmr, name).__doc__, name
+        assert name in dir(keras_tfmr)
     for name in keras_tfmr.layers.__all__:
         assert getattr(keras_tfmr, name) is getattr(keras_tfmr.layers, name)
     with pytest.raises(AttributeError, match="nothing_like_it"):
         keras_tfmr.nothing_like_it  # noqa: B018
+
+
+LIGHT = """
+import sys, keras_tfmr, keras_tfmr.client
+client = keras_tfmr.client.TranslatorClient
+print(*{name.split(".")[0] for name in sys.modules})
+"""
+
+
+def test_the_package_and_its_client_import_no_keras():
+    loaded = set(python(LIGHT, "tensorflow").split())
+    assert "keras_tfmr" in loaded and not {"keras", "tensorflow", "jax", "torch"} & loaded
+
+
+STAR = """
+import sys
+sys.modules["tensorflow"] = None  # whoever imports it fails
+from keras_tfmr import *
+print(TranslationModel(TransformerConfig.preset("tiny")).count_params() > 0)
+"""
+
+
+def test_a_star_import_needs_no_tensorflow():
+    assert python(STAR, "jax").splitlines()[-1] == "True"
+
+
+LOADED = """
+import sys
+{first}
+import keras_tfmr
+import keras
+print(type(keras.models.load_model(sys.argv[1])).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("imports") / "model.keras"
+    config = keras_tfmr.TransformerConfig.preset("tiny", source_vocab=9, target_vocab=9)
+    keras_tfmr.TranslationModel(config).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "",
+        "import keras",
+        "import tensorflow",
+        "import keras_tfmr; import keras.ops",
+        "from keras_tfmr.losses import LabelSmoothedCrossEntropy",
+        "import keras_tfmr.text.tokenizer",
+    ],
+)
+def test_models_load_whatever_is_imported_first(first, saved):
+    """`import keras_tfmr` is enough for Keras to know every class in a file."""
+    printed = python(LOADED.format(first=first), "tensorflow", saved)
+    assert printed.splitlines()[-1] == "TranslationModel"
