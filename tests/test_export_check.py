@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -67,6 +68,16 @@ def test_a_sound_model_has_no_problems(tmp_path):
         save_texts(tmp_path / "2", upper, warm=[("serving_default", {"text": ["a", "b"]})])
     )
     assert report.problems == [] and report.facts["warm-up requests"] == 1
+
+
+def test_what_this_tensorflow_cannot_be_asked_is_noted(tmp_path, monkeypatch):
+    path = save_texts(tmp_path, upper)
+    monkeypatch.setattr("keras_tfmr.export.saved_session._library", types.SimpleNamespace)
+    report = check_saved_model(path)
+    assert report.problems == []
+    compilation, loader = report.notes
+    assert "XLA could not be turned off" in compilation and "DisableXla" in compilation
+    assert "loader could not be asked" in loader and "TF_NewStatus" in loader
 
 
 def test_python_inside_the_graph_is_found(tmp_path):

@@ -5,14 +5,21 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
+import types
 
 import grpc
 import psutil
 import pytest
 import server_models
 from server_models import request
-from server_process import ServerProcess, free_port, start, status_of
+from server_process import ROOT, ServerProcess, free_port, start, status_of
+
+sys.path.insert(0, str(ROOT))
+
+from keras_tfmr.export import saved_session
+from serving.devserver import app
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +236,9 @@ def test_xla_needs_its_flag(models, tmp_path):
         with ServerProcess(tmp_path, f"--model_base_path={tmp_path}/xla", *flags) as server:
             found = status_of(server.prediction.Predict, request(x=[1.0]), timeout=60)
             assert found[0] == code and text in found[1]
+
+
+def test_says_so_where_xla_cannot_be_turned_off(monkeypatch, caplog):
+    monkeypatch.setattr(saved_session, "_library", types.SimpleNamespace)
+    app._refuse_xla()
+    assert "does not export _ZN10tensorflow21DisableXlaCompilationEv" in caplog.text

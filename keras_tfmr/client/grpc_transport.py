@@ -6,7 +6,7 @@ import json
 
 import grpc
 
-from keras_tfmr.client import errors, messages, tensors
+from keras_tfmr.client import errors, serving_pb2, tensors
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
@@ -55,8 +55,8 @@ class _Channel:
         else:
             self._channel = library.secure_channel(target.server, credentials(tls), options)
         self.close = self._channel.close
-        self.predict = self._method(_PREDICT, messages.PredictResponse)
-        self.status = self._method(_STATUS, messages.StatusResponse)
+        self.predict = self._method(_PREDICT, serving_pb2.PredictResponse)
+        self.status = self._method(_STATUS, serving_pb2.GetModelStatusResponse)
 
     def _method(self, path, response):
         return self._channel.unary_unary(
@@ -127,7 +127,7 @@ class AsyncGrpcTransport:
 
 def predict_request(target, signature, inputs):
     """The PredictRequest for input name -> texts."""
-    request = messages.PredictRequest()
+    request = serving_pb2.PredictRequest()
     _fill_spec(request.model_spec, target)
     request.model_spec.signature_name = signature
     for name, texts in inputs.items():
@@ -137,7 +137,7 @@ def predict_request(target, signature, inputs):
 
 def status_request(target):
     """The GetModelStatusRequest for the model."""
-    request = messages.StatusRequest()
+    request = serving_pb2.GetModelStatusRequest()
     _fill_spec(request.model_spec, target)
     return request
 

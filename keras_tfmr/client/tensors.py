@@ -3,7 +3,7 @@
 import math
 import struct
 
-from keras_tfmr.client import messages
+from keras_tfmr.client import serving_pb2
 from keras_tfmr.client.errors import ServingError
 
 DT_FLOAT, DT_DOUBLE, DT_INT32, DT_STRING, DT_INT64, DT_BOOL = 1, 2, 3, 7, 9, 10
@@ -35,7 +35,7 @@ def utf8(text):
 
 def string_tensor(texts):
     """A string tensor [batch] of str or bytes."""
-    tensor = messages.Tensor(dtype=DT_STRING, string_val=[utf8(text) for text in texts])
+    tensor = serving_pb2.TensorProto(dtype=DT_STRING, string_val=[utf8(text) for text in texts])
     tensor.tensor_shape.dim.add(size=len(texts))
     return tensor
 

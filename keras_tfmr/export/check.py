@@ -74,15 +74,31 @@ def check_saved_model(path, cases=(), tolerance=1e-4, xla=False):
     graph_checks.check_variables(path, meta_graph, report)
     # A graph the server has no ops for could at best run here by accident.
     if not report.problems:
-        with contextlib.nullcontext() if xla else saved_session.without_compilation():
+        with contextlib.ExitStack() as stack:
+            if not xla:
+                with _noted(report, "XLA could not be turned off, as the server has it"):
+                    stack.enter_context(saved_session.without_compilation())
             _check_running(path, cases, tolerance, report)
     return report
+
+
+@contextlib.contextmanager
+def _noted(report, what):
+    """Turns what this TensorFlow cannot be asked for into a note."""
+    from keras_tfmr.export import saved_session
+
+    try:
+        yield
+    except saved_session.NotExportedError as error:
+        report.notes.append(f"{what}: {error}")
 
 
 def _check_running(path, cases, tolerance, report):
     from keras_tfmr.export import questions, saved_session, warmup
 
-    error = saved_session.native_load_error(path)
+    error = None
+    with _noted(report, "the server's own loader could not be asked"):
+        error = saved_session.native_load_error(path)
     if error:
         report.problems.append(f"the server's loader says: {error}")
         return

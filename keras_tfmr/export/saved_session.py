@@ -1,12 +1,22 @@
-"""A SavedModel run as TensorFlow Serving runs it: a session, the tag `serve`, tensors by name."""
+"""A SavedModel run as TensorFlow Serving runs it: a session, the tag `serve`, tensors by name.
+
+The one place that reaches below TensorFlow's public Python: for the export's check, and for the
+development server.
+"""
 
 import contextlib
 import ctypes
 import importlib.util
 import pathlib
 
+import numpy as np
+
 SERVE_TAGS = ("serve",)
 INIT_SIGNATURE = "__saved_model_init_op"
+
+
+class NotExportedError(RuntimeError):
+    """The installed TensorFlow does not let out a C or C++ function; the message names it."""
 
 
 class SavedSession:
@@ -18,32 +28,38 @@ class SavedSession:
 
     Args:
         path: the folder that holds `saved_model.pb`.
+        tags: the tags of the meta graph.
+        config: a `ConfigProto`; None for TensorFlow's defaults.
+
+    Attributes:
+        signatures: a dict from name to `SignatureDef`, without the initialiser.
 
     Raises:
         Whatever TensorFlow raises when the graph or its variables cannot be loaded.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, tags=SERVE_TAGS, config=None):
         import tensorflow as tf
 
-        _register_text_ops()
+        register_text_ops()
         graph = tf.Graph()
         # No soft placement: the server has none, so a pinned node fails here as it does there.
-        self.session = tf.compat.v1.Session(graph=graph, config=tf.compat.v1.ConfigProto())
+        config = tf.compat.v1.ConfigProto() if config is None else config
+        self.session = tf.compat.v1.Session(graph=graph, config=config)
         try:
             with graph.as_default():
-                self.meta_graph = tf.compat.v1.saved_model.load(
-                    self.session, list(SERVE_TAGS), str(path)
-                )
+                self.meta_graph = tf.compat.v1.saved_model.load(self.session, list(tags), str(path))
         except BaseException:
             self.session.close()
             raise
+        graph.finalize()
+        self.session._extend_graph()
         self.signatures = {
             name: signature
             for name, signature in sorted(self.meta_graph.signature_def.items())
             if name != INIT_SIGNATURE
         }
-        self._callables = {}
+        self._handles = {}
 
     def run(self, signature, inputs):
         """Runs one signature.
@@ -57,23 +73,50 @@ class SavedSession:
         """
         definition = self.signatures[signature]
         outputs = sorted(definition.outputs)
-        if signature not in self._callables:
-            self._callables[signature] = self._callable(definition, outputs)
-        values = self._callables[signature](*(inputs[name] for name in sorted(definition.inputs)))
+        values = self.call(
+            {info.name: inputs[name] for name, info in definition.inputs.items()},
+            [definition.outputs[name].name for name in outputs],
+        )
         return dict(zip(outputs, values, strict=True))
 
-    def _callable(self, definition, outputs):
-        from tensorflow.core.protobuf import config_pb2
+    def call(self, feeds, fetches, timeout=None):
+        """Runs the graph. Python's own `Session.run` would check shapes, which C++ does not.
 
-        options = config_pb2.CallableOptions(
-            feed=[definition.inputs[name].name for name in sorted(definition.inputs)],
-            fetch=[definition.outputs[name].name for name in outputs],
-        )
-        # Session.run would check static shapes, which the C++ server does not.
-        return self.session._make_callable_from_options(options)
+        Args:
+            feeds: a dict from tensor names to arrays.
+            fetches: tensor names.
+            timeout: seconds after which the run is given up, or None.
+
+        Returns:
+            A list of NumPy arrays, one for each fetch; strings as bytes in an object array.
+
+        Raises:
+            tf.errors.OpError: what the session says.
+        """
+        from tensorflow.core.protobuf import config_pb2
+        from tensorflow.python.client import pywrap_tf_session
+
+        milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
+        options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
+        buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
+        try:
+            feed = {self._handle(name): np.asarray(array) for name, array in feeds.items()}
+            outputs = [self._handle(name) for name in fetches]
+            values = self.session._call_tf_sessionrun(buffer, feed, outputs, [], None)
+        finally:
+            pywrap_tf_session.TF_DeleteBuffer(buffer)
+        # A single string comes as `bytes`, which NumPy would take to end at its last zero.
+        return [np.array(v, object) if isinstance(v, bytes) else v for v in values]
+
+    def _handle(self, name):
+        if name not in self._handles:
+            self._handles[name] = self.session.graph.get_tensor_by_name(name)._as_tf_output()
+        return self._handles[name]
 
     def close(self):
+        """Frees the session; nothing may be running in it."""
         self.session.close()
+        self._handles.clear()
 
     def __enter__(self):
         return self
@@ -85,12 +128,11 @@ class SavedSession:
 def native_load_error(path):
     """What the server's C++ loader says of a SavedModel: an error, or None if it loads.
 
-    The loader is reached through TensorFlow's C interface. Where the installed TensorFlow does not
-    export it there is nothing to ask, and the answer is None.
+    Raises:
+        NotExportedError: The installed TensorFlow does not export the loader in its C interface.
     """
+    register_text_ops()
     library = _c_library()
-    if library is None:
-        return None
     status, options = library.TF_NewStatus(), library.TF_NewSessionOptions()
     graph = library.TF_NewGraph()
     tags = (ctypes.c_char_p * len(SERVE_TAGS))(*(tag.encode() for tag in SERVE_TAGS))
@@ -111,33 +153,46 @@ def native_load_error(path):
 
 @contextlib.contextmanager
 def without_compilation():
-    """Inside, XLA refuses to compile, as it does in a server that was not started for it."""
-    # tensorflow::DisableXlaCompilation(), which the server's main() calls, and its opposite.
-    _call("_ZN10tensorflow21DisableXlaCompilationEv")
+    """Inside, XLA refuses to compile, as it does in a server that was not started for it.
+
+    Raises:
+        NotExportedError: The installed TensorFlow does not export what turns it off.
+    """
+    forbid_compilation()
     try:
         yield
     finally:
-        _call("_ZN10tensorflow20EnableXlaCompilationEv")
+        _function("_ZN10tensorflow20EnableXlaCompilationEv")()
 
 
-def _call(symbol):
-    function = getattr(_library(), symbol, None)
-    if function is not None:
-        function()
+def forbid_compilation():
+    """From now on, XLA refuses to compile in this process: what the server's main() calls.
+
+    Raises:
+        NotExportedError: The installed TensorFlow does not export what turns it off.
+    """
+    _function("_ZN10tensorflow21DisableXlaCompilationEv")()  # tensorflow::DisableXlaCompilation()
+
+
+def _function(symbol):
+    try:
+        return getattr(_library(), symbol)
+    except AttributeError:
+        raise NotExportedError(f"TensorFlow's library does not export {symbol}") from None
 
 
 def _library():
     import tensorflow as tf
 
-    found = sorted(pathlib.Path(tf.sysconfig.get_lib()).glob("libtensorflow_cc.*"))
-    return ctypes.CDLL(str(found[0])) if found else None
+    folder = tf.sysconfig.get_lib()
+    found = sorted(pathlib.Path(folder).glob("libtensorflow_cc.*"))
+    if not found:
+        raise NotExportedError(f"there is no libtensorflow_cc in {folder}")
+    return ctypes.CDLL(str(found[0]))
 
 
 def _c_library():
-    _register_text_ops()
     library = _library()
-    if library is None:
-        return None
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     prototypes = {
         "TF_NewStatus": (pointer,),
@@ -157,16 +212,22 @@ def _c_library():
     for name, (result, *arguments) in prototypes.items():
         function = getattr(library, name, None)
         if function is None:
-            return None
+            raise NotExportedError(f"TensorFlow's library does not export {name}")
         function.restype, function.argtypes = result, arguments
     return library
 
 
-def _register_text_ops():
-    """Loads TensorFlow Text's ops, if installed, but not its Python side, which imports Keras."""
+def register_text_ops():
+    """Loads TensorFlow Text's ops, if installed, but not its Python side, which imports Keras.
+
+    Returns:
+        Whether they are there.
+    """
     import tensorflow as tf
 
     found = importlib.util.find_spec("tensorflow_text")
-    if found is not None:
-        for library in sorted(pathlib.Path(found.origin).parent.glob("python/ops/*.so")):
-            tf.load_op_library(str(library))
+    if found is None:
+        return False
+    for library in sorted(pathlib.Path(found.origin).parent.glob("python/ops/*.so")):
+        tf.load_op_library(str(library))
+    return True

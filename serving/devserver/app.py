@@ -14,6 +14,8 @@ import tensorflow as tf
 import uvloop
 from tensorflow.core.protobuf import config_pb2
 
+from keras_tfmr.export import saved_session
+
 from . import batching, configs, grpc_api, metrics, predict, rest_api, servable, versions
 from .errors import ServingError
 
@@ -134,12 +136,11 @@ class Server:
                 log.error("Config file not taken over: %s", error)
 
 
-def _load_more_ops():
-    """TensorFlow Serving links tensorflow_text's operations; here they are there if installed."""
+def _refuse_xla():
     try:
-        import tensorflow_text  # noqa: F401
-    except ImportError:
-        log.info("tensorflow_text is not installed: models that need it will not load")
+        saved_session.forbid_compilation()
+    except saved_session.NotExportedError as error:
+        log.warning("Graphs that ask for XLA run here, though the real server refuses: %s", error)
 
 
 def _prepare_process(options):
@@ -148,7 +149,10 @@ def _prepare_process(options):
     tf.get_logger().setLevel(logging.ERROR)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # every idle connection is a file
-    servable.allow_xla(options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled)
+    if not (options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled):
+        _refuse_xla()
+    if not saved_session.register_text_ops():
+        log.info("tensorflow_text is not installed: models that need it will not load")
     for name in options.ignored:
         log.info("--%s has no meaning here and is ignored", name)
 
@@ -164,5 +168,4 @@ def run(options, settings):
         ServingError: the server could not start.
     """
     _prepare_process(options)
-    _load_more_ops()
     uvloop.run(Server(options, settings).serve())

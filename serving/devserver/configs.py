@@ -6,54 +6,12 @@ import re
 import socket
 import types
 
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-    wrappers_pb2,
-)
+from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from .config_pb2 import BatchingParameters, MonitoringConfig, SSLConfig
 from .errors import failed_precondition, invalid, not_found, unavailable
 
-# tensorflow-serving-api does not ship these protos, so they are described here. They are only ever
-# read as text: the numbers of the fields do not matter.
-_PROTOS = """
-name: "configs.proto" package: "tensorflow.serving" syntax: "proto3"
-dependency: "google/protobuf/wrappers.proto"
-message_type { name: "BatchingParameters"
-  field { number: 1 name: "max_batch_size" type_name: ".google.protobuf.Int64Value" }
-  field { number: 2 name: "batch_timeout_micros" type_name: ".google.protobuf.Int64Value" }
-  field { number: 3 name: "max_enqueued_batches" type_name: ".google.protobuf.Int64Value" }
-  field { number: 4 name: "num_batch_threads" type_name: ".google.protobuf.Int64Value" }
-  field { number: 5 name: "thread_pool_name" type_name: ".google.protobuf.StringValue" }
-  field { number: 6 name: "allowed_batch_sizes" type: TYPE_INT64 label: LABEL_REPEATED }
-  field { number: 7 name: "pad_variable_length_inputs" type: TYPE_BOOL }
-  field { number: 8 name: "enable_large_batch_splitting" type_name: ".google.protobuf.BoolValue" }
-  field { number: 9 name: "max_execution_batch_size" type_name: ".google.protobuf.Int64Value" }
-}
-message_type { name: "SSLConfig"
-  field { number: 1 name: "server_key" type: TYPE_STRING }
-  field { number: 2 name: "server_cert" type: TYPE_STRING }
-  field { number: 3 name: "custom_ca" type: TYPE_STRING }
-  field { number: 4 name: "client_verify" type: TYPE_BOOL }
-}
-message_type { name: "MonitoringConfig"
-  field { number: 1 name: "prometheus_config" type_name: "PrometheusConfig" }
-}
-message_type { name: "PrometheusConfig"
-  field { number: 1 name: "enable" type: TYPE_BOOL }
-  field { number: 2 name: "path" type: TYPE_STRING }
-}
-"""
-_POOL = descriptor_pool.DescriptorPool()
-_POOL.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-_POOL.Add(text_format.Parse(_PROTOS, descriptor_pb2.FileDescriptorProto()))
-_CLASSES = message_factory.GetMessageClassesForFiles(["configs.proto"], _POOL)
-BatchingParameters = _CLASSES["tensorflow.serving.BatchingParameters"]
-MonitoringConfig = _CLASSES["tensorflow.serving.MonitoringConfig"]
-SSLConfig = _CLASSES["tensorflow.serving.SSLConfig"]
 ModelServerConfig = model_server_config_pb2.ModelServerConfig
 
 

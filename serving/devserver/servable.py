@@ -1,16 +1,13 @@
 """One version of one model: a SavedModel in a session, loaded and run as the C++ server does it."""
 
-import ctypes
 import gc
-import glob
 import os
 import threading
 
-import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.client import pywrap_tf_session
 from tensorflow_serving.apis import prediction_log_pb2
+
+from keras_tfmr.export.saved_session import SavedSession
 
 from .errors import deadline_exceeded, invalid, left
 
@@ -58,18 +55,8 @@ class Servable:
         self.version = version
         self.path = path
         self.lease = Lease()
-        self._handles = {}
-        graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=graph, config=session_config)
-        try:
-            with graph.as_default():
-                loaded = tf.compat.v1.saved_model.load(self._session, list(tags), path)
-        except Exception:
-            self._session.close()
-            raise
-        graph.finalize()
-        self._session._extend_graph()
-        self.signatures = dict(loaded.signature_def)
+        self._session = SavedSession(path, tags, session_config)
+        self.signatures = dict(self._session.meta_graph.signature_def)
         self.batching = None  # the queue parameters of this version, if it is batched
         gc.collect()
         gc.freeze()  # or the collector walks the whole Python graph again and again, mid-request
@@ -92,27 +79,11 @@ class Servable:
         timeout = left(deadline)
         if timeout == 0.0:
             raise deadline_exceeded()
-        milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
-        options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
-        buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
-        try:
-            feed = {self._handle(name): array for name, array in feeds.items()}
-            outputs = [self._handle(name) for name in fetches]
-            values = self._session._call_tf_sessionrun(buffer, feed, outputs, [], None)
-        finally:
-            pywrap_tf_session.TF_DeleteBuffer(buffer)
-        # A single string comes as `bytes`, which numpy would take to end at its last zero.
-        return [np.array(v, object) if isinstance(v, bytes) else v for v in values]
-
-    def _handle(self, name):
-        if name not in self._handles:
-            self._handles[name] = self._session.graph.get_tensor_by_name(name)._as_tf_output()
-        return self._handles[name]
+        return self._session.call(feeds, fetches, timeout)
 
     def close(self):
         """Frees the session; nothing may be running in it."""
         self._session.close()
-        self._handles.clear()
         self._session = None
         gc.unfreeze()
         gc.collect()
@@ -143,11 +114,3 @@ def warmup_requests(path):
             raise invalid(f"Failed to parse warmup record: {record[:60]!r} from {file}") from error
         if log.WhichOneof("log_type") == "predict_log":
             yield log.predict_log.request
-
-
-def allow_xla(enabled):
-    """Without the flag, a graph that asks for XLA fails here as it does in the real server."""
-    if enabled:
-        return
-    for library in glob.glob(f"{tf.sysconfig.get_lib()}/libtensorflow_cc.so*"):
-        ctypes.CDLL(library)._ZN10tensorflow21DisableXlaCompilationEv()
