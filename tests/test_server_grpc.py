@@ -9,12 +9,10 @@ from server_models import request, three_models
 from server_process import status_of
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import (
-    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
     inference_pb2,
     predict_pb2,
-    regression_pb2,
 )
 
 
@@ -190,14 +188,10 @@ def test_deadline(server):
     assert status_of(server.prediction.Predict, request("slow", ms=[1]), timeout=10)[0] == "OK"
 
 
-def test_unimplemented_methods(server):
-    for call, message in (
-        (server.prediction.Classify, classification_pb2.ClassificationRequest()),
-        (server.prediction.Regress, regression_pb2.RegressionRequest()),
-        (server.prediction.MultiInference, inference_pb2.MultiInferenceRequest()),
-    ):
-        code, text = status_of(call, message)
-        assert code == "UNIMPLEMENTED" and "not implemented" in text
+def test_unimplemented_method(server):
+    message = inference_pb2.MultiInferenceRequest()
+    code, text = status_of(server.prediction.MultiInference, message)
+    assert code == "UNIMPLEMENTED" and "not implemented" in text
 
 
 def test_model_status(server):

@@ -330,9 +330,3 @@ def test_rest_gzip_and_cors(server):
 def test_rest_timeout(server):
     status, text = server.http("/v1/models/slow:predict", {"instances": [2_000_000_000]})
     assert status == 504 and "error" in json.loads(text)
-
-
-@pytest.mark.parametrize("method", ["classify", "regress"])
-def test_rest_unimplemented(server, method):
-    status, text = server.http(f"/v1/models/half:{method}", {"examples": [{"x": 1.0}]})
-    assert status == 501 and "not implemented" in json.loads(text)["error"]

@@ -16,10 +16,17 @@ from tensorflow.core.protobuf import config_pb2
 
 from keras_tfmr.export import saved_session
 
-from . import batching, configs, grpc_api, metrics, predict, rest_api, servable, versions
+from . import batching, configs, examples, grpc_api, metrics, predict, rest_api, servable, versions
 from .errors import ServingError
 
 log = logging.getLogger("devserver")
+
+# How a record of a warm-up file is run.
+PREPARE = {
+    "predict_log": predict.prepare,
+    "classify_log": examples.prepare_classify,
+    "regress_log": examples.prepare_regress,
+}
 
 
 class Server:
@@ -62,10 +69,10 @@ class Server:
         return configs.batch_settings(configs.read(file, configs.BatchingParameters))
 
     def _warm_up(self, loaded):
-        for request in servable.warmup_requests(loaded.path):
+        for kind, request in servable.warmup_requests(loaded.path):
             if self.stopping.is_set():
                 raise ServingError(grpc.StatusCode.CANCELLED, "The server is stopping")
-            call = predict.prepare(loaded, request)
+            call = PREPARE[kind](loaded, request)
             for _ in range(self.options.num_request_iterations_for_warmup):
                 if loaded.batching is None:
                     loaded.run(call.feeds, call.fetches)

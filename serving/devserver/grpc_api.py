@@ -8,15 +8,19 @@ import urllib.parse
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import (
+    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
+    regression_pb2,
 )
 
+from . import examples
 from .errors import MAX_MESSAGE, ServingError, from_exception, invalid, unimplemented
+from .predict import prepare
 from .tensors import to_proto
 
 
@@ -33,6 +37,18 @@ def answering(method):
             await context.abort(error.code, error.message[:MAX_MESSAGE] + cut)
 
     return answer
+
+
+async def classify(predictor, request, timeout):
+    """Answers a ClassificationRequest with (result, model_spec), for both front ends."""
+    spec, arrays = await predictor.run("Classify", examples.prepare_classify, request, timeout)
+    return examples.classifications(arrays, examples.count(request)), spec
+
+
+async def regress(predictor, request, timeout):
+    """Answers a RegressionRequest with (result, model_spec), for both front ends."""
+    spec, arrays = await predictor.run("Regress", examples.prepare_regress, request, timeout)
+    return examples.regressions(arrays, examples.count(request)), spec
 
 
 def metadata(manager, request):
@@ -78,13 +94,17 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     @answering
     async def Predict(self, request, context):
-        known = self._predictor.manager.known(request.model_spec.name)
-        with self._metrics.request(known, "GRPC"):
-            spec, arrays = await self._predictor.predict(request, context.time_remaining())
+        with self._counted("Predict", request):
+            run = self._predictor.run("Predict", prepare, request, context.time_remaining())
+            spec, arrays = await run
             response = predict_pb2.PredictResponse(model_spec=spec)
             for alias, array in arrays.items():
                 response.outputs[alias].CopyFrom(to_proto(array))
             return response
+
+    def _counted(self, method, request):
+        known = self._predictor.manager.known(request.model_spec.name)
+        return self._metrics.request(known, method, "GRPC")
 
     @answering
     async def GetModelMetadata(self, request, context):
@@ -92,11 +112,15 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     @answering
     async def Classify(self, request, context):
-        raise unimplemented("Classify")
+        with self._counted("Classify", request):
+            result, spec = await classify(self._predictor, request, context.time_remaining())
+            return classification_pb2.ClassificationResponse(result=result, model_spec=spec)
 
     @answering
     async def Regress(self, request, context):
-        raise unimplemented("Regress")
+        with self._counted("Regress", request):
+            result, spec = await regress(self._predictor, request, context.time_remaining())
+            return regression_pb2.RegressionResponse(result=result, model_spec=spec)
 
     @answering
     async def MultiInference(self, request, context):

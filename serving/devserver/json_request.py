@@ -60,7 +60,7 @@ def parse(body):
         raise invalid("JSON Parse error: Number too big to be stored in double.") from error
     _check_surrogates(text)
     if not isinstance(document, dict):
-        raise _wrong(document, "Is not object")
+        raise wrong(document, "Is not object")
     return document
 
 
@@ -78,7 +78,7 @@ def signature_name(document):
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         what = "not formatted correctly. 'signature_name' key must be a string value."
-        raise _wrong(document, what)
+        raise wrong(document, what)
     return name
 
 
@@ -102,7 +102,7 @@ def fill_request(document, inputs, request):
     by_row = "instances" in document
     if by_row and "inputs" in document:
         what = "expecting only one of 'inputs' or 'instances' keys to exist "
-        raise _wrong(document, f"Not formatted correctly {what}")
+        raise wrong(document, f"Not formatted correctly {what}")
     if not by_row and "inputs" not in document:
         raise invalid("Missing 'inputs' or 'instances' key")
     arrays = _rows(document, inputs) if by_row else _columns(document["inputs"], inputs)
@@ -130,9 +130,9 @@ def _rows(document, inputs):
     instances = document["instances"]
     if not isinstance(instances, list):
         # The real server's own words.
-        raise _wrong(document, "Excepting 'instances' to be an list/array")
+        raise wrong(document, "Excepting 'instances' to be an list/array")
     if not instances:
-        raise _wrong(document, "No values in 'instances' array")
+        raise wrong(document, "No values in 'instances' array")
     if not isinstance(instances[0], dict):
         _check_single("instances is a plain list, but expecting list of objects", inputs)
     named = _is_object(instances[0])
@@ -181,7 +181,7 @@ def _array(value, dtype):
         for item in leaves:
             if not isinstance(item, list):
                 where = f"found at incorrect level: {level + 1} in the JSON DOM"
-                raise _wrong(item, f"{where}. Expected at level: {rank}")
+                raise wrong(item, f"{where}. Expected at level: {rank}")
             if len(item) != size:
                 what = f"Encountered list at unexpected size: {len(item)} at level: {level}"
                 raise invalid(f"{what} expected size: {size}")
@@ -194,9 +194,9 @@ def _array(value, dtype):
 def _flat_array(values, dtype):
     """Values as an array of a tf.DType, each checked as the real server checks it."""
     if dtype == tf.string:
-        return np.array([_string(value) for value in values], object)
+        return np.array([as_bytes(value) for value in values], object)
     if dtype in (tf.float32, tf.float64):
-        return np.array([_float(value, dtype) for value in values], dtype.as_numpy_dtype)
+        return np.array([as_float(value, dtype) for value in values], dtype.as_numpy_dtype)
     if dtype != tf.bool and dtype not in _INTEGERS:
         name = tensors.dtype_name(dtype.as_datatype_enum)
         what = f"Conversion of JSON Value: {_text(values[0] if values else None)} to type: {name}"
@@ -211,7 +211,8 @@ def _flat_array(values, dtype):
     return np.array(values, held_as).astype(dtype.as_numpy_dtype)
 
 
-def _float(value, dtype):
+def as_float(value, dtype):
+    """A number for a floating-point tensor, if its type holds it."""
     if type(value) not in (int, float):
         raise _type_error(value, dtype)
     limits = np.finfo(dtype.as_numpy_dtype)
@@ -222,13 +223,14 @@ def _float(value, dtype):
     return value
 
 
-def _string(value):
+def as_bytes(value):
+    """The bytes of a JSON string or of `{"b64": ...}`."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if not isinstance(value, dict):
         raise _type_error(value, tf.string)
-    if not _is_base64(value):
-        raise _wrong(value, "not formatted correctly for base64 data")
+    if not is_base64(value):
+        raise wrong(value, "not formatted correctly for base64 data")
     text = value["b64"].rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -236,23 +238,29 @@ def _string(value):
         raise invalid("Unable to base64 decode") from error
 
 
-def _is_base64(value):
+def is_base64(value):
+    """Whether a value is `{"b64": ...}`."""
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get("b64"), str)
 
 
 def _is_object(value):
     """Whether a value has named members: base64 is a value in itself."""
-    return isinstance(value, dict) and not _is_base64(value)
+    return isinstance(value, dict) and not is_base64(value)
 
 
 def _type_error(value, dtype):
-    names = {int: "Number", float: "Number", str: "String", dict: "Object"}
-    kind = names.get(type(value), "Null" if value is None else str(value))
     name = tensors.dtype_name(dtype.as_datatype_enum)
-    return _wrong(value, f"Type: {kind} is not of expected type: {name}")
+    return wrong(value, f"Type: {type_name(value)} is not of expected type: {name}")
 
 
-def _wrong(value, what):
+def type_name(value):
+    """What rapidjson calls the type of a value."""
+    names = {int: "Number", float: "Number", str: "String", dict: "Object", list: "Array"}
+    return names.get(type(value), "Null" if value is None else str(value))
+
+
+def wrong(value, what):
+    """The error about a value, which it quotes."""
     return invalid(f"JSON Value: {_text(value)} {what}")
 
 

@@ -30,6 +30,22 @@ def format_response(arrays, row):
     return text.encode("utf-8", "surrogateescape")
 
 
+def format_classes(result):
+    """The response body for a ClassificationResult."""
+    rows = [
+        ", ".join(f"[{quote(one.label)}, {_write_score(one.score)}]" for one in row.classes)
+        for row in result.classifications
+    ]
+    texts = ", ".join(f"[{row}]" for row in rows)
+    return f'{{\n    "results": [{texts}\n    ]\n}}'.encode()
+
+
+def format_values(result):
+    """The response body for a RegressionResult."""
+    values = ", ".join(_write_score(one.value) for one in result.regressions)
+    return f'{{\n    "results": [{values}]\n}}'.encode()
+
+
 def _columns(arrays):
     values = {name: _leaves(name, array) for name, array in arrays.items()}
     if len(values) == 1:
@@ -109,6 +125,10 @@ def _write_string(value):
 def quote(text):
     quoted = json.dumps(text, ensure_ascii=False)
     return re.sub(r"\\u00[01][0-9a-f]", lambda match: "\\u" + match[0][2:].upper(), quoted)
+
+
+def _write_score(value):
+    return _write_float(np.float32, 9, value)
 
 
 def _write_float(cast, digits, value):

@@ -35,13 +35,13 @@ class Metrics:
         )
 
     @contextlib.contextmanager
-    def request(self, model, entrypoint):
-        """Counts a Predict request and how it ends."""
+    def request(self, model, method, entrypoint):
+        """Counts a request and how it ends."""
         started, code = time.monotonic(), grpc.StatusCode.OK
         try:
             yield
             seconds = time.monotonic() - started
-            self._latency.labels(model, "Predict", entrypoint).observe(seconds * 1e6)
+            self._latency.labels(model, method, entrypoint).observe(seconds * 1e6)
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise
@@ -51,9 +51,9 @@ class Metrics:
         finally:
             self._requests.labels(model, code.name).inc()
 
-    def runtime(self, model, seconds):
+    def runtime(self, model, method, seconds):
         """Counts a run of the session, with the time it waited for its batch."""
-        self._runtime.labels(model, "Predict", "TF1").observe(seconds * 1e6)
+        self._runtime.labels(model, method, "TF1").observe(seconds * 1e6)
 
     def page(self):
         """The text that Prometheus scrapes."""

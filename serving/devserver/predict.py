@@ -1,4 +1,4 @@
-"""Predict, whichever way it came in: signature, inputs and outputs checked, the session run."""
+"""Requests, whichever way they came in: signature, inputs and outputs checked, the session run."""
 
 import asyncio
 import dataclasses
@@ -96,7 +96,7 @@ def _outputs(signature, output_filter):
 
 
 class Predictor:
-    """Runs Predict for both front ends.
+    """Runs requests for both front ends.
 
     Args:
         manager: versions.Manager.
@@ -111,11 +111,13 @@ class Predictor:
         self._pool = pool
         self._metrics = metrics
 
-    async def predict(self, request, timeout=None):
-        """Answers a PredictRequest with arrays.
+    async def run(self, method, prepare, request, timeout=None):
+        """Answers a request with arrays.
 
         Args:
-            request: PredictRequest.
+            method: `Predict`, `Classify` or `Regress`, for the metrics.
+            prepare: function of (Servable, request) to Call, such as `prepare`.
+            request: PredictRequest, or another with a `model_spec`.
             timeout: seconds until the client stops waiting, or None.
 
         Returns:
@@ -132,7 +134,7 @@ class Predictor:
             run = self._run_alone if servable.batching is None else self._scheduler.run
             started = time.monotonic()
             values = await run(servable, call.feeds, call.fetches, deadline)
-            self._metrics.runtime(servable.name, time.monotonic() - started)
+            self._metrics.runtime(servable.name, method, time.monotonic() - started)
             spec = predict_pb2.PredictResponse().model_spec
             spec.name = servable.name
             spec.signature_name = call.signature

@@ -7,10 +7,16 @@ import urllib.parse
 import grpc
 from aiohttp import web
 from google.protobuf import json_format
-from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    predict_pb2,
+    regression_pb2,
+)
 
-from . import grpc_api, json_request, json_response, predict
-from .errors import HTTP_STATUS, ServingError, from_exception, invalid, unimplemented
+from . import grpc_api, json_examples, json_request, json_response, predict
+from .errors import HTTP_STATUS, ServingError, from_exception, invalid
 from .metrics import DEFAULT_PATH
 
 _TARGET = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
@@ -46,6 +52,11 @@ class RestApi:
         self._metrics = metrics
         self._timeout = options.rest_api_timeout_in_ms / 1000
         self._cors = options.rest_api_enable_cors_support
+        self._methods = {
+            "predict": self._predict,
+            "classify": self._classify,
+            "regress": self._regress,
+        }
         self._metrics_path = None
         if monitoring is not None and monitoring.prometheus_config.enable:
             self._metrics_path = monitoring.prometheus_config.path or DEFAULT_PATH
@@ -74,12 +85,11 @@ class RestApi:
             if request.method == "GET":
                 return 200, self._describe(matched, spec)
             method = matched["method"].lower()
-            if method != "predict":
-                raise unimplemented(method.capitalize())
-            with self._metrics.request(self._predictor.manager.known(spec.name), "REST"):
+            known = self._predictor.manager.known(spec.name)
+            with self._metrics.request(known, method.capitalize(), "REST"):
                 # With the body: a client that stops sending does not keep its place for ever.
                 async with asyncio.timeout(self._timeout):
-                    return 200, await self._predict(spec, await _body(request))
+                    return 200, await self._methods[method](spec, await _body(request))
         except Exception as error:
             error = from_exception(error)
             message = error.message[:MAX_ERROR] + (error.message[MAX_ERROR:] and "...TRUNCATED")
@@ -91,9 +101,21 @@ class RestApi:
         document = await _aside(len(body), json_request.parse, body)
         inputs = self._inputs(spec, json_request.signature_name(document))
         row = await _aside(len(body), json_request.fill_request, document, inputs, request)
-        _, arrays = await self._predictor.predict(request, self._timeout)
+        _, arrays = await self._predictor.run("Predict", predict.prepare, request, self._timeout)
         size = sum(array.nbytes for array in arrays.values())
         return await _aside(size, json_response.format_response, arrays, row)
+
+    async def _classify(self, spec, body):
+        request = classification_pb2.ClassificationRequest(model_spec=spec)
+        await _aside(len(body), _fill_examples, body, request)
+        result, _ = await grpc_api.classify(self._predictor, request, self._timeout)
+        return json_response.format_classes(result)
+
+    async def _regress(self, spec, body):
+        request = regression_pb2.RegressionRequest(model_spec=spec)
+        await _aside(len(body), _fill_examples, body, request)
+        result, _ = await grpc_api.regress(self._predictor, request, self._timeout)
+        return json_response.format_values(result)
 
     def _inputs(self, spec, name):
         name = name or predict.DEFAULT_SIGNATURE
@@ -118,6 +140,10 @@ class RestApi:
             f'{{\n"model_spec":{_json(response.model_spec)},\n'
             f'"metadata": {{"signature_def": {_json(signatures)}}}\n}}\n'
         ).encode()
+
+
+def _fill_examples(body, request):
+    json_examples.fill(json_request.parse(body), request)
 
 
 def _match(method, path):

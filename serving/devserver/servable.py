@@ -90,13 +90,14 @@ class Servable:
 
 
 def warmup_requests(path):
-    """The PredictRequests of a version's warm-up file.
+    """The requests of a version's warm-up file.
 
     Args:
         path: the version's directory.
 
     Yields:
-        PredictRequest; records of other kinds are passed over, as this server cannot run them.
+        (kind of log, request); records of other kinds are passed over, as this server cannot run
+        them.
 
     Raises:
         ServingError: a record is no PredictionLog, or there are too many.
@@ -112,5 +113,6 @@ def warmup_requests(path):
             log = prediction_log_pb2.PredictionLog.FromString(record)
         except Exception as error:
             raise invalid(f"Failed to parse warmup record: {record[:60]!r} from {file}") from error
-        if log.WhichOneof("log_type") == "predict_log":
-            yield log.predict_log.request
+        kind = log.WhichOneof("log_type")
+        if kind in ("predict_log", "classify_log", "regress_log"):
+            yield kind, getattr(log, kind).request
