@@ -30,6 +30,8 @@ from keras_tfmr.client import (  # noqa: E402
 PAGE = ROOT / "serving" / "demo"
 LONGEST = 5000  # characters; the page has room for a paragraph, not for a book
 CLIENT = web.AppKey("client", AsyncTranslatorClient)
+ANSWERED = web.AppKey("answered", asyncio.Event)  # whether the server ever did
+ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
 HEADERS = {
     # Nothing from elsewhere, and nobody else's frame around it.
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
@@ -59,17 +61,21 @@ def parse_arguments(arguments=None):
     return options
 
 
-def application(client):
+def application(client, starting=False):
     """The page and what it asks for.
 
     Args:
         client: An `AsyncTranslatorClient`; better without retries, the page tries again by itself.
+        starting: Whether the server has only just been started, so that its silence means that it
+            loads its model.
 
     Returns:
         An aiohttp application; `/api/...` answers JSON, everything else is a file.
     """
     app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
-    app[CLIENT] = client
+    app[CLIENT], app[ANSWERED] = client, asyncio.Event()
+    if not starting:
+        app[ANSWERED].set()
     app.router.add_get("/api/status", status)
     app.router.add_post("/api/translate", translate)
     app.router.add_post("/api/explain", explain)
@@ -80,13 +86,19 @@ def application(client):
 
 
 async def status(request):
-    """Which model answers: {"server", "model", "version"}."""
+    """Which model answers: {"server", "model", "version", "loading"}; null for no version."""
     client = request.app[CLIENT]
     versions = await client.status()
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
+    loading = [version for version, state, _ in versions if state in ON_THE_WAY]
     target = client.target
     return web.json_response(
-        {"server": target.server, "model": target.model, "version": max(served, default=None)}
+        {
+            "server": target.server,
+            "model": target.model,
+            "version": max(served, default=None),
+            "loading": max(loading, default=None),
+        }
     )
 
 
@@ -135,15 +147,32 @@ def rounded(values):
 
 @web.middleware
 async def answer_errors(request, handler):
-    """Errors as {"error": in words}; 502 and the gRPC code in "code" for the server's."""
+    """Errors as {"error": in words}; 502 and the gRPC code in "code" for the server's.
+
+    The code is LOADING where there is nothing to do but wait for the model.
+    """
     try:
-        return await handler(request)
+        answer = await handler(request)
+        if request.path.startswith("/api/"):
+            request.app[ANSWERED].set()
+        return answer
     except ServingError as error:
-        return web.json_response({"error": str(error), "code": error.code}, status=502)
+        code = "LOADING" if await is_loading(request.app, error) else error.code
+        return web.json_response({"error": str(error), "code": code}, status=502)
     except ValueError as error:
         return web.json_response({"error": str(error)}, status=400)
     except web.HTTPClientError as error:
         return web.json_response({"error": error.text}, status=error.status)
+
+
+async def is_loading(app, error):
+    """Whether the model is on its way: the server starts, or swaps the model for another."""
+    if error.code == "UNAVAILABLE":
+        return not app[ANSWERED].is_set()
+    if error.code == "NOT_FOUND":
+        with contextlib.suppress(ServingError):
+            return any(state in ON_THE_WAY for _, state, _ in await app[CLIENT].status())
+    return False
 
 
 async def add_headers(request, response):
@@ -192,7 +221,7 @@ async def serve(options):
             server, rest=options.rest, model=options.model, backoff=Backoff(attempts=1)
         )
         runner = web.AppRunner(
-            application(await stack.enter_async_context(client)),
+            application(await stack.enter_async_context(client), starting=process is not None),
             access_log=None,
             shutdown_timeout=1,
         )

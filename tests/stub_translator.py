@@ -22,7 +22,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-AVAILABLE = get_model_status_pb2.ModelVersionStatus.AVAILABLE
+State = get_model_status_pb2.ModelVersionStatus.State
 LAYERS, HEADS, HYPOTHESES, LONGEST = 2, 4, 3, 200
 
 
@@ -101,11 +101,13 @@ class StubTranslator(
         behave: Function of (request, context) called before each answer; may sleep or abort.
         requests: The requests so far.
         largest: Most requests that were in work at the same time.
+        versions: What the status says, as (version, state name).
     """
 
     def __init__(self):
         self.behave = lambda request, context: None
         self.requests = []
+        self.versions = [(7, "AVAILABLE")]
         self.largest = self._running = 0
         self._lock = threading.Lock()
 
@@ -126,7 +128,8 @@ class StubTranslator(
     def GetModelStatus(self, request, context):  # noqa: N802
         self._check_model(request.model_spec, context)
         response = get_model_status_pb2.GetModelStatusResponse()
-        response.model_version_status.add(version=7, state=AVAILABLE)
+        for version, state in self.versions:
+            response.model_version_status.add(version=version, state=State.Value(state))
         return response
 
     def _check_model(self, spec, context):

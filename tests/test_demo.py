@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import grpc
 import pytest
 import translator_model
 from stub_translator import HEADS, LAYERS, LONGEST, StubTranslator, serving, unused_port
@@ -87,6 +88,32 @@ def test_a_server_that_is_down_is_said_to_be():
         assert f"127.0.0.1:{port}" in answer["error"]
 
 
+@contextlib.contextmanager
+def swapping(stub, code="NOT_FOUND"):
+    """The stub's model is gone, and another version of it is loading."""
+
+    def gone(request, context):
+        context.abort(grpc.StatusCode[code], "Servable not found for request: Latest(default)")
+
+    before, stub.behave, stub.versions = stub.behave, gone, [(8, "LOADING"), (7, "END")]
+    try:
+        yield
+    finally:
+        stub.behave, stub.versions = before, [(7, "AVAILABLE")]
+
+
+def test_a_model_that_is_swapped_is_said_to_be_loading(page, stub):
+    with swapping(stub):
+        assert ask(page, "translate", "um")[1]["code"] == "LOADING"
+        answer = ask(page, "status")[1]
+        assert (answer["version"], answer["loading"]) == (None, 8)
+        stub.versions = [(7, "END")]
+        assert ask(page, "translate", "um")[1]["code"] == "NOT_FOUND"
+    with swapping(stub, "UNAVAILABLE"):
+        assert ask(page, "translate", "um")[1]["code"] == "UNAVAILABLE"
+    assert ask(page, "translate", "um")[0] == 200
+
+
 def test_nothing_comes_from_elsewhere(page):
     for file in PAGE.iterdir():
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")
@@ -100,7 +127,7 @@ def test_with_a_server_of_its_own(tmp_path):
     with demo(f"--model_base_path={tmp_path}") as (address, process):
         end = time.monotonic() + 240
         while (answer := ask(address, "translate", "bom dia"))[0] != 200:
-            assert answer[1]["code"] == "UNAVAILABLE" and time.monotonic() < end, answer
+            assert answer[1]["code"] == "LOADING" and time.monotonic() < end, answer
             time.sleep(0.3)
         assert answer[1]["hypotheses"][0]["text"] == "BOM DIA"
         server = ask(address, "status")[1]["server"]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
-from test_demo import demo
+from test_demo import demo, swapping
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (pip)")
 from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
@@ -226,6 +226,29 @@ def test_says_so_while_the_server_is_down_and_recovers(driver, stub):
         page.until(lambda: page.one("#trouble").is_displayed())
         assert page.one("#translation").text == "VOLTOU"
     page.until(lambda: "lost its server" in page.one("#trouble").text)
+    driver.get_log("browser")  # failed requests are reported there, and were meant
+
+
+def test_shows_that_the_model_loads_and_then_the_page(driver, stub):
+    with serving(stub) as server, demo(f"--server={server}") as (address, _):
+        page = Page(driver)
+        with swapping(stub):
+            driver.get("about:blank")
+            driver.get(address)
+            page.until(lambda: page.one("#loading").is_displayed())
+            assert page.one("#server").text == "loading …"
+            assert not page.one("#trouble").is_displayed()
+        page.until(lambda: "version 7" in page.one("#server").text)
+        assert not page.one("#loading").is_displayed() and page.one("#translation").text
+        stub.versions = [(8, "LOADING"), (7, "AVAILABLE")]
+        try:
+            page.until(lambda: page.one("#server").text.endswith("; version 8 is loading …"))
+            before = len(stub.requests)
+            stub.versions = [(8, "AVAILABLE"), (7, "END")]
+            page.until(lambda: "version 8 at" in page.one("#server").text)
+            page.until(lambda: len(stub.requests) > before)  # the text is translated anew
+        finally:
+            stub.versions = [(7, "AVAILABLE")]
     driver.get_log("browser")  # failed requests are reported there, and were meant
 
 

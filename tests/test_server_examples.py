@@ -19,7 +19,10 @@ from tensorflow_serving.apis import (
 )
 
 v1 = tf.compat.v1
-BATCHING = "max_batch_size { value: 8 } allowed_batch_sizes: 4 allowed_batch_sizes: 8"
+BATCHING = """
+max_batch_size { value: 8 } max_enqueued_batches { value: 100 }
+allowed_batch_sizes: 4 allowed_batch_sizes: 8
+"""
 
 
 def save(path):

@@ -5,6 +5,8 @@ import { differences, places } from "./words.js";
 
 const PAUSE = 250; // ms without a key before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
+const SOON = 500; // and while the model is loading
+const WATCH = 3000; // ms between looks at which version is served
 const EXAMPLES = [
   "Helena não vai lavar o carro dele porque está cansada.",
   "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
@@ -20,6 +22,7 @@ const graph = new Graph(at("graph"), light);
 const HINT = at("hint").textContent;
 let asking = new AbortController();
 let timer = null;
+let watch = null;
 let last = null; // the text that the page shows the translation of
 
 source.addEventListener("input", () => later(PAUSE));
@@ -82,6 +85,7 @@ async function ask(what, text, signal) {
   }
   const content = await answer.json();
   if (answer.ok) return content;
+  if (content.code === "LOADING") throw Object.assign(new Error(content.error), { loading: true });
   const silent = ["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(content.code);
   const title = silent ? "The prediction server does not answer" : "This text could not be translated";
   throw problem(title, content.error, silent);
@@ -92,27 +96,46 @@ function problem(title, message, again) {
 }
 
 function fails(error) {
+  if (error.loading) return waits();
   const details = document.createElement("small");
   details.textContent = error.message;
   trouble.replaceChildren(error.again ? `${error.title} — trying again …` : error.title, details);
   trouble.hidden = false;
+  at("loading").hidden = true;
+  document.body.classList.remove("wait");
   document.body.classList.add("down");
   at("server").textContent = "not connected";
   if (error.again) later(AGAIN);
 }
 
-function works() {
-  const recovered = document.body.classList.contains("down");
+/** The model is on its way: said without alarm, and asked for again soon. */
+function waits() {
   trouble.hidden = true;
+  at("loading").hidden = false;
   document.body.classList.remove("down");
-  if (recovered || !at("server").dataset.known) showServer();
+  document.body.classList.add("wait");
+  at("server").textContent = "loading …";
+  later(SOON);
 }
 
+function works() {
+  trouble.hidden = at("loading").hidden = true;
+  document.body.classList.remove("down", "wait");
+  showServer();
+}
+
+/** Names the version that answers, and the one that will; a new one translates the text anew. */
 async function showServer() {
+  clearTimeout(watch);
+  watch = setTimeout(showServer, WATCH);
   try {
-    const { server, model, version } = await ask("status");
-    at("server").textContent = `model ${model}, version ${version} at ${server}`;
-    at("server").dataset.known = "yes";
+    const { server, model, version, loading } = await ask("status");
+    if (version === null) return waits();
+    const next = loading === null ? "" : `; version ${loading} is loading …`;
+    at("server").textContent = `model ${model}, version ${version} at ${server}${next}`;
+    const { known } = at("server").dataset;
+    at("server").dataset.known = version;
+    if (known !== undefined && known !== String(version)) later(0);
   } catch (error) {
     fails(error);
   }
