@@ -50,7 +50,7 @@ def save(path):
                 "flat": regress(examples, 10 * p[:, 0]),
                 "wide": regress(examples, scores),
                 "echo": v1.saved_model.predict_signature_def(
-                    {"text": examples}, {"text": examples}
+                    {"text": examples}, {"text": tf.identity(examples)}
                 ),
             },
         )
