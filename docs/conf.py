@@ -3,6 +3,8 @@
 import pathlib
 import sys
 
+from docutils import nodes
+
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 import keras_tfmr
@@ -34,6 +36,16 @@ def _skip(app, what, name, obj, skip, options):
     return skip or name in keras_hooks
 
 
+def _inline(app, document):
+    """Puts SVG pictures into the page itself, where their boxes can be clicked."""
+    folder = pathlib.Path(app.srcdir, app.env.docname).parent
+    for image in list(document.findall(nodes.image)):
+        if image["uri"].endswith(".svg"):
+            picture = (folder / image["uri"]).read_text()
+            image.replace_self(nodes.raw("", picture, format="html"))
+
+
 def setup(app):
-    """Registers the filter of members."""
+    """Registers the filter of members, and the way SVG pictures are shown."""
     app.connect("autodoc-skip-member", _skip)
+    app.connect("doctree-read", _inline, priority=100)  # before the pictures are collected

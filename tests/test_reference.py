@@ -1,8 +1,11 @@
-"""The reference lists the modules that there are, each once."""
+"""The reference lists the modules that there are, each once; diagrams link into it."""
 
+import importlib
 import pkgutil
 import re
 from pathlib import Path
+
+import pytest
 
 import keras_tfmr
 
@@ -22,3 +25,12 @@ def test_every_page_is_in_the_index():
     for folder in ("guide", "reference"):
         pages = {f"{folder}/{page.stem}" for page in (REFERENCE.parent / folder).glob("*.md")}
         assert pages == set(re.findall(rf"^{folder}/\w+$", index, re.MULTILINE))
+
+
+@pytest.mark.parametrize("diagram", sorted((REFERENCE.parent / "pictures").glob("*.svg")))
+def test_the_boxes_of_diagrams_link_to_classes(diagram):
+    links = re.findall(r'href="\.\./reference/(\w+)\.html#([\w.]+)\.(\w+)"', diagram.read_text())
+    assert links
+    for page, module, name in links:
+        assert f"automodule:: {module}\n" in (REFERENCE / f"{page}.md").read_text()
+        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"

@@ -179,15 +179,23 @@ def section(results):
         ]
         for name, r in results.items()
     ]  # fmt: skip
-    tried = [
-        f"- {name}: " + ", ".join(f"{rate}: {value:.1f}" for rate, value in r["rates"].items())
-        for name, r in results.items()
-    ]
     return (
         "## Language models\n\n"
         f"The target side of the pairs in {VOCAB:,} subwords of its own; perplexity a subword on "
         "the validation set. The minutes are of training alone, the rate falls to nothing by "
-        "their end; the models were trained side by side on the same cores. Each has the best of "
-        f"its own rates, every one of which was tried for {SEARCH:.0%} of the minutes:\n\n"
-        + "\n".join(tried) + "\n\n" + measure.table(header, rows) + "\n" + CLAIM
-    )  # fmt: skip
+        f"their end.{searched(results)}\n\n{measure.table(header, rows)}\n{CLAIM}"
+    )
+
+
+def searched(results):
+    """How the rates were found, and what each gave."""
+    if not all(r["rates"] for r in results.values()):
+        return " One rate for all of them; none has been searched yet."
+    tried = "".join(
+        f"\n- {name}: " + ", ".join(f"{rate}: {value:.1f}" for rate, value in r["rates"].items())
+        for name, r in results.items()
+    )
+    return (
+        " The models were trained side by side on the same cores, each with the best of its own "
+        f"rates. Perplexity by rate, each tried for {SEARCH:.0%} of the minutes:\n{tried}"
+    )

@@ -15,10 +15,10 @@ VOCAB = 8000
 # What a source position sees in one pass, and how many steps that follow each other it takes for
 # a source of n words and a target of m (sums over keys and within a layer not counted).
 DEPTH = {
-    "transformer": {"field": "all", "encoder": "3", "decoder": "3"},
-    "convolutional": {"field": "13 positions", "encoder": "6", "decoder": "m"},
-    "rnnsearch": {"field": "all", "encoder": "n", "decoder": "m"},
-    "seq2seq": {"field": "all", "encoder": "n", "decoder": "m"},
+    "transformer": ("all", "3", "3"),
+    "convolutional": ("13 positions", "6", "m"),
+    "rnnsearch": ("all", "n", "m"),
+    "seq2seq": ("all", "n", "m"),
 }
 
 
@@ -35,7 +35,7 @@ def run(args):
     seconds, _ = measure.interleaved(cases, rounds=7, seconds=120)
     for name, count in parameters.items():
         of_lengths = {str(length): seconds[name, length] for length in lengths}
-        yield name, {"parameters": count, "tokens": TOKENS, "seconds": of_lengths, **DEPTH[name]}
+        yield name, {"parameters": count, "tokens": TOKENS, "seconds": of_lengths}
 
 
 def make_trainer(name, quick):
@@ -61,11 +61,13 @@ def section(results):
     lengths = sorted(next(iter(results.values()))["seconds"], key=int)
     rows = [
         [
-            name, f"{r['parameters']:,}", r["field"], r["encoder"], r["decoder"],
+            name,
+            f"{r['parameters']:,}",
+            *DEPTH[name],
             *(r["seconds"][length] for length in lengths),
         ]
         for name, r in results.items()
-    ]  # fmt: skip
+    ]
     header = ["model", "parameters", "receptive field", "encoder steps", "decoder steps"]
     return (
         "## Time against length\n\n"
