@@ -59,12 +59,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", help="folder of a phrasebook run of the Transformer")
+    parser.add_argument("--quick", action="store_true", help="few sentences, nothing written")
     args = parser.parse_args()
     with contextlib.closing(RunFolder(args.run)) as folder:
         model, tokenizers = load(folder)
-    results = found_heads(model, tokenizers[1], examples(SENTENCES))
+    results = found_heads(model, tokenizers[1], examples(8 if args.quick else SENTENCES))
     print(page(results))
-    measure.write("pronouns", page(results), results)
+    if not args.quick:
+        measure.write("pronouns", page(results), results)
 
 
 def examples(count):

@@ -4,7 +4,8 @@
     python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
-Names: layers, train_step, fit, large_corpus, decode, serving, bleu, architectures, stories.
+Names: layers, train_step, fit, large_corpus, decode, serving, bleu, architectures, stories,
+gradients, pronouns.
 """
 
 import subprocess
@@ -25,7 +26,7 @@ class Benchmark(NamedTuple):
     script: str
     quick: tuple
     results: tuple
-    needs: str = ""  # "pairs" or "export": what a quick run is given
+    needs: str = ""  # "pairs", "run" or "export": what a quick run is given
 
 
 BENCHMARKS = {
@@ -66,6 +67,14 @@ BENCHMARKS = {
         "Does the memory network find its supporting facts?",
         "stories.py", ("--quick",), ("stories",),
     ),
+    "gradients": Benchmark(
+        "What is left of the first position at position t?",
+        "gradients.py", ("--quick",), ("gradients",),
+    ),
+    "pronouns": Benchmark(
+        "Does a head connect a pronoun with its noun?",
+        "pronouns.py", ("--quick",), ("pronouns",), "run",
+    ),
 }  # fmt: skip
 
 
@@ -97,12 +106,12 @@ def given(needs, folder):
         for path, part in zip(paths, (pairs[:-100], pairs[-100:]), strict=True):
             path.write_text("".join(f"{source}\t{target}\n" for source, target in part))
         return ["--data", paths[0], "--validation", paths[1]]
-    if needs == "export":
+    if needs in ("run", "export"):
         train = ROOT / "training" / "train_pt_en.py"
         options = ["--steps", "5", "--preset", "tiny", "--evaluate_pairs", "8", "--run", folder]
         command = [sys.executable, train, *options]
         subprocess.run(list(map(str, command)), check=True)
-        return [folder / "saved_model"]
+        return [folder / "saved_model"] if needs == "export" else [folder]
     return []
 
 
