@@ -320,3 +320,24 @@ def test_no_decoder_produces_padding():
     for result in (best, several, *drawn):
         for tokens, _, _ in hypotheses(result, 0):
             assert tokens and 0 not in tokens
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_for_n_that_needs_one_is_the_search_for_one(seed):
+    """It stops as early, and its best is the same; `enough` may be known at run time only."""
+    model = HashModel(vocab=9, batch=5, seed=seed, sharpness=2.5)
+    counts = []
+    for options in (dict(n=1), dict(n=4, enough=ops.convert_to_tensor(1)), dict(n=4)):
+        (step, state), steps = model.start(4), []
+
+        def counted(tokens, state, step=step, steps=steps):
+            steps.append(1)
+            return step(tokens, state)
+
+        result = beam_search(
+            counted, state, start_ids=np.zeros(5, "int32"), end_id=END, beams=4, max_length=30,
+            length_penalty=0.6, **options,
+        )  # fmt: skip
+        counts.append((len(steps), [hypotheses(result, example)[0] for example in range(5)]))
+    assert counts[0] == counts[1]
+    assert counts[2][0] >= counts[0][0] and counts[2][1] == counts[0][1]

@@ -30,8 +30,9 @@ class _Search:
     probability with every step, and in the end to worse ones.
     """
 
-    def __init__(self, step, task, beams, n):
+    def __init__(self, step, task, beams, n, enough):
         self.step, self.task, self.beams, self.n = step, task, beams, n
+        self.enough = n if enough is None else enough
         self.reorder = getattr(step, "reorder", reorder)
         self.limits = task.limits[:, None]  # [batch, 1]
         self.best_penalty = length_penalty(task.limits, task.alpha, task.offset)  # [batch]
@@ -74,16 +75,16 @@ class _Search:
             state=state,
         )
         finished = DecodingResult(*(ops.take(field, examples, axis=0) for field in finished))
-        search = _Search(step, self.task.take(examples), self.beams, self.n)
+        search = _Search(step, self.task.take(examples), self.beams, self.n, self.enough)
         return search, (position, alive, finished)
 
     def unfinished(self, position, alive, finished):
-        """Whether an unfinished hypothesis could still get among the n best, for each example.
+        """Whether an unfinished hypothesis could still get among the best that are enough.
 
         Its log-probability can only fall, and the penalty at the limit is the greatest.
         """
         bound = alive.log_probs[:, 0] / self.best_penalty  # [batch]
-        return bound > finished.scores[:, -1]
+        return bound > ops.take(finished.scores, self.enough - 1, axis=1)
 
     def extend(self, position, alive, finished):
         """One token more on every unfinished hypothesis."""
@@ -151,7 +152,7 @@ def reorder(state, rows):
 
 def beam_search(
     step, state, *, start_ids, end_id, beams, n=1, max_length, min_length=0, length_penalty=0.0,
-    length_offset=5.0, banned_ids=(), prefix=None, limits=None,
+    length_offset=5.0, banned_ids=(), prefix=None, limits=None, enough=None,
 ):  # fmt: skip
     """Keeps the `beams` most probable unfinished hypotheses and the n best finished ones.
 
@@ -175,6 +176,9 @@ def beam_search(
         banned_ids: ids that are never produced (start, unknown); padding, 0, never is.
         prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
         limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
+        enough: how many of the n have to be the best there are, an int or an int32 scalar, n by
+            default. The search ends with them; of the others it returns what it has met. One
+            compiled search so serves those who ask for one hypothesis and those who ask for n.
 
     Returns:
         DecodingResult, distinct hypotheses in descending order of score.
@@ -204,5 +208,5 @@ def beam_search(
     )
     if beams == 1:
         return decode_single(step, state, most_probable, task)
-    search = _Search(step, task, beams, n)
+    search = _Search(step, task, beams, n, enough)
     return decode_loop(search, search.start(state))

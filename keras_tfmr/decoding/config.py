@@ -65,7 +65,18 @@ class DecodingConfig(Config):
         longest = ops.cast(longest, "int32") + EXTRA_LENGTH
         return ops.clip(longest, max(self.min_length, 1), self.max_length)
 
-    def decode(self, step, state, *, start_ids, end_id, banned_ids=(), prefix=None, limits=None):
+    def decode(
+        self,
+        step,
+        state,
+        *,
+        start_ids,
+        end_id,
+        banned_ids=(),
+        prefix=None,
+        limits=None,
+        enough=None,
+    ):
         """Greedy or beam search, as configured; the arguments are those of `beam_search`."""
         return beam_search(
             step,
@@ -81,4 +92,5 @@ class DecodingConfig(Config):
             banned_ids=banned_ids,
             prefix=prefix,
             limits=limits,
+            enough=enough,
         )

@@ -6,14 +6,16 @@ decoder.
 """
 
 import bisect
-import functools
 
 import tensorflow as tf
 
 from keras_tfmr import decoding
 
-BATCH_BUCKETS = (1, 4, 16, 64)
-LENGTH_BUCKETS = (16, 32, 64, 128, 256)
+# Each pair of sizes is a program of its own: 5 s of compilation on one core, or 1 s where the
+# export's compilations are at hand. Requests are of one sentence, of a few, or batched; and few
+# sentences are longer than 32 tokens, whose padding costs an encoder's pass and no step.
+BATCH_BUCKETS = (1, 4, 32)
+LENGTH_BUCKETS = (32, 128)
 
 # Nothing but separators and control characters: there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
@@ -46,31 +48,16 @@ class TextGraph:
         self.config, self.max_source_length, self.xla = config, max_source_length, xla
         shorter = [rung for rung in LENGTH_BUCKETS if rung < max_source_length]
         self.length_buckets = (*shorter, max_source_length)
-        self._decoders = {n: self._decoder(n) for n in {1, config.n}}
-
-    def _decoder(self, n):
-        return tf.function(
-            functools.partial(self._search, n=n),
+        # One function for all signatures, and so one program for each size of its input.
+        self._decoder = tf.function(
+            self._search,
             input_signature=[
                 tf.TensorSpec([None, None], tf.int32, name="source_ids"),
                 tf.TensorSpec([None], tf.int32, name="limits"),
+                tf.TensorSpec([], tf.int32, name="enough"),
             ],
-            jit_compile=self.xla,
+            jit_compile=xla,
             autograph=False,
-        )
-
-    def _search(self, source_ids, limits, n):
-        config = self.config.replace(n=n)
-        step, state = self.model.start(
-            source_ids, beams=config.beams, max_length=config.max_length, compiled=self.xla
-        )
-        return config.decode(
-            step,
-            state,
-            start_ids=tf.fill(tf.shape(limits), self.target.start_id),
-            end_id=self.target.end_id,
-            banned_ids=(self.target.pad_id, self.target.unknown_id, self.target.start_id),
-            limits=limits,
         )
 
     def translate(self, text):
@@ -80,7 +67,7 @@ class TextGraph:
         the empty translation with score 0.
         """
         source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, n=1)
+        result = self._decode(source_ids, blank, enough=1)
         return {
             "translation": self.target.decode(result.ids[:, 0]),
             "score": result.scores[:, 0],
@@ -94,7 +81,7 @@ class TextGraph:
         exist, the rest are empty and have the lowest float for a score.
         """
         source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, n=self.config.n)
+        result = self._decode(source_ids, blank, enough=self.config.n)
         flat = tf.reshape(result.ids, [-1, result.ids.shape[-1]])  # [batch * n, length]
         return {
             "translations": tf.reshape(self.target.decode(flat), tf.shape(result.scores)),
@@ -131,7 +118,7 @@ class TextGraph:
         target token t.
         """
         source_ids, _, blank = self._read(text)
-        result = self._decode(source_ids, blank, n=1)
+        result = self._decode(source_ids, blank, enough=1)
         source_ids = source_ids[: tf.size(blank)]
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
@@ -177,8 +164,8 @@ class TextGraph:
         ids, truncated = self.source.encode_truncated(text, self.max_source_length)
         return _at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
 
-    def _decode(self, source_ids, blank, n):
-        """Decodes ids [rows, source] into a result of [batch, n, ...].
+    def _decode(self, source_ids, blank, enough):
+        """Decodes ids [rows, source] into a result of [batch, n, ...], the first `enough` certain.
 
         Blank rows and padding rows cost no step: with a limit of 0, theirs is the empty hypothesis,
         of score 0, without a second one.
@@ -192,8 +179,24 @@ class TextGraph:
                 source_ids, _rung(shape[0], BATCH_BUCKETS), _rung(shape[1], self.length_buckets)
             )
         limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
-        result = self._decoders[n](source_ids, limits)
+        result = self._decoder(source_ids, limits, tf.constant(enough))
         return decoding.DecodingResult(*(field[:rows] for field in result))
+
+    def _search(self, source_ids, limits, enough):
+        """The model's own part, and all that is compiled: integers in, integers and scores out."""
+        config = self.config
+        step, state = self.model.start(
+            source_ids, beams=config.beams, max_length=config.max_length, compiled=self.xla
+        )
+        return config.decode(
+            step,
+            state,
+            start_ids=tf.fill(tf.shape(limits), self.target.start_id),
+            end_id=self.target.end_id,
+            banned_ids=(self.target.unknown_id, self.target.start_id),
+            limits=limits,
+            enough=enough,
+        )
 
     def _shifted(self, target_ids):
         """What the decoder is fed to predict `target_ids`: the start id, then all but the last."""
