@@ -1,15 +1,37 @@
 """The corpus: what is read, what is refused and where, what is dropped and how often."""
 
+import bz2
+import functools
 import gzip
 import hashlib
+import itertools
 import json
 import sys
 import types
 import unicodedata
 
+import hypothesis
+import numpy as np
 import pytest
+from hypothesis import strategies as st
 
-from training.corpus.pairs import Corpus, Lines, clean, read_pairs, read_tfds
+from keras_tfmr import SubwordTokenizer
+from training import get_tatoeba, prepare
+from training.corpus import files, sources, store, tatoeba, workers
+from training.corpus import pile as pile_module
+from training.corpus.clean import REASONS, Rules, summary
+from training.corpus.encode import Subwords
+from training.corpus.files import CorpusError
+from training.corpus.pairs import read_pairs
+from training.corpus.pile import Pile, in_memory
+from training.run.settings import TrainingConfig
+
+
+def zstd(content):
+    return pytest.importorskip("zstandard").compress(content)
+
+
+PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd}
 
 
 @pytest.fixture
@@ -17,32 +39,22 @@ def write(tmp_path):
     def write(name, content):
         path = tmp_path / name
         content = content if isinstance(content, bytes) else content.encode()
-        path.write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
+        path.write_bytes(PACKERS.get(path.suffix.lower(), bytes)(content))
         return path
 
     return write
-
-
-def test_lines_are_a_sequence_of_strings():
-    texts = ["olá", "", "😀 é", "a"]
-    lines = Lines(texts)
-    assert list(lines) == texts and len(lines) == 4
-    assert lines[2] == "😀 é" and lines[-1] == "a" and lines[::2] == ["olá", "😀 é"]
-    with pytest.raises(IndexError):
-        lines[4]
 
 
 def test_reads_two_columns(write):
     path = write("pairs.tsv", "Olá.\tHello.\nSim.\tYes.\n")
     corpus = read_pairs(path)
     assert list(corpus.pairs()) == [("Olá.", "Hello."), ("Sim.", "Yes.")]
-    assert list(corpus.lines()) == ["Olá.", "Sim.", "Hello.", "Yes."]
     assert corpus.files[0].sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert corpus.files[0].lines == 2
     assert json.loads(json.dumps(corpus.record()))["pairs"] == 2
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".GZ"])
+@pytest.mark.parametrize("ending", ["", ".gz", ".GZ", ".bz2", ".zst"])
 def test_reads_aligned_files(write, ending):
     source = write("train.pt" + ending, "\ufeffOlá.\r\nSim.\r\n")
     target = write("train.en" + ending, "Hello.\nYes.")
@@ -57,7 +69,7 @@ def test_drops_are_counted(write):
     rows += ["\tempty", "vazio\t ", "a\t" + "b" * 11]
     corpus = read_pairs(write("pairs.tsv", "\n".join(rows)), max_characters=10)
     assert list(corpus.pairs()) == [("pão", "bread"), ("pão", "loaf")]
-    assert (corpus.drops.empty, corpus.drops.long, corpus.drops.duplicate) == (2, 1, 1)
+    assert corpus.dropped == {"empty": 2, "long": 1, "duplicate": 1}
     for words in ("2 pairs", "2 with an empty side", "1 over-long", "1 duplicate"):
         assert words in corpus.summary()
 
@@ -101,42 +113,309 @@ def test_gzip_with_damage_inside_is_refused(write):
         read_pairs(path)
 
 
-def test_held_out_sentences_are_not_trained_on():
+def pile_of(tmp_path, *corpora, **rules):
+    return Pile(tmp_path, [in_memory(pairs) for pairs in corpora], Rules(**rules))
+
+
+def read(pile):
+    return [pair[:2] for pair in pile.read(np.flatnonzero(pile.kept))]
+
+
+def test_a_pile_keeps_the_first_of_equal_pairs(tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    pairs = [(f"pt {a}", f"en {b}") for a, b in draw.integers(0, 20, [2000, 2])]
+    monkeypatch.setattr(files, "LINES", 64)  # 32 blocks
+    monkeypatch.setattr(pile_module, "BUCKET", 100)
+    pile = pile_of(tmp_path, pairs[:900], pairs[900:])
+    assert read(pile) == list(dict.fromkeys(pairs)) and len(pile) == len(set(pairs))
+    assert pile.dropped["duplicate"] == 2000 - len(pile) and pile.lines == 2000
+    parts = [part for *_, part in pile.read(np.flatnonzero(pile.kept))]
+    assert sum(parts) == len(pile) - len(set(pairs[:900]))
+    assert len(pile.spaced(50)) <= 50 and len(pile.spaced(10**9)) == len(pile)
+
+
+def test_held_out_sentences_are_not_trained_on(tmp_path):
     pairs = [(f"pt {i}", f"en {i // 2}") for i in range(200)]  # each target has two sources
-    train, held_out = clean(pairs).hold_out(20, seed=1)
-    assert len(held_out) == 20
-    assert set(train.targets).isdisjoint(held_out.targets)
-    assert len(train) + len(held_out) + train.drops.shared == 200 and train.drops.shared > 0
-    again, other = clean(pairs).hold_out(20, seed=1)[1], clean(pairs).hold_out(20, seed=2)[1]
-    assert list(held_out.pairs()) == list(again.pairs()) != list(other.pairs())
-    with pytest.raises(ValueError, match="cannot hold out 200 of 200 pairs"):
-        clean(pairs).hold_out(200)
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    (tmp_path / "encoded").mkdir()
+    settings = TrainingConfig(data=str(path), vocab_size=290)
+    found, tokenizers = prepare.encode(settings, tmp_path / "encoded", None)
+    held_out = found.held_out["validation"]
+    assert len(held_out) == 20 and set(held_out) < set(pairs)
+    values, offsets = found.sides[1]
+    rows = [values[a:b][None] for a, b in itertools.pairwise(offsets)]
+    trained = [tokenizers[1].decode(row).numpy()[0].decode() for row in rows]
+    assert {target for _, target in held_out}.isdisjoint(trained)
+    dropped = found.record["train"]["dropped"]["shared"]
+    assert len(trained) + 20 + dropped == 200 and dropped > 0
+    with pytest.raises(CorpusError, match="cannot hold out 1 of 1 pairs"):
+        prepare.hold_out(pile_of(tmp_path, [("a", "b")]), 0, [""])
 
 
-def test_dropped_pairs_are_counted_over_several_held_out_sets():
-    corpus = clean([("um", "one"), ("dois", "two"), ("três", "three")])
-    first, second = Corpus(["um"], ["1"]), Corpus(["2"], ["two"])
-    rest = corpus.without(first).without(second)
-    assert list(rest.pairs()) == [("três", "three")] and rest.drops.shared == 2
+def test_a_pile_held_out_whole_is_an_error(tmp_path):
+    write = functools.partial(store.write, tmp_path, pile_of(tmp_path, [("a", "b")]))
+    tokenizer = SubwordTokenizer.learn(["a b"] * 9, 270)
+    with pytest.raises(CorpusError, match="every pair shares a sentence"):
+        write([tokenizer, tokenizer], [{"a"}, set()], [""])
 
 
-def test_nothing_left_to_train_with_is_an_error():
-    corpus = Corpus(["a"], ["b"])
-    with pytest.raises(ValueError, match="every pair shares a sentence"):
-        corpus.without(corpus)
+def test_a_store_that_is_damaged_is_not_read(tmp_path):
+    tokenizer = SubwordTokenizer.learn(["um dois três"] * 9, 270)
+    (tmp_path / "pairs.tsv").write_text("um\tone\ndois\ttwo\ntrês\tthree\n" * 9)
+    settings = TrainingConfig(data=str(tmp_path / "pairs.tsv"), vocab_size=270)
+    folder = tmp_path / "encoded"
+    folder.mkdir()
+    prepare.encode(settings, folder, (tokenizer, tokenizer))
+    identity = prepare.identity((tokenizer, tokenizer))
+    assert store.read(folder, identity) and not store.read(folder, ["another", "one"])
+    for name in store.ARRAYS:
+        content = (folder / name).read_bytes()
+        for damaged in (content[:-1], content[:-1] + bytes([content[-1] ^ 1])):
+            (folder / name).write_bytes(damaged)
+            assert store.read(folder, identity) is None
+        (folder / name).write_bytes(content)
+    assert store.read(folder, identity)
+    (folder / "of the user").touch()
+    store.delete(folder)
+    assert [path.name for path in folder.iterdir()] == ["of the user"]
+
+
+def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
+    pairs = [(f"gato {i} preto", f"black cat {i}") for i in range(400)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    monkeypatch.setattr(files, "LINES", 30)
+    settings = TrainingConfig(data=str(tmp_path / "pairs.tsv"), vocab_size=300)
+    stores = []
+    for alone in (10**6, 2):
+        monkeypatch.setattr(workers, "ALONE", alone)
+        (tmp_path / str(alone)).mkdir()
+        prepare.encode(settings, tmp_path / str(alone), None)
+        names = (*store.ARRAYS, store.HELD_OUT)
+        stores.append([(tmp_path / str(alone) / name).read_bytes() for name in names])
+    assert stores[0] == stores[1]
+
+
+def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
+    (tmp_path / "bad.tsv").write_text("a\tb\n" * 100 + "a b\n")
+    monkeypatch.setattr(files, "LINES", 10)
+    monkeypatch.setattr(workers, "ALONE", 1)
+    with pytest.raises(CorpusError, match=r"bad\.tsv, line 101: expected"):
+        Pile(tmp_path, [files.blocks([tmp_path / "bad.tsv"], [])], Rules())
+
+
+def test_lines_are_encoded_as_the_tokenizer_does():
+    lines = [
+        "o gato\u2581preto \N{CAT FACE}",
+        "  two  spaces ",
+        "",
+        "\u00e9\u0301 \u2581\u2581",
+        "x\x00\x85y",
+    ]
+    tokenizer = SubwordTokenizer.learn([*lines, "o gato preto"] * 9, 320)
+    for found, wanted in zip(
+        Subwords(tokenizer).encode_lines(lines), tokenizer.encode_lines(lines), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_patterns_name_many_files(write):
+    for number in range(3):
+        path = write(f"part-{number}.tsv", f"um {number}\tone {number}\n")
+    source = sources.parse([str(path.parent / "part-*.tsv")])[0]
+    read = []
+    texts = [block.texts[0] for block in source.blocks("train", read)]
+    assert texts == [f"um {number}\tone {number}\n".encode() for number in range(3)]
+    assert [file.path for file in read] == [str(path.parent / f"part-{n}.tsv") for n in range(3)]
+    with pytest.raises(CorpusError, match=r"none-\*\.tsv: No such file"):
+        files.find(str(path.parent / "none-*.tsv"))
+
+
+@pytest.mark.parametrize(
+    "data, tags, message",
+    [
+        (["a.tsv:3", "b.tsv"], [], "every corpus a weight or none: b.tsv has none"),
+        (["a.tsv:0"], [], "must be positive. Received: a.tsv:0"),
+        (["a.tsv"], ["b.tsv=x"], "--tag names b.tsv, which --data does not"),
+        (["a.tsv"], ["a.tsv"], "NAME=TAG"),
+    ],
+)
+def test_weights_and_tags_that_make_no_sense(data, tags, message):
+    with pytest.raises(CorpusError, match=message):
+        sources.parse(data, tags)
+
+
+def test_weights_and_temperature_set_the_shares():
+    plain = sources.parse(["a.tsv", "b.tsv"])
+    assert sources.rates(plain, [900, 100]) == [1, 1]
+    for found, shares in (
+        (sources.rates(sources.parse(["a.tsv:3", "b.tsv:1"]), [900, 100]), (0.75, 0.25)),
+        (sources.rates(plain, [900, 100], 2.0), (0.75, 0.25)),  # 30 : 10
+    ):
+        pairs = np.array(found) * [900, 100]
+        np.testing.assert_allclose(pairs / pairs.sum(), shares)
+        assert pairs.sum() == pytest.approx(1000)
+
+
+def test_tags_stand_before_the_sources(tmp_path):
+    (tmp_path / "a.tsv").write_text("".join(f"gato {i}\tcat {i}\n" for i in range(50)))
+    (tmp_path / "b.tsv").write_text("".join(f"rato {i}\trat {i}\n" for i in range(50)))
+    (tmp_path / "encoded").mkdir()
+    settings = TrainingConfig(
+        data=(f"{tmp_path}/a.tsv:1", f"{tmp_path}/b.tsv:3"), tag=(f"{tmp_path}/b.tsv=<b>",),
+        vocab_size=300,
+    )  # fmt: skip
+    found, (tokenizer, _) = prepare.encode(settings, tmp_path / "encoded", None)
+    values, offsets = found.sides[0]
+    rows = [values[a:b][None] for a, b in itertools.pairwise(offsets)]
+    texts = [tokenizer.decode(row).numpy()[0].decode() for row in rows]
+    assert all(text.startswith("gato ") for text in texts[: found.parts[0]])
+    assert all(text.startswith("<b> rato ") for text in texts[found.parts[0] :])
+    for source, _ in found.held_out["validation"]:
+        assert source.startswith(("gato ", "<b> rato "))
+    first, second = prepare.make_parts(settings, found.parts)
+    assert second.rate * (second.end - second.begin) == pytest.approx(
+        3 * first.rate * (first.end - first.begin)
+    )
+
+
+GOOD = [
+    (f"Esta frase número {i} fala do tempo.", f"Sentence {i} is about weather.") for i in range(50)
+]
+
+
+@pytest.mark.parametrize(
+    "name, bad",
+    [
+        ("identical", ("Sentence about Weather", "sentence about weather")),
+        ("length_ratio", ("Esta frase fala do tempo que faz hoje na cidade grande.", "Yes.")),
+        ("letters", ("12 / 34 -- 56 %% 78 ==", "Sentence about weather")),
+        ("script", ("Это предложение о погоде.", "Sentence about weather")),
+        ("near_duplicate", ("ESTA FRASE NUMERO 7 FALA DO TEMPO!", "Sentence 8 is about weather")),
+        ("language", ("Dieser Satz handelt vom Wetter in der Stadt.", "It is about weather.")),
+    ],
+)
+def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
+    if name == "language":
+        pytest.importorskip("py3langid")
+    rules = Rules(filters=(name,), languages=("pt", "en")).measured_on(GOOD)
+    good = GOOD if name != "near_duplicate" else GOOD[:1]
+    pile = Pile(tmp_path, [in_memory([*good, bad])], rules)
+    assert read(pile) == good and pile.dropped[name] == 1
+    assert f"1 {REASONS[name]}" in summary(pile.dropped)
+    assert len(pile_of(tmp_path, [*good, bad])) == len(good) + 1  # unless asked for
+
+
+def test_filters_that_cannot_be_are_refused():
+    with pytest.raises(CorpusError, match=r"Filters are identical.* Received: spam"):
+        Rules(filters=("spam",))
+    with pytest.raises(CorpusError, match="needs the languages"):
+        Rules(filters=("language",))
+    pytest.importorskip("py3langid")
+    with pytest.raises(CorpusError, match="does not know xx"):
+        Rules(filters=("language",), languages=("pt", "xx"))
+
+
+def test_a_zstandard_file_cut_short_is_refused(write):
+    path = write("pairs.tsv.zst", "".join(f"um {i}\tone {i}\n" for i in range(1000)))
+    assert len(read_pairs(path)) == 1000
+    path.write_bytes(2 * path.read_bytes())  # two frames
+    assert read_pairs(path).dropped["duplicate"] == 1000
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(ValueError, match=r"pairs\.tsv\.zst: not a whole zstd file"):
+        read_pairs(path)
+
+
+LINE_TEXT = st.text(
+    st.characters(exclude_characters="\n\r\t", exclude_categories=["Cs"]), max_size=9
+)
+
+
+@hypothesis.given(st.lists(st.tuples(LINE_TEXT, LINE_TEXT), min_size=1, max_size=30))
+@hypothesis.settings(deadline=None, max_examples=60)
+def test_any_text_is_read_as_it_was_written(tmp_path_factory, pairs):
+    path = tmp_path_factory.mktemp("any") / "pairs.tsv"
+    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode())
+    expected = [tuple(unicodedata.normalize("NFC", s).strip() for s in pair) for pair in pairs]
+    expected = list(dict.fromkeys(pair for pair in expected if all(pair)))
+    if expected and not pairs[0][0].startswith("\ufeff"):
+        assert list(read_pairs(path).pairs()) == expected
+
+
+@hypothesis.given(st.binary(max_size=200))
+@hypothesis.settings(deadline=None, max_examples=100)
+def test_any_bytes_are_read_or_refused_by_name(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("any") / "pairs.tsv"
+    path.write_bytes(content)
+    try:
+        corpus = read_pairs(path)
+    except CorpusError as error:
+        assert str(error).startswith(str(path))
+    else:
+        for source, target in corpus.pairs():
+            assert source and target and source == source.strip() and "\t" not in source + target
+
+
+def tatoeba_exports(folder):
+    """By hand, in the form of Tatoeba's weekly exports."""
+    folder.mkdir()
+    texts = [(i, f"Frase {i}.", f"Sentence {i}.") for i in range(1, 101)]
+    for code, lines in {
+        "por": [f"{i}\tpor\t{pt}" for i, pt, _ in texts],
+        "eng": [f"{1000 + i}\teng\t{en}" for i, _, en in texts],
+    }.items():
+        (folder / f"{code}_sentences.tsv.bz2").write_bytes(
+            bz2.compress(("\n".join(lines) + "\n").encode())
+        )
+    # The last sentence is linked to one that was deleted, the first has two translations.
+    links = [f"{i}\t{1000 + i}" for i, *_ in texts] + ["1\t1002", "100\t5000"]
+    (folder / "por-eng_links.tsv.bz2").write_bytes(bz2.compress(("\n".join(links) + "\n").encode()))
+
+
+def test_tatoeba_exports_are_joined_and_split(tmp_path, monkeypatch, capsys):
+    tatoeba_exports(tmp_path / "exports")
+    words = ["por-eng", "--exports", str(tmp_path / "exports"), "--folder", str(tmp_path / "data")]
+    assert get_tatoeba.main(words) == 0
+    told = capsys.readouterr().out
+    folder = tmp_path / "data" / "por-eng"
+    splits = [list(read_pairs(folder / f"{name}.tsv").pairs()) for name in tatoeba.SPLITS]
+    assert 5 in map(len, splits) and 95 <= sum(map(len, splits)) <= 101
+    for mine, other in itertools.permutations(splits, 2):
+        assert {a for a, _ in mine}.isdisjoint(a for a, _ in other)
+    for source, target in itertools.chain(*splits):
+        number = source.removeprefix("Frase ")
+        assert target == f"Sentence {number}" or (source, target) == ("Frase 1.", "Sentence 2.")
+    digest = hashlib.sha256((folder / "train.tsv").read_bytes()).hexdigest()
+    assert f"{digest}  train.tsv" in told and "CC BY 2.0 FR" in (folder / "ATTRIBUTION").read_text()
+    assert get_tatoeba.main(words) == 0 and capsys.readouterr().out == told
+    monkeypatch.setattr(tatoeba, "FOLDER", tmp_path / "data")
+    assert sources.parse([str(folder)])[0].name == str(folder)
+    assert tatoeba.split_path(str(folder), "test") == folder / "test.tsv"
+    (folder / "test.tsv").write_text("x\ty\n")
+    with pytest.raises(CorpusError, match=r"is not what .*SHA256SUMS says"):
+        tatoeba.split_path(str(folder), "test")
+
+
+def test_a_missing_download_says_how_to_get_it(tmp_path, capsys):
+    with pytest.raises(CorpusError, match=r"run `python training/get_tatoeba.py por-eng` first"):
+        list(sources.parse(["tatoeba:por-eng"])[0].blocks("train", []))
+    assert get_tatoeba.main(["por-eng", "--exports", str(tmp_path)]) == 1
+    assert "por-eng_links.tsv.bz2 is missing" in capsys.readouterr().err
+    assert get_tatoeba.main(["pt-en", "--exports", str(tmp_path)]) == 1
+    assert "codes of three letters" in capsys.readouterr().err
 
 
 def test_tensorflow_datasets_failures_say_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(RuntimeError, match=r"pip install tensorflow-datasets.*--data FILE\.tsv"):
-        read_tfds("ted_hrlr_translate/pt_to_en", "train")
+    with pytest.raises(CorpusError, match=r"pip install tensorflow-datasets.*--data FILE\.tsv"):
+        sources.tfds_rows("ted_hrlr_translate/pt_to_en", "train")
 
     def load(*args, **kwargs):
         raise ConnectionError("no route to host")
 
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", types.SimpleNamespace(load=load))
-    with pytest.raises(RuntimeError, match=r"no route to host.*--data FILE\.tsv"):
-        read_tfds("ted_hrlr_translate/pt_to_en", "train")
+    with pytest.raises(CorpusError, match=r"no route to host.*--data FILE\.tsv"):
+        sources.tfds_rows("ted_hrlr_translate/pt_to_en", "train")
 
 
 def test_tensorflow_datasets_are_read(monkeypatch):
@@ -145,6 +424,7 @@ def test_tensorflow_datasets_are_read(monkeypatch):
         as_numpy=lambda data: [("olá".encode(), b"hello"), ("olá".encode(), b"hello")],
     )
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
-    corpus = read_tfds("ted", "train")
-    assert list(corpus.pairs()) == [("olá", "hello")] and corpus.drops.duplicate == 1
-    assert corpus.files[0].path == "tfds:ted/1.0/train"
+    read = []
+    (block,) = sources.parse(["tfds:ted"])[0].blocks("train", read)
+    assert block.texts == ("olá\thello\nolá\thello\n".encode(),)
+    assert read[0].path == "tfds:ted/1.0/train" and read[0].lines == 2

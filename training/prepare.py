@@ -1,15 +1,24 @@
 """What a run learns from: pairs, tokenizers and batches, made from its settings."""
 
 import dataclasses
+import hashlib
+import itertools
+from typing import NamedTuple
 
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.corpus.batches import Batches
-from training.corpus.pairs import Corpus, clean, read_pairs, read_tfds
+from training.corpus import sources, store
+from training.corpus.batches import Batches, Part
+from training.corpus.clean import Rules
+from training.corpus.encode import tagged
+from training.corpus.files import CorpusError, rows
+from training.corpus.pairs import clean_blocks, read_pairs, record, told
+from training.corpus.pile import Pile
 from training.corpus.sampled_subwords import SampledBatches, SampledSubwords
 from training.run.folder import RunError, tokenizer_paths, write_atomically
 
 HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all
 LONGEST = 256  # tokens of a side; longer pairs are dropped
+LEARNED = 200_000  # lines that a vocabulary is learned from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +42,28 @@ class Data:
     summary: str
 
 
+class HeldOut(NamedTuple):
+    """A validation or test set: its pairs as a corpus, and what their sources begin with."""
+
+    pairs: list
+    tags: list
+    record: dict
+    summary: str
+    files: tuple
+
+    def tagged(self):
+        """The pairs as the model reads them."""
+        return [
+            (tagged(tag, source), target)
+            for tag, (source, target) in zip(self.tags, self.pairs, strict=True)
+        ]
+
+
 def prepare(settings, folder):
     """Reads the pairs, learns the tokenizers, and makes the batches.
 
-    Writes nothing: that is for later, when nothing of the settings can be wrong any more.
+    Writes the encoded pairs into the run folder, where the next start finds them, and nothing else:
+    that is for later, when nothing of the settings can be wrong any more.
 
     Args:
         settings: A `TrainingConfig`.
@@ -47,29 +74,170 @@ def prepare(settings, folder):
             the run began with.
     """
     try:
-        train, validation, test = read(settings)
-        sets = {"train": train, "validation": validation, "test": test}
-        sets = {name: corpus for name, corpus in sets.items() if len(corpus)}
-        description = {name: corpus.record() for name, corpus in sets.items()}
-        folder.keep_to(description, overwrite=settings.overwrite)
         # Of another start, which came to nothing, there may be tokenizers too.
         tokenizers = load_tokenizers(folder) if folder.goes_on else None
-        tokenizers = tokenizers or learn_tokenizers(settings, train)
-        batches = make_batches(settings, train, tokenizers)
-    except (ValueError, RuntimeError, OSError) as error:
+        found = kept_store(settings, folder, tokenizers)
+        if found is None:
+            found, tokenizers = make_store(settings, folder, tokenizers)
+        batches = make_batches(settings, found, tokenizers, folder.encoded)
+    except (CorpusError, OSError) as error:
         raise RunError(str(error)) from error
     return Data(
         batches=batches,
-        validation=list(validation.pairs()),
-        test=list(test.pairs()),
+        validation=found.held_out["validation"],
+        test=found.held_out["test"],
         tokenizers=tokenizers,
-        description=description,
-        summary=summary(settings, sets, tokenizers, batches),
+        description=found.record,
+        summary=summary(settings, found, tokenizers, batches),
     )
 
 
-def make_batches(settings, train, tokenizers):
-    """The pairs as batches of token ids."""
+def kept_store(settings, folder, tokenizers):
+    """The store of a run that goes on, or None if its corpus has to be read."""
+    found = tokenizers and store.read(folder.encoded, identity(tokenizers))
+    if not found:
+        return None
+    if changed := found.changed_files():
+        if not settings.overwrite:
+            files = "; ".join(f"{path} (sha256 {a[:12]}, now {b[:12]})" for path, a, b in changed)
+            raise RunError(
+                f"The corpus is not the one that the run in {folder.path} began with: {files}. "
+                "Name another --run, or --overwrite"
+            )
+        folder.clear()
+        return None
+    folder.keep_to(found.record, overwrite=settings.overwrite)
+    return found if folder.goes_on else None
+
+
+def make_store(settings, folder, tokenizers):
+    """Reads, cleans and encodes the corpora; learns the tokenizers, unless a run with some goes on.
+
+    Returns:
+        the `Store` and the tokenizers.
+    """
+    tokenizers = tokenizers if folder.goes_on else None
+    store.delete(folder.encoded)
+    folder.encoded.mkdir(parents=True)
+    try:
+        found, used = encode(settings, folder.encoded, tokenizers)
+    except BaseException:
+        store.delete(folder.encoded)
+        raise
+    went_on = folder.goes_on
+    folder.keep_to(found.record, overwrite=settings.overwrite)
+    if went_on and not folder.goes_on:  # it began with another corpus, and is gone
+        return make_store(settings, folder, None)
+    return found, used
+
+
+def encode(settings, folder, tokenizers):
+    """The same without a look at what was there before."""
+    corpora, files = the_corpora(settings), []
+    sets = given_sets(settings, corpora)
+    rules = measured_rules(settings, corpora)
+    pile = Pile(folder, (corpus.blocks("train", files) for corpus in corpora), rules)
+    pile.check(corpora[0].name)
+    tags = [corpus.tag for corpus in corpora]
+    sets = sets or {"validation": hold_out(pile, settings.seed, tags)}
+    excluded = [
+        {pair[side] for held_out in sets.values() for pair in held_out.pairs} for side in (0, 1)
+    ]
+    tokenizers = tokenizers or learn_tokenizers(settings, pile, excluded, tags)
+    parts, arrays = store.write(folder, pile, tokenizers, excluded, tags)
+    pile.delete()
+    return store.finish(
+        folder,
+        {
+            "arrays": arrays,
+            "parts": parts,
+            "tokenizers": identity(tokenizers),
+            "record": {
+                "train": record(sum(parts), files, pile.dropped),
+                **{name: held_out.record for name, held_out in sets.items()},
+            },
+            "summaries": [
+                f"train: {told(sum(parts), files, pile.dropped)}",
+                *(f"{name}: {held_out.summary}" for name, held_out in sets.items()),
+            ],
+            "files": [*files, *(file for held_out in sets.values() for file in held_out.files)],
+        },
+        {name: sets[name].tagged() if name in sets else [] for name in ("validation", "test")},
+    ), tokenizers
+
+
+def identity(tokenizers):
+    """What tells these tokenizers from others."""
+    return [hashlib.sha256(tokenizer.model_bytes).hexdigest() for tokenizer in tokenizers]
+
+
+def the_corpora(settings):
+    """What the settings name, as a list of `sources.Source` or the phrasebook."""
+    if settings.phrasebook:
+        return [sources.Phrasebook(settings.seed)]
+    if settings.source:
+        return [sources.Source(settings.source, aligned=settings.target)]
+    return sources.parse(settings.data, settings.tag, also=settings.validation)
+
+
+def given_sets(settings, corpora):
+    """The validation and test sets that were given, {name: HeldOut}."""
+    if settings.validation:
+        corpus = read_pairs(*settings.validation)
+        tag = sources.tags_of(settings.tag).get(settings.validation[0], "")
+        return {"validation": set_of([corpus], [tag])}
+    with_splits = [corpus for corpus in corpora if corpus.has_splits]
+    sets = {}
+    for name in ("validation", "test") if with_splits else ():
+        found = []
+        for corpus in with_splits:
+            files = []
+            cleaned = clean_blocks(corpus.blocks(name, files), Rules())
+            found.append(dataclasses.replace(cleaned, files=tuple(files)))
+        sets[name] = set_of(found, [corpus.tag for corpus in with_splits])
+    return sets
+
+
+def set_of(corpora, tags):
+    """A `HeldOut` of some `pairs.Corpus`, each with its tag."""
+    return HeldOut(
+        pairs=[pair for corpus in corpora for pair in corpus.pairs()],
+        tags=[tag for corpus, tag in zip(corpora, tags, strict=True) for _ in range(len(corpus))],
+        record=corpora[0].record() if len(corpora) == 1 else [c.record() for c in corpora],
+        summary="; ".join(corpus.summary() for corpus in corpora),
+        files=tuple(file for corpus in corpora for file in corpus.files),
+    )
+
+
+def hold_out(pile, seed, tags):
+    """Takes pairs out of a pile to validate with."""
+    count, every = min(HELD_OUT, -(-len(pile) // 10)), len(pile)
+    if count >= every:
+        raise CorpusError(f"cannot hold out {count} of {every} pairs")
+    numbers = pile.chosen(count, seed)
+    found = list(pile.read(numbers))
+    pile.kept[numbers] = False
+    return HeldOut(
+        pairs=[(source, target) for source, target, _ in found],
+        tags=[tags[part] for *_, part in found],
+        record=record(count, (), {}),
+        summary=f"{count:,} pairs held out",
+        files=(),
+    )
+
+
+def measured_rules(settings, corpora):
+    """The `Rules` of cleaning; what is usual is found in the first lines of each corpus."""
+    rules = Rules(filters=settings.filters, languages=settings.languages)
+    if not rules.filters:
+        return rules
+    firsts = (next(corpus.blocks("train", []), None) for corpus in corpora)
+    pairs = itertools.chain.from_iterable(rows(block) for block in firsts if block)
+    return rules.measured_on(pairs)
+
+
+def make_batches(settings, found, tokenizers, folder):
+    """The encoded pairs as batches of token ids."""
     options = {
         "tokens_per_batch": settings.tokens_per_batch,
         "seed": settings.seed,
@@ -77,36 +245,29 @@ def make_batches(settings, train, tokenizers):
         "end_id": tokenizers[1].end_id,
         "max_length": min(LONGEST, settings.tokens_per_batch // settings.devices),
         "rows_multiple": settings.devices,
+        "parts": make_parts(settings, found.parts),
+        "scratch": folder,
     }
-    sides = list(zip(tokenizers, (train.sources, train.targets), strict=True))
-    sides = [(tokenizer.encode_lines(lines), tokenizer) for tokenizer, lines in sides]
     if not settings.subword_sampling:
-        return Batches(*(ids for ids, _ in sides), **options)
+        return Batches(*found.sides, **options)
     sampled = (
-        SampledSubwords(*side, share=settings.subword_sampling, seed=[settings.seed, number])
-        for number, side in enumerate(sides)
+        SampledSubwords(
+            ids, tokenizer, share=settings.subword_sampling, seed=[settings.seed, number]
+        )
+        for number, (ids, tokenizer) in enumerate(zip(found.sides, tokenizers, strict=True))
     )
     return SampledBatches(*sampled, **options)
 
 
-def read(settings):
-    """The training, validation and test pairs, no sentence of the latter in the former."""
-    if settings.phrasebook:
-        from training.corpus import phrasebook
-
-        return tuple(clean(pairs) for pairs in phrasebook.split(settings.seed))
-    if settings.data and settings.data.startswith("tfds:"):
-        name = settings.data.removeprefix("tfds:")
-        train, validation, test = (
-            read_tfds(name, split) for split in ("train", "validation", "test")
-        )
-        return train.without(validation).without(test), validation, test
-    train = read_pairs(settings.data or settings.source, settings.target)
-    if settings.validation:
-        validation = read_pairs(*settings.validation)
-        return train.without(validation), validation, Corpus((), ())
-    train, validation = train.hold_out(min(HELD_OUT, -(-len(train) // 10)), settings.seed)
-    return train, validation, Corpus((), ())
+def make_parts(settings, sizes):
+    """The corpora as `Part`s of the encoded pairs, by their weights."""
+    rates = sources.rates(the_corpora(settings), sizes, settings.temperature)
+    ends = list(itertools.accumulate(sizes))
+    return [
+        Part(end - size, end, rate)
+        for size, end, rate in zip(sizes, ends, rates, strict=True)
+        if size
+    ]
 
 
 def load_tokenizers(folder):
@@ -119,10 +280,20 @@ def load_tokenizers(folder):
     return None
 
 
-def learn_tokenizers(settings, corpus):
+def learn_tokenizers(settings, pile, excluded, tags):
     """Learns the vocabulary, or one for each side, from the training pairs."""
-    sides = (corpus.lines(),) if settings.joint_vocab else (corpus.sources, corpus.targets)
-    tokenizers = [SubwordTokenizer.learn(lines, settings.vocab_size) for lines in sides]
+    numbers = pile.spaced(LEARNED // 2 if settings.joint_vocab else LEARNED)
+    pairs = [
+        (tagged(tags[part], source), target)
+        for source, target, part in pile.read(numbers)
+        if source not in excluded[0] and target not in excluded[1]
+    ]
+    columns = [[pair[side] for pair in pairs] for side in (0, 1)]
+    columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
+    try:
+        tokenizers = [SubwordTokenizer.learn(lines, settings.vocab_size) for lines in columns]
+    except ValueError as error:
+        raise CorpusError(str(error)) from error
     return (tokenizers[0], tokenizers[-1])
 
 
@@ -134,14 +305,14 @@ def save_tokenizers(tokenizers, folder):
         write_atomically(path, tokenizer.model_bytes)
 
 
-def summary(settings, sets, tokenizers, batches):
+def summary(settings, found, tokenizers, batches):
     """What was read and made of it, a line each."""
-    lines = [f"{name}: {corpus.summary()}" for name, corpus in sets.items()]
+    lines = list(found.summaries)
     if settings.phrasebook:
         lines.insert(
             0,
-            "The built-in phrasebook: sentences that a small grammar generates, an honest "
-            "demonstration of training and serving. For real sentences give --data.",
+            "The built-in phrasebook: sentences that a small grammar generates, to try training "
+            "and serving out. For real sentences give --data.",
         )
     sizes = dict.fromkeys(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
     lines.append(f"vocabulary: {' and '.join(sizes)} subwords")

@@ -1,6 +1,9 @@
 """Arrays in files: written from front to back, read through a memory map that stays small."""
 
 import mmap
+import os
+import tempfile
+import zlib
 
 import numpy as np
 
@@ -17,16 +20,26 @@ class Writer:
 
     def __init__(self, path, dtype):
         self.path, self.dtype, self.length = path, np.dtype(dtype), 0
+        self._checksum = 0
         self._file = path.open("wb", buffering=1 << 20)
 
     def append(self, values):
         """Writes the entries of an array after those before."""
-        self._file.write(np.ascontiguousarray(values, self.dtype).data.cast("B"))
+        data = np.ascontiguousarray(values, self.dtype).tobytes()
+        self._file.write(data)
+        self._checksum = zlib.crc32(data, self._checksum)
         self.length += len(values)
 
     def close(self):
-        """Ends the file."""
-        self._file.close()
+        """Ends the file, which is then on the disk."""
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def record(self):
+        """What `is_whole` compares a file with: its type, length and checksum."""
+        return {"dtype": self.dtype.str, "length": self.length, "crc32": self._checksum}
 
     def __enter__(self):
         return self
@@ -42,10 +55,24 @@ def read(path, dtype, mode="r"):
     return np.memmap(path, dtype, mode)
 
 
-def create(path, dtype, length):
-    """A new file of so many zeros, as a memory map to write to."""
-    path.unlink(missing_ok=True)
-    return np.memmap(path, dtype, "w+", shape=(length,)) if length else np.zeros(0, dtype)
+def is_whole(path, record):
+    """Whether a file is what its `Writer` wrote."""
+    size = record["length"] * np.dtype(record["dtype"]).itemsize
+    if not path.is_file() or path.stat().st_size != size:
+        return False
+    found = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 22):
+            found = zlib.crc32(chunk, found)
+    return found == record["crc32"]
+
+
+def scratch(folder, dtype, length):
+    """A memory map of zeros to write to, in a file without a name that ends with its process."""
+    if not length:
+        return np.zeros(0, dtype)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return np.memmap(file, dtype, "w+", shape=(length,))
 
 
 def forget(*arrays):

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.corpus import arrays
+from training.corpus.files import CorpusError
 from training.corpus.permutation import Permutation
 from training.corpus.shapes import choose_shapes
 
@@ -51,12 +52,12 @@ class Batches:
         rows_multiple: rows of a batch are a multiple of it, as many devices sharing it need.
         shapes: a list of `Shape` to use; chosen to suit the lengths by default.
         parts: list of `Part`, corpora that are mixed; all pairs once an epoch by default.
-        numbers: path of a file to keep the pairs' numbers in; kept in memory by default, four
-            bytes a pair.
+        scratch: a folder to keep the pairs' numbers in; kept in memory by default, four bytes a
+            pair.
 
     Raises:
-        ValueError: if the sides differ in length, no pair is left, or a longest pair does not fit
-            a batch.
+        ValueError: if the sides differ in length; a `CorpusError` if no pair is left, or a longest
+            pair does not fit a batch.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Batches:
         rows_multiple=1,
         shapes=None,
         parts=None,
-        numbers=None,
+        scratch=None,
     ):
         pairs = len(source[1]) - 1
         if pairs != len(target[1]) - 1:
@@ -83,12 +84,12 @@ class Batches:
         counts = [self._count(part, max_length) for part in self.parts]  # [source, target] each
         kept = sum(counts)
         if not kept.any():
-            raise ValueError(f"none of {pairs} pairs has at most {max_length} tokens a side")
+            raise CorpusError(f"none of {pairs} pairs has at most {max_length} tokens a side")
         self.dropped = sum(part.end - part.begin for part in self.parts) - int(kept.sum())
         self.shapes = shapes or choose_shapes(kept, tokens_per_batch, rows_multiple)
         self._rows_multiple, self._epoch = rows_multiple, None
         self._heirs = [self._heir(i) for i in range(len(self.shapes))]
-        self._assign(counts, max_length, numbers)
+        self._assign(counts, max_length, scratch)
         self._measure(counts)
 
     def _lengths(self, part, most):
@@ -110,7 +111,7 @@ class Batches:
             counts += np.bincount(lengths @ [most + 2, 1], minlength=len(counts))
         return counts.reshape(most + 2, most + 2)[:-1, :-1]
 
-    def _assign(self, counts, most, numbers):
+    def _assign(self, counts, most, scratch):
         """Sorts the numbers of the pairs by the smallest shape that holds them, then by part."""
         belongs = np.full((most + 2, most + 2), -1, np.int16)  # [source, target]
         for i, shape in reversed([*enumerate(self.shapes)]):  # sorted: the smallest writes last
@@ -132,9 +133,7 @@ class Batches:
         self._starts = ends - self._sizes
         length = int(ends[-1, -1])
         dtype = np.int32 if len(self.source[1]) < 2**31 else np.int64
-        store = (
-            np.zeros(length, dtype) if numbers is None else arrays.create(numbers, dtype, length)
-        )
+        store = arrays.scratch(scratch, dtype, length) if scratch else np.zeros(length, dtype)
         free = self._starts.copy()
         for j, part in enumerate(self.parts):
             for begin, lengths in self._lengths(part, most):
@@ -144,7 +143,7 @@ class Batches:
                 for i, (low, high) in enumerate(itertools.pairwise(bounds)):
                     store[free[i, j] : free[i, j] + high - low] = order[low:high] + begin
                     free[i, j] += high - low
-                if numbers is not None:
+                if scratch:
                     store.flush()
                     arrays.forget(store)
         self._numbers = store

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.corpus.files import CorpusError
+
 TARGET_LENGTHS = 12  # at most so many different ones
 SOURCE_LENGTHS = 3  # for each of them
 BATCHES_PER_SHAPE = 6  # fewer are not worth a shape: each leaves rows over
@@ -32,14 +34,14 @@ def choose_shapes(counts, tokens_per_batch, rows_multiple=1):
         list of `Shape`, sorted; the last one holds every pair.
 
     Raises:
-        ValueError: if a batch of the longest pairs has not even `rows_multiple` rows.
+        CorpusError: if a batch of the longest pairs has not even `rows_multiple` rows.
     """
     lengths = np.argwhere(counts)  # [kinds, 2]: source, target
     pairs = counts[tuple(lengths.T)]
     longest = lengths.max(axis=0)
     budget = tokens_per_batch // rows_multiple
     if budget < longest.max():
-        raise ValueError(
+        raise CorpusError(
             f"a pair of {longest.max()} tokens does not fit batches of {tokens_per_batch} tokens "
             f"in {rows_multiple} rows at least: raise the tokens or lower the longest length"
         )

@@ -9,6 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
+from training.corpus import store
+
 
 class RunError(Exception):
     """What the user has to know about a run folder, in one line."""
@@ -39,6 +41,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
         self.saved_model = self.path / "saved_model"
+        self.encoded = self.path / "encoded"
         self.best = self.path / "weights" / "best.weights.h5"
         self.last = self.path / "weights" / "last.weights.h5"
         self.goes_on = False  # whether an unfinished run does, known from `begin` on
@@ -161,6 +164,7 @@ class RunFolder:
             for path in (*self.checkpoints.glob(".step-*"), *unfinished):
                 path.unlink(missing_ok=True)
             self.clear_exports()
+            store.delete(self.encoded)
             for path in self._written():
                 path.unlink()
         for folder in (self.checkpoints, self.tensorboard, self.best.parent):

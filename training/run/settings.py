@@ -11,13 +11,15 @@ import math
 RANGES = (
     ("finite", lambda value: abs(value) < math.inf, (
         "minutes", "dropout_rate", "subword_sampling", "learning_rate", "label_smoothing",
-        "clip_norm", "average", "evaluate_minutes", "checkpoint_minutes", "length_penalty",
+        "temperature", "clip_norm", "average", "evaluate_minutes", "checkpoint_minutes",
+        "length_penalty",
     )),
     ("positive", lambda value: value > 0, (
         "minutes", "epochs", "steps", "patience", "d_model", "num_heads", "dff", "encoder_layers",
         "decoder_layers", "vocab_size", "learning_rate", "warmup_steps", "tokens_per_batch",
         "accumulate", "devices", "evaluate_steps", "evaluate_pairs", "keep", "beams",
     )),
+    ("1 or more", lambda value: value >= 1, ("temperature",)),
     ("0 or more", lambda value: value >= 0, (
         "clip_norm", "evaluate_minutes", "checkpoint_minutes", "length_penalty",
     )),
@@ -62,12 +64,31 @@ class TrainingConfig:
     1
     """
 
-    data: str = option(
-        None,
-        "pairs to learn from: a file of SOURCE<TAB>TARGET lines (.gz too), or "
-        "tfds:ted_hrlr_translate/pt_to_en; the built-in phrasebook if left out",
-        metavar="FILE",
+    data: tuple = option(
+        (),
+        "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .zst), patterns "
+        "such as 'part-*.tsv', tatoeba:por-eng or tfds:ted_hrlr_translate/pt_to_en; with a weight "
+        "behind each, as in a.tsv:3 b.tsv:1, they are mixed; the built-in phrasebook if left out",
+        nargs="+", metavar="FILE",
+    )  # fmt: skip
+    temperature: float = _number(
+        1.0, "mix corpora without weights by their sizes to the power of one by this"
     )
+    tag: tuple = option(
+        (),
+        "FILE=TAG: put a tag in front of the sources of one of the corpora",
+        nargs="+", metavar="FILE=TAG",
+    )  # fmt: skip
+    filters: tuple = option(
+        (),
+        "drop pairs that are: identical, length_ratio, letters, script, near_duplicate, language",
+        nargs="+", metavar="NAME",
+    )  # fmt: skip
+    languages: tuple = option(
+        (),
+        "codes of source and target language for the filter language, as in pt en",
+        nargs=2, metavar="CODE",
+    )  # fmt: skip
     source: str = option(None, "instead of --data: the source lines", metavar="FILE")
     target: str = option(None, "the target lines that go with --source", metavar="FILE")
     validation: tuple = option(
@@ -164,6 +185,8 @@ class TrainingConfig:
             )
 
     def _check_data(self):
+        if isinstance(self.data, str):
+            object.__setattr__(self, "data", (self.data,))
         for name in ("run", "data", "source", "target", "validation"):
             value = getattr(self, name)
             if "" in (value if isinstance(value, tuple) else (value,)):
@@ -238,7 +261,8 @@ def parse_arguments(description, arguments=None):
             options["help"] += f" (default: {field.default})"
         parser.add_argument(flag(field.name), default=field.default, **options)
     values = vars(parser.parse_args(arguments))
-    values["validation"] = tuple(values["validation"])
+    for name in ("data", "tag", "filters", "languages", "validation"):
+        values[name] = tuple(values[name])
     try:
         return TrainingConfig(**values).resolved()
     except ValueError as error:

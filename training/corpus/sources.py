@@ -1,0 +1,174 @@
+"""What `--data` names: files, patterns, downloads and data sets, with their weights and tags."""
+
+import dataclasses
+import re
+
+from training.corpus import files, pile, tatoeba
+from training.corpus.files import CorpusError
+
+WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One corpus.
+
+    Fields:
+        name: As it was given, without its weight.
+        weight: Its share of an epoch beside those of the others, or None.
+        tag: What its sources begin with, or "".
+        aligned: The file of the translations, where they have one of their own.
+    """
+
+    name: str
+    weight: float | None = None
+    tag: str = ""
+    aligned: str = ""
+
+    def blocks(self, split, read):
+        """The lines of a part of it as `files.Block`s.
+
+        Args:
+            split: `train`, `validation` or `test`; only data sets have the latter two.
+            read: a list; gets a `TextFile` for each file that was read.
+        """
+        if self.name.startswith("tfds:"):
+            rows, name = tfds_rows(self.name.removeprefix("tfds:"), split)
+            read.append(files.TextFile(name, "", len(rows)))
+            yield from pile.in_memory(rows)
+            return
+        for paths in self.paths(split):
+            yield from files.blocks(paths, read)
+
+    def paths(self, split="train"):
+        """Tuples of one path or of two aligned ones."""
+        if self.name.startswith("tatoeba:"):
+            return [(tatoeba.split_path(self.name.removeprefix("tatoeba:"), split),)]
+        if self.aligned:
+            pairs = files.find(self.name), files.find(self.aligned)
+            if len(pairs[0]) != len(pairs[1]):
+                raise CorpusError(
+                    f"{self.name} names {len(pairs[0])} files, {self.aligned} {len(pairs[1])}"
+                )
+            return list(zip(*pairs, strict=True))
+        return [(path,) for path in files.find(self.name)]
+
+    @property
+    def has_splits(self):
+        """Whether it brings pairs of its own to validate and test with."""
+        return self.name.startswith(("tfds:", "tatoeba:"))
+
+
+class Phrasebook:
+    """The built-in corpus: sentences of a small grammar.
+
+    Args:
+        seed: of the sentences.
+    """
+
+    name, weight, tag, has_splits = "phrasebook", None, "", True
+
+    def __init__(self, seed):
+        self._seed, self._split = seed, None
+
+    def blocks(self, split, read):
+        """As `Source.blocks`."""
+        from training.corpus import phrasebook
+
+        self._split = self._split or phrasebook.split(self._seed)
+        return pile.in_memory(getattr(self._split, split))
+
+
+def parse(data, tags=(), also=()):
+    """The `Source`s of the words of `--data`, with the tags of `--tag`.
+
+    Args:
+        data: `NAME` or `NAME:WEIGHT` each; the weights of all of them or of none.
+        tags: `NAME=TAG` each.
+        also: names of other files that may have a tag.
+
+    Raises:
+        CorpusError: if weights or tags are not like that.
+    """
+    tags, found = tags_of(tags), []
+    for word in data:
+        match = WEIGHT.fullmatch(word)
+        name, weight = (match[1], float(match[2])) if match else (word, None)
+        if weight == 0:
+            raise CorpusError(f"The weight of a corpus must be positive. Received: {word}")
+        found.append(Source(name, weight, tags.get(name, "")))
+    weighted = [source for source in found if source.weight is not None]
+    if weighted and len(weighted) < len(found):
+        other = next(source.name for source in found if source.weight is None)
+        raise CorpusError(f"Give every corpus a weight or none: {other} has none")
+    if unknown := [name for name in tags if name not in {*also, *(s.name for s in found)}]:
+        raise CorpusError(f"--tag names {unknown[0]}, which --data does not")
+    return found
+
+
+def tags_of(words):
+    """{name: tag} of the words of `--tag`, `NAME=TAG` each."""
+    pairs = [word.rpartition("=") for word in words]
+    for (name, _, tag), word in zip(pairs, words, strict=True):
+        if not name or not tag or len(tag.split()) != 1:
+            raise CorpusError(f"--tag takes NAME=TAG, a tag without spaces. Received: {word!r}")
+    return {name: tag for name, _, tag in pairs}
+
+
+def rates(sources, sizes, temperature=1.0):
+    """How often each pair of each corpus stands in an epoch, which has as many pairs as all.
+
+    By the weights, where there are some; else by the sizes to the power of 1 / temperature
+    (Arivazhagan et al. 2019, arXiv 1907.05019): 1 for each pair once, higher for more of the small.
+
+    Args:
+        sources: list of `Source`.
+        sizes: the number of pairs of each.
+        temperature: float, at least 1.
+
+    Returns:
+        list of float.
+    """
+    shares = [
+        source.weight if source.weight is not None else size ** (1 / temperature)
+        for source, size in zip(sources, sizes, strict=True)
+    ]
+    shares = [share if size else 0 for share, size in zip(shares, sizes, strict=True)]
+    if temperature == 1 and all(source.weight is None for source in sources):
+        return [1.0] * len(sizes)
+    per_share = sum(sizes) / sum(shares)
+    return [share * per_share / (size or 1) for share, size in zip(shares, sizes, strict=True)]
+
+
+def tfds_rows(name, split):
+    """The pairs of a translation data set, by tensorflow-datasets, which is no dependency of ours.
+
+    Args:
+        name: as in `ted_hrlr_translate/pt_to_en`.
+        split: `train`, `validation` or `test`.
+
+    Returns:
+        list of (source, target), and the full name of what was read.
+
+    Raises:
+        CorpusError: if the package is missing or the data set cannot be had; it says what to do.
+    """
+    instead = (
+        "Give the sentences as text instead: --data FILE.tsv with `source<TAB>target` lines, "
+        "or --source FILE --target FILE, line by line."
+    )
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise CorpusError(
+            f"tfds:{name} needs `pip install tensorflow-datasets`. {instead}"
+        ) from error
+    try:
+        data, info = tfds.load(name, split=split, with_info=True, as_supervised=True)
+        pairs = [(source.decode(), target.decode()) for source, target in tfds.as_numpy(data)]
+    except Exception as error:  # whatever the network, the server or the disk says
+        raise CorpusError(
+            f"tensorflow-datasets could not provide {name} ({error}). The server of the TED talks "
+            f"has been down since 2026. {instead}"
+        ) from error
+    return pairs, f"tfds:{info.full_name}/{split}"

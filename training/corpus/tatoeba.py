@@ -1,0 +1,176 @@
+"""Sentence pairs of Tatoeba (https://tatoeba.org): its weekly exports, joined, cleaned and split.
+
+The sentences are by the contributors of Tatoeba, under CC BY 2.0 FR; `ATTRIBUTION` goes wherever
+they go.
+"""
+
+import bz2
+import collections
+import hashlib
+import os
+import pathlib
+import shutil
+import urllib.error
+import urllib.request
+
+import numpy as np
+
+from training.corpus.files import CorpusError, sha256
+from training.corpus.pairs import clean
+from training.corpus.permutation import Permutation
+
+EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
+FOLDER = pathlib.Path("data/tatoeba")
+SPLITS = ("train", "validation", "test")
+HELD_OUT = 1000  # pairs of validation and of test, at most a twentieth of all each
+SUMS = "SHA256SUMS"
+ATTRIBUTION = """Sentence pairs of Tatoeba, https://tatoeba.org, by its contributors.
+Licence: CC BY 2.0 FR, https://creativecommons.org/licenses/by/2.0/fr/
+Made of the exports {names}: direct translations, composed (NFC), without duplicates, split so that
+no sentence of validation.tsv or test.tsv stands in another file.
+"""
+
+
+def split_path(name, split, folder=FOLDER):
+    """The file of a split of a downloaded pair of languages.
+
+    Args:
+        name: as in `por-eng`, or the path of a folder that `build` wrote.
+        split: `train`, `validation` or `test`.
+
+    Raises:
+        CorpusError: if it is not there, or not what was written.
+    """
+    path = (pathlib.Path(name) if "/" in name else folder / name) / f"{split}.tsv"
+    if not path.exists():
+        pair = pathlib.Path(name).name
+        raise CorpusError(f"{path} is missing: run `python training/get_tatoeba.py {pair}` first")
+    sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
+    if sums.get(path.name) != sha256(path):
+        raise CorpusError(
+            f"{path} is not what {path.parent / SUMS} says: delete it and get it anew"
+        )
+    return path
+
+
+def export_names(pair):
+    """The exports that a pair of languages is made of, such as `por-eng`.
+
+    Raises:
+        CorpusError: if it is not two codes of ISO 639-3.
+    """
+    codes = pair.split("-")
+    if len(codes) != 2 or not all(len(c) == 3 and c.isalpha() and c.islower() for c in codes):
+        raise CorpusError(
+            f"Tatoeba's languages are codes of three letters, as in por-eng. Received: {pair!r}"
+        )
+    source, target = codes
+    return [
+        f"{source}/{source}_sentences.tsv.bz2",
+        f"{target}/{target}_sentences.tsv.bz2",
+        f"{source}/{source}-{target}_links.tsv.bz2",
+    ]
+
+
+def download(pair, folder):
+    """Fetches the exports of a pair of languages into a folder, those that are missing.
+
+    Raises:
+        CorpusError: if one cannot be had.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in export_names(pair):
+        path = folder / pathlib.Path(name).name
+        if path.exists():
+            continue
+        url, part = f"{EXPORTS}/{name}", path.with_suffix(".part")
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer, part.open("wb") as file:
+                shutil.copyfileobj(answer, file)
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            part.unlink(missing_ok=True)
+            raise CorpusError(
+                f"Cannot get {url} ({error}). Fetch it elsewhere and put it into {folder}"
+            ) from error
+        os.replace(part, path)
+
+
+def build(pair, exports, folder, seed=1):
+    """Makes `train.tsv`, `validation.tsv` and `test.tsv` of exports.
+
+    Args:
+        pair: as in `por-eng`.
+        exports: the folder of the exports.
+        folder: what to write into; its `SHA256SUMS` is the same for the same exports.
+        seed: of what is held out.
+
+    Returns:
+        {split: number of pairs}.
+
+    Raises:
+        CorpusError: if an export is missing or not of Tatoeba's form.
+    """
+    paths = [exports / pathlib.Path(name).name for name in export_names(pair)]
+    links = list(_links(paths[2]))
+    wanted = {number for link in links for number in link}
+    texts = {number: text for path in paths[:2] for number, text in _sentences(path, wanted)}
+    pairs = [(texts[a], texts[b]) for a, b in links if a in texts and b in texts]
+    corpus = clean(pairs)
+    if len(corpus) < 20:
+        raise CorpusError(f"{pair}: {len(corpus)} pairs are too few to be split")
+    splits = _split(list(corpus.pairs()), seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    sums = []
+    for name, rows in splits.items():
+        content = "".join(f"{source}\t{target}\n" for source, target in rows).encode()
+        (folder / f"{name}.tsv").write_bytes(content)
+        sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}.tsv\n")
+    names = ", ".join(path.name for path in paths)
+    (folder / "ATTRIBUTION").write_text(ATTRIBUTION.format(names=names))
+    (folder / SUMS).write_text("".join(sums))
+    return {name: len(rows) for name, rows in splits.items()}
+
+
+def _split(pairs, seed):
+    """Training, validation and test pairs; the latter share no sentence with any other split."""
+    count = min(HELD_OUT, len(pairs) // 20)
+    chosen = Permutation(len(pairs), seed)(np.arange(2 * count)).tolist()
+    used = collections.Counter(side for i in chosen for side in enumerate(pairs[i]))
+    # A sentence in both would be in two splits: such pairs go.
+    groups = [chosen[:count], chosen[count:]]
+    sides = [{side for i in group for side in enumerate(pairs[i])} for group in groups]
+    groups[1] = [i for i in groups[1] if sides[0].isdisjoint(enumerate(pairs[i]))]
+    train = [pair for pair in pairs if not any(side in used for side in enumerate(pair))]
+    held_out = ([pairs[i] for i in sorted(group)] for group in groups)
+    return dict(zip(SPLITS, (train, *held_out), strict=True))
+
+
+def _links(path):
+    for number, line in enumerate(_read(path), 1):
+        columns = line.split("\t")
+        if len(columns) != 2 or not all(column.isdigit() for column in columns):
+            raise CorpusError(f"{path}, line {number}: expected two numbers, found {line[:80]!r}")
+        yield tuple(map(int, columns))
+
+
+def _sentences(path, wanted):
+    for number, line in enumerate(_read(path), 1):
+        columns = line.split("\t")
+        if len(columns) != 3 or not columns[0].isdigit():
+            raise CorpusError(
+                f"{path}, line {number}: expected `number<TAB>language<TAB>sentence`, found "
+                f"{line[:80]!r}"
+            )
+        if int(columns[0]) in wanted:
+            yield int(columns[0]), columns[2]
+
+
+def _read(path):
+    try:
+        with bz2.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.rstrip("\r\n")
+    except FileNotFoundError as error:
+        raise CorpusError(f"{path} is missing: download it first") from error
+    except (EOFError, OSError, UnicodeDecodeError) as error:
+        raise CorpusError(f"{path}: not a whole export ({error})") from error
