@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_tfmr.text.tokenizer import SubwordTokenizer
+from training.corpus import sampled_subwords
 from training.corpus.sampled_subwords import SampledBatches, SampledSubwords
 
 LINES = [
@@ -87,6 +88,7 @@ def test_another_process_draws_the_same(tokenizer, ids, tmp_path):
     code = """
 import sys, zlib
 from keras_tfmr.text.tokenizer import SubwordTokenizer
+from training.corpus import sampled_subwords
 from training.corpus.sampled_subwords import SampledSubwords
 tokenizer = SubwordTokenizer.load(sys.argv[1])
 ids = tokenizer.encode_lines(eval(sys.argv[2]) * 60)
@@ -114,3 +116,14 @@ def test_batches_hold_every_pair_of_every_epoch(tokenizer, ids):
         assert fed == collections.Counter(map(tuple, rows(sides[1].draw(epoch))))
     again = [target for _, target in batches.dataset(1, skip=2).as_numpy_iterator()]
     assert all((a == b).all() for a, b in zip(again, [t for _, t in found][2:], strict=True))
+
+
+def test_a_corpus_in_files_is_drawn_from_alike(tokenizer, ids, tmp_path, monkeypatch):
+    whole = SampledSubwords(ids, tokenizer, share=0.4, seed=[1, 0]).draw(2)
+    monkeypatch.setattr(sampled_subwords, "LINES", 7)
+    sampled = SampledSubwords(ids, tokenizer, share=0.4, seed=[1, 0], scratch=tmp_path)
+    texts_drawn = rows(sampled.draw(2))
+    assert [len(row) > 0 for row in texts_drawn] == [len(row) > 0 for row in rows(whole)]
+    assert texts(sampled.draw(2), tokenizer) == LINES[:6] == texts(whole, tokenizer)
+    in_memory = SampledSubwords(ids, tokenizer, share=0.4, seed=[1, 0]).draw(2)
+    assert rows(in_memory) == texts_drawn and not list(tmp_path.iterdir())

@@ -252,7 +252,11 @@ def make_batches(settings, found, tokenizers, folder):
         return Batches(*found.sides, **options)
     sampled = (
         SampledSubwords(
-            ids, tokenizer, share=settings.subword_sampling, seed=[settings.seed, number]
+            ids,
+            tokenizer,
+            share=settings.subword_sampling,
+            seed=[settings.seed, number],
+            scratch=folder,
         )
         for number, (ids, tokenizer) in enumerate(zip(found.sides, tokenizers, strict=True))
     )
@@ -271,7 +275,7 @@ def make_parts(settings, sizes):
 
 
 def load_tokenizers(folder):
-    """The `(source, target)` tokenizers of a run folder's path, or None if there are none."""
+    """The `(source, target)` tokenizers of a run folder, or None if there are none."""
     joint, both = tokenizer_paths(folder.path)
     if joint.exists():
         return (SubwordTokenizer.load(joint),) * 2

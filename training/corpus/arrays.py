@@ -75,6 +75,40 @@ def scratch(folder, dtype, length):
         return np.memmap(file, dtype, "w+", shape=(length,))
 
 
+class Buffer:
+    """An array that grows, in memory or in a file without a name.
+
+    Args:
+        folder: where the file is to be; None for memory.
+        dtype: of the entries.
+    """
+
+    def __init__(self, folder, dtype):
+        self._dtype, self._length = np.dtype(dtype), 0
+        self._file = tempfile.TemporaryFile(dir=folder) if folder else None  # noqa: SIM115
+        self._arrays = [np.zeros(0, self._dtype)]
+
+    def __len__(self):
+        return self._length
+
+    def append(self, values):
+        """Adds entries behind those before."""
+        values = np.ascontiguousarray(values, self._dtype)
+        self._length += len(values)
+        if self._file:
+            self._file.write(values.tobytes())
+        else:
+            self._arrays.append(values)
+
+    def array(self):
+        """All entries; nothing can be added then."""
+        if not self._file:
+            return np.concatenate(self._arrays)
+        with self._file as file:
+            file.flush()
+            return np.memmap(file, self._dtype, "r") if self._length else self._arrays[0]
+
+
 def forget(*arrays):
     """Takes pages of memory maps that were touched out of this process; the files keep them."""
     for array in arrays:

@@ -36,7 +36,7 @@ SHORT = 12  # characters added to both sides before they are compared: short sen
 LETTERS = 0.5  # of the visible characters of a side are letters, at least
 SCRIPT = 0.5  # of the letters of a side are of the scripts that the corpus has there, at least
 USUAL = 0.05  # of the letters of a side, a script has at least so many to be one of the corpus
-WORDY = 20  # letters that a side needs for its language to be judged
+WORDY = 8  # letters that a side needs for its language to be judged
 PROBABLE = 0.02  # probability of the expected language, below which a side is of another one
 
 

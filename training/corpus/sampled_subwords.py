@@ -9,8 +9,10 @@ import itertools
 
 import numpy as np
 
+from training.corpus import arrays
 from training.corpus.batches import Batches
 
+LINES = 1 << 18  # handled at a time
 SPELLINGS = 8  # of a word, the most probable ones
 FLATNESS = 0.2  # the power that the probabilities of the others are raised to
 
@@ -23,42 +25,68 @@ class SampledSubwords:
         tokenizer: the `SubwordTokenizer` they come from.
         share: probability of a word to be spelled otherwise than it is best.
         seed: of the draws; a sequence of int.
+        scratch: a folder to keep what grows with the corpus in; in memory by default.
     """
 
-    def __init__(self, ids, tokenizer, *, share, seed):
+    def __init__(self, ids, tokenizer, *, share, seed, scratch=None):
         values, offsets = ids
-        self.seed = list(seed)
-        begins = tokenizer.word_beginnings()[values]
-        begins[offsets[:-1][np.diff(offsets) > 0]] = True
-        first = np.flatnonzero(begins)
-        self._offsets = np.searchsorted(first, offsets)  # the word that each line begins with
-        ends = np.append(first[1:], len(values))
-        _, example, self._words = np.unique(
-            _hashes(values, first, ends), return_index=True, return_inverse=True
-        )
-        words = (values[first[i] : ends[i]].tolist() for i in example)
-        self._tabulate([_spellings(word, tokenizer, share) for word in words], values.dtype)
+        self.seed, self._scratch, self._dtype = list(seed), scratch, values.dtype
+        beginnings, signs = tokenizer.word_beginnings(), _Hashes(tokenizer.vocab_size)
+        numbers, spellings = {}, []  # of each word by its hash
+        words, ends = arrays.Buffer(scratch, np.int32), arrays.Buffer(scratch, np.int64)
+        ends.append([0])
+        for chunk in arrays.chunks(len(offsets) - 1, LINES):
+            lines = np.asarray(offsets[chunk.start : chunk.stop + 1])
+            pieces = np.asarray(values[lines[0] : lines[-1]])
+            lines = lines - lines[0]
+            begins = beginnings[pieces]
+            begins[lines[:-1][np.diff(lines) > 0]] = True
+            first = np.flatnonzero(begins)
+            stops = np.append(first[1:], len(pieces))
+            hashes, example, inverse = np.unique(
+                signs.of(pieces, first, stops), return_index=True, return_inverse=True
+            )
+            for key, i in zip(hashes.tolist(), example.tolist(), strict=True):
+                if key not in numbers:
+                    numbers[key] = len(numbers)
+                    word = pieces[first[i] : stops[i]].tolist()
+                    spellings.append(_spellings(word, tokenizer, share))
+            ends.append(len(words) + np.searchsorted(first, lines[1:]))
+            words.append(np.array([numbers[key] for key in hashes.tolist()], np.int32)[inverse])
+            arrays.forget(values, offsets)
+        self._words, self._offsets = words.array(), ends.array()
+        self._tabulate(spellings)
 
-    def _tabulate(self, spellings, dtype):
+    def _tabulate(self, spellings):
         """All spellings of all words laid flat; probabilities as the bounds of a draw."""
         rows = list(itertools.chain.from_iterable(spellings))
         self._lengths = np.array([len(pieces) for pieces, _ in rows], np.int64)
         self._starts = np.cumsum(self._lengths) - self._lengths
-        self._pieces = np.array([piece for pieces, _ in rows for piece in pieces], dtype)
+        self._pieces = np.array([piece for pieces, _ in rows for piece in pieces], self._dtype)
         self._bounds = np.concatenate(
             [[0.0], *(i + np.cumsum([p for _, p in word]) for i, word in enumerate(spellings))]
         )[1:]
 
     def draw(self, epoch):
         """`(values, offsets)` of an epoch."""
-        random = np.random.default_rng([*self.seed, epoch]).random(len(self._words))
-        # 1e-9: rounding must not carry a draw over the last spelling of its word.
-        chosen = np.searchsorted(self._bounds - 1e-9, self._words + random * (1 - 1e-6))
-        lengths = self._lengths[chosen]
-        ends = np.cumsum(lengths)
-        back = np.repeat(ends - lengths - self._starts[chosen], lengths)
-        values = self._pieces[np.arange(len(back)) - back]
-        return values, np.append(0, ends)[self._offsets]
+        random = np.random.default_rng([*self.seed, epoch])
+        values = arrays.Buffer(self._scratch, self._dtype)
+        offsets = arrays.Buffer(self._scratch, np.int64)
+        offsets.append([0])
+        for chunk in arrays.chunks(len(self._offsets) - 1, LINES):
+            lines = np.asarray(self._offsets[chunk.start : chunk.stop + 1])
+            words = np.asarray(self._words[lines[0] : lines[-1]])
+            # 1e-9: rounding must not carry a draw over the last spelling of its word.
+            chosen = np.searchsorted(
+                self._bounds - 1e-9, words + random.random(len(words)) * (1 - 1e-6)
+            )
+            lengths = self._lengths[chosen]
+            ends = np.cumsum(lengths)
+            back = np.repeat(ends - lengths - self._starts[chosen], lengths)
+            offsets.append(len(values) + np.append(0, ends)[lines[1:] - lines[0]])
+            values.append(self._pieces[np.arange(len(back)) - back])
+            arrays.forget(self._words, self._offsets)
+        return values.array(), offsets.array()
 
 
 class SampledBatches:
@@ -93,15 +121,20 @@ class SampledBatches:
         return self.of(0).summary() + "; subwords drawn anew in every epoch"
 
 
-def _hashes(values, first, ends):
-    """uint64 [words], equal for words of the same pieces."""
-    draw = np.random.default_rng(0)
-    lengths = ends - first
-    signs = draw.integers(1 << 63, size=int(values.max(initial=0)) + 1, dtype=np.uint64)
-    places = draw.integers(1 << 63, size=int(lengths.max(initial=1)), dtype=np.uint64) | 1
-    within = np.arange(len(values)) - np.repeat(first, lengths)
-    products = signs[values] * places[within]  # modulo 2^64
-    return np.add.reduceat(products, first) if len(first) else products
+class _Hashes:
+    """uint64 numbers, equal for words of the same pieces."""
+
+    def __init__(self, vocab_size, longest=4096):
+        draw = np.random.default_rng(0)
+        self._signs = draw.integers(1 << 63, size=vocab_size, dtype=np.uint64)
+        self._places = draw.integers(1 << 63, size=longest, dtype=np.uint64) | 1
+
+    def of(self, pieces, first, ends):
+        """[words] of the words `pieces[first[i]:ends[i]]`, which stand without gaps."""
+        within = np.arange(len(pieces)) - np.repeat(first, ends - first)
+        places = self._places[within % len(self._places)]
+        products = self._signs[pieces] * places  # modulo 2^64
+        return np.add.reduceat(products, first) if len(first) else products
 
 
 def _spellings(word, tokenizer, share):

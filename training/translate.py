@@ -1,0 +1,399 @@
+"""Translates files of any size, line by line, with a trained run.
+
+    python training/translate.py runs/translator < in.txt > out.txt
+    python training/translate.py runs/translator --input in.txt.gz --output out.txt.gz
+
+Lines come out in the order in which they went in. Of lines with tabs, one column is translated and
+the others are kept. With --output, the same command after a kill goes on behind what is written.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    # The folder of this script has modules with common names; the project's root is what counts.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+WINDOW = 2048  # lines that are sorted by length together
+AHEAD = 2  # windows under way
+
+
+class TranslateError(Exception):
+    """What the user has to know, in one line."""
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    introduction, rest = __doc__.split("\n", 1)
+    parser = argparse.ArgumentParser(
+        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
+    add("--input", metavar="FILE", type=Path, help="lines to translate, also .gz [standard input]")
+    add("--output", metavar="FILE", type=Path, help="where to write, also .gz [standard output]")
+    add("--overwrite", action="store_true", help="begin anew where --output exists")
+    add("--column", type=int, default=1, metavar="N", help="of lines with tabs [%(default)s]")
+    add("--nbest", type=int, metavar="N", help="N lines each: number ||| translation ||| score")
+    add("--scores", action="store_true", help="append a column: log-probability by length")
+    add("--sample", action="store_true", help="draw translations instead of searching the best")
+    add("--temperature", type=float, default=1.0, metavar="X", help="of --sample [%(default)s]")
+    add("--top_k", type=int, metavar="N", help="sample from the N most probable tokens")
+    add("--seed", type=int, default=1, metavar="N", help="of --sample [%(default)s]")
+    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy [the run's]")
+    add("--length_penalty", type=float, metavar="X", help="[the run's]")
+    add("--max_length", type=int, metavar="N", help="most tokens of a translation")
+    add("--max_source_length", type=int, metavar="N", default=128, help="of a text [%(default)s]")
+    add("--weights", metavar="FILE", type=Path, help="[RUN_FOLDER/weights/best.weights.h5]")
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help="[%(default)s]")
+    add("--batch_size", type=int, default=32, metavar="N", help="lines at a time [%(default)s]")
+    add("--threads", type=int, metavar="N", help="batches at the same time [one for each core]")
+    options = parser.parse_args(arguments)
+    for name in ("column", "nbest", "batch_size", "threads", "top_k", "beams", "max_length"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} must be positive. Received: {value}")
+    if options.sample and (options.nbest or (options.beams or 1) > 1):
+        parser.error("--sample draws one translation: give it without --nbest and --beams")
+    if options.nbest and options.beams and options.nbest > options.beams:
+        parser.error(f"--nbest is at most --beams. Received: {options.nbest} of {options.beams}")
+    options.threads = options.threads or len(os.sched_getaffinity(0))
+    return options
+
+
+def main(arguments=None):
+    """The command; returns its exit status."""
+    options = parse_arguments(arguments)
+    # Only here, so that --help and a wrong argument are answered at once.
+    from training.run.folder import RunError
+
+    try:
+        translate(options)
+    except (TranslateError, RunError, OSError) as error:
+        print(f"translate.py: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def translate(options):
+    """Translates what the options name."""
+    with opened_input(options.input) as lines, contextlib.ExitStack() as stack:
+        output = Output(options) if options.output else Stream(sys.stdout.buffer)
+        stack.callback(output.close)
+        for _ in itertools.islice(lines, output.lines):  # written before
+            pass
+        callers = make_callers(options)
+        progress = Progress(lines, output.lines)
+        for window, found in translated(lines, callers, options, output.lines // WINDOW):
+            first = output.lines + 1
+            output.write(
+                b"".join(
+                    formatted(line, hypotheses, number, options)
+                    for number, (line, hypotheses) in enumerate(
+                        zip(window, found, strict=True), first
+                    )
+                ),
+                len(window),
+            )
+            progress.show(output.lines)
+        output.finish()
+        progress.end()
+
+
+def translated(lines, callers, options, first=0):
+    """Yields windows of lines and the hypotheses of each line, in order.
+
+    Args:
+        lines: an iterator of bytes.
+        callers: a list of callables `(texts, seed) -> list of lists of hypotheses`, each for one
+            thread.
+        options: the command line.
+        first: number of the first window, which seeds are made of.
+    """
+    free = collections.deque(callers)
+    with concurrent.futures.ThreadPoolExecutor(len(callers)) as pool:
+
+        def call(texts, seed):
+            caller = free.popleft()  # as many as threads
+            try:
+                return caller(texts, seed)
+            finally:
+                free.append(caller)
+
+        waiting = collections.deque()
+        for number in itertools.count(first):
+            window = list(itertools.islice(lines, WINDOW))
+            if window:
+                waiting.append((window, submit(pool, call, window, options, number)))
+            while waiting and (not window or len(waiting) > AHEAD):
+                window_before, batches = waiting.popleft()
+                found = [None] * len(window_before)
+                for rows, future in batches:
+                    for row, hypotheses in zip(rows, future.result(), strict=True):
+                        found[row] = hypotheses
+                yield window_before, found
+            if not window:
+                return
+
+
+def submit(pool, call, window, options, number):
+    """Starts the batches of a window, the longest first: [(rows, future)]."""
+    texts = [text_of(line, options.column) for line in window]
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]), reverse=True)
+    size = options.batch_size
+    batches = [order[i : i + size] for i in range(0, len(order), size)]
+    return [
+        (rows, pool.submit(call, [texts[row] for row in rows], (options.seed, number, place)))
+        for place, rows in enumerate(batches)
+    ]
+
+
+def text_of(line, column):
+    """The text of a line that is translated; nothing if it has no such column."""
+    columns = line.split(b"\t")
+    return columns[column - 1] if column <= len(columns) else b""
+
+
+def formatted(line, hypotheses, number, options):
+    """What is written for a line: its columns with the translation, or its n best."""
+    texts = [(" ".join(text.split()).encode(), score) for text, score in hypotheses]
+    if options.nbest:
+        rows = texts[: options.nbest]
+        return b"".join(b"%d ||| %s ||| %.4f\n" % (number, text, score) for text, score in rows)
+    text, score = texts[0] if texts else (b"", 0.0)
+    columns = line.split(b"\t")
+    if options.column <= len(columns):
+        columns[options.column - 1] = text
+    if options.scores:
+        columns.append(b"%.4f" % score)
+    return b"\t".join(columns) + b"\n"
+
+
+def make_callers(options):
+    """For each thread, a function that translates a batch."""
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):  # something was computed before
+        # A core for each caller: threads within one operation gain less than batches side by side.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    translator = load(options)
+    if not options.sample:
+        return [lambda texts, seed: translator.nbest(texts, len(texts))] * options.threads
+    return [sampling_caller(translator, options) for _ in range(options.threads)]
+
+
+def load(options):
+    """The `Translator` of the run."""
+    from training.run.folder import RunFolder
+
+    decoding = {
+        name: getattr(options, name)
+        for name in ("beams", "length_penalty", "max_length")
+        if getattr(options, name) is not None
+    }
+    if options.sample:
+        decoding["beams"] = 1
+    elif options.nbest and not options.beams:
+        config = RunFolder(options.run).read_config()
+        decoding["beams"] = max(options.nbest, config["arguments"]["beams"])
+    translator = RunFolder(options.run).translator(
+        options.weights,
+        max_source_length=options.max_source_length,
+        n=options.nbest or 1,
+        **decoding,
+    )
+    return (
+        translator if options.precision == "float32" else translator.replace(precision="bfloat16")
+    )
+
+
+def sampling_caller(translator, options):
+    """A function that draws the translations of a batch; a seed gives the same ones again."""
+    import keras
+
+    from keras_tfmr.decoding.sampling import sample
+    from keras_tfmr.text.translator import Translator
+
+    noise = keras.random.SeedGenerator(0)
+
+    class Sampling(type(translator.config)):
+        """Draws where its base searches."""
+
+        def decode(self, step, state, **how):
+            fields = ("max_length", "min_length", "length_penalty", "length_offset")
+            return sample(
+                step, state, seed=noise, temperature=options.temperature, top_k=options.top_k,
+                **{name: getattr(self, name) for name in fields}, **how,
+            )  # fmt: skip
+
+    drawing = Translator(
+        translator.model,
+        translator.source_tokenizer,
+        translator.target_tokenizer,
+        Sampling(**translator.config.to_dict()),
+        max_source_length=translator.max_source_length,
+    )
+
+    def call(texts, seed):
+        state = int.from_bytes(str(seed).encode(), "little") % (2**32 - 5)  # a prime
+        noise.state.assign([state, 0])
+        return drawing.nbest(texts, len(texts))
+
+    return call
+
+
+class Lines:
+    """The lines of a binary stream, without their ends; knows how far it has read."""
+
+    def __init__(self, raw, packed):
+        self._raw = raw
+        self._lines = gzip.GzipFile(fileobj=raw) if packed else raw
+        try:
+            self.size = os.fstat(raw.fileno()).st_size if raw.seekable() else 0
+        except OSError:  # a stream that is no file
+            self.size = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            return next(iter(self._lines)).rstrip(b"\r\n")
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise TranslateError(f"The input is not a whole gzip file ({error})") from error
+
+    def share(self):
+        """How much of the input was read, or None if nobody knows."""
+        return self._raw.tell() / self.size if self.size else None
+
+
+@contextlib.contextmanager
+def opened_input(path):
+    """The `Lines` of a file or of standard input."""
+    if path is None:
+        yield Lines(sys.stdin.buffer, packed=False)
+        return
+    with path.open("rb") as file:
+        yield Lines(file, packed=path.suffix.lower() == ".gz")
+
+
+class Stream:
+    """Standard output."""
+
+    def __init__(self, file):
+        self._file, self.lines = file, 0
+
+    def write(self, data, lines):
+        """Writes the translations of so many lines."""
+        self._file.write(data)
+        self._file.flush()
+        self.lines += lines
+
+    def finish(self):
+        """Nothing is left to be done."""
+
+    close = finish
+
+
+class Output:
+    """A file that a later process goes on with; `lines` says how many are in it.
+
+    Beside it, until it is whole, stands `NAME.progress`: how many lines and bytes are certain, and
+    of which command.
+    """
+
+    def __init__(self, options):
+        self.path = options.output
+        self._packed = self.path.suffix.lower() == ".gz"
+        self._progress = self.path.with_name(self.path.name + ".progress")
+        # What the answers depend on.
+        free = ("output", "overwrite", "threads")
+        self._command = {k: str(v) for k, v in vars(options).items() if k not in free}
+        if options.input:
+            status = options.input.stat()
+            self._command["input bytes"] = status.st_size
+        self.lines, certain = self._begun(options.overwrite)
+        self._file = self.path.open("r+b" if certain else "wb")
+        self._file.truncate(certain)
+        self._file.seek(certain)
+        self._save()
+
+    def _begun(self, overwrite):
+        if overwrite or not self.path.exists():
+            return 0, 0
+        if not self._progress.exists():
+            raise TranslateError(f"{self.path} exists: name another --output, or --overwrite")
+        try:
+            before = json.loads(self._progress.read_text())
+            certain = before["lines"], before["bytes"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise TranslateError(f"{self._progress} is damaged: --overwrite") from error
+        if before["command"] != self._command:
+            raise TranslateError(
+                f"{self.path} was begun by another command: repeat that one, name another --output, "
+                "or --overwrite"
+            )
+        return certain
+
+    def write(self, data, lines):
+        """Writes the translations of so many lines; they are on the disk before it says so."""
+        self._file.write(gzip.compress(data, mtime=0) if self._packed else data)
+        self.lines += lines
+        self._save()
+
+    def _save(self):
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        state = {"lines": self.lines, "bytes": self._file.tell(), "command": self._command}
+        temporary = self._progress.with_name(f".{self._progress.name}")
+        temporary.write_text(json.dumps(state))
+        temporary.replace(self._progress)
+
+    def finish(self):
+        """Says that the file is whole."""
+        self._progress.unlink()
+
+    def close(self):
+        self._file.close()
+
+
+class Progress:
+    """A line on standard error: sentences a second, time left."""
+
+    def __init__(self, lines, before):
+        self._lines, self._before = lines, before
+        self._begun, self._share = time.monotonic(), lines.share()
+
+    def show(self, done):
+        """Tells how far it is."""
+        seconds = max(time.monotonic() - self._begun, 1e-9)
+        told = f"{done:,} lines, {(done - self._before) / seconds:,.1f} a second"
+        share = self._lines.share()
+        if share is not None and share > (self._share or 0):
+            left = seconds * (1 - share) / (share - (self._share or 0))
+            told += f", {share:.0%} read, {left / 60:.1f} minutes left"
+        if sys.stderr.isatty():
+            print(f"\r\033[K{told}", end="", file=sys.stderr, flush=True)
+        self._told = told
+
+    _told = "0 lines"
+
+    def end(self):
+        """Tells what was done."""
+        print(("\r\033[K" if sys.stderr.isatty() else "") + self._told, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
