@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import time
+import types
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -196,26 +197,32 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the run."""
-    from training.run.folder import RunFolder
+    from keras_tfmr.decoding import DecodingConfig
+    from keras_tfmr.text.translator import Translator
+    from training.prepare import load_tokenizers
+    from training.run.folder import RunError, read_json
+    from training.run.models import make_model
 
-    decoding = {
-        name: getattr(options, name)
-        for name in ("beams", "length_penalty", "max_length")
-        if getattr(options, name) is not None
-    }
-    if options.sample:
-        decoding["beams"] = 1
-    elif options.nbest and not options.beams:
-        config = RunFolder(options.run).read_config()
-        decoding["beams"] = max(options.nbest, config["arguments"]["beams"])
-    translator = RunFolder(options.run).translator(
-        options.weights,
+    run = read_json(options.run / "config.json")
+    tokenizers = load_tokenizers(types.SimpleNamespace(path=options.run))
+    if tokenizers is None:
+        raise RunError(f"{options.run} has no tokenizers: no run has begun in it")
+    model = make_model(run["model"]["kind"], run["model"]["config"])
+    model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")
+    decoding = {name: run["arguments"][name] for name in ("beams", "length_penalty")}
+    for name in ("beams", "length_penalty", "max_length"):
+        if getattr(options, name) is not None:
+            decoding[name] = getattr(options, name)
+    decoding["n"] = options.nbest or 1
+    decoding["beams"] = 1 if options.sample else max(decoding["beams"], decoding["n"])
+    translator = Translator(
+        model,
+        *tokenizers,
+        config=DecodingConfig(**decoding),
         max_source_length=options.max_source_length,
-        n=options.nbest or 1,
-        **decoding,
     )
     return (
-        translator if options.precision == "float32" else translator.replace(precision="bfloat16")
+        translator.replace(precision="bfloat16") if options.precision == "bfloat16" else translator
     )
 
 
@@ -342,8 +349,8 @@ class Output:
             raise TranslateError(f"{self._progress} is damaged: --overwrite") from error
         if before["command"] != self._command:
             raise TranslateError(
-                f"{self.path} was begun by another command: repeat that one, name another --output, "
-                "or --overwrite"
+                f"{self.path} was begun by another command: repeat that one, name another "
+                "--output, or --overwrite"
             )
         return certain
 
