@@ -67,6 +67,6 @@ def _cross_attention(ours, theirs):
 
 
 def _feed_forward(ours, theirs):
-    _linear(theirs.linear_0, ours.hidden)
+    _linear(theirs.linear_0, ours.hidden_dense)
     _linear(theirs.linear_1, ours.output_dense)
     _norm(ours.residual, theirs.layer_norm)

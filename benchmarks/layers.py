@@ -55,7 +55,7 @@ def cases(kind, d_model, heads, dff):
     if kind == "attention":
         key_dim = d_model // heads
         return {
-            OURS: MultiHeadAttention(heads, key_dim, dropout=DROPOUT),
+            OURS: MultiHeadAttention(heads, key_dim, dropout_rate=DROPOUT),
             "Keras": keras.layers.MultiHeadAttention(heads, key_dim, dropout=DROPOUT),
         }
     if kind == "encoder layer":

@@ -29,6 +29,18 @@ def head_width(d_model, num_heads):
     return d_model // num_heads
 
 
+def kv_heads(num_heads, num_kv_heads):
+    """Returns `num_kv_heads`, or `num_heads` for None; raises unless it divides `num_heads`."""
+    if num_kv_heads is None:
+        return num_heads
+    if num_heads % positive_int("num_kv_heads", num_kv_heads):
+        raise ValueError(
+            "`num_kv_heads` must divide `num_heads`. "
+            f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}"
+        )
+    return num_kv_heads
+
+
 def sequence_of_vectors(name, shape):
     """Raises a ValueError unless `shape` is [batch, length, width] with a known width."""
     if len(shape) != 3 or shape[-1] is None:
@@ -82,3 +94,17 @@ def static_length(tensor, axis=1):
     """The length of an axis if it is known while tracing, else None."""
     length = ops.shape(tensor)[axis]
     return length if isinstance(length, int) else None
+
+
+def positive(name, value):
+    """Returns `value`, a positive number, or raises a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
+    return value
+
+
+def one_of(name, value, known):
+    """Returns `value`, one of the names in `known`, or raises a ValueError that lists them."""
+    if value not in known:
+        raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {name}={value!r}")
+    return value

@@ -51,7 +51,7 @@ def searched(model, beams):
 
 def translators():
     yield keras_tfmr.TranslationModel(transformer())
-    yield keras_tfmr.TranslationModel(transformer(joint_vocab=False, learned_positions=True))
+    yield keras_tfmr.TranslationModel(transformer(joint_vocab=False, positions="learned"))
     yield RNNSearchModel(RNNSearchConfig.preset("tiny", **SIZES))
     yield Seq2SeqModel(Seq2SeqConfig.preset("tiny", **SIZES))
     yield ConvolutionalModel(ConvolutionalConfig.preset("tiny", **SIZES))

@@ -24,13 +24,13 @@ BATCH, QUERY, KEY, WIDTH, HEADS = 3, 4, 6, 10, 2
 SUBLAYERS = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
 
 
-def twins(key_dim, value_dim, use_bias=True, output_dim=None):
+def twins(key_dim, value_dim, use_bias=True, output_shape=None):
     """Our layer and Keras's, with the same random weights."""
     ours = MultiHeadAttention(
-        HEADS, key_dim, value_dim=value_dim, use_bias=use_bias, output_dim=output_dim
+        HEADS, key_dim, value_dim=value_dim, use_bias=use_bias, output_shape=output_shape
     )
     theirs = keras.layers.MultiHeadAttention(
-        HEADS, key_dim, value_dim=value_dim, use_bias=use_bias, output_shape=output_dim
+        HEADS, key_dim, value_dim=value_dim, use_bias=use_bias, output_shape=output_shape
     )
     query, key = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH + 1)
     ours(query, key)
@@ -60,14 +60,14 @@ def random_mask(*shape):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("value_dim, use_bias, output_dim", [(5, True, None), (3, False, 7)])
-def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_dim, masked):
-    ours, theirs = twins(5, value_dim, use_bias, output_dim)
+@pytest.mark.parametrize("value_dim, use_bias, output_shape", [(5, True, None), (3, False, 7)])
+def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_shape, masked):
+    ours, theirs = twins(5, value_dim, use_bias, output_shape)
     query, key, value = (
         random(BATCH, n, w, seed=n) for n, w in ((QUERY, 10), (KEY, 11), (KEY, 11))
     )
     mask = random_mask(BATCH, QUERY, KEY) if masked else None
-    weight = random(BATCH, QUERY, output_dim or WIDTH, seed=8)
+    weight = random(BATCH, QUERY, output_shape or WIDTH, seed=8)
 
     def loss(layer, **call):
         def of(query, key, value):
@@ -78,13 +78,13 @@ def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_dim, masked)
         return of
 
     our, their = zip(*pairs(ours, theirs), strict=True)
-    result = gradients(loss(ours, mask=mask), [query, key, value], our)
+    result = gradients(loss(ours, attention_mask=mask), [query, key, value], our)
     expected = gradients(loss(theirs, attention_mask=mask), [query, key, value], their)
     np.testing.assert_allclose(result[0], expected[0], rtol=1e-5)
     for by_ours, by_theirs in zip(result[1] + result[2], expected[1] + expected[2], strict=True):
         np.testing.assert_allclose(by_ours, by_theirs.reshape(by_ours.shape), atol=2e-5, rtol=1e-4)
 
-    output, scores = ours(query, key, value, mask=mask, return_attention_scores=True)
+    output, scores = ours(query, value, key, attention_mask=mask, return_attention_scores=True)
     expected, expected_scores = theirs(
         query, value, key, attention_mask=mask, return_attention_scores=True
     )
@@ -96,10 +96,10 @@ def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_dim, masked)
 def test_paper_formula(value_dim):
     layer = MultiHeadAttention(HEADS, 5, value_dim=value_dim)
     query, key, value = random(BATCH, QUERY, 10), random(BATCH, KEY, 11), random(BATCH, KEY, 12)
-    layer(query, key, value)
+    layer(query, value, key)
     randomize(layer)
     mask = random_mask(BATCH, QUERY, KEY)
-    output, scores = layer(query, key, value, mask=mask, return_attention_scores=True)
+    output, scores = layer(query, value, key, attention_mask=mask, return_attention_scores=True)
     expected, expected_scores = formulas.attention(
         query, key, value, attention_weights(layer), mask
     )
@@ -107,7 +107,7 @@ def test_paper_formula(value_dim):
     np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
 
 
-def test_key_and_value_default_to_what_stands_before_them():
+def test_value_and_key_default_to_what_stands_before_them():
     layer = MultiHeadAttention(HEADS, 5)
     x, y = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
     np.testing.assert_array_equal(layer(x), layer(x, x, x))
@@ -115,19 +115,20 @@ def test_key_and_value_default_to_what_stands_before_them():
 
 
 def test_masks_of_every_rank():
-    """[batch, key], [batch, query, key], [batch, heads, query, key] agree; key_mask adds."""
+    """[batch, key], [batch, query, key], [batch, heads, query, key] agree; value_mask adds."""
     layer = MultiHeadAttention(HEADS, 5)
     x, y = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
     keys = random_mask(BATCH, KEY)
     full = np.broadcast_to(keys[:, None, None], (BATCH, HEADS, QUERY, KEY))
-    expected = layer(x, y, mask=full)
+    expected = layer(x, y, attention_mask=full)
     for other in (keys, full[:, 0], full[:, :1], full[:, 0, :1]):
-        np.testing.assert_allclose(layer(x, y, mask=other), expected, atol=1e-6)
-    np.testing.assert_allclose(layer(x, y, key_mask=keys), expected, atol=1e-6)
+        np.testing.assert_allclose(layer(x, y, attention_mask=other), expected, atol=1e-6)
+    np.testing.assert_allclose(layer(x, y, value_mask=keys), expected, atol=1e-6)
+    np.testing.assert_allclose(layer(x, y, y, key_mask=keys), expected, atol=1e-6)
 
     other = random_mask(BATCH, QUERY, KEY)
-    both = layer(x, y, mask=other, key_mask=keys)
-    np.testing.assert_allclose(both, layer(x, y, mask=other & keys[:, None]), atol=1e-6)
+    both = layer(x, y, attention_mask=other, value_mask=keys)
+    np.testing.assert_allclose(both, layer(x, y, attention_mask=other & keys[:, None]), atol=1e-6)
 
 
 def test_a_head_has_its_own_mask():
@@ -135,7 +136,7 @@ def test_a_head_has_its_own_mask():
     x = random(BATCH, QUERY, WIDTH)
     mask = np.ones((BATCH, HEADS, QUERY, QUERY), bool)
     mask[:, 1, :, 2] = False
-    scores = to_numpy(layer(x, mask=mask, return_attention_scores=True)[1])
+    scores = to_numpy(layer(x, attention_mask=mask, return_attention_scores=True)[1])
     assert (scores[:, 1, :, 2] == 0).all() and (scores[:, 0, :, 2] > 0).all()
 
 
@@ -149,7 +150,7 @@ def test_softmax_is_float32_under_every_policy(policy):
 
 
 def test_dropout_drops_attention_weights_in_training_only():
-    layer = MultiHeadAttention(HEADS, 5, dropout=0.5)
+    layer = MultiHeadAttention(HEADS, 5, dropout_rate=0.5)
     x = random(BATCH, 16, WIDTH)
     still = layer(x)
     np.testing.assert_array_equal(still, layer(x, training=False))
@@ -185,7 +186,7 @@ def test_sublayers_by_the_formula(kind, norm_first):
 
 def test_sublayer_drops_its_output_too():
     """Section 5.4 of the paper: dropout on the output of each sublayer, before the sum."""
-    layer = GlobalSelfAttention(HEADS, 5, dropout=0.5, norm_first=True)
+    layer = GlobalSelfAttention(HEADS, 5, dropout_rate=0.5, norm_first=True)
     x = random(BATCH, 16, WIDTH)
     layer(x)
     randomize(layer)
@@ -239,8 +240,11 @@ def test_symbolic_scores_of_cross_attention():
 
 CHECKED = {
     "attention": (functools.partial(MultiHeadAttention, 2, 4, value_dim=3), 1),
-    "attention_key": (functools.partial(MultiHeadAttention, 2, 4, output_dim=6, dropout=0.1), 2),
-    "global": (functools.partial(GlobalSelfAttention, 2, 4, dropout=0.1), 1),
+    "attention_key": (
+        functools.partial(MultiHeadAttention, 2, 4, output_shape=6, dropout_rate=0.1),
+        2,
+    ),
+    "global": (functools.partial(GlobalSelfAttention, 2, 4, dropout_rate=0.1), 1),
     "causal": (functools.partial(CausalSelfAttention, 2, 4, norm_first=True), 1),
     "cross": (functools.partial(CrossAttention, 2, 4, value_dim=6), 2),
 }
@@ -268,7 +272,7 @@ def test_layer_contract_with_scores(name, fresh, tmp_path):
         (dict(num_heads=2, key_dim=-1), "key_dim=-1"),
         (dict(num_heads=2.5, key_dim=4), "num_heads=2.5"),
         (dict(num_heads=2, key_dim=4, value_dim=0), "value_dim=0"),
-        (dict(num_heads=2, key_dim=4, dropout=1.5), "1.5"),
+        (dict(num_heads=2, key_dim=4, dropout_rate=1.5), "1.5"),
     ],
 )
 @pytest.mark.parametrize("kind", [MultiHeadAttention, *SUBLAYERS])
@@ -277,10 +281,10 @@ def test_bad_sizes(kind, arguments, received):
         kind(**arguments)
 
 
-def test_bad_output_dim():
+def test_bad_output_shape():
     for bad in (0, -2, 1.5):
-        with pytest.raises(ValueError, match=f"output_dim={bad}"):
-            MultiHeadAttention(2, 4, output_dim=bad)
+        with pytest.raises(ValueError, match=f"output_shape={bad}"):
+            MultiHeadAttention(2, 4, output_shape=bad)
 
 
 def test_wrong_rank():
@@ -306,22 +310,22 @@ def test_bad_masks(symbolic):
             return layer(keras.KerasTensor(x.shape), **masks)
         return layer(x, **masks)
 
-    with pytest.raises(TypeError, match=r"`mask` must be bool.*Received.*float32"):
-        call(mask=np.ones((3, 5, 5), "float32"))
+    with pytest.raises(TypeError, match=r"`attention_mask` must be bool.*Received.*float32"):
+        call(attention_mask=np.ones((3, 5, 5), "float32"))
     with pytest.raises(TypeError, match=r"bool.*Received.*int32"):
         call(key_mask=np.ones((3, 5), "int32"))
     with pytest.raises(ValueError, match=r"5.*Received.*\(3, 5, 4\)"):
-        call(mask=np.ones((3, 5, 4), bool))
+        call(attention_mask=np.ones((3, 5, 4), bool))
     with pytest.raises(ValueError, match=r"5.*Received.*\(3, 4, 5\)"):
-        call(mask=np.ones((3, 4, 5), bool))
+        call(attention_mask=np.ones((3, 4, 5), bool))
     with pytest.raises(ValueError, match=r"rank.*Received.*\(5,\)"):
-        call(mask=np.ones((5,), bool))
+        call(attention_mask=np.ones((5,), bool))
     with pytest.raises(ValueError, match=r"Received.*\(3, 5, 5\)"):
         call(key_mask=np.ones((3, 5, 5), bool))
     with pytest.raises(ValueError, match=r"3.*Received.*\(2, 5\)"):
         call(key_mask=np.ones((2, 5), bool))
     with pytest.raises(ValueError, match=r"heads.*2.*Received.*\(3, 4, 5, 5\)"):
-        call(mask=np.ones((3, 4, 5, 5), bool))
+        call(attention_mask=np.ones((3, 4, 5, 5), bool))
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

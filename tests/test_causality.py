@@ -63,7 +63,7 @@ def padding_mask():
 
 @pytest.mark.parametrize("dropout, scores, padding", CASES)
 def test_causal_self_attention(dropout, scores, padding):
-    layer = CausalSelfAttention(2, 4, dropout=dropout)
+    layer = CausalSelfAttention(2, 4, dropout_rate=dropout)
     call = {"mask": padding_mask()} if padding else {}
 
     def run_on(x):

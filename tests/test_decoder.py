@@ -20,6 +20,8 @@ from keras import ops
 
 from keras_tfmr import Decoder, DecoderLayer
 from keras_tfmr.layers import DecoderOnly, DecoderOnlyLayer
+from keras_tfmr.layers.cache import StepPosition, following
+from keras_tfmr.layers.masking import attention_mask
 
 SIZES = dict(d_model=8, num_heads=2, dff=20)
 STACK = dict(num_layers=2, vocab_size=20, **SIZES)
@@ -124,11 +126,11 @@ def test_one_token_at_a_time_equals_all_at_once(norm_first, value_dim):
     decoder(ids, context)
     randomize(decoder)
     expected = to_numpy(decoder(ids, context, context_mask=mask))
-    memory, caches = decoder.memory(context), decoder.caches(BATCH, max_length=8)
+    memory, caches = decoder.memory(context, mask), decoder.caches(BATCH, 8)
     for index in range(TARGET):
-        output, caches = decoder.step(ids[:, index : index + 1], caches, index, memory, mask)
+        output, caches = decoder.step(ids[:, index], caches, following(index, 1, 8), memory=memory)
         real = ids[:, index] != 0
-        np.testing.assert_allclose(to_numpy(output)[real, 0], expected[real, index], atol=1e-5)
+        np.testing.assert_allclose(to_numpy(output)[real], expected[real, index], atol=1e-5)
 
 
 def test_several_new_tokens_at_once():
@@ -136,11 +138,14 @@ def test_several_new_tokens_at_once():
     decoder = Decoder(**STACK)
     ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
     expected = decoder(ids, context, context_mask=mask)
-    memory, caches = decoder.memory(context), decoder.caches(BATCH, max_length=TARGET)
-    first, caches = decoder.step(ids[:, :3], caches, 0, memory, mask)
-    second, _ = decoder.step(ids[:, 3:], caches, 3, memory, mask)
-    both = np.concatenate([to_numpy(first), to_numpy(second)], axis=1)
-    np.testing.assert_allclose(both, expected, atol=1e-5)
+    memory, caches = decoder.memory(context, mask), decoder.caches(BATCH, TARGET)
+    parts = []
+    for begin, end in ((0, 3), (3, TARGET)):
+        at = following(begin, end - begin, TARGET)
+        rows = ids[:, begin:end].reshape(-1)  # the tokens of an example side by side
+        output, caches = decoder.step(rows, caches, at, memory=memory)
+        parts.append(to_numpy(output).reshape(BATCH, end - begin, -1))
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -148,19 +153,19 @@ def test_compiled_step_keeps_its_shapes(jit_compile):
     decoder = Decoder(**STACK, value_dim=3)
     ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
     expected = to_numpy(decoder(ids, context, context_mask=mask))
-    memory = decoder.memory(context)
+    memory = decoder.memory(context, mask)
 
     def step(tokens, caches, index):
-        return decoder.step(tokens, caches, index, memory, ops.convert_to_tensor(mask))
+        return decoder.step(tokens, caches, following(index, 1, 8), memory=memory)
 
     run = compiled(step, jit_compile)
-    caches = decoder.caches(BATCH, max_length=8)
+    caches = decoder.caches(BATCH, 8)
     shapes = [tuple(part.shape) for part in keras.tree.flatten(caches)]
     assert shapes == [(BATCH, 2, 8, 4), (BATCH, 2, 8, 3)] * 2
     for index in range(TARGET):
-        tokens = ops.convert_to_tensor(ids[:, index : index + 1])
-        output, caches = run(tokens, caches, ops.convert_to_tensor(index))
-        np.testing.assert_allclose(to_numpy(output)[:, 0], expected[:, index], atol=1e-5)
+        tokens = ops.convert_to_tensor(ids[:, index])
+        output, caches = run(tokens, caches, ops.convert_to_tensor(index, dtype="int32"))
+        np.testing.assert_allclose(to_numpy(output), expected[:, index], atol=1e-5)
         assert [tuple(part.shape) for part in keras.tree.flatten(caches)] == shapes
 
 
@@ -172,10 +177,14 @@ def test_beams_share_the_memory():
     expected = to_numpy(
         decoder(ids, np.repeat(context, 2, axis=0), context_mask=np.repeat(mask, 2, axis=0))
     )
-    memory, caches = decoder.memory(context), decoder.caches(BATCH * 2, max_length=TARGET)
+    memory, caches = decoder.memory(context, mask), decoder.caches(BATCH, TARGET * 2)
+    own = np.equal(*np.ogrid[:2, :2])  # each hypothesis attends to its own places only
     for index in range(TARGET):
-        output, caches = decoder.step(ids[:, index : index + 1], caches, index, memory, mask)
-        np.testing.assert_allclose(to_numpy(output)[:, 0], expected[:, index], atol=1e-5)
+        earlier = np.arange(TARGET) <= index
+        may_attend = (earlier[None, :, None] & own[:, None, :]).reshape(2, -1)
+        at = StepPosition(index, 2, 2, attention_mask(ops.convert_to_tensor(may_attend)))
+        output, caches = decoder.step(ids[:, index], caches, at, memory=memory)
+        np.testing.assert_allclose(to_numpy(output), expected[:, index], atol=1e-5)
 
 
 def test_decoder_only_one_token_at_a_time():
@@ -184,11 +193,11 @@ def test_decoder_only_one_token_at_a_time():
     stack(ids)
     randomize(stack)
     expected = to_numpy(stack(ids))
-    caches = stack.caches(BATCH, max_length=8)
+    caches = stack.caches(BATCH, 8)
     for index in range(TARGET):
-        output, caches = stack.step(ids[:, index : index + 1], caches, index)
+        output, caches = stack.step(ids[:, index], caches, following(index, 1, 8))
         real = ids[:, index] != 0
-        np.testing.assert_allclose(to_numpy(output)[real, 0], expected[real, index], atol=1e-5)
+        np.testing.assert_allclose(to_numpy(output)[real], expected[real, index], atol=1e-5)
 
 
 CHECKED = {

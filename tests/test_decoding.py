@@ -7,7 +7,14 @@ import pytest
 from decoding_toys import HashModel, hypotheses, normalise
 from keras import ops
 
-from keras_tfmr.decoding import DecodingConfig, beam_search, greedy, length_penalty, sample
+from keras_tfmr.decoding import (
+    DecodingConfig,
+    FunctionStep,
+    beam_search,
+    greedy,
+    length_penalty,
+    sample,
+)
 
 END = 1
 
@@ -277,9 +284,8 @@ def test_no_more_than_the_step_has_room_for(beams):
     def step(tokens, state):
         return np.zeros((beams, 4), "float32"), state
 
-    step.max_length = 5
     with pytest.raises(ValueError, match="started for max_length=5 tokens; received max_length=6"):
-        beam_search(step, (), start_ids=[2], end_id=3, beams=beams, max_length=6)
+        beam_search(FunctionStep(step, 5), (), start_ids=[2], end_id=3, beams=beams, max_length=6)
 
 
 def test_config_is_json_and_picks_the_decoder():

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.decoding import DecodingConfig, beam_search, sample, score
-from keras_tfmr.layers import incremental
+from keras_tfmr.models import cached_step
 
 START, END, VOCAB = 2, 3, 40
 VARIANTS = {
@@ -18,7 +18,7 @@ VARIANTS = {
     "pre-norm, separate, value_dim": dict(
         norm_first=True, joint_vocab=False, tied_logits=False, value_dim=7, key_dim=5
     ),
-    "learned positions, uneven depth": dict(learned_positions=True, decoder_layers=1),
+    "learned positions, uneven depth": dict(positions="learned", decoder_layers=1),
 }
 
 
@@ -157,7 +157,7 @@ def test_growing_room_changes_nothing(monkeypatch, beams, max_length):
     model, source = make_model(), make_sources(6, 5)
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     at_once = decode(model, source, beams, max_length, limits)
-    monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
+    monkeypatch.setattr(cached_step, "FIRST_PLAIN_ROOM", 2)
     step, _ = model.start(source, beams, max_length=max_length)
     assert step.rooms == {8: (2, 4, 8), 10: (2, 4, 8, 10)}[max_length]
     for rows in (slice(0, 6), slice(0, 2), slice(0, 4)):
@@ -174,14 +174,14 @@ def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams):
     """After each stretch only the sentences that go on are decoded; the others keep their own."""
     model, source = make_model(), make_sources(6, 5)
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
-    monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
-    decoded, plain = [], incremental.IncrementalDecoder.__call__
+    monkeypatch.setattr(cached_step, "FIRST_PLAIN_ROOM", 2)
+    decoded, plain = [], cached_step.CachedStep.__call__
 
     def counting(self, tokens, state):
         decoded.append(tokens.shape[0] // beams)
         return plain(self, tokens, state)
 
-    monkeypatch.setattr(incremental.IncrementalDecoder, "__call__", counting)
+    monkeypatch.setattr(cached_step.CachedStep, "__call__", counting)
     monkeypatch.setattr(TranslationModel, "start", without_an_end(TranslationModel.start))
     found = search(model, source, beams, 10, ops.convert_to_tensor(limits))
     # Stretches of 2, 2, 4 and 2 steps, each for those whose limit lies beyond its beginning.
@@ -194,14 +194,18 @@ def without_an_end(start):
 
     def endless(self, *arguments, **options):
         step, state = start(self, *arguments, **options)
-        step.logits = functools.partial(never_the_end, step.logits)
+        step.logits = NeverTheEnd(step.logits)
         return step, state
 
     return endless
 
 
-def never_the_end(logits, x):
-    return logits(x) - 1e6 * (np.arange(VOCAB) == END)
+class NeverTheEnd:
+    def __init__(self, logits):
+        self.logits = logits
+
+    def __call__(self, x, packed=None):
+        return self.logits(x, packed=packed) - 1e6 * (np.arange(VOCAB) == END)
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX fixes every shape")
@@ -220,7 +224,7 @@ def test_a_shrinking_batch_keeps_each_rows_draws_and_prefix(monkeypatch):
         name: run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
         for name, run in searches.items()
     }
-    monkeypatch.setattr(incremental, "FIRST_PLAIN_ROOM", 2)
+    monkeypatch.setattr(cached_step, "FIRST_PLAIN_ROOM", 2)
     for name, run in searches.items():
         found = run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
         for example in range(6):

@@ -17,7 +17,7 @@ def test_formula(norm_first):
     layer(x)
     randomize(layer)
     weights = {
-        "inner": [to_numpy(v) for v in layer.hidden.weights],
+        "inner": [to_numpy(v) for v in layer.hidden_dense.weights],
         "outer": [to_numpy(v) for v in layer.output_dense.weights],
     }
     expected = formulas.residual(

@@ -85,7 +85,7 @@ def test_steps_equal_the_whole_forward():
     model = model_of(value_dim=3)
     ids = random_ids(4, 6, vocab=VOCAB)
     expected = formulas.log_softmax(to_numpy(model(ids)))
-    step, state = model.start(rows=4, max_length=6)
+    step, state = model.start(4, max_length=6)
     for index in range(6):
         log_probs, state = step(keras.ops.convert_to_tensor(ids[:, index]), state)
         np.testing.assert_allclose(log_probs, expected[:, index], atol=1e-4)
@@ -93,7 +93,7 @@ def test_steps_equal_the_whole_forward():
 
 def test_decoding_past_its_room_is_an_error():
     """It would go on with a cache that has no place for what is new."""
-    step, state = model_of().start(rows=2, max_length=3)
+    step, state = model_of().start(2, max_length=3)
     with pytest.raises(ValueError, match="max_length=3 tokens; received max_length=4"):
         greedy(step, state, start_ids=[1, 1], end_id=2, max_length=4)
 
@@ -112,7 +112,7 @@ def test_learns_a_cycle():
 
 
 def test_saved_and_loaded_in_a_fresh_process(fresh, tmp_path):
-    model = model_of(learned_positions=True, max_length=9)
+    model = model_of(positions="learned", max_length=9)
     path = tmp_path / "model.keras"
     model.save(path)
     ids = random_ids(2, 5, vocab=VOCAB)

@@ -34,7 +34,7 @@ VARIANTS = {
     "separate": TINY.replace(source_vocab=30, joint_vocab=False, tied_logits=False),
     "separate_tied": TINY.replace(source_vocab=30, joint_vocab=False, tied_logits=True),
     "joint_untied": TINY.replace(tied_logits=False),
-    "pre_norm_learned": TINY.replace(norm_first=True, learned_positions=True, max_length=16),
+    "pre_norm_learned": TINY.replace(norm_first=True, positions="learned", max_length=16),
     "uneven_value_dim": TINY.replace(encoder_layers=3, decoder_layers=1, key_dim=6, value_dim=5),
 }
 

@@ -93,7 +93,7 @@ def test_row_that_is_all_padding(kind, policy):
     def loss(*inputs):
         return ops.sum(ops.cast(layer.attention(*inputs, **attention_call), "float32") ** 2)
 
-    attention_call = {"key_mask": mask} if cross else {"mask": mask}
+    attention_call = {"key_mask": mask} if cross else {"attention_mask": mask}
     _, by_input, by_weight = gradients(loss, inputs, layer.attention.trainable_variables)
     for gradient in by_input:
         assert np.isfinite(gradient).all()
@@ -146,7 +146,7 @@ def test_multi_head_attention_where_a_query_may_attend_to_nothing():
     randomize(layer)
     mask = np.ones((2, 3, 3), bool)
     mask[0, 1] = False
-    output = to_numpy(layer(x, mask=mask))
+    output = to_numpy(layer(x, attention_mask=mask))
     np.testing.assert_allclose(output[0, 1], layer.output_dense.bias, atol=1e-6)
 
 

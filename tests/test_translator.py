@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_an_error(translator, monkeypatch):
     with pytest.raises(ValueError, match="2 texts, 1 references"):
         translator.score(["a", "b"], ["c"])
     with pytest.raises(ValueError, match="learned 10 positions"):
-        tiny_translator(tiny_model(learned_positions=True, max_length=10))
+        tiny_translator(tiny_model(positions="learned", max_length=10))
     with pytest.raises(ValueError, match="at least 1"):
         tiny_translator(translator.model, max_source_length=0)
     small = tiny_model(source_vocab=300, target_vocab=300)

@@ -1,4 +1,6 @@
-"""Other kinds of Transformer by composition: subclasses that name other parts."""
+"""Other kinds of Transformer: by fields, by parts, and by subclasses of the attention."""
+
+import functools
 
 import keras
 import numpy as np
@@ -7,104 +9,160 @@ from helpers import (
     dtype_policy,
     functional,
     random,
-    random_ids,
     randomize,
     to_numpy,
     weights_by_path,
 )
 from keras import ops
 
+from keras_tfmr import LanguageModel, TransformerConfig, TranslationModel
 from keras_tfmr.layers import (
-    CausalSelfAttention,
-    CrossAttention,
-    Decoder,
-    DecoderLayer,
     EncoderLayer,
-    FeedForward,
-    GlobalSelfAttention,
-    Logits,
-    PreNormResidual,
+    GatedFeedForward,
+    LayerNormalization,
+    MultiHeadAttention,
+    RMSNormalization,
 )
-from keras_tfmr.layers.incremental import IncrementalDecoder
 
-register = keras.saving.register_keras_serializable(package="test_variants")
-
-
-@register
-class RMSNormalization(keras.layers.RMSNormalization):
-    """Keras's own, which forgets to pass masks on."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-
-@register
-class RMSResidual(PreNormResidual):
-    norm_class = RMSNormalization
+VOCAB, LENGTH = 40, 5
+MODERN = dict(
+    norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_kv_heads=1,
+    positions="rotary", joint_vocab=False, tied_logits=False,
+)  # fmt: skip
+FIELDS = {
+    "modern": MODERN,
+    "modern, normalised": {**MODERN, "qk_norm": True, "num_kv_heads": 2, "value_dim": 5},
+    "relative": dict(positions="relative", use_bias=False, logits_bias=True, activation="gelu"),
+    "alibi": dict(positions="alibi", embedding_norm=True, num_kv_heads=1, num_heads=4),
+    "learned": dict(positions="learned", activation="gelu_tanh", embedding_scale=False),
+}
 
 
-class RMSNormalised:
-    residual_classes = (None, RMSResidual)
+def with_weights(model, seed=1):
+    """Weights large enough for clear choices, in biases and tables too."""
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        noise = rng.normal(size=weight.shape) * 0.3
+        weight.assign(weight + (noise if len(weight.shape) > 1 else noise * 0.3))
+    return model
 
 
-@register
-class GatedFeedForward(RMSNormalised, FeedForward):
-    """(silu(xW₁) ∘ xV)W₂: Shazeer 2020, arXiv 2002.05202."""
-
-    def build(self, x_shape):
-        self.gate = keras.layers.Dense(self.dff, "silu", dtype=self.dtype_policy, name="gate")
-        self.gate.build(x_shape)
-        super().build(x_shape)
-
-    def call(self, x, training=None):
-        h = self.residual.prepare(x)
-        return self.residual(x, self.output_dense(self.gate(h) * self.hidden(h)), training=training)
+def config_of(**fields):
+    sizes = dict(source_vocab=VOCAB, target_vocab=VOCAB, encoder_layers=1)
+    return TransformerConfig.preset("tiny", **{**sizes, **fields})
 
 
-class RMSGlobal(RMSNormalised, GlobalSelfAttention):
-    pass
+def inputs_of(seed=0):
+    """Sources of several lengths and targets of one."""
+    rng = np.random.default_rng(seed)
+    source = rng.integers(4, VOCAB, size=(3, 6)) * (np.arange(6) < np.array([[6], [4], [1]]))
+    return source.astype("int32"), rng.integers(4, VOCAB, size=(3, LENGTH)).astype("int32")
 
 
-class RMSCausal(RMSNormalised, CausalSelfAttention):
-    pass
+def in_a_graph(function, jit_compile):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=jit_compile)
 
 
-class RMSCross(RMSNormalised, CrossAttention):
-    pass
+def check_steps(model, source, target):
+    """Cached steps give the numbers of the full pass: eagerly, in a graph, under XLA, in beams."""
+    full = ops.log_softmax(model(target if source is None else [source, target]), axis=-1)
+    full = to_numpy(full)[:, None]  # [batch, 1, length, vocab]
+    begin = len(target) if source is None else source
+    ways = [lambda step: step]  # eagerly
+    ways += [functools.partial(in_a_graph, jit_compile=jit) for jit in (False, True)]
+    for way, compiled in zip(ways, (False, False, True), strict=True):
+        for beams in (1, 3):
+            step, state = model.start(begin, beams, max_length=LENGTH, compiled=compiled)
+            run = way(lambda tokens, state, step=step: step(tokens, state))
+            for position in range(LENGTH):
+                tokens = ops.repeat(ops.convert_to_tensor(target)[:, position], beams, axis=0)
+                log_probs, state = run(tokens, state)
+                found = to_numpy(log_probs).reshape(-1, beams, VOCAB)
+                expected = np.broadcast_to(full[:, :, position], found.shape)
+                np.testing.assert_allclose(found, expected, atol=1e-4)
+                if beams > 1:  # each row goes on from its neighbour, which has the same past
+                    rows = np.arange(len(target) * beams).reshape(-1, beams)[:, ::-1]
+                    state = step.reorder(state, ops.convert_to_tensor(rows.ravel().astype("int32")))
 
 
-@register
-class ModernEncoderLayer(EncoderLayer):
-    attention_class, feed_forward_class = RMSGlobal, GatedFeedForward
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_decode_as_they_train(name):
+    source, target = inputs_of()
+    check_steps(with_weights(TranslationModel(config_of(**FIELDS[name]))), source, target)
 
 
-class ModernDecoderLayer(DecoderLayer):
-    attention_class, cross_attention_class = RMSCausal, RMSCross
-    feed_forward_class = GatedFeedForward
+def test_a_language_model_decodes_as_it_trains():
+    _, target = inputs_of()
+    check_steps(with_weights(LanguageModel(config_of(**MODERN))), None, target)
 
 
-class ModernDecoder(Decoder):
-    layer_class, norm_class = ModernDecoderLayer, RMSNormalization
+class OwnScore(MultiHeadAttention):
+    def attend(self, queries, keys, values, mask=None, **options):
+        return super().attend(3.0 * queries, keys, values, mask, **options)
 
 
-SIZES = {"d_model": 12, "num_heads": 2, "dff": 20, "norm_first": True}
+class OwnQuery(MultiHeadAttention):
+    def project_query(self, x, length, rotation=None):
+        return ops.tanh(super().project_query(x, length, rotation))
+
+
+class OwnKey(MultiHeadAttention):
+    def project(self, key, value=None, length=None, rotation=None):
+        keys, values = super().project(key, value, length, rotation)
+        return ops.sin(3.0 * keys), ops.maximum(values, 0.0)
+
+
+class OwnSelf(MultiHeadAttention):
+    def project_self(self, x, length, packed=None, rotation=None):
+        queries, keys, values = super().project_self(x, length, packed, rotation)
+        return queries, 2.0 * keys, -values
+
+
+class OwnOutput(MultiHeadAttention):
+    def project_output(self, heads):
+        return 2.0 * super().project_output(ops.tanh(heads))
+
+
+OWN = [OwnScore, OwnQuery, OwnKey, OwnSelf, OwnOutput]
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_an_override_trains_and_decodes_the_same_function(kind, monkeypatch):
+    source, target = inputs_of()
+    plain = with_weights(TranslationModel(config_of()))
+    before = to_numpy(plain([source, target]))
+    monkeypatch.setattr("keras_tfmr.layers.CausalSelfAttention.attention_class", kind)
+    monkeypatch.setattr("keras_tfmr.layers.CrossAttention.attention_class", kind)
+    model = with_weights(TranslationModel(config_of()))
+    assert np.abs(to_numpy(model([source, target])) - before).max() > 0.05, "it overrides nothing"
+    check_steps(model, source, target)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_a_variant_is_saved_and_loaded(policy, tmp_path):
     x = random(3, 4, 12)
     with dtype_policy(policy):
-        model = functional(ModernEncoderLayer(**SIZES), [x])
+        layer = EncoderLayer(
+            d_model=12, num_heads=2, dff=20, norm_first=True, gated=True, activation="silu",
+            norm=RMSNormalization(1e-5), qk_norm=LayerNormalization(), num_kv_heads=1,
+        )  # fmt: skip
+        model = functional(layer, [x])
     randomize(model)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert any("gate" in path for path in weights_by_path(loaded))
+    assert loaded.layers[-1].self_attention.residual.norm.epsilon == 1e-5
     np.testing.assert_array_equal(to_numpy(loaded([x])), to_numpy(model([x])))
 
 
 def test_numbers_of_the_gated_layer():
-    layer = GatedFeedForward(12, 20, 0.0, norm_first=True)
+    layer = GatedFeedForward(12, 20, 0.0, True, activation="silu", norm=RMSNormalization())
     x = random(3, 4, 12)
     layer(x)
     randomize(layer)
@@ -112,24 +170,8 @@ def test_numbers_of_the_gated_layer():
     h = h * to_numpy(layer.residual.norm.scale)
     gate, hidden, output = (
         [to_numpy(v) for v in dense.weights]
-        for dense in (layer.gate, layer.hidden, layer.output_dense)
+        for dense in (layer.gate_dense, layer.hidden_dense, layer.output_dense)
     )
     gated = h @ gate[0] + gate[1]
-    gated = gated / (1 + np.exp(-gated)) * np.maximum(h @ hidden[0] + hidden[1], 0)
+    gated = gated / (1 + np.exp(-gated)) * (h @ hidden[0] + hidden[1])
     np.testing.assert_allclose(layer(x), x + gated @ output[0] + output[1], atol=1e-5)
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-def test_a_variant_decodes_one_token_at_a_time(beams):
-    decoder, logits = ModernDecoder(num_layers=2, vocab_size=30, **SIZES), Logits(30)
-    context, ids = random(2, 5, 12), random_ids(2, 4, vocab=30)
-    mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
-    expected = ops.log_softmax(logits(decoder(ids, context, context_mask=mask)), axis=-1)
-    step = IncrementalDecoder(
-        decoder, logits, context, mask, beams=beams, max_length=4, compiled=False
-    )
-    state = step.start()
-    for position in range(4):
-        tokens = ops.repeat(ops.convert_to_tensor(ids[:, position]), beams, axis=0)
-        log_probs, state = step(tokens, state)
-        np.testing.assert_allclose(log_probs[::beams], expected[:, position], atol=1e-5)

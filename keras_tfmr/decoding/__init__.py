@@ -1,4 +1,4 @@
-"""Greedy, beam search and sampling over a function `step(tokens, state) -> (log_probs, state)`.
+"""Greedy, beam search and sampling over a `DecodingStep`.
 
 The loops know no layers: whatever can say how probable each next token is, decodes through them,
 eagerly, inside `tf.function`, in a SavedModel, under XLA and under `jax.jit`.
@@ -10,10 +10,13 @@ from keras_tfmr.decoding.greedy import greedy
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
 from keras_tfmr.decoding.sampling import sample
 from keras_tfmr.decoding.scoring import score
+from keras_tfmr.decoding.step import DecodingStep, FunctionStep
 
 __all__ = [
     "DecodingConfig",
     "DecodingResult",
+    "DecodingStep",
+    "FunctionStep",
     "beam_search",
     "greedy",
     "length_penalty",

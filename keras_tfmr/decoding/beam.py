@@ -10,6 +10,7 @@ from keras_tfmr.decoding.greedy import most_probable
 from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
 from keras_tfmr.decoding.single import decode_single
+from keras_tfmr.decoding.step import as_step
 from keras_tfmr.decoding.topk import offsets, top_k
 
 
@@ -33,7 +34,6 @@ class _Search:
     def __init__(self, step, task, beams, n, enough):
         self.step, self.task, self.beams, self.n = step, task, beams, n
         self.enough = n if enough is None else enough
-        self.reorder = getattr(step, "reorder", reorder)
         self.limits = task.limits[:, None]  # [batch, 1]
         self.best_penalty = length_penalty(task.limits, task.alpha, task.offset)  # [batch]
         self.columns = np.arange(task.max_length, dtype="int32")
@@ -106,7 +106,7 @@ class _Search:
             ids=ops.take(ids, chosen, axis=0),
             log_probs=log_probs,
             tokens=ops.take(tokens, chosen, axis=0),
-            state=self.reorder(state, parents),
+            state=self.step.reorder(state, parents),
         )
         return position + 1, alive, finished
 
@@ -143,13 +143,6 @@ class _Search:
         )
 
 
-def reorder(state, rows):
-    """Takes the given rows of every leaf of a state, except of leaves of rank 0."""
-    return tree.map_structure(
-        lambda leaf: ops.take(leaf, rows, axis=0) if len(leaf.shape) else leaf, state
-    )
-
-
 def beam_search(
     step, state, *, start_ids, end_id, beams, n=1, max_length, min_length=0, length_penalty=0.0,
     length_offset=5.0, banned_ids=(), prefix=None, limits=None, enough=None,
@@ -162,9 +155,8 @@ def beam_search(
 
     Args:
         step: as for `greedy`, over rows = batch * beams, the beams of an example side by side.
-        state: nested tensors, each `[rows, ...]` and reordered with the beams along axis 0, or of
-            rank 0. What does not differ between beams is better closed over by `step`. A step
-            that has a cheaper way brings its own `step.reorder(state, rows)`.
+        state: nested tensors for `step`. Unless the step reorders them in its own way, each is
+            `[rows, ...]`, or of rank 0. What does not differ between beams belongs in the step.
         start_ids: int32 `[batch]`, the first token fed to `step`; not part of the result.
         end_id: the id that ends a hypothesis.
         beams: how many unfinished hypotheses are kept.
@@ -208,5 +200,5 @@ def beam_search(
     )
     if beams == 1:
         return decode_single(step, state, most_probable, task)
-    search = _Search(step, task, beams, n, enough)
+    search = _Search(as_step(step), task, beams, n, enough)
     return decode_loop(search, search.start(state))

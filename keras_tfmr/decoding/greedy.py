@@ -12,8 +12,9 @@ def greedy(
     """Takes the most probable token at every step, until every example has ended.
 
     Args:
-        step: `step(tokens, state) -> (log_probs, state)`: the last token of each row, int32
-            `[rows]`, in; normalised log-probabilities of the next, float32 `[rows, vocab]`, out.
+        step: a `DecodingStep`, or a function `step(tokens, state) -> (log_probs, state)`: the last
+            token of each row, int32 `[rows]`, in; normalised log-probabilities of the next, float32
+            `[rows, vocab]`, out.
         state: nested tensors for `step`; shapes and dtypes stay the same from step to step.
         start_ids: int32 `[batch]`, the first token fed to `step`; not part of the result.
         end_id: the id that ends a hypothesis.

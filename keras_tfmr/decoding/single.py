@@ -7,6 +7,7 @@ from keras import ops, tree
 
 from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
+from keras_tfmr.decoding.step import as_step
 
 
 class _Loop(NamedTuple):
@@ -84,7 +85,7 @@ def decode_single(step, state, choose, task):
     must not come next, both `[batch, vocab]`; `rows` int32 `[batch]` is where the examples stood in
     the batch that came in.
     """
-    search = _Single(step, choose, task)
+    search = _Single(as_step(step), choose, task)
     ids, lengths, log_probs = decode_loop(search, search.start(state))
     scores = log_probs / length_penalty(lengths, task.alpha, task.offset)
     return DecodingResult(

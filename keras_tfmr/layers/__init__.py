@@ -8,20 +8,24 @@ from keras_tfmr.layers.attention_sublayers import (
 )
 from keras_tfmr.layers.decoder import Decoder, DecoderLayer
 from keras_tfmr.layers.decoder_only import DecoderOnly, DecoderOnlyLayer
+from keras_tfmr.layers.dot_product import scaled_dot_product_attention
 from keras_tfmr.layers.dropout import Dropout
+from keras_tfmr.layers.embedding import PositionalEmbedding, VectorEmbedding
 from keras_tfmr.layers.encoder import Encoder, EncoderLayer
-from keras_tfmr.layers.feed_forward import FeedForward
+from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_tfmr.layers.logits import Logits, TiedLogits
-from keras_tfmr.layers.normalization import LayerNormalization
+from keras_tfmr.layers.normalization import LayerNormalization, RMSNormalization
 from keras_tfmr.layers.positions import (
     LearnedPositions,
-    PositionalEmbedding,
+    NoPositions,
     SinusoidalPositions,
     positional_encoding,
 )
+from keras_tfmr.layers.relative_positions import ALiBi, RelativePositionBias, RotaryPositions
 from keras_tfmr.layers.residual import PostNormResidual, PreNormResidual
 
 __all__ = [
+    "ALiBi",
     "CausalSelfAttention",
     "CrossAttention",
     "Decoder",
@@ -32,15 +36,22 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "GatedFeedForward",
     "GlobalSelfAttention",
     "LayerNormalization",
     "LearnedPositions",
     "Logits",
     "MultiHeadAttention",
+    "NoPositions",
     "PositionalEmbedding",
     "PostNormResidual",
     "PreNormResidual",
+    "RMSNormalization",
+    "RelativePositionBias",
+    "RotaryPositions",
     "SinusoidalPositions",
     "TiedLogits",
+    "VectorEmbedding",
     "positional_encoding",
+    "scaled_dot_product_attention",
 ]

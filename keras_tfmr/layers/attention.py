@@ -6,74 +6,68 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.layers._parts import copy_of, described
+from keras_tfmr.layers.cache import write
+from keras_tfmr.layers.dot_product import (
+    fused_attention,
+    grouped_matmul,
+    has_fused_attention,
+    transposed,
+)
 from keras_tfmr.layers.dropout import Dropout
-
-# Added to the scores of positions that may not be attended to. Scores are float32 whatever the
-# policy, where this leaves exp() exactly zero beside any real score.
-MASKED = -1e9
-
-
-def softmax(scores):
-    """Softmax over the last axis, of which Keras warns where it holds a single position."""
-    if scores.shape[-1] == 1:
-        return 0.0 * scores + 1.0  # a gradient of zero, not none
-    return ops.softmax(scores, axis=-1)
-
-
-def masked_softmax(scores, may_attend=None):
-    """Softmax in float32 over the last axis, zero where nothing may be attended to.
-
-    Args:
-        scores: Tensor `[..., key]`.
-        may_attend: bool, broadcasts to the scores; True = may be attended to.
-
-    Returns:
-        float32 weights `[..., key]`.
-    """
-    scores = ops.cast(scores, "float32")
-    if may_attend is None:
-        return softmax(scores)
-    weights = softmax(scores + ops.where(may_attend, 0.0, MASKED))
-    # Where nothing may be attended to, softmax is uniform over what is masked.
-    return weights * ops.cast(ops.any(may_attend, axis=-1, keepdims=True), "float32")
+from keras_tfmr.layers.masking import attention_mask, biased, masked_softmax, silenced
+from keras_tfmr.layers.relative_positions import rotated
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class MultiHeadAttention(keras.layers.Layer):
     """Scaled dot-product attention per head: softmax(QKᵀ / √key_dim) V, in float32 softmax.
 
-    Heads are concatenated and projected back to the query's width or to `output_dim`.
+    Heads are concatenated and projected back to the query's width or to `output_shape`. Its call
+    takes what Keras's own layer takes, in the same order.
+
+    A subclass may override `project_query`, `project`, `project_self`, `attend` and
+    `project_output`: the full pass and the steps of cached decoding run the same methods.
 
     Args:
         num_heads: Number of heads.
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
-        output_dim: Width of the output; the query's by default.
-        dropout: Share of the attention weights that is dropped in training.
+        num_kv_heads: Number of heads of keys and values, each shared by as many heads of
+            queries: 1 is multi-query attention. `num_heads` by default, which it must divide.
+        output_shape: Width of the output; the query's by default.
+        dropout_rate: Share of the attention weights that is dropped in training.
         use_bias: Whether the four projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
 
     Call arguments:
         query: Tensor `[batch, query, width]`.
-        key: Tensor `[batch, key, width]`; `query` by default (self-attention).
-        value: Tensor `[batch, key, width]`; `key` by default.
-        mask: bool tensor `[batch, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
-            True = may attend.
+        value: Tensor `[batch, key, width]`; `query` by default (self-attention).
+        key: Tensor `[batch, key, width]`; `value` by default.
         query_mask: bool tensor `[batch, query]`, filled in from the query's Keras mask. Matters
             only in self-attention, where the query is the key.
-        key_mask: bool tensor `[batch, key]`, filled in from the key's Keras mask. Every mask
-            that is given must allow a position. A query that may attend to nothing gets the
-            output projection of zero.
+        value_mask: bool tensor `[batch, key]`, filled in from the value's Keras mask.
+        key_mask: bool tensor `[batch, key]`, filled in from the key's Keras mask.
+        attention_mask: bool tensor `[batch, key]`, `[batch, query, key]` or
+            `[batch, heads, query, key]`, True = may attend. Every mask that is given must allow a
+            position. A query that may attend to nothing gets the output projection of zero.
+        use_causal_mask: Whether no query attends to a key that comes after it.
         return_attention_scores: Whether to return the scores too.
+        rotation: What `RotaryPositions.rotation` gives for the positions.
+        position_bias: float32 tensor that broadcasts to `[batch, heads, query, key]`, added to the
+            scores: what `RelativePositionBias.bias` or `ALiBi.bias` gives.
 
     Returns:
-        Tensor `[batch, query, output_dim]`; with scores, a pair of it and the softmax of each
+        Tensor `[batch, query, output_shape]`; with scores, a pair of it and the softmax of each
         head `[batch, heads, query, key]`.
 
     Raises:
         ValueError: If a size is not positive, or an input or mask has the wrong shape.
         TypeError: If a mask is not bool.
 
-    Reference: Vaswani et al. 2017, Attention Is All You Need (arXiv 1706.03762), section 3.2.
+    Reference: Vaswani et al. 2017, Attention Is All You Need (arXiv 1706.03762), section 3.2;
+    Ainslie et al. 2023 (arXiv 2305.13245) for `num_kv_heads`; Henry et al. 2020
+    (arXiv 2010.04245) for `qk_norm`.
 
     >>> attention = MultiHeadAttention(num_heads=2, key_dim=8)
     >>> x = np.ones((3, 5, 16), "float32")
@@ -88,9 +82,11 @@ class MultiHeadAttention(keras.layers.Layer):
         key_dim,
         *,
         value_dim=None,
-        output_dim=None,
-        dropout=0.0,
+        num_kv_heads=None,
+        output_shape=None,
+        dropout_rate=0.0,
         use_bias=True,
+        qk_norm=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -98,135 +94,266 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_dim = _checks.positive_int("key_dim", key_dim)
         self.value_dim = key_dim if value_dim is None else value_dim
         _checks.positive_int("value_dim", self.value_dim)
-        if output_dim is not None:
-            _checks.positive_int("output_dim", output_dim)
-        self.output_dim = output_dim
-        self.dropout_rate = _checks.rate("dropout", dropout)
+        self.num_kv_heads = _checks.kv_heads(num_heads, num_kv_heads)
+        if output_shape is not None:
+            _checks.positive_int("output_shape", output_shape)
+        self.output_width = output_shape
+        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.use_bias = bool(use_bias)
+        self.qk_norm = described(qk_norm)
         self.query_dense = self._dense(num_heads * key_dim, "query")
-        self.key_dense = self._dense(num_heads * key_dim, "key")
-        self.value_dense = self._dense(num_heads * self.value_dim, "value")
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.key_dense = self._dense(self.num_kv_heads * key_dim, "key")
+        self.value_dense = self._dense(self.num_kv_heads * self.value_dim, "value")
+        self.query_norm = self.key_norm = None
+        if qk_norm is not None:
+            self.query_norm = copy_of(self.qk_norm, "query_norm", self.dtype_policy)
+            self.key_norm = copy_of(self.qk_norm, "key_norm", self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.supports_masking = True
 
     def _dense(self, units, name):
         return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
 
-    def build(self, query_shape, key_shape=None, value_shape=None):
-        key_shape = query_shape if key_shape is None else key_shape
-        value_shape = key_shape if value_shape is None else value_shape
-        for name, shape in zip(
-            ("query", "key", "value"), (query_shape, key_shape, value_shape), strict=True
-        ):
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        value_shape = query_shape if value_shape is None else value_shape
+        key_shape = value_shape if key_shape is None else key_shape
+        for name, shape in (("query", query_shape), ("key", key_shape), ("value", value_shape)):
             _checks.sequence_of_vectors(name, shape)
         self.query_dense.build(query_shape)
         self.key_dense.build(key_shape)
         self.value_dense.build(value_shape)
-        self.output_dense = self._dense(self.output_dim or query_shape[-1], "output")
+        if self.qk_norm is not None:
+            for norm in (self.query_norm, self.key_norm):
+                norm.build((None, None, None, self.key_dim))
+        self.output_dense = self._dense(self.output_width or query_shape[-1], "output")
         self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
         self.built = True
 
     def call(
         self,
         query,
-        key=None,
         value=None,
+        key=None,
         *,
-        mask=None,
         query_mask=None,
+        value_mask=None,
         key_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
         return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
         training=None,
     ):
-        if key is None:
-            key, key_mask = query, query_mask if key_mask is None else key_mask
-        self._check(query.shape, key.shape, value, mask, key_mask)
-        queries = self.project_query(query)
-        keys, values = self.project(key, value)
-        may_attend = self._combine(mask, key_mask)
-        y, scores = self.attend(queries, keys, values, may_attend, training)
+        masks = [attention_mask, value_mask, key_mask]
+        if value is None and key is None:
+            # Keras fills in the masks of several inputs; of a single one, only a `mask`.
+            query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
+            masks = [attention_mask, query_mask if key_mask is None else key_mask]
+        if use_causal_mask:
+            masks.append(
+                _causal(ops.shape(query)[1], ops.shape(query if value is None else value)[1])
+            )
+        self._check(query, value, key, attention_mask, value_mask, key_mask)
+        length = ops.shape(query)[1]
+        if value is None and key is None:
+            queries, keys, values = self.project_self(query, length, rotation=rotation)
+        else:
+            value = query if value is None else value
+            queries = self.project_query(query, length, rotation)
+            keys, values = self.project(value if key is None else key, value, rotation=rotation)
+        heads, scores = self.attend(
+            queries,
+            transposed(keys),
+            values,
+            self._mask(masks, position_bias),
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        y = self.project_output(heads)  # [batch * query, output_shape]
+        y = ops.reshape(y, (-1, length, y.shape[-1]))
         return (y, scores) if return_attention_scores else y
 
-    def project_query(self, query):
-        """`[batch, query, width]` → `[batch, heads, query, key_dim]`, divided by √key_dim."""
-        queries = self.query_dense(query)
-        return self._split_heads(queries * (1 / math.sqrt(self.key_dim)), self.key_dim)
-
-    def project(self, key, value=None):
-        """Keys `[batch, heads, key, key_dim]` and values `[batch, heads, key, value_dim]`."""
-        keys = self.key_dense(key)
-        values = self.value_dense(key if value is None else value)
-        return self._split_heads(keys, self.key_dim), self._split_heads(values, self.value_dim)
-
-    def attend(self, queries, keys, values, may_attend=None, training=None):
-        """Attention of projected heads, and the output projection.
+    def step(self, x, cache, at, packed=None):
+        """Self-attention of new tokens, to themselves and to what the cache holds.
 
         Args:
-            queries: `[batch, heads, query, key_dim]`, already divided by √key_dim.
-            keys: `[batch, heads, key, key_dim]`.
-            values: `[batch, heads, key, value_dim]`.
-            may_attend: bool, broadcasts to `[batch, heads, query, key]`.
+            x: Tensor `[rows, width]`, the new tokens of an example side by side.
+            cache: Keys `[batch, kv_heads, room * beams, key_dim]` and values
+                `[batch, kv_heads, room * beams, value_dim]` of the positions before.
+            at: The `StepPosition`.
+            packed: What `packed_projections` gives, computed before the loop.
 
         Returns:
-            `[batch, query, output_dim]` and the scores `[batch, heads, query, key]`.
+            Tensor `[rows, output_shape]` and the cache with the new positions written.
         """
-        scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
-        scores = ops.cast(scores, "float32")  # [batch, heads, query, key]
-        if may_attend is not None:
-            scores = scores + ops.where(may_attend, 0.0, MASKED)
-        scores = ops.cast(softmax(scores), self.compute_dtype)
-        weights = self.dropout(scores, training=training)
-        heads = ops.matmul(weights, values)  # [batch, heads, query, value_dim]
-        if may_attend is not None:
-            # Where nothing may be attended to, softmax is uniform over what is masked.
-            some = ops.cast(ops.any(may_attend, axis=-1, keepdims=True), heads.dtype)
-            heads, scores = heads * some, scores * some
-        return self.output_dense(self._join_heads(heads)), scores
+        queries, *new = self.project_self(x, at.query, packed, at.rotation)
+        keys, values = (write(old, one, at) for old, one in zip(cache, new, strict=True))
+        heads, _ = self.attend(queries, transposed(keys), values, at.mask)
+        return self.project_output(heads), (keys, values)
 
-    def cache(self, rows, max_length):
-        """Empty keys and values of `max_length` positions, to be filled one by one.
+    def memory_step(self, x, query, memory):
+        """Attention of new tokens to a context that `memory` projected.
+
+        Args:
+            x: Tensor `[rows, width]`, the new tokens of an example side by side.
+            query: int, how many they are.
+            memory: What `memory` gives.
 
         Returns:
-            Zeros `[rows, heads, max_length, key_dim]` and `[rows, heads, max_length, value_dim]`.
+            Tensor `[rows, output_shape]`.
         """
-        shape = (rows, self.num_heads, max_length)
+        keys, values, mask = memory
+        heads, _ = self.attend(self.project_query(x, query), keys, values, mask)
+        return self.project_output(heads)
+
+    def memory(self, context, mask=None):
+        """What every step reads of a context: keys, values and its `AttentionMask`.
+
+        Args:
+            context: Tensor `[batch, key, width]`.
+            mask: bool tensor `[batch, key]`, True = valid.
+        """
+        mask = self._mask([mask], None)
+        keys, values = self.project(context)
+        if mask is not None:
+            # Zero values once, instead of zero outputs in every step.
+            values, mask = silenced(values, mask), mask._replace(attends=None)
+        return transposed(keys), values, mask
+
+    def cache(self, batch, size):
+        """Empty keys and values for `size` places, to be written position by position.
+
+        Returns:
+            Zeros `[batch, kv_heads, size, key_dim]` and `[batch, kv_heads, size, value_dim]`.
+        """
+        shape = (batch, self.num_kv_heads, size)
         return (
             ops.zeros((*shape, self.key_dim), self.compute_dtype),
             ops.zeros((*shape, self.value_dim), self.compute_dtype),
         )
 
-    def _split_heads(self, x, width):
-        length = ops.shape(x)[1]
-        x = ops.reshape(x, (-1, length, self.num_heads, width))
-        return ops.transpose(x, (0, 2, 1, 3))  # [batch, heads, length, width]
+    def project_query(self, x, length, rotation=None):
+        """Queries `[batch, heads, length, key_dim]`.
 
-    def _join_heads(self, x):
-        length = ops.shape(x)[2]
-        x = ops.transpose(x, (0, 2, 1, 3))
-        return ops.reshape(x, (-1, length, self.num_heads * self.value_dim))
+        Args:
+            x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
+            length: Number of queries of an example.
+            rotation: As in the call.
+        """
+        return self._query(self._split_heads(self.query_dense(x), length, self.key_dim), rotation)
 
-    def _check(self, query_shape, key_shape, value, mask, key_mask):
-        _checks.sequence_of_vectors("query", query_shape)
-        _checks.sequence_of_vectors("key", key_shape)
-        batch, length = query_shape[:2]
-        keys = key_shape[1]
-        if value is not None:
-            _checks.sequence_of_vectors("value", value.shape)
-            if None not in (keys, value.shape[1]) and keys != value.shape[1]:
-                raise ValueError(
-                    "`key` and `value` must have the same length. Received: shapes "
-                    f"{tuple(key_shape)} and {tuple(value.shape)}"
+    def project(self, key, value=None, length=None, rotation=None):
+        """Keys and values.
+
+        Args:
+            key: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
+            value: The same for the values; `key` by default.
+            length: Number of keys of an example; by default the second axis of `key`.
+            rotation: As in the call.
+
+        Returns:
+            Keys `[batch, kv_heads, length, key_dim]`, divided by √key_dim, and values
+            `[batch, kv_heads, length, value_dim]`.
+        """
+        length = ops.shape(key)[1] if length is None else length
+        keys = self.key_dense(key)
+        if self.key_norm is None:
+            keys = keys * (1 / math.sqrt(self.key_dim))
+        values = self.value_dense(key if value is None else value)
+        keys = self._key(self._split_heads(keys, length, self.key_dim), rotation)
+        return keys, self._split_heads(values, length, self.value_dim)
+
+    def project_self(self, x, length, packed=None, rotation=None):
+        """Queries, keys and values of the same `x`, in one product where that is possible.
+
+        Args:
+            x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
+            length: Number of positions of an example.
+            packed: What `packed_projections` gives, or None.
+            rotation: As in the call.
+
+        Returns:
+            What `project_query` and `project` give.
+        """
+        if packed is None:
+            return self.project_query(x, length, rotation), *self.project(x, x, length, rotation)
+        kernel, bias = packed
+        y = ops.matmul(x, kernel)
+        if bias is not None:
+            y = y + bias
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        if self.key_dim == self.value_dim:
+            parts = [heads, heads + kv_heads] if heads != kv_heads else 3
+            queries, keys, values = ops.split(self._split_heads(y, length, self.key_dim), parts, 1)
+        else:
+            ends = [heads * self.key_dim, (heads + kv_heads) * self.key_dim]
+            queries, keys, values = (
+                self._split_heads(part, length, dim)
+                for part, dim in zip(
+                    (y[..., : ends[0]], y[..., ends[0] : ends[1]], y[..., ends[1] :]),
+                    (self.key_dim, self.key_dim, self.value_dim),
+                    strict=True,
                 )
-        if mask is not None:
-            sizes = {"batch": batch, "query": length, "heads": self.num_heads}
-            _checks.mask("mask", mask, (2, 3, 4), keys, **sizes)
-        if key_mask is not None:
-            _checks.mask("key_mask", key_mask, (2,), keys, batch=batch)
+            )
+        return self._query(queries, rotation), self._key(keys, rotation), values
 
-    def _combine(self, mask, key_mask):
-        """The masks that are given as one of rank 4, or None."""
+    def attend(
+        self, queries, keys, values, mask=None, *, return_attention_scores=False, training=None
+    ):
+        """Attention of projected heads.
+
+        Args:
+            queries: `[batch, heads, query, key_dim]`.
+            keys: `[batch, kv_heads, key_dim, key]`, transposed and already divided by √key_dim.
+            values: `[batch, kv_heads, key, value_dim]`.
+            mask: An `AttentionMask` that broadcasts to `[batch, heads, query, key]`, or None.
+            return_attention_scores: Whether the scores are wanted; without them, a fused kernel
+                of the backend may be used.
+
+        Returns:
+            `[batch, heads, query, value_dim]` and the scores `[batch, heads, query, key]` or None.
+        """
+        if not return_attention_scores and self._fused(training):
+            return silenced(fused_attention(queries, keys, values, mask), mask), None
+        scores = grouped_matmul(queries, keys)  # [batch, heads, query, key]
+        # The outputs of queries that may attend to nothing are fewer than their weights.
+        bias = None if mask is None else mask._replace(attends=None)
+        scores = ops.cast(masked_softmax(scores, bias), self.compute_dtype)
+        weights = self.dropout(scores, training=training)
+        heads = grouped_matmul(weights, values)  # [batch, heads, query, value_dim]
+        return silenced(heads, mask), silenced(scores, mask)
+
+    def project_output(self, heads):
+        """`[batch, heads, query, value_dim]` → `[batch * query, output_shape]`."""
+        if heads.shape[2] != 1:
+            heads = ops.transpose(heads, (0, 2, 1, 3))
+        return self.output_dense(ops.reshape(heads, (-1, self.num_heads * self.value_dim)))
+
+    def _fused(self, training):
+        return has_fused_attention() and not (training and self.dropout_rate > 0)
+
+    def _query(self, queries, rotation):
+        queries = queries if self.query_norm is None else self.query_norm(queries)
+        return rotated(queries, rotation)
+
+    def _key(self, keys, rotation):
+        if self.key_norm is not None:
+            keys = self.key_norm(keys) * (1 / math.sqrt(self.key_dim))
+        return rotated(keys, rotation)
+
+    def _split_heads(self, x, length, dim):
+        """`[batch * length, n * dim]`, in whatever form → `[batch, n, length, dim]`."""
+        heads = x.shape[-1] // dim
+        if isinstance(length, int) and length == 1:
+            return ops.reshape(x, (-1, heads, 1, dim))
+        x = ops.reshape(x, (-1, length, heads, dim))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def _mask(self, masks, position_bias):
+        """The bool masks that are given, and a bias by position, as an `AttentionMask` or None."""
         may_attend = None
-        for given in (mask, key_mask):
+        for given in masks:
             if given is None:
                 continue
             rank = len(given.shape)
@@ -235,32 +362,56 @@ class MultiHeadAttention(keras.layers.Layer):
             elif rank == 3:
                 given = given[:, None, :, :]  # [batch, 1, query, key]
             may_attend = given if may_attend is None else ops.logical_and(may_attend, given)
-        return may_attend
+        mask = None if may_attend is None else attention_mask(may_attend)
+        return biased(mask, position_bias)
+
+    def _check(self, query, value, key, attention_mask, value_mask, key_mask):
+        value = query if value is None else value
+        _checks.sequence_of_vectors("query", query.shape)
+        _checks.sequence_of_vectors("value", value.shape)
+        batch, length = query.shape[:2]
+        keys = value.shape[1]
+        if key is not None:
+            _checks.sequence_of_vectors("key", key.shape)
+            if None not in (keys, key.shape[1]) and keys != key.shape[1]:
+                raise ValueError(
+                    "`value` and `key` must have the same length. Received: shapes "
+                    f"{tuple(value.shape)} and {tuple(key.shape)}"
+                )
+        if attention_mask is not None:
+            sizes = {"batch": batch, "query": length, "heads": self.num_heads}
+            _checks.mask("attention_mask", attention_mask, (2, 3, 4), keys, **sizes)
+        for name, mask in (("value_mask", value_mask), ("key_mask", key_mask)):
+            if mask is not None:
+                _checks.mask(name, mask, (2,), keys, batch=batch)
 
     def compute_mask(self, query, previous_mask=None):
-        # `previous_mask` may be the call's own `mask`, which is about keys: the output is as
-        # valid as the query is.
+        # `previous_mask` may be the call's own `attention_mask`, which is about keys: the output
+        # is as valid as the query is.
         return getattr(query, "_keras_mask", None)
 
     def compute_output_spec(
         self,
         query,
-        key=None,
         value=None,
+        key=None,
         *,
-        mask=None,
         query_mask=None,
+        value_mask=None,
         key_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
         return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
         training=None,
     ):
-        key_shape = (query if key is None else key).shape
-        self._check(query.shape, key_shape, value, mask, key_mask)
+        self._check(query, value, key, attention_mask, value_mask, key_mask)
         batch, length, width = query.shape
-        y = keras.KerasTensor((batch, length, self.output_dim or width), self.compute_dtype)
+        y = keras.KerasTensor((batch, length, self.output_width or width), self.compute_dtype)
         if not return_attention_scores:
             return y
-        return y, self.scores_spec(batch, length, key_shape[1])
+        return y, self.scores_spec(batch, length, (query if value is None else value).shape[1])
 
     def scores_spec(self, batch, query_length, key_length):
         """The symbolic scores `[batch, heads, query, key]`."""
@@ -273,7 +424,47 @@ class MultiHeadAttention(keras.layers.Layer):
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
-            "output_dim": self.output_dim,
-            "dropout": self.dropout_rate,
+            "num_kv_heads": self.num_kv_heads,
+            "output_shape": self.output_width,
+            "dropout_rate": self.dropout_rate,
             "use_bias": self.use_bias,
+            "qk_norm": self.qk_norm,
         }
+
+
+def packed_projections(attention):
+    """The three projections of a layer's self-attention as one, for many steps on the same weights.
+
+    Args:
+        attention: A built `MultiHeadAttention`.
+
+    Returns:
+        Kernel `[width, (heads + 2 · kv_heads) · dim]` and bias or None; or None in place of both
+        where the layer overrides a projection, which is run then, and where a projection is no
+        plain `Dense`: quantised weights have scales that only their layers know.
+    """
+    kind = type(attention)
+    if kind.project_query is not MultiHeadAttention.project_query:
+        return None
+    if kind.project is not MultiHeadAttention.project:
+        return None
+    parts = (attention.query_dense, attention.key_dense, attention.value_dense)
+    if not all(map(_plain, parts)):
+        return None
+    scale = 1.0 if attention.key_norm is not None else 1 / math.sqrt(attention.key_dim)
+
+    def joined(query, key, value):
+        weights = (ops.cast(w, attention.compute_dtype) for w in (query, key * scale, value))
+        return ops.concatenate(list(weights), axis=-1)
+
+    kernel = joined(*(part.kernel for part in parts))
+    return kernel, joined(*(part.bias for part in parts)) if attention.use_bias else None
+
+
+def _causal(query, key):
+    """bool `[1, query, key]`: no query attends to a later key."""
+    return (ops.arange(query)[:, None] >= ops.arange(key)[None, :])[None]
+
+
+def _plain(dense):
+    return type(dense) is keras.layers.Dense and dense.dtype_policy.quantization_mode is None

@@ -1,31 +1,51 @@
 """The three attention sublayers of the paper's Figure 1, each with its residual."""
 
 import keras
-from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.layers._parts import described
 from keras_tfmr.layers.attention import MultiHeadAttention
 from keras_tfmr.layers.residual import Sublayer
 
 
 class AttentionSublayer(Sublayer):
-    """What the three attention sublayers share: the attention and its residual."""
+    """What the three attention sublayers share: the attention and its residual.
+
+    A subclass may name another `attention_class`, a `MultiHeadAttention` with methods of its own.
+    """
+
+    attention_class = MultiHeadAttention
 
     def __init__(
-        self, num_heads, key_dim, *, value_dim=None, dropout=0.0, norm_first=False, **kwargs
+        self,
+        num_heads,
+        key_dim,
+        *,
+        value_dim=None,
+        num_kv_heads=None,
+        dropout_rate=0.0,
+        norm_first=False,
+        use_bias=True,
+        qk_norm=None,
+        norm=None,
+        **kwargs,
     ):
         super().__init__(**kwargs)
-        self.dropout_rate = _checks.rate("dropout", dropout)
+        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.norm_first = bool(norm_first)
-        self.attention = MultiHeadAttention(
+        self.norm = described(norm)
+        self.attention = self.attention_class(
             num_heads,
             key_dim,
             value_dim=value_dim,
-            dropout=dropout,
+            num_kv_heads=num_kv_heads,
+            dropout_rate=dropout_rate,
+            use_bias=use_bias,
+            qk_norm=qk_norm,
             dtype=self.dtype_policy,
             name="attention",
         )
-        self.residual = self.make_residual(norm_first, dropout)
+        self.residual = self.make_residual(norm_first, dropout_rate, norm)
         self.supports_masking = True
 
     def build(self, x_shape):
@@ -39,7 +59,22 @@ class AttentionSublayer(Sublayer):
         if mask is not None:
             _checks.mask(name, mask, (2,), of.shape[1], batch=of.shape[0])
 
-    def compute_output_spec(self, x, mask=None, return_attention_scores=False, training=None):
+    def add(self, x, y, return_attention_scores, training):
+        """The residual of what attention returned, with its scores where they were asked for."""
+        if not return_attention_scores:
+            return self.residual(x, y, training=training)
+        y, scores = y
+        return self.residual(x, y, training=training), scores
+
+    def compute_output_spec(
+        self,
+        x,
+        mask=None,
+        return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
+        training=None,
+    ):
         self.check(x, "mask", mask, x)
         y = keras.KerasTensor(x.shape, self.compute_dtype)
         if not return_attention_scores:
@@ -52,8 +87,12 @@ class AttentionSublayer(Sublayer):
             "num_heads": self.attention.num_heads,
             "key_dim": self.attention.key_dim,
             "value_dim": self.attention.value_dim,
-            "dropout": self.dropout_rate,
+            "num_kv_heads": self.attention.num_kv_heads,
+            "dropout_rate": self.dropout_rate,
             "norm_first": self.norm_first,
+            "use_bias": self.attention.use_bias,
+            "qk_norm": self.attention.qk_norm,
+            "norm": self.norm,
         }
 
 
@@ -65,14 +104,21 @@ class GlobalSelfAttention(AttentionSublayer):
         num_heads: Number of heads.
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
-        dropout: Share dropped in training, of the attention weights and of the sublayer's output.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        dropout_rate: Share dropped in training, of the attention weights and of the sublayer's
+            output.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
+        use_bias: Whether the projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
         mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
             position attends to one that is not valid.
         return_attention_scores: Whether to return the scores too.
+        rotation: What `RotaryPositions.rotation` gives for the positions.
+        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -85,16 +131,25 @@ class GlobalSelfAttention(AttentionSublayer):
     TensorShape([3, 5, 16])
     """
 
-    def call(self, x, mask=None, return_attention_scores=False, training=None):
+    def call(
+        self,
+        x,
+        mask=None,
+        return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
+        training=None,
+    ):
         self.check(x, "mask", mask, x)
-        y, scores = self.attention(
+        y = self.attention(
             self.residual.prepare(x),
-            mask=mask,
-            return_attention_scores=True,
+            query_mask=mask,
+            return_attention_scores=return_attention_scores,
+            rotation=rotation,
+            position_bias=position_bias,
             training=training,
         )
-        y = self.residual(x, y, training=training)
-        return (y, scores) if return_attention_scores else y
+        return self.add(x, y, return_attention_scores, training)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -105,14 +160,21 @@ class CausalSelfAttention(AttentionSublayer):
         num_heads: Number of heads.
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
-        dropout: Share dropped in training, of the attention weights and of the sublayer's output.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        dropout_rate: Share dropped in training, of the attention weights and of the sublayer's
+            output.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
+        use_bias: Whether the projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
         mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
             position attends to one that is not valid, nor to a later one.
         return_attention_scores: Whether to return the scores too.
+        rotation: What `RotaryPositions.rotation` gives for the positions.
+        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -126,57 +188,35 @@ class CausalSelfAttention(AttentionSublayer):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
-    def call(self, x, mask=None, return_attention_scores=False, training=None):
+    def call(
+        self,
+        x,
+        mask=None,
+        return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
+        training=None,
+    ):
         self.check(x, "mask", mask, x)
-        length = ops.shape(x)[1]
-        positions = ops.arange(length)
-        earlier = positions[:, None] >= positions[None, :]  # [query, key]
-        y, scores = self.attention(
+        y = self.attention(
             self.residual.prepare(x),
-            mask=earlier[None],
             query_mask=mask,
-            return_attention_scores=True,
+            use_causal_mask=True,
+            return_attention_scores=return_attention_scores,
+            rotation=rotation,
+            position_bias=position_bias,
             training=training,
         )
-        y = self.residual(x, y, training=training)
-        return (y, scores) if return_attention_scores else y
+        return self.add(x, y, return_attention_scores, training)
 
-    def step(self, x, cache, index):
-        """The sublayer for new positions only.
-
-        Args:
-            x: Tensor `[rows, new, d_model]`, positions index … index + new - 1.
-            cache: Keys and values `[rows, heads, max_length, …]` of the positions before.
-            index: int scalar, how many positions the cache holds.
+    def step(self, x, cache, at, packed=None):
+        """The sublayer for new tokens only; the arguments are those of `MultiHeadAttention.step`.
 
         Returns:
-            Tensor `[rows, new, d_model]` and the cache with the new positions written.
+            Tensor `[rows, d_model]` and the cache with the new positions written.
         """
-        h = self.residual.prepare(x)
-        new, max_length = ops.shape(x)[1], ops.shape(cache[0])[2]
-        positions = ops.arange(max_length)
-        cache = tuple(
-            _write(old, updates, positions - index)
-            for old, updates in zip(cache, self.attention.project(h), strict=True)
-        )
-        earlier = positions[None, :] <= index + ops.arange(new)[:, None]
-        queries = self.attention.project_query(h)
-        y, _ = self.attention.attend(queries, *cache, earlier[None, None])
+        y, cache = self.attention.step(self.residual.prepare(x), cache, at, packed)
         return self.residual(x, y), cache
-
-
-def _write(cache, updates, offsets):
-    """`updates` `[rows, heads, new, dim]` in their places of the cache `[rows, heads, key, dim]`.
-
-    `offsets` `[key]` says which of the updates belongs where; the others stay as they are.
-    `ops.slice_update` would do, but TensorFlow compiles it by XLA even outside of what is compiled,
-    which a stock TensorFlow Serving refuses.
-    """
-    new = ops.shape(updates)[2]
-    if new != 1:
-        updates = ops.take(updates, ops.clip(offsets, 0, new - 1), axis=2)
-    written = (offsets >= 0) & (offsets < new)  # [key]
-    return ops.where(written[:, None], updates, cache)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -187,8 +227,13 @@ class CrossAttention(AttentionSublayer):
         num_heads: Number of heads.
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
-        dropout: Share dropped in training, of the attention weights and of the sublayer's output.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        dropout_rate: Share dropped in training, of the attention weights and of the sublayer's
+            output.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
+        use_bias: Whether the projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, target, d_model]`; its mask is passed on.
@@ -216,41 +261,27 @@ class CrossAttention(AttentionSublayer):
     def call(self, x, context, context_mask=None, return_attention_scores=False, training=None):
         _checks.sequence_of_vectors("context", context.shape)
         self.check(x, "context_mask", context_mask, context)
-        y, scores = self.attention(
+        y = self.attention(
             self.residual.prepare(x),
             context,
-            key_mask=context_mask,
-            return_attention_scores=True,
+            value_mask=context_mask,
+            return_attention_scores=return_attention_scores,
             training=training,
         )
-        y = self.residual(x, y, training=training)
-        return (y, scores) if return_attention_scores else y
+        return self.add(x, y, return_attention_scores, training)
 
-    def step(self, x, memory, context_mask=None):
-        """The sublayer over keys and values that were projected before.
-
-        The rows of one sentence (its beams) become further queries of that sentence, so that
-        its keys and values are never copied.
+    def step(self, x, query, memory):
+        """The sublayer for new tokens, over a context that was projected before.
 
         Args:
-            x: Tensor `[rows, new, d_model]`, rows a multiple of batch.
-            memory: `attention.project(context)`: keys `[batch, heads, source, key_dim]` and
-                values `[batch, heads, source, value_dim]`.
-            context_mask: bool tensor `[batch, source]`, True = valid.
+            x: Tensor `[rows, d_model]`, the new tokens of an example side by side.
+            query: int, how many they are: the beams of an example attend to one memory.
+            memory: What `attention.memory` gives.
 
         Returns:
-            Tensor `[rows, new, d_model]`.
+            Tensor `[rows, d_model]`.
         """
-        h = self.residual.prepare(x)
-        rows, new, d_model = ops.shape(h)
-        batch = ops.shape(memory[0])[0]
-        per_sentence = rows * new // ops.maximum(batch, 1)
-        if isinstance(rows, int) and isinstance(new, int) and isinstance(batch, int):
-            per_sentence = rows * new // max(batch, 1)
-        h = ops.reshape(h, (batch, per_sentence, d_model))
-        may_attend = None if context_mask is None else context_mask[:, None, None, :]
-        y, _ = self.attention.attend(self.attention.project_query(h), *memory, may_attend)
-        return self.residual(x, ops.reshape(y, (rows, new, d_model)))
+        return self.residual(x, self.attention.memory_step(self.residual.prepare(x), query, memory))
 
     def compute_output_spec(
         self, x, context, context_mask=None, return_attention_scores=False, training=None

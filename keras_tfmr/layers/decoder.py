@@ -1,16 +1,14 @@
 """The decoder: the right half of the paper's Figure 1, and the same one token at a time."""
 
 import keras
-from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
-from keras_tfmr.layers.encoder import Stack
-from keras_tfmr.layers.feed_forward import FeedForward
+from keras_tfmr.layers.stack import Block, CausalStack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(Block):
     """Causal self-attention, attention to the context, then the feed-forward sublayer.
 
     Args:
@@ -20,7 +18,13 @@ class DecoderLayer(keras.layers.Layer):
         dropout_rate: Share dropped in training, in the three sublayers.
         key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
         value_dim: Width of a value in one head; `key_dim` by default.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, target, d_model]`.
@@ -29,6 +33,8 @@ class DecoderLayer(keras.layers.Layer):
         context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
             `context`. No position attends to one that is not valid, nor to a later one of `x`.
         return_attention_scores: Whether to return the scores too.
+        rotation: What `RotaryPositions.rotation` gives for the target's positions.
+        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
 
     Returns:
         Tensor `[batch, target, d_model]`; with scores, a triple of it, the self-attention's
@@ -46,45 +52,14 @@ class DecoderLayer(keras.layers.Layer):
     TensorShape([3, 5, 16])
     """
 
-    attention_class = CausalSelfAttention
+    causal_attention_class = CausalSelfAttention
     cross_attention_class = CrossAttention
-    feed_forward_class = FeedForward
 
-    def __init__(
-        self,
-        *,
-        d_model,
-        num_heads,
-        dff,
-        dropout_rate=0.1,
-        key_dim=None,
-        value_dim=None,
-        norm_first=False,
-        **kwargs,
-    ):
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.d_model = _checks.positive_int("d_model", d_model)
-        self.dropout_rate = dropout_rate
-        key_dim = _checks.head_width(d_model, num_heads) if key_dim is None else key_dim
-        attention = {
-            "num_heads": num_heads,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout_rate,
-            "norm_first": norm_first,
-            "dtype": self.dtype_policy,
-        }
-        self.causal_attention = self.attention_class(**attention, name="causal_attention")
-        self.cross_attention = self.cross_attention_class(**attention, name="cross_attention")
-        self.feed_forward = self.feed_forward_class(
-            d_model,
-            dff,
-            dropout_rate,
-            norm_first=norm_first,
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
-        self.supports_masking = True
+        self.causal_attention = self.make_attention(self.causal_attention_class, "causal_attention")
+        self.cross_attention = self.make_attention(self.cross_attention_class, "cross_attention")
+        self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape, context_shape):
         self.causal_attention.build(x_shape)
@@ -99,36 +74,47 @@ class DecoderLayer(keras.layers.Layer):
         x_mask=None,
         context_mask=None,
         return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
         training=None,
     ):
-        x, self_scores = self.causal_attention(
-            x, mask=x_mask, return_attention_scores=True, training=training
+        x, self_scores = _pair(
+            self.causal_attention(
+                x,
+                mask=x_mask,
+                return_attention_scores=return_attention_scores,
+                rotation=rotation,
+                position_bias=position_bias,
+                training=training,
+            )
         )
-        x, cross_scores = self.cross_attention(
-            x,
-            context,
-            context_mask=context_mask,
-            return_attention_scores=True,
-            training=training,
+        x, cross_scores = _pair(
+            self.cross_attention(
+                x,
+                context,
+                context_mask=context_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
         )
         x = self.feed_forward(x, training=training)
         return (x, self_scores, cross_scores) if return_attention_scores else x
 
-    def step(self, x, cache, index, memory, context_mask=None):
-        """The layer for new positions only: see `CausalSelfAttention.step`.
+    def step(self, x, cache, at, packed=None, memory=None):
+        """The layer for new tokens only: see `CausalStack.step`.
 
         Args:
-            x: Tensor `[rows, new, d_model]`, positions index … index + new - 1.
-            cache: Keys and values `[rows, heads, max_length, …]` of the positions before.
-            index: int scalar, how many positions the cache holds.
-            memory: Keys and values `[batch, heads, source, …]` of the context.
-            context_mask: bool tensor `[batch, source]`, True = valid.
+            x: Tensor `[rows, d_model]`, the new tokens of an example side by side.
+            cache: Keys and values of the positions before: see `MultiHeadAttention.cache`.
+            at: The `StepPosition`.
+            packed: What `packed_projections` of the self-attention gives.
+            memory: What `MultiHeadAttention.memory` of the cross-attention gives.
 
         Returns:
-            Tensor `[rows, new, d_model]` and the cache with the new positions written.
+            Tensor `[rows, d_model]` and the cache with the new positions written.
         """
-        x, cache = self.causal_attention.step(x, cache, index)
-        x = self.cross_attention.step(x, memory, context_mask)
+        x, cache = self.causal_attention.step(x, cache, at, packed)
+        x = self.cross_attention.step(x, at.query, memory)
         return self.feed_forward(x), cache
 
     def compute_output_spec(
@@ -138,51 +124,55 @@ class DecoderLayer(keras.layers.Layer):
         x_mask=None,
         context_mask=None,
         return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
         training=None,
     ):
         y, self_scores = self.causal_attention.compute_output_spec(x, x_mask, True)
         _, cross_scores = self.cross_attention.compute_output_spec(x, context, context_mask, True)
         return (y, self_scores, cross_scores) if return_attention_scores else y
 
-    def get_config(self):
-        attention = self.causal_attention.attention
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": attention.num_heads,
-            "dff": self.feed_forward.dff,
-            "dropout_rate": self.dropout_rate,
-            "key_dim": attention.key_dim,
-            "value_dim": attention.value_dim,
-            "norm_first": self.feed_forward.norm_first,
-        }
+
+def _pair(y):
+    """An output and its scores, or None where they were not asked for."""
+    return y if isinstance(y, tuple) else (y, None)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Decoder(Stack):
+class Decoder(CausalStack):
     """Token ids and a context in, vectors out: embedding, dropout, a stack of decoder layers.
 
     Args:
         num_layers: Number of layers.
-        d_model: Width of the vectors.
+        d_model: Width of input and output.
         num_heads: Number of heads.
-        dff: Width of the feed-forward hidden layers.
-        vocab_size: Number of token ids, for an embedding of its own.
-        dropout_rate: Share dropped in training, of the embedding and in every sublayer.
+        dff: Width of the feed-forward hidden layer.
+        dropout_rate: Share dropped in training, in the three sublayers.
         key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
         value_dim: Width of a value in one head; `key_dim` by default.
-        norm_first: Pre-norm, with a last normalisation after the stack, instead of post-norm.
-        embedding: A `PositionalEmbedding` to use instead, e.g. one shared with an encoder.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        vocab_size: Number of token ids, for an embedding of its own.
+        embedding: A `PositionalEmbedding` to use instead, e.g. one shared with an encoder, or a
+            `VectorEmbedding` for a decoder of vectors.
+        relative_positions: A layer such as `RotaryPositions`, for the self-attention of all layers.
 
     Call arguments:
-        token_ids: int tensor `[batch, target]`, padded with 0, which makes the mask.
+        inputs: int tensor `[batch, target]` of token ids, padded with 0, which makes the mask;
+            vectors `[batch, target, width]` where the embedding takes vectors.
         context: Tensor `[batch, source, width]`, what the encoder made.
         context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
             `context`.
+        mask: bool tensor `[batch, target]`, True = valid; by default the Keras mask of vectors.
         return_attention_scores: Whether to return the scores too.
 
     Returns:
-        Tensor `[batch, target, d_model]` with the mask `token_ids != 0`; with scores, a triple
+        Tensor `[batch, target, d_model]` with the mask `inputs != 0`; with scores, a triple
         of it and two lists over layers: self-attention `[batch, heads, target, target]` and
         cross-attention `[batch, heads, target, source]`.
 
@@ -198,77 +188,68 @@ class Decoder(Stack):
 
     layer_class = DecoderLayer
 
-    def build(self, token_ids_shape, context_shape):
-        self.build_around(token_ids_shape)
+    def build(self, inputs_shape, context_shape):
+        self.build_around(inputs_shape)
         for layer in self.layers:
-            layer.build((*token_ids_shape, self.embedding.d_model), context_shape)
+            layer.build((*inputs_shape[:2], self.embedding.d_model), context_shape)
         self.built = True
 
     def call(
         self,
-        token_ids,
+        inputs,
         context,
+        mask=None,
         context_mask=None,
         return_attention_scores=False,
         training=None,
     ):
-        x = self.embed(token_ids, training)  # [batch, target, d_model]
-        mask = self.compute_mask(token_ids)
-        all_self_scores, all_cross_scores = [], []
+        x = self.embed(inputs, training)  # [batch, target, d_model]
+        mask = self.compute_mask(inputs, mask)
+        rotation, position_bias = self.relate_all(x)
+        all_scores = []
         for layer in self.layers:
-            x, self_scores, cross_scores = layer(
+            y = layer(
                 x,
                 context,
                 x_mask=mask,
                 context_mask=context_mask,
-                return_attention_scores=True,
+                return_attention_scores=return_attention_scores,
+                rotation=rotation,
+                position_bias=position_bias,
                 training=training,
             )
-            all_self_scores.append(self_scores)
-            all_cross_scores.append(cross_scores)
+            x, *scores = y if return_attention_scores else (y,)
+            all_scores.append(scores)
         x = self.finish(x)
-        return (x, all_self_scores, all_cross_scores) if return_attention_scores else x
+        if not return_attention_scores:
+            return x
+        return x, [own for own, _ in all_scores], [cross for _, cross in all_scores]
 
-    def memory(self, context):
-        """What every step reads of the context, computed once: a list over layers of
-        keys `[batch, heads, source, key_dim]` and values `[batch, heads, source, value_dim]`."""
-        return [layer.cross_attention.attention.project(context) for layer in self.layers]
-
-    def caches(self, rows, max_length):
-        """Empty self-attention caches, a list over layers: see `MultiHeadAttention.cache`."""
-        return [layer.causal_attention.attention.cache(rows, max_length) for layer in self.layers]
-
-    def step(self, token_ids, caches, index, memory, context_mask=None):
-        """The decoder for new tokens only.
+    def memory(self, context, context_mask=None):
+        """What every step reads of the context, computed once.
 
         Args:
-            token_ids: int tensor `[rows, new]`, positions index … index + new - 1.
-            caches: What `caches` or the step before gave.
-            index: int scalar, how many positions the caches hold.
-            memory: What `memory` gave for the context; rows is a multiple of its batch.
+            context: Tensor `[batch, source, width]`.
             context_mask: bool tensor `[batch, source]`, True = valid.
 
         Returns:
-            Tensor `[rows, new, d_model]` and the caches with the new positions written.
+            A list over layers of what `MultiHeadAttention.memory` gives.
         """
-        positions = self.embedding.positions(index + ops.arange(ops.shape(token_ids)[1]))
-        x = self.embedding.at(token_ids, positions)  # [rows, new, d_model]
-        new_caches = []
-        for layer, cache, layer_memory in zip(self.layers, caches, memory, strict=True):
-            x, cache = layer.step(x, cache, index, layer_memory, context_mask)
-            new_caches.append(cache)
-        return self.finish(x), new_caches
+        return [
+            layer.cross_attention.attention.memory(context, context_mask) for layer in self.layers
+        ]
 
     def compute_output_spec(
         self,
-        token_ids,
+        inputs,
         context,
+        mask=None,
         context_mask=None,
         return_attention_scores=False,
         training=None,
     ):
         _checks.sequence_of_vectors("context", context.shape)
-        x = self.vectors_spec(token_ids)
+        x = super().compute_output_spec(inputs)
         if not return_attention_scores:
             return x
         specs = [

@@ -1,14 +1,13 @@
 """The decoder without an encoder: causal self-attention and feed-forward, for language models."""
 
 import keras
-from keras import ops
 
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention
-from keras_tfmr.layers.encoder import Encoder, EncoderLayer
+from keras_tfmr.layers.stack import Block, CausalStack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class DecoderOnlyLayer(EncoderLayer):
+class DecoderOnlyLayer(Block):
     """Causal self-attention, then the feed-forward sublayer: a decoder layer with no context.
 
     Args:
@@ -18,13 +17,21 @@ class DecoderOnlyLayer(EncoderLayer):
         dropout_rate: Share dropped in training, in both sublayers.
         key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
         value_dim: Width of a value in one head; `key_dim` by default.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
         mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
             position attends to one that is not valid, nor to a later one.
         return_attention_scores: Whether to return the scores too.
+        rotation: What `RotaryPositions.rotation` gives for the positions.
+        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -38,36 +45,87 @@ class DecoderOnlyLayer(EncoderLayer):
     TensorShape([3, 5, 16])
     """
 
-    attention_class = CausalSelfAttention
+    causal_attention_class = CausalSelfAttention
 
-    def step(self, x, cache, index):
-        """The layer for new positions only: see `CausalSelfAttention.step`."""
-        x, cache = self.self_attention.step(x, cache, index)
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.causal_attention = self.make_attention(self.causal_attention_class, "causal_attention")
+        self.feed_forward = self.make_feed_forward()
+
+    def build(self, x_shape):
+        self.causal_attention.build(x_shape)
+        self.feed_forward.build(x_shape)
+        self.built = True
+
+    def call(
+        self,
+        x,
+        mask=None,
+        return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
+        training=None,
+    ):
+        y = self.causal_attention(
+            x,
+            mask=mask,
+            return_attention_scores=return_attention_scores,
+            rotation=rotation,
+            position_bias=position_bias,
+            training=training,
+        )
+        x, scores = y if return_attention_scores else (y, None)
+        x = self.feed_forward(x, training=training)
+        return (x, scores) if return_attention_scores else x
+
+    def step(self, x, cache, at, packed=None, memory=None):
+        """The layer for new tokens only: see `CausalStack.step`. There is no memory."""
+        x, cache = self.causal_attention.step(x, cache, at, packed)
         return self.feed_forward(x), cache
+
+    def compute_output_spec(
+        self,
+        x,
+        mask=None,
+        return_attention_scores=False,
+        rotation=None,
+        position_bias=None,
+        training=None,
+    ):
+        return self.causal_attention.compute_output_spec(x, mask, return_attention_scores)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class DecoderOnly(Encoder):
+class DecoderOnly(CausalStack):
     """Token ids in, vectors out, no position seeing a later one: the stack of a language model.
 
     Args:
         num_layers: Number of layers.
-        d_model: Width of the vectors.
+        d_model: Width of input and output.
         num_heads: Number of heads.
-        dff: Width of the feed-forward hidden layers.
-        vocab_size: Number of token ids, for an embedding of its own.
-        dropout_rate: Share dropped in training, of the embedding and in every sublayer.
+        dff: Width of the feed-forward hidden layer.
+        dropout_rate: Share dropped in training, in both sublayers.
         key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
         value_dim: Width of a value in one head; `key_dim` by default.
-        norm_first: Pre-norm, with a last normalisation after the stack, instead of post-norm.
-        embedding: A `PositionalEmbedding` to use instead.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        vocab_size: Number of token ids, for an embedding of its own.
+        embedding: A `PositionalEmbedding` or `VectorEmbedding` to use instead.
+        relative_positions: A layer such as `RotaryPositions`, for all layers of the stack.
 
     Call arguments:
-        token_ids: int tensor `[batch, length]`, padded with 0, which makes the mask.
+        inputs: int tensor `[batch, length]` of token ids, padded with 0, which makes the mask;
+            vectors `[batch, length, width]` where the embedding takes vectors.
+        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of vectors.
         return_attention_scores: Whether to return the scores too.
 
     Returns:
-        Tensor `[batch, length, d_model]` with the mask `token_ids != 0`; with scores, a pair of
+        Tensor `[batch, length, d_model]` with the mask `inputs != 0`; with scores, a pair of
         it and a list over layers of `[batch, heads, length, length]`.
 
     Reference: Liu et al. 2018 (arXiv 1801.10198), section 4.2.3.
@@ -78,21 +136,3 @@ class DecoderOnly(Encoder):
     """
 
     layer_class = DecoderOnlyLayer
-
-    def caches(self, rows, max_length):
-        """Empty self-attention caches, a list over layers: see `MultiHeadAttention.cache`."""
-        return [layer.self_attention.attention.cache(rows, max_length) for layer in self.layers]
-
-    def step(self, token_ids, caches, index):
-        """The stack for new tokens only: see `Decoder.step`, without a context.
-
-        Returns:
-            Tensor `[rows, new, d_model]` and the caches with the new positions written.
-        """
-        positions = self.embedding.positions(index + ops.arange(ops.shape(token_ids)[1]))
-        x = self.embedding.at(token_ids, positions)  # [rows, new, d_model]
-        new_caches = []
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x, cache = layer.step(x, cache, index)
-            new_caches.append(cache)
-        return self.finish(x), new_caches

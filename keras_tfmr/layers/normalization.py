@@ -1,9 +1,10 @@
-"""Layer normalisation with a derivative of its own."""
+"""Layer normalisation with a derivative of its own, and RMS normalisation."""
 
 import keras
 from keras import backend, ops
 
 from keras_tfmr import _checks
+from keras_tfmr.layers._parts import copy_of, described
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -30,9 +31,7 @@ class LayerNormalization(keras.layers.Layer):
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
-        if not epsilon > 0:
-            raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon!r}")
-        self.epsilon = epsilon
+        self.epsilon = _checks.positive("epsilon", epsilon)
         self.supports_masking = True
 
     def build(self, x_shape):
@@ -74,3 +73,33 @@ class LayerNormalization(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class RMSNormalization(keras.layers.RMSNormalization):
+    """x / √(mean(x²) + ε) · γ over the last axis: Keras's own, which does not pass masks on.
+
+    Args:
+        epsilon: Added to the mean of squares.
+
+    Call arguments:
+        x: Tensor `[..., d_model]`; its mask is passed on.
+
+    Returns:
+        Tensor of the same shape.
+
+    Reference: Zhang and Sennrich 2019, Root Mean Square Layer Normalization (arXiv 1910.07467).
+
+    >>> RMSNormalization()(np.ones((2, 3, 8), "float32")).shape
+    TensorShape([2, 3, 8])
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(epsilon=_checks.positive("epsilon", epsilon), **kwargs)
+        self.supports_masking = True
+
+
+def norm_like(norm, dtype, name="norm"):
+    """A new layer like `norm`, a normalisation layer or its description; by default LayerNorm."""
+    norm = LayerNormalization() if norm is None else norm
+    return copy_of(described(norm), name, dtype)

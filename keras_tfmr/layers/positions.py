@@ -1,4 +1,4 @@
-"""Token embedding plus positions: the bottom of the paper's Figure 1."""
+"""Vectors of positions: sinusoids, learned ones, none."""
 
 import math
 
@@ -42,14 +42,6 @@ def positional_encoding(length, depth):
 def _rates(depth):
     """Radians per position of each sine/cosine pair, float64 `[ceil(depth / 2)]`."""
     return MAX_WAVELENGTH ** (-np.arange(0, depth, 2) / depth)
-
-
-def unbuilt(config):
-    """The layer that was serialised to `config`, still to be built by the layer that uses it.
-
-    Built on its own, its weights would be named without that layer, unlike the ones saved.
-    """
-    return keras.saving.deserialize_keras_object({**config, "build_config": None})
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -164,86 +156,24 @@ class LearnedPositions(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class PositionalEmbedding(keras.layers.Layer):
-    """Token embedding times √d_model, plus positions.
-
-    Padding is id 0: it makes the Keras mask (True = a real token) that the layers after this
-    one read.
-
-    Args:
-        vocab_size: Number of token ids.
-        d_model: Width of a vector.
-        positions: The layer that makes position vectors, e.g. `LearnedPositions(512, d_model)`.
-            Sinusoids by default.
+class NoPositions(keras.layers.Layer):
+    """Position vectors of zero, where positions enter attention instead. No weights.
 
     Call arguments:
-        token_ids: int tensor `[batch, length]`.
+        positions: int tensor `[length]`.
 
     Returns:
-        Tensor `[batch, length, d_model]` in the compute dtype, with the mask `token_ids != 0`.
+        float32 zeros `[length, 1]`, which broadcast to any width.
 
-    Raises:
-        ValueError: If `token_ids` has another rank, or is longer than learned positions go.
-        TypeError: If `token_ids` are not integers.
-
-    Reference: Vaswani et al. 2017 (arXiv 1706.03762), sections 3.4 and 3.5.
-
-    >>> embedding = PositionalEmbedding(vocab_size=100, d_model=16)
-    >>> embedding(np.array([[5, 7, 0]])).shape
-    TensorShape([1, 3, 16])
+    >>> NoPositions()(np.arange(5)).shape
+    TensorShape([5, 1])
     """
 
-    def __init__(self, vocab_size, d_model, positions=None, **kwargs):
-        super().__init__(**kwargs)
-        self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
-        self.d_model = _checks.positive_int("d_model", d_model)
-        self.positions = positions or SinusoidalPositions(
-            d_model, dtype=self.dtype_policy, name="positions"
-        )
-        # Of the reversible kind, so that the same table can give the logits (see TiedLogits);
-        # this deviation makes both its rows times √d_model and those logits of unit variance.
-        self.tokens = keras.layers.ReversibleEmbedding(
-            vocab_size,
-            d_model,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
-            dtype=self.dtype_policy,
-            name="tokens",
-        )
-        # Keras warns of a mask that ends in the logits, where it has done its work.
-        self.tokens.supports_masking = True
-        self.supports_masking = True
-
     def build(self, input_shape=None):
-        self.tokens.build()
-        self.positions.build((None,))
         self.built = True
 
-    def call(self, token_ids):
-        _checks.sequence_of_ids("token_ids", token_ids)
-        return self.at(token_ids, self.positions(ops.arange(ops.shape(token_ids)[1])))
+    def call(self, positions):
+        return ops.zeros((ops.shape(positions)[0], 1), "float32")
 
-    def at(self, token_ids, positions):
-        """Embeds `token_ids` `[batch, length]` at position vectors `[length, d_model]`."""
-        x = self.tokens(token_ids)  # [batch, length, d_model]
-        scale = ops.cast(math.sqrt(self.d_model), x.dtype)
-        return x * scale + ops.cast(positions, x.dtype)
-
-    def compute_mask(self, token_ids, previous_mask=None):
-        return ops.not_equal(token_ids, 0)
-
-    def compute_output_spec(self, token_ids):
-        _checks.sequence_of_ids("token_ids", token_ids)
-        self.positions.compute_output_shape((token_ids.shape[1],))  # may be too long for it
-        return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "positions": keras.saving.serialize_keras_object(self.positions),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "positions": unbuilt(config["positions"])})
+    def compute_output_shape(self, positions_shape):
+        return (positions_shape[0], 1)

@@ -11,24 +11,19 @@ and is post-norm or pre-norm by the class of its `residual`.
 import keras
 
 from keras_tfmr import _checks
+from keras_tfmr.layers._parts import described
 from keras_tfmr.layers.dropout import Dropout
-from keras_tfmr.layers.normalization import LayerNormalization
+from keras_tfmr.layers.normalization import norm_like
 
 
 class Residual(keras.layers.Layer):
-    """What the two residual layers share: the rate of dropout and one normalisation.
+    """What the two residual layers share: the rate of dropout and one normalisation."""
 
-    A subclass with another `norm_class` normalises otherwise; see `residual_classes` of the
-    sublayers.
-    """
-
-    norm_class = LayerNormalization
-
-    def __init__(self, dropout_rate=0.0, **kwargs):
+    def __init__(self, dropout_rate=0.0, norm=None, **kwargs):
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.norm = self.norm_class(dtype=self.dtype_policy, name="norm")
+        self.norm = norm_like(norm, self.dtype_policy)
         self.supports_masking = True
 
     def build(self, x_shape, y_shape=None):
@@ -40,7 +35,8 @@ class Residual(keras.layers.Layer):
         return x_shape
 
     def get_config(self):
-        return {**super().get_config(), "dropout_rate": self.dropout_rate}
+        config = {"dropout_rate": self.dropout_rate, "norm": described(self.norm)}
+        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -49,6 +45,7 @@ class PostNormResidual(Residual):
 
     Args:
         dropout_rate: Share of f(x) that is dropped in training.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
@@ -81,6 +78,7 @@ class PreNormResidual(Residual):
 
     Args:
         dropout_rate: Share of f(LayerNorm(x)) that is dropped in training.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
@@ -112,7 +110,7 @@ class Sublayer(keras.layers.Layer):
 
     residual_classes = (PostNormResidual, PreNormResidual)
 
-    def make_residual(self, norm_first, dropout_rate):
+    def make_residual(self, norm_first, dropout_rate, norm):
         """The residual layer: pre-norm if `norm_first`, else post-norm."""
         kind = self.residual_classes[bool(norm_first)]
-        return kind(dropout_rate, dtype=self.dtype_policy, name="residual")
+        return kind(dropout_rate, norm, dtype=self.dtype_policy, name="residual")

@@ -4,25 +4,56 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import (
+    ALiBi,
+    LayerNormalization,
     LearnedPositions,
     Logits,
+    NoPositions,
     PositionalEmbedding,
+    RelativePositionBias,
+    RMSNormalization,
+    RotaryPositions,
     TiedLogits,
 )
 from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
+POSITIONS = {
+    "sinusoidal": lambda config: None,  # what the embedding has by itself
+    "learned": lambda config: LearnedPositions(config.max_length, config.d_model, name="positions"),
+}
+RELATIVE_POSITIONS = {
+    "rotary": lambda config, bidirectional: RotaryPositions(
+        config.head_width, config.max_wavelength, name="relative_positions"
+    ),
+    "relative": lambda config, bidirectional: RelativePositionBias(
+        config.num_heads, bidirectional=bidirectional, name="relative_positions"
+    ),
+    "alibi": lambda config, bidirectional: ALiBi(config.num_heads, name="relative_positions"),
+}
+
 
 def embedding(config, vocab_size, name):
     """The `PositionalEmbedding` of a config."""
-    positions = None
-    if config.learned_positions:
-        positions = LearnedPositions(config.max_length, config.d_model, name="positions")
-    return PositionalEmbedding(vocab_size, config.d_model, positions=positions, name=name)
+    positions = POSITIONS.get(config.positions, lambda config: NoPositions(name="positions"))
+    return PositionalEmbedding(
+        vocab_size,
+        config.d_model,
+        positions=positions(config),
+        norm=norm(config) if config.embedding_norm else None,
+        scaled=config.embedding_scale,
+        name=name,
+    )
 
 
-def stack_arguments(config, num_layers):
+def norm(config):
+    """The normalisation layer of a config, to be copied."""
+    return {"layer": LayerNormalization, "rms": RMSNormalization}[config.norm](config.norm_epsilon)
+
+
+def stack_arguments(config, num_layers, bidirectional):
     """The arguments of an `Encoder`, `Decoder` or `DecoderOnly` that come from a config."""
+    relative = RELATIVE_POSITIONS.get(config.positions)
     return {
         "num_layers": num_layers,
         "d_model": config.d_model,
@@ -31,15 +62,22 @@ def stack_arguments(config, num_layers):
         "dropout_rate": config.dropout_rate,
         "key_dim": config.key_dim,
         "value_dim": config.value_dim,
+        "num_kv_heads": config.num_kv_heads,
         "norm_first": config.norm_first,
+        "activation": config.activation,
+        "gated": config.gated,
+        "use_bias": config.use_bias,
+        "qk_norm": norm(config) if config.qk_norm else None,
+        "norm": norm(config),
+        "relative_positions": None if relative is None else relative(config, bidirectional),
     }
 
 
 def logits(config, target_embedding):
     """The layer that makes the logits of target tokens."""
     if config.tied_logits:
-        return TiedLogits(target_embedding, name="logits")
-    return Logits(config.target_vocab, name="logits")
+        return TiedLogits(target_embedding, use_bias=config.logits_bias, name="logits")
+    return Logits(config.target_vocab, use_bias=config.logits_bias, name="logits")
 
 
 def with_a_column(source_ids):

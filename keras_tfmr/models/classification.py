@@ -53,7 +53,7 @@ class EncoderModel(_parts.ConfiguredModel):
         positive_int("num_classes", num_classes)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         encoder = Encoder(
-            **_parts.stack_arguments(config, config.encoder_layers),
+            **_parts.stack_arguments(config, config.encoder_layers, bidirectional=True),
             embedding=_parts.embedding(config, config.source_vocab, "embedding"),
             name="encoder",
         )

@@ -6,6 +6,9 @@ from typing import ClassVar
 from keras_tfmr import _checks
 from keras_tfmr.config import Config
 
+POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "alibi", "none")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+
 
 def _sizes(layers, d_model, num_heads, dff):
     return {
@@ -57,10 +60,22 @@ class TransformerConfig(ModelConfig):
         dropout_rate: Share dropped in training.
         key_dim: Width of a key in one head; `d_model // num_heads` if None.
         value_dim: Width of a value in one head; `key_dim` if None.
+        num_kv_heads: Number of heads of keys and values; `num_heads` if None.
         norm_first: Pre-norm instead of the paper's post-norm.
+        norm: "layer" or "rms" normalisation.
+        norm_epsilon: What the normalisation adds to the variance or mean of squares.
+        qk_norm: Whether queries and keys are normalised for each head.
+        activation: Of the feed-forward sublayers: "relu", "gelu", "gelu_tanh" or "silu".
+        gated: Whether the feed-forward sublayers are gated.
+        use_bias: Whether the projections inside of the layers add a bias.
         joint_vocab: One embedding for both sides, which then have one vocabulary.
         tied_logits: The target embedding's table also makes the logits.
-        learned_positions: Learned position vectors, up to `max_length`, instead of sinusoids.
+        logits_bias: Whether the logits have a bias.
+        embedding_scale: Whether token embeddings are multiplied by √d_model.
+        embedding_norm: Whether a normalisation follows the embedding.
+        positions: "sinusoidal", "learned" (up to `max_length`), "rotary", "relative" (T5's
+            buckets), "alibi" or "none".
+        max_wavelength: The base of the rotary angles.
         max_length: Number of learned positions.
 
     Raises:
@@ -88,10 +103,21 @@ class TransformerConfig(ModelConfig):
     dropout_rate: float = 0.1
     key_dim: int | None = None
     value_dim: int | None = None
+    num_kv_heads: int | None = None
     norm_first: bool = False
+    norm: str = "layer"
+    norm_epsilon: float = 1e-6
+    qk_norm: bool = False
+    activation: str = "relu"
+    gated: bool = False
+    use_bias: bool = True
     joint_vocab: bool = True
     tied_logits: bool = True
-    learned_positions: bool = False
+    logits_bias: bool = False
+    embedding_scale: bool = True
+    embedding_norm: bool = False
+    positions: str = "sinusoidal"
+    max_wavelength: float = 10_000.0
     max_length: int = 512
 
     def __post_init__(self):
@@ -102,6 +128,22 @@ class TransformerConfig(ModelConfig):
         optional = [name for name in ("key_dim", "value_dim") if getattr(self, name) is not None]
         self._check_sizes(*sizes, *optional)
         _checks.rate("dropout_rate", self.dropout_rate)
-        if self.key_dim is None:
-            _checks.head_width(self.d_model, self.num_heads)
+        self.head_width  # noqa: B018  (raises where heads do not divide the width)
+        _checks.kv_heads(self.num_heads, self.num_kv_heads)
+        _checks.one_of("norm", self.norm, ("layer", "rms"))
+        _checks.positive("norm_epsilon", self.norm_epsilon)
+        _checks.one_of("activation", self.activation, ACTIVATIONS)
+        _checks.one_of("positions", self.positions, POSITIONS)
+        _checks.positive("max_wavelength", self.max_wavelength)
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(
+                f"Rotary positions need heads of an even width. Received: {self.head_width}"
+            )
         self._check_joint_vocab()
+
+    @property
+    def head_width(self):
+        """The width of a query and of a key in one head."""
+        if self.key_dim is not None:
+            return self.key_dim
+        return _checks.head_width(self.d_model, self.num_heads)

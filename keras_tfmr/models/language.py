@@ -6,6 +6,7 @@ from keras import ops
 from keras_tfmr.decoding import score
 from keras_tfmr.layers import DecoderOnly
 from keras_tfmr.models import _parts
+from keras_tfmr.models.cached_step import CachedStep
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -35,7 +36,7 @@ class LanguageModel(_parts.ConfiguredModel):
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         embedding = _parts.embedding(config, config.target_vocab, "embedding")
         decoder = DecoderOnly(
-            **_parts.stack_arguments(config, config.decoder_layers),
+            **_parts.stack_arguments(config, config.decoder_layers, bidirectional=False),
             embedding=embedding,
             name="decoder",
         )
@@ -57,22 +58,19 @@ class LanguageModel(_parts.ConfiguredModel):
         token_ids = ops.convert_to_tensor(token_ids)
         return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
-    def start(self, rows, *, max_length):
-        """Begins to decode, one token at a time: see `TranslationModel.start`.
+    def start(self, batch, beams=1, *, max_length, compiled=False):
+        """Begins to decode, one token at a time.
 
         Args:
-            rows: Number of hypotheses.
+            batch: Number of examples.
+            beams: Number of hypotheses per example.
             max_length: Number of tokens that can be decoded.
+            compiled: As for `TranslationModel.start`.
+
+        Returns:
+            A `DecodingStep` over rows = batch * beams, and its first state.
         """
-
-        def step(tokens, state):
-            x, caches = self.decoder.step(tokens[:, None], state["caches"], state["index"])
-            log_probs = ops.log_softmax(self.logits(x[:, 0]), axis=-1)  # [rows, vocab]
-            return log_probs, {"index": state["index"] + 1, "caches": caches}
-
-        step.max_length = max_length
-        state = {
-            "index": ops.zeros((), "int32"),
-            "caches": self.decoder.caches(rows, max_length),
-        }
-        return step, state
+        step = CachedStep(
+            self.decoder, self.logits, batch, beams=beams, max_length=max_length, compiled=compiled
+        )
+        return step, step.start()

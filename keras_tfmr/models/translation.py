@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from keras_tfmr.layers import Decoder, Encoder
-from keras_tfmr.layers.incremental import IncrementalDecoder
 from keras_tfmr.models import _parts
+from keras_tfmr.models.cached_step import CachedStep
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -42,12 +42,12 @@ class TranslationModel(_parts.ConfiguredModel):
             source = _parts.embedding(config, config.source_vocab, "source_embedding")
             target = _parts.embedding(config, config.target_vocab, "target_embedding")
         encoder = Encoder(
-            **_parts.stack_arguments(config, config.encoder_layers),
+            **_parts.stack_arguments(config, config.encoder_layers, bidirectional=True),
             embedding=source,
             name="encoder",
         )
         decoder = Decoder(
-            **_parts.stack_arguments(config, config.decoder_layers),
+            **_parts.stack_arguments(config, config.decoder_layers, bidirectional=False),
             embedding=target,
             name="decoder",
         )
@@ -69,17 +69,15 @@ class TranslationModel(_parts.ConfiguredModel):
                 its fixed shapes, does not allow.
 
         Returns:
-            A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
-            are int `[rows]`, rows = batch * beams with the beams of a sentence side by side,
-            log_probs float32 `[rows, vocab]`. `step.reorder(state, rows)` gives the state in
-            which the rows continue other ones of their sentence.
+            A `DecodingStep` over rows = batch * beams, and its first state.
         """
         source_ids = _parts.with_a_column(source_ids)
-        step = IncrementalDecoder(
+        context = self.encoder(source_ids)
+        step = CachedStep(
             self.decoder,
             self.logits,
-            self.encoder(source_ids),
-            ops.not_equal(source_ids, 0),
+            ops.shape(context)[0],
+            self.decoder.memory(context, ops.not_equal(source_ids, 0)),
             beams=beams,
             max_length=max_length,
             compiled=compiled,

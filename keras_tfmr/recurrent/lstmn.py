@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.decoding import score
+from keras_tfmr.decoding import FunctionStep, score
 from keras_tfmr.layers import Logits
-from keras_tfmr.layers.attention import masked_softmax
+from keras_tfmr.layers.masking import attention_mask, masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.config import LSTMNConfig
@@ -152,7 +152,7 @@ class LSTMN(keras.layers.Layer):
         """softmax(a) over the attendable positions, `[rows, length]`; zero if there is none."""
         query = x + self.summary_dense(summary)  # [rows, units]
         scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]  # [rows, length]
-        return ops.cast(masked_softmax(scores, attendable), self.compute_dtype)
+        return ops.cast(masked_softmax(scores, attention_mask(attendable)), self.compute_dtype)
 
     def compute_mask(self, x, previous_mask=None):
         return previous_mask if self.return_sequences else None
@@ -247,16 +247,18 @@ class LSTMNLanguageModel(ConfiguredModel):
         return self.logits(h), [scores[:, None]]
 
     def start(self, rows, *, max_length):
-        """Begins to decode, one token at a time: see `TranslationModel.start`.
+        """Begins to decode, one token at a time.
 
         Args:
             rows: Number of hypotheses.
             max_length: Number of tokens that can be decoded: the length of the tapes.
+
+        Returns:
+            A `DecodingStep` and its first state.
         """
 
         def step(tokens, state):
             h, state = self.lstmn.step(self.embedding(tokens[:, None])[:, 0], state)
             return ops.log_softmax(self.logits(h), axis=-1), state  # [rows, vocab]
 
-        step.max_length = max_length
-        return step, self.lstmn.start(rows, max_length)
+        return FunctionStep(step, max_length), self.lstmn.start(rows, max_length)

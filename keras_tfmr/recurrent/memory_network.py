@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers.attention import masked_softmax
+from keras_tfmr.layers.masking import attention_mask, masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent.config import MemoryNetworkConfig
 from keras_tfmr.recurrent.sentence_embedding import SentenceEmbedding
@@ -40,7 +40,7 @@ class MemoryHop(keras.layers.Layer):
     def call(self, u, memories, outputs, fact_mask=None, linear=False):
         p = ops.matmul(memories, u[:, :, None])[:, :, 0]  # [batch, facts]
         if not linear:
-            p = masked_softmax(p, fact_mask)
+            p = masked_softmax(p, attention_mask(fact_mask))
         elif fact_mask is not None:
             p = ops.where(fact_mask, p, ops.zeros_like(p))
         p = ops.cast(p, self.compute_dtype)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import Logits
 from keras_tfmr.models._parts import ConfiguredModel, with_a_column
 from keras_tfmr.recurrent._embeddings import embeddings
@@ -76,9 +77,8 @@ class RNNSearchModel(ConfiguredModel):
             compiled: Whether XLA will compile the steps; they are the same then.
 
         Returns:
-            A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
-            are int `[rows]`, rows = batch * beams with the beams of a sentence side by side,
-            log_probs float32 `[rows, vocab]`, the state's leaf `[rows, units]`.
+            A `DecodingStep` over rows = batch * beams, and its first state, whose leaf is
+            `[rows, units]`.
         """
         annotations, mask = self._annotations(source_ids)
         keys, values = self.decoder.read(annotations)
@@ -96,7 +96,7 @@ class RNNSearchModel(ConfiguredModel):
             s = self.decoder.step(self.decoder.word_dense(y), s, context)
             return ops.log_softmax(logits, axis=-1), {"s": s}
 
-        return step, {"s": ops.repeat(start, beams, axis=0)}
+        return FunctionStep(step), {"s": ops.repeat(start, beams, axis=0)}
 
     def explain(self, source_ids, target_ids):
         """The logits, and what each target position was aligned to.

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfmr.decoding import FunctionStep
 from keras_tfmr import _checks
 from keras_tfmr.layers import Logits
 from keras_tfmr.models._parts import ConfiguredModel, with_a_column
@@ -237,9 +238,8 @@ class Seq2SeqModel(ConfiguredModel):
             compiled: Whether XLA will compile the steps; they are the same then.
 
         Returns:
-            A function `step(tokens, state) -> (log_probs, state)` and its first state: tokens
-            are int `[rows]`, rows = batch * beams with the beams of a sentence side by side,
-            log_probs float32 `[rows, vocab]`, the state's leaf `[rows, units]`.
+            A `DecodingStep` over rows = batch * beams, and its first state, whose leaf is
+            `[rows, units]`.
         """
         source_ids = with_a_column(source_ids)
         x = self.source_embedding(source_ids)
@@ -253,7 +253,7 @@ class Seq2SeqModel(ConfiguredModel):
             logits = self.logits(self.maxout(ops.concatenate([s, y, summary], axis=-1)))
             return ops.log_softmax(logits, axis=-1), {"s": s}
 
-        return step, {"s": self.decoder.start(summary)}
+        return FunctionStep(step), {"s": self.decoder.start(summary)}
 
     def explain(self, source_ids, target_ids):
         """The logits, and that no target position attended to anything.

@@ -129,7 +129,7 @@ class Translator:
                     f"{tokenizer.vocab_size}"
                 )
         longest = max(self.max_source_length, self.config.max_length)
-        if getattr(config, "learned_positions", False) and longest > config.max_length:
+        if getattr(config, "positions", None) == "learned" and longest > config.max_length:
             raise ValueError(
                 f"The model has learned {config.max_length} positions. Received: "
                 f"max_source_length={self.max_source_length}, "

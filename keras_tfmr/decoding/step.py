@@ -1,0 +1,100 @@
+"""The contract between a search and what it searches: one more token for each row."""
+
+import abc
+
+from keras import ops, tree
+
+
+class DecodingStep(abc.ABC):
+    """What a search calls again and again: the last token of each row in, log-probabilities out.
+
+    A subclass has to say how one token more is decoded; the rest has defaults that are right for a
+    state whose leaves are `[rows, ...]`. A plain function `step(tokens, state)` is taken for such
+    a step, too.
+
+    Rows are the hypotheses of all examples: rows = batch * beams, the beams of an example side by
+    side.
+
+    Attributes:
+        max_length: How many tokens it can be called for; None for any number.
+        rooms: Lengths for which the state has room one after the other, ascending and ending in
+            `max_length`; None for a state that does not grow. A step that pays for the room in its
+            state, filled or not, is run in stretches, each with as much room as it needs.
+        shrinks: Whether examples that have ended leave the batch between two stretches.
+
+    >>> class Bigrams(DecodingStep):
+    ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
+    ...     def __call__(self, tokens, state):
+    ...         return ops.take(self.table, tokens, axis=0), state
+    >>> from keras_tfmr.decoding import greedy
+    >>> np.array(greedy(Bigrams(), (), start_ids=[0], end_id=1, max_length=4).ids).tolist()
+    [[[2, 1, 0, 0]]]
+    """
+
+    max_length = None
+    rooms = None
+    shrinks = False
+
+    @abc.abstractmethod
+    def __call__(self, tokens, state):
+        """One token more.
+
+        Args:
+            tokens: int32 `[rows]`, the last token of each row.
+            state: Nested tensors; shapes and dtypes stay the same within a stretch.
+
+        Returns:
+            float32 `[rows, vocab]`, the normalised log-probabilities of the next token, and the
+            next state.
+        """
+
+    def reorder(self, state, rows):
+        """The state in which every row continues the given row, int32 `[rows]`, of its example.
+
+        By default the rows of every leaf are taken, except of leaves of rank 0.
+        """
+        return take_rows(state, rows)
+
+    def take(self, state, examples):
+        """A step and its state for some of the examples, int32 `[n]`; asked for if it `shrinks`."""
+        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `take`")
+
+    def resize(self, state, room):
+        """The state with room for so many tokens; asked for if it has `rooms`."""
+        raise NotImplementedError(f"{type(self).__name__} has rooms, but no `resize`")
+
+
+class FunctionStep(DecodingStep):
+    """A plain function `step(tokens, state) -> (log_probs, state)` as a `DecodingStep`.
+
+    Args:
+        function: The function.
+        max_length: How many tokens it can be called for; None for any number.
+    """
+
+    def __init__(self, function, max_length=None):
+        self.function, self.max_length = function, max_length
+
+    def __call__(self, tokens, state):
+        return self.function(tokens, state)
+
+
+def as_step(step):
+    """The step itself, or a function as a step; raises TypeError for anything else."""
+    if isinstance(step, DecodingStep):
+        return step
+    if not callable(step):
+        raise TypeError(
+            "`step` must be a DecodingStep or a function step(tokens, state). "
+            f"Received: {type(step).__name__}"
+        )
+    return FunctionStep(step)
+
+
+def take_rows(state, rows):
+    """The given rows of every leaf of nested tensors, except of None and leaves of rank 0."""
+
+    def take(leaf):
+        return leaf if leaf is None or len(leaf.shape) == 0 else ops.take(leaf, rows, axis=0)
+
+    return tree.map_structure(take, state)

@@ -1,0 +1,81 @@
+"""Dot-product attention on tensors: plain, with shared key heads, and by a backend's own kernel."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_tfmr.layers.masking import attention_mask, masked_softmax
+
+# Keras has a fused kernel for attention on these; on TensorFlow it has none.
+FUSED_BACKENDS = ("jax", "torch")
+
+
+def scaled_dot_product_attention(query, key, value, mask=None):
+    """softmax(QKᵀ / √d) V: attention with one head and without projections.
+
+    Args:
+        query: Tensor `[..., query, d]`.
+        key: Tensor `[..., key, d]`.
+        value: Tensor `[..., key, value_dim]`.
+        mask: bool tensor that broadcasts to `[..., query, key]`, True = may attend.
+
+    Returns:
+        Tensor `[..., query, value_dim]`, zero for a query that may attend to nothing, and the
+        scores `[..., query, key]`.
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.1.
+
+    >>> x = np.eye(3, dtype="float32")
+    >>> y, scores = scaled_dot_product_attention(x, x, x, mask=np.eye(3, dtype=bool))
+    >>> np.array(y).tolist() == x.tolist()
+    True
+    """
+    query, key, value = (ops.convert_to_tensor(tensor) for tensor in (query, key, value))
+    axes = (*range(len(key.shape) - 2), len(key.shape) - 1, len(key.shape) - 2)
+    scores = ops.matmul(query, ops.transpose(key, axes)) / math.sqrt(key.shape[-1])
+    mask = None if mask is None else attention_mask(ops.convert_to_tensor(mask))
+    weights = ops.cast(masked_softmax(scores, mask), value.dtype)
+    return ops.matmul(weights, value), weights
+
+
+def transposed(x):
+    """`[batch, heads, n, m]` → `[batch, heads, m, n]`."""
+    return ops.transpose(x, (0, 1, 3, 2))
+
+
+def grouped_matmul(x, y):
+    """`[batch, heads, query, n]` times `[batch, kv_heads, n, m]` → `[batch, heads, query, m]`.
+
+    Each of the `kv_heads` serves as many heads side by side, and is never copied.
+    """
+    heads, kv_heads = x.shape[1], y.shape[1]
+    if heads == kv_heads:
+        return ops.matmul(x, y)
+    query = ops.shape(x)[2]
+    x = ops.reshape(x, (-1, kv_heads, heads // kv_heads * query, x.shape[3]))
+    return ops.reshape(ops.matmul(x, y), (-1, heads, query, y.shape[3]))
+
+
+def has_fused_attention():
+    """Whether the backend has a kernel that makes no `[query, key]` tensor."""
+    return keras.backend.backend() in FUSED_BACKENDS
+
+
+def fused_attention(queries, keys, values, mask):
+    """`[batch, heads, query, value_dim]` by the backend's kernel.
+
+    Args:
+        queries: `[batch, heads, query, key_dim]`.
+        keys: `[batch, kv_heads, key_dim, key]`, divided by √key_dim.
+        values: `[batch, kv_heads, key, value_dim]`.
+        mask: An `AttentionMask`, or None.
+    """
+    y = ops.dot_product_attention(
+        ops.transpose(queries, (0, 2, 1, 3)),
+        ops.transpose(keys, (0, 3, 1, 2)),
+        ops.transpose(values, (0, 2, 1, 3)),
+        bias=None if mask is None else mask.bias,
+        scale=1.0,
+    )  # [batch, query, heads, value_dim]
+    return ops.transpose(y, (0, 2, 1, 3))

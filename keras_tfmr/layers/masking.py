@@ -1,0 +1,68 @@
+"""The softmax over what may be attended to: the only one of the package."""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+# Added to the scores of what may not be attended to. Scores are float32 whatever the policy, where
+# this leaves exp() exactly zero beside any real score.
+MASKED = -1e9
+
+
+class AttentionMask(NamedTuple):
+    """A bool mask in the form that scores and outputs take.
+
+    Fields:
+        bias: float32, broadcasts to scores `[..., key]`: 0 where a key may be attended to, else
+            `MASKED`; a bias by position may be added to it.
+        attends: bool, broadcasts to scores: False for a query that may attend to nothing; None if
+            each may attend to something.
+    """
+
+    bias: Any
+    attends: Any = None
+
+
+def attention_mask(may_attend):
+    """The `AttentionMask` of a bool tensor `[..., key]`, True = may attend; None of None."""
+    if may_attend is None:
+        return None
+    return AttentionMask(
+        ops.where(may_attend, 0.0, MASKED), ops.any(may_attend, axis=-1, keepdims=True)
+    )
+
+
+def biased(mask, bias):
+    """The mask with a bias by position `[..., key]` added to its own; either may be None."""
+    if bias is None:
+        return mask
+    return AttentionMask(bias) if mask is None else mask._replace(bias=mask.bias + bias)
+
+
+def silenced(values, mask):
+    """`values`, zero where a query may attend to nothing: softmax is uniform over masked keys."""
+    if mask is None or mask.attends is None:
+        return values
+    return values * ops.cast(mask.attends, values.dtype)
+
+
+def masked_softmax(scores, mask=None):
+    """Softmax in float32 over the last axis.
+
+    Args:
+        scores: Tensor `[..., key]` of any float dtype.
+        mask: An `AttentionMask`, or None.
+
+    Returns:
+        float32 weights `[..., key]`, zero for a query that may attend to nothing.
+
+    >>> mask = attention_mask(np.array([True, False]))
+    >>> np.array(masked_softmax(np.zeros((1, 2), "float32"), mask)).tolist()
+    [[1.0, 0.0]]
+    """
+    scores = ops.cast(scores, "float32")
+    if mask is not None:
+        scores = scores + mask.bias
+    if scores.shape[-1] == 1:  # Keras warns of a softmax over a single position
+        return silenced(0.0 * scores + 1.0, mask)  # a gradient of zero, not none
+    return silenced(ops.softmax(scores, axis=-1), mask)

@@ -1,0 +1,185 @@
+"""Positions that enter attention itself: rotations of queries and keys, biases of the scores."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_tfmr import _checks
+from keras_tfmr.layers.positions import MAX_WAVELENGTH
+
+
+class RelativePositions(keras.layers.Layer):
+    """What a stack asks of a kind of relative positions; a subclass gives one of the two."""
+
+    def rotation(self, positions):
+        """For int32 positions `[length]`: what attention takes as its `rotation`, or None."""
+        return None
+
+    def bias(self, query_positions, key_positions):
+        """For int32 positions `[query]` and `[key]`: float32 `[1, heads, query, key]`, or None."""
+        return None
+
+    def build(self, input_shape=None):
+        self.built = True
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class RotaryPositions(RelativePositions):
+    """Rotates queries and keys by angles that grow with their position. No weights.
+
+    Number i of the first half of a head and number i of its second half are one plane, turned by
+    position / max_wavelength^(2i/key_dim) radians. The score of a query and a key then depends on
+    how far apart they are only.
+
+    Args:
+        key_dim: Width of a query and of a key in one head; even.
+        max_wavelength: The base of the angles.
+
+    Raises:
+        ValueError: If `key_dim` is odd, or a number is not positive.
+
+    Reference: Su et al. 2021, RoFormer (arXiv 2104.09864); the pairing of halves is that of
+    Llama (arXiv 2302.13971).
+
+    >>> cos, sin = RotaryPositions(key_dim=8).rotation(np.arange(5))
+    >>> tuple(cos.shape)
+    (5, 4)
+    """
+
+    def __init__(self, key_dim, max_wavelength=MAX_WAVELENGTH, **kwargs):
+        super().__init__(**kwargs)
+        self.key_dim = _checks.positive_int("key_dim", key_dim)
+        self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
+        if key_dim % 2:
+            raise ValueError(f"Rotary positions need an even `key_dim`. Received: {key_dim}")
+        rates = max_wavelength ** (-np.arange(0, key_dim, 2) / key_dim)
+        self._rates = rates.astype("float32")  # radians per position
+
+    def rotation(self, positions):
+        """Cosines and sines, float32 `[length, key_dim / 2]` each, of int32 `[length]`."""
+        angles = ops.multiply(ops.cast(positions, "float32")[:, None], self._rates)
+        return ops.cos(angles), ops.sin(angles)
+
+    def get_config(self):
+        sizes = {"key_dim": self.key_dim, "max_wavelength": self.max_wavelength}
+        return {**super().get_config(), **sizes}
+
+
+def rotated(x, rotation):
+    """`x` `[batch, heads, length, key_dim]` turned by a `RotaryPositions.rotation`."""
+    if rotation is None:
+        return x
+    cos, sin = rotation
+    first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
+    turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return ops.cast(turned, x.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class RelativePositionBias(RelativePositions):
+    """A learned bias for each head and each bucket of distances, as in T5.
+
+    Near distances have a bucket each, far ones share buckets that grow like the logarithm.
+
+    Args:
+        num_heads: Number of heads.
+        bidirectional: Whether keys may come after the query: True for an encoder.
+        num_buckets: Number of buckets, of both directions together.
+        max_distance: The distance from which on all share the last bucket.
+
+    Reference: Raffel et al. 2020, Exploring the Limits of Transfer Learning (arXiv 1910.10683),
+    section 2.1.
+
+    >>> positions = np.arange(5)
+    >>> bias = RelativePositionBias(num_heads=2, bidirectional=False)
+    >>> tuple(bias.bias(positions, positions).shape)
+    (1, 2, 5, 5)
+    """
+
+    def __init__(self, num_heads, *, bidirectional, num_buckets=32, max_distance=128, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        self.bidirectional = bool(bidirectional)
+        self.num_buckets = _checks.positive_int("num_buckets", num_buckets)
+        self.max_distance = _checks.positive_int("max_distance", max_distance)
+        near = (num_buckets // 2 if bidirectional else num_buckets) // 2
+        if not 0 < near < max_distance:
+            raise ValueError(
+                "Half of the buckets of a direction hold one distance each: there must be at least "
+                f"one, and `max_distance` must lie beyond. Received: num_buckets={num_buckets}, "
+                f"max_distance={max_distance}"
+            )
+
+    def build(self, input_shape=None):
+        self.table = self.add_weight(
+            shape=(self.num_buckets, self.num_heads), initializer="zeros", name="table"
+        )
+        self.built = True
+
+    def bias(self, query_positions, key_positions):
+        if not self.built:
+            self.build()
+        distances = query_positions[:, None] - ops.convert_to_tensor(key_positions)[None, :]
+        bias = ops.take(ops.cast(self.table, "float32"), self.buckets(distances), axis=0)
+        return ops.transpose(bias, (2, 0, 1))[None]  # [1, heads, query, key]
+
+    def buckets(self, distances):
+        """The bucket of each distance, query less key, int32 of any shape."""
+        buckets, first = self.num_buckets, 0
+        if self.bidirectional:
+            buckets = buckets // 2
+            first = ops.where(distances < 0, buckets, 0)
+            distances = ops.abs(distances)
+        distances = ops.maximum(distances, 0)
+        near = buckets // 2
+        growth = (buckets - near) / math.log(self.max_distance / near)
+        far = ops.log(ops.cast(ops.maximum(distances, 1), "float32") / near) * growth
+        far = ops.minimum(near + ops.cast(far, "int32"), buckets - 1)
+        return first + ops.where(distances < near, ops.cast(distances, "int32"), far)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "bidirectional": self.bidirectional,
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class ALiBi(RelativePositions):
+    """Subtracts from each score the distance of query and key times a slope of the head's own.
+
+    The slopes are 2^(-8i/heads) for i = 1 … heads; for a number of heads that is no power of two,
+    the paper's: those of the next smaller power, and between them every second of its double.
+
+    Args:
+        num_heads: Number of heads.
+
+    Reference: Press, Smith and Lewis 2022, Train Short, Test Long (arXiv 2108.12409).
+
+    >>> positions = np.arange(5)
+    >>> tuple(ALiBi(num_heads=2).bias(positions, positions).shape)
+    (1, 2, 5, 5)
+    """
+
+    def __init__(self, num_heads, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        power = 2 ** int(math.log2(num_heads))
+        slopes = _slopes(power) + _slopes(2 * power)[::2][: num_heads - power]
+        self._slopes = np.array(slopes, "float32")[:, None, None]
+
+    def bias(self, query_positions, key_positions):
+        distances = query_positions[:, None] - ops.convert_to_tensor(key_positions)[None, :]
+        return ops.multiply(-ops.cast(ops.abs(distances), "float32"), self._slopes)[None]
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
+def _slopes(heads):
+    return [2 ** (-8 * i / heads) for i in range(1, heads + 1)]

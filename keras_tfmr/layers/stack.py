@@ -1,0 +1,323 @@
+"""What encoder and decoder share: one layer's arguments, and embedding, layers, last norm."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_tfmr import _checks
+from keras_tfmr.layers._parts import described, shared, unbuilt
+from keras_tfmr.layers.attention import packed_projections
+from keras_tfmr.layers.dropout import Dropout
+from keras_tfmr.layers.embedding import PositionalEmbedding
+from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward
+from keras_tfmr.layers.masking import biased
+from keras_tfmr.layers.normalization import norm_like
+
+
+class Block(keras.layers.Layer):
+    """What the encoder's and the decoder's layer share: their arguments and the feed-forward."""
+
+    feed_forward_class = FeedForward
+    gated_feed_forward_class = GatedFeedForward
+
+    def __init__(
+        self,
+        *,
+        d_model,
+        num_heads,
+        dff,
+        dropout_rate=0.1,
+        key_dim=None,
+        value_dim=None,
+        num_kv_heads=None,
+        norm_first=False,
+        activation="relu",
+        gated=False,
+        use_bias=True,
+        qk_norm=None,
+        norm=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.d_model = _checks.positive_int("d_model", d_model)
+        self.num_heads, self.dff, self.gated = num_heads, dff, bool(gated)
+        self.dropout_rate, self.activation = dropout_rate, activation
+        self.value_dim, self.num_kv_heads = value_dim, num_kv_heads
+        self.norm_first, self.use_bias = bool(norm_first), bool(use_bias)
+        self.qk_norm, self.norm = described(qk_norm), described(norm)
+        self.key_dim = _checks.head_width(d_model, num_heads) if key_dim is None else key_dim
+        self.supports_masking = True
+
+    def make_attention(self, kind, name):
+        """An attention sublayer of this layer's sizes."""
+        return kind(
+            self.num_heads,
+            self.key_dim,
+            value_dim=self.value_dim,
+            num_kv_heads=self.num_kv_heads,
+            dropout_rate=self.dropout_rate,
+            norm_first=self.norm_first,
+            use_bias=self.use_bias,
+            qk_norm=self.qk_norm,
+            norm=self.norm,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def make_feed_forward(self):
+        """The feed-forward sublayer of this layer's sizes."""
+        kind = self.gated_feed_forward_class if self.gated else self.feed_forward_class
+        return kind(
+            self.d_model,
+            self.dff,
+            self.dropout_rate,
+            self.norm_first,
+            activation=self.activation,
+            use_bias=self.use_bias,
+            norm=self.norm,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
+    def arguments(self):
+        """The arguments this layer was made with."""
+        names = (
+            "d_model", "num_heads", "dff", "dropout_rate", "key_dim", "value_dim", "num_kv_heads",
+            "norm_first", "activation", "gated", "use_bias", "qk_norm", "norm",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def get_config(self):
+        return {**super().get_config(), **self.arguments()}
+
+
+class Stack(keras.layers.Layer):
+    """What encoder and decoder share: embedding, dropout, N layers, pre-norm's last norm."""
+
+    layer_class = None
+
+    def __init__(
+        self,
+        *,
+        num_layers,
+        d_model,
+        num_heads,
+        dff,
+        vocab_size=None,
+        dropout_rate=0.1,
+        key_dim=None,
+        value_dim=None,
+        num_kv_heads=None,
+        norm_first=False,
+        activation="relu",
+        gated=False,
+        use_bias=True,
+        qk_norm=None,
+        norm=None,
+        embedding=None,
+        relative_positions=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if (embedding is None) == (vocab_size is None):
+            raise ValueError(
+                "Give either `vocab_size` or `embedding`. "
+                f"Received: vocab_size={vocab_size}, embedding={embedding}"
+            )
+        self.num_layers = _checks.positive_int("num_layers", num_layers)
+        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
+        self.embedding = embedding or PositionalEmbedding(
+            vocab_size, d_model, dtype=self.dtype_policy, name="embedding"
+        )
+        if self.embedding.d_model != d_model:
+            raise ValueError(
+                f"`embedding` must have d_model={d_model}. "
+                f"Received: an embedding of d_model={self.embedding.d_model}"
+            )
+        self.relative_positions = relative_positions
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.layers = [
+            self.layer_class(
+                d_model=d_model,
+                num_heads=num_heads,
+                dff=dff,
+                dropout_rate=dropout_rate,
+                key_dim=key_dim,
+                value_dim=value_dim,
+                num_kv_heads=num_kv_heads,
+                norm_first=norm_first,
+                activation=activation,
+                gated=gated,
+                use_bias=use_bias,
+                qk_norm=qk_norm,
+                norm=norm,
+                dtype=self.dtype_policy,
+                name=f"layer_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        # Post-norm layers end in a normalisation of their own.
+        self.norm = norm_like(norm, self.dtype_policy) if norm_first else None
+        self.supports_masking = True
+
+    def build(self, inputs_shape):
+        self.build_around(inputs_shape)
+        for layer in self.layers:
+            layer.build((*inputs_shape[:2], self.embedding.d_model))
+        self.built = True
+
+    def build_around(self, inputs_shape):
+        """Builds what stands before, between and after the layers."""
+        if not self.embedding.built:
+            self.embedding.build(inputs_shape)
+        x_shape = (*inputs_shape[:2], self.embedding.d_model)
+        self.dropout.build(x_shape)
+        for part in (self.norm, self.relative_positions):
+            if part is not None and not part.built:
+                part.build(x_shape)
+
+    def call(self, inputs, mask=None, return_attention_scores=False, training=None):
+        x = self.embed(inputs, training)  # [batch, length, d_model]
+        mask = self.compute_mask(inputs, mask)
+        rotation, position_bias = self.relate_all(x)
+        all_scores = []
+        for layer in self.layers:
+            y = layer(
+                x,
+                mask=mask,
+                return_attention_scores=return_attention_scores,
+                rotation=rotation,
+                position_bias=position_bias,
+                training=training,
+            )
+            x, scores = y if return_attention_scores else (y, None)
+            all_scores.append(scores)
+        x = self.finish(x)
+        return (x, all_scores) if return_attention_scores else x
+
+    def embed(self, inputs, training=None):
+        """Token ids `[batch, length]` → dropped-out embeddings `[batch, length, d_model]`."""
+        return self.dropout(self.embedding(inputs), training=training)
+
+    def relate(self, query_positions, key_positions):
+        """How the positions relate: the `rotation` and the `position_bias` of self-attention."""
+        if self.relative_positions is None:
+            return None, None
+        return (
+            self.relative_positions.rotation(query_positions),
+            self.relative_positions.bias(query_positions, key_positions),
+        )
+
+    def relate_all(self, x):
+        """`relate` for all positions of `x` `[batch, length, d_model]`."""
+        positions = ops.arange(ops.shape(x)[1], dtype="int32")
+        return self.relate(positions, positions)
+
+    def finish(self, x):
+        """The last normalisation, where the layers do not end in one."""
+        return x if self.norm is None else self.norm(x)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return self.embedding.compute_mask(inputs, previous_mask)
+
+    def compute_output_spec(self, inputs, mask=None, return_attention_scores=False, training=None):
+        x = self.embedding.compute_output_spec(inputs)
+        x = keras.KerasTensor(x.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return x
+        specs = [
+            layer.compute_output_spec(x, return_attention_scores=True) for layer in self.layers
+        ]
+        return x, [scores for _, scores in specs]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            **self.layers[0].arguments(),
+            "embedding": shared(self.embedding),
+            "relative_positions": described(self.relative_positions),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = {**config, "embedding": unbuilt(config["embedding"])}
+        if config["relative_positions"] is not None:
+            config["relative_positions"] = unbuilt(config["relative_positions"])
+        return cls(**config)
+
+
+class CausalStack(Stack):
+    """A stack that can go on token by token: what decoders with and without a context share."""
+
+    def caches(self, batch, size):
+        """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
+
+        Args:
+            batch: Number of examples.
+            size: Number of places: positions times beams.
+        """
+        return [layer.causal_attention.attention.cache(batch, size) for layer in self.layers]
+
+    def pack(self, max_length):
+        """What no step changes, to be computed once: see `step`.
+
+        Args:
+            max_length: Number of positions; None leaves their vectors to each step.
+
+        Returns:
+            The position vectors `[max_length, d_model]`, and a list over layers of what
+            `packed_projections` gives.
+        """
+        positions = None
+        if max_length is not None:
+            positions = self.embedding.positions(np.arange(max_length, dtype="int32"))
+        return positions, [
+            packed_projections(layer.causal_attention.attention) for layer in self.layers
+        ]
+
+    def step(self, inputs, caches, at, packed=None, memory=None):
+        """The stack for new tokens only.
+
+        Args:
+            inputs: int tensor `[rows]`, the new tokens of an example side by side; vectors
+                `[rows, width]` where the embedding takes vectors.
+            caches: What `caches` or the step before gave.
+            at: The `StepPosition`.
+            packed: What `pack` gave; None computes it here.
+            memory: What a decoder's `memory` gave for its context, a list over layers.
+
+        Returns:
+            Tensor `[rows, d_model]` and the caches with the new positions written.
+        """
+        packed = self.pack(None) if packed is None else packed
+        x = self._embed_step(inputs, at, packed[0])  # [rows, d_model]
+        if self.relative_positions is not None:
+            keys = np.arange(caches[0][0].shape[2], dtype="int32") // at.beams
+            rotation, bias = self.relate(_new_positions(at), keys)
+            at = at._replace(rotation=rotation, mask=biased(at.mask, bias))
+        new_caches = []
+        memory = [None] * self.num_layers if memory is None else memory
+        for layer, cache, pack, context in zip(self.layers, caches, packed[1], memory, strict=True):
+            x, cache = layer.step(x, cache, at, pack, context)
+            new_caches.append(cache)
+        return self.finish(x), new_caches
+
+    def _embed_step(self, inputs, at, table):
+        """The embeddings `[rows, d_model]` of `inputs`; `table` holds the position vectors."""
+        if isinstance(at.new, int) and at.new == 1 and table is not None:
+            return self.embedding.at(inputs, table[at.index])
+        positions = _new_positions(at)
+        vectors = (
+            self.embedding.positions(positions)
+            if table is None
+            else ops.take(table, positions, axis=0)
+        )
+        by_position = ops.reshape(inputs, (-1, at.new, at.beams, *inputs.shape[1:]))
+        x = self.embedding.at(by_position, vectors[:, None])  # [batch, new, beams, d_model]
+        return ops.reshape(x, (-1, self.embedding.d_model))
+
+
+def _new_positions(at):
+    """The positions of a step's new tokens, int32 `[new]`."""
+    return at.index + ops.arange(at.new, dtype="int32")

@@ -1,0 +1,142 @@
+"""The step of a Transformer: what the search asks of a stack of layers and its caches."""
+
+import copy
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from keras_tfmr.decoding.step import DecodingStep, take_rows
+from keras_tfmr.layers.cache import StepPosition, following
+from keras_tfmr.layers.masking import MASKED, AttentionMask
+
+# The slot of a beam at positions still to come.
+NO_SLOT = -1
+
+# Up to so many tokens, reading what is not filled yet costs less than a second loop does: seconds
+# of compilation, or next to nothing where nothing is compiled.
+FIRST_COMPILED_ROOM, FIRST_PLAIN_ROOM = 64, 16
+
+
+class CachedStep(DecodingStep):
+    """One token more through the `step` of a `Decoder` or `DecoderOnly` stack.
+
+    The hypotheses of an example share their caches. A hypothesis that another one grew out of is
+    not copied: each remembers in `ancestry` which slot of the beam it sat in at every position, and
+    attends to those keys only. So reordering the beam moves a table of small integers, and the
+    caches are read once for all beams of an example.
+
+    Args:
+        stack: A built `Decoder` or `DecoderOnly`.
+        logits: The layer that makes logits of its output.
+        batch: Number of examples.
+        memory: What the decoder's `memory` gave for its context, a list over layers, or None.
+        beams: Hypotheses per example.
+        max_length: Number of tokens that can be decoded.
+        compiled: Whether XLA will compile the steps: caches are then updated in place, by an
+            operation that a server without XLA refuses.
+    """
+
+    def __init__(self, stack, logits, batch, memory=None, *, beams, max_length, compiled):
+        self.stack, self.logits = stack, logits
+        self.batch, self.memory = batch, memory
+        self.beams, self.max_length, self.compiled = beams, max_length, compiled
+        # Which examples are left is known at run time only, when XLA wants to know every shape.
+        self.shrinks = not compiled and keras.backend.backend() != "jax"
+        self.packed = stack.pack(max_length)
+        self.packed_logits = logits.pack() if compiled else None
+        # Read once, before the loop: a graph reads a variable anew in every step, and of the
+        # operations of a step every fifth would be that.
+        weights = {id(weight): weight for weight in stack.weights + logits.weights}
+        self.read = [(weight, ops.cast(weight, weight.dtype)) for weight in weights.values()]
+
+    @property
+    def rooms(self):
+        """Lengths for which caches are allocated one after the other, up to `max_length`."""
+        rooms = [FIRST_COMPILED_ROOM if self.compiled else FIRST_PLAIN_ROOM]
+        while rooms[-1] < self.max_length:
+            rooms.append(2 * rooms[-1])
+        return (*rooms[:-1], self.max_length)
+
+    def start(self):
+        """The state before the first token."""
+        state = {
+            "index": ops.zeros((), "int32"),
+            "caches": self.stack.caches(self.batch, self.max_length * self.beams),
+        }
+        if self.beams > 1:
+            shape = (self.batch * self.beams, self.max_length)
+            state["ancestry"] = ops.zeros(shape, "int32") + NO_SLOT  # [rows, length]
+        return state
+
+    def __call__(self, tokens, state):
+        """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
+        index, room = state["index"], state["caches"][0][0].shape[2] // self.beams
+        new_state = {"index": index + 1}
+        if self.beams == 1:
+            at = following(index, 1, room)
+        else:
+            new_state["ancestry"] = self._ancestry(tokens, state["ancestry"], index)
+            mask = self._mask(new_state["ancestry"])  # [batch, 1, beams, room * beams]
+            at = StepPosition(index, self.beams, self.beams, mask)
+        if not self.compiled:
+            at = at._replace(places=self._places(index, room))
+        with keras.StatelessScope(state_mapping=self.read):
+            x, new_state["caches"] = self.stack.step(
+                tokens, state["caches"], at, self.packed, self.memory
+            )
+            logits = self.logits(x, packed=self.packed_logits)
+        return ops.log_softmax(logits, axis=-1), new_state
+
+    def _ancestry(self, tokens, ancestry, index):
+        """The table `[rows, length]` with each row's own slot at the position of this step."""
+        slots = np.arange(self.beams, dtype="int32")
+        own = ops.add(ops.reshape(ops.zeros_like(tokens), (-1, self.beams)), slots)
+        here = ops.equal(np.arange(ancestry.shape[1], dtype="int32"), index)
+        return ops.where(here, ops.reshape(own, (-1, 1)), ancestry)
+
+    def _mask(self, ancestry):
+        """A row may attend to the places of a cache where its ancestors wrote."""
+        slots = np.arange(self.beams, dtype="int32")
+        bias = ops.where(ops.equal(ancestry[:, :, None], slots), 0.0, MASKED)
+        shape = (-1, 1, self.beams, ancestry.shape[1] * self.beams)
+        return AttentionMask(ops.reshape(bias, shape))
+
+    def _places(self, index, room):
+        """Where to scatter to: see `StepPosition.places`."""
+        heads = self.stack.layers[0].causal_attention.attention.num_kv_heads
+        return (ops.arange(self.batch * heads, dtype="int32") * room + index)[:, None]
+
+    def reorder(self, state, rows):
+        if self.beams == 1:
+            return take_rows(state, rows)
+        return {**state, "ancestry": ops.take(state["ancestry"], rows, axis=0)}
+
+    def take(self, state, examples):
+        step = copy.copy(self)
+        step.batch = ops.shape(examples)[0]
+        step.memory = take_rows(self.memory, examples)
+        state = {**state, "caches": take_rows(state["caches"], examples)}
+        if self.beams > 1:
+            length = state["ancestry"].shape[-1]
+            by_example = ops.reshape(state["ancestry"], (-1, self.beams, length))
+            state["ancestry"] = ops.reshape(take_rows(by_example, examples), (-1, length))
+        return step, state
+
+    def resize(self, state, room):
+        caches = tree.map_structure(
+            lambda cache: _resized(cache, 2, room * self.beams), state["caches"]
+        )
+        state = {**state, "caches": caches}
+        if self.beams > 1:
+            state["ancestry"] = _resized(state["ancestry"], 1, room, NO_SLOT)
+        return state
+
+
+def _resized(x, axis, size, value=0):
+    """`x` cut or padded to `size` along an axis."""
+    if size <= x.shape[axis]:
+        return x[:, :size] if axis == 1 else x[:, :, :size]
+    width = [[0, 0]] * len(x.shape)
+    width[axis] = [0, size - x.shape[axis]]
+    return ops.pad(x, width, constant_values=value)
