@@ -32,4 +32,6 @@ def copy_of(description, name, dtype):
     """A new layer like the one described, under another name and dtype policy."""
     policy = keras.saving.serialize_keras_object(keras.dtype_policies.get(dtype))
     config = {**description["config"], "name": name, "dtype": policy}
-    return unbuilt({**description, "config": config})
+    # While a file is loaded, what has the id of a shared object is that object again.
+    rest = {key: value for key, value in description.items() if key != "shared_object_id"}
+    return unbuilt({**rest, "config": config})

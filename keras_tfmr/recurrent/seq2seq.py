@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_tfmr.decoding import FunctionStep
 from keras_tfmr import _checks
+from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import Logits
 from keras_tfmr.models._parts import ConfiguredModel, with_a_column
 from keras_tfmr.recurrent._embeddings import embeddings
