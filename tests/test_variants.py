@@ -27,7 +27,7 @@ from keras_tfmr.layers import (
 VOCAB, LENGTH = 40, 5
 MODERN = dict(
     norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_kv_heads=1,
-    positions="rotary", joint_vocab=False, tied_logits=False,
+    positions="rotary", joint_vocab=False, tied_logits=False, logits_bias=False,
 )  # fmt: skip
 FIELDS = {
     "modern": MODERN,

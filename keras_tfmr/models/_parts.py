@@ -75,9 +75,10 @@ def stack_arguments(config, num_layers, bidirectional):
 
 def logits(config, target_embedding):
     """The layer that makes the logits of target tokens."""
+    use_bias = not config.tied_logits if config.logits_bias is None else config.logits_bias
     if config.tied_logits:
-        return TiedLogits(target_embedding, use_bias=config.logits_bias, name="logits")
-    return Logits(config.target_vocab, use_bias=config.logits_bias, name="logits")
+        return TiedLogits(target_embedding, use_bias=use_bias, name="logits")
+    return Logits(config.target_vocab, use_bias=use_bias, name="logits")
 
 
 def with_a_column(source_ids):

@@ -70,7 +70,7 @@ class TransformerConfig(ModelConfig):
         use_bias: Whether the projections inside of the layers add a bias.
         joint_vocab: One embedding for both sides, which then have one vocabulary.
         tied_logits: The target embedding's table also makes the logits.
-        logits_bias: Whether the logits have a bias.
+        logits_bias: Whether the logits have a bias; None gives one to logits that are not tied.
         embedding_scale: Whether token embeddings are multiplied by √d_model.
         embedding_norm: Whether a normalisation follows the embedding.
         positions: "sinusoidal", "learned" (up to `max_length`), "rotary", "relative" (T5's
@@ -113,7 +113,7 @@ class TransformerConfig(ModelConfig):
     use_bias: bool = True
     joint_vocab: bool = True
     tied_logits: bool = True
-    logits_bias: bool = False
+    logits_bias: bool | None = None
     embedding_scale: bool = True
     embedding_norm: bool = False
     positions: str = "sinusoidal"
