@@ -17,7 +17,7 @@ def _dense(layer, kernel, bias=None):
 
 
 def _attention(attention, weights, names, scale=1.0):
-    """`names`: the four projections; `scale` undoes our division by √key_dim where there is none."""
+    """`names`: the four projections; `scale` undoes our division by √key_dim, if there is none."""
     parts = ("query_dense", "key_dense", "value_dense", "output_dense")
     for part, name in zip(parts, names, strict=True):
         kernel = weights[f"{name}.weight"].T
@@ -54,7 +54,7 @@ class Llama:
                 tied_logits=False,
                 logits_bias=False,
                 dropout_rate=0.0,
-            )  # fmt: skip
+            )
         )
 
     def load(self, model, w):
@@ -97,7 +97,7 @@ class GPT2:
                 max_length=64,
                 embedding_scale=False,
                 dropout_rate=0.0,
-            )  # fmt: skip
+            )
         )
 
     def load(self, model, w):
@@ -148,7 +148,7 @@ class BERT:
                 embedding_scale=False,
                 embedding_norm=True,
                 dropout_rate=0.0,
-            ),  # fmt: skip
+            ),
             num_classes=2,
         )
 
@@ -202,7 +202,7 @@ class T5:
                 tied_logits=False,
                 logits_bias=False,
                 dropout_rate=0.0,
-            )  # fmt: skip
+            )
         )
 
     def load(self, model, w):
