@@ -9,7 +9,10 @@ Measure on a machine that does nothing else.
 import argparse
 import importlib
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -26,18 +29,65 @@ PARTS = {
 def main():
     """Runs the parts asked for and writes results/bleu.{json,md,png}."""
     args = parse()
+    if args.alone:
+        return alone(args)
     file = measure.RESULTS / "bleu.json"
     numbers = json.loads(file.read_text()) if file.exists() else {}
-    for part in args.parts:
-        side = importlib.import_module(f"benchmarks.bleu_parts.{part}")
-        rows = []
-        for row in side.run(args):
-            print(part, row, flush=True)
-            rows.append(row)
-            numbers[part] = {"machine": measure.machine(), "minutes": args.minutes, "rows": rows}
-            if not args.quick:  # after every row: half an hour is lost otherwise when a side fails
-                measure.write("bleu", page(numbers), numbers)
-                draw(numbers)
+    with tempfile.TemporaryDirectory() as folder:
+        args.task = Path(folder) / "task.pickle"
+        if args.parts != ["ours"]:
+            list(child(args, "task"))
+        for part in args.parts:
+            rows, environment = [], fastest(args) if part == "marian" else {}
+            for row in child(args, part, environment):
+                print(part, row, flush=True)
+                rows.append(row)
+                numbers[part] = {"machine": measure.machine(), "minutes": args.minutes,
+                                 "rows": rows, "environment": environment}  # fmt: skip
+                if not args.quick:  # after every row: a side that fails loses half an hour else
+                    measure.write("bleu", page(numbers), numbers)
+                    draw(numbers)
+
+
+def child(args, part, environment=None):
+    """The rows of a part, which runs in a process of its own with nothing else of ours beside."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--alone", part, "--task", args.task]
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, text=True,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+    rows = []
+    for line in process.stdout:
+        if line.startswith("@"):
+            rows.append(json.loads(line[1:]))
+            yield rows[-1]
+    if process.wait():
+        raise RuntimeError(f"the process of {part} failed with status {process.returncode}")
+
+
+def fastest(args):
+    """The environment in which torch makes a few updates in the least time."""
+    seconds = {}
+    for threads, waiting in (("2", "ACTIVE"), ("2", "PASSIVE"), ("1", "PASSIVE")):
+        environment = {"OMP_NUM_THREADS": threads, "KERAS_BACKEND": "torch"}
+        if waiting == "PASSIVE":
+            environment["OMP_WAIT_POLICY"] = waiting
+        (row,) = child(args, "marian_trial", environment)
+        seconds[row["seconds"]] = environment
+        print("marian, an update:", row, environment, flush=True)
+    return seconds[min(seconds)]
+
+
+def alone(args):
+    """What a child does: prepares, scores, or trains a part and prints its rows."""
+    if args.alone == "task":
+        from benchmarks.bleu_parts import corpus
+
+        return corpus.prepare(args)
+    name, _, trial = args.alone.partition("_")
+    side = importlib.import_module(f"benchmarks.bleu_parts.{name}")
+    for row in side.trial(args) if trial else side.run(args):
+        measure.answer(row)
 
 
 def parse():
@@ -50,10 +100,12 @@ def parse():
     parser.add_argument("--every", type=float, default=2, help="minutes between measurements")
     parser.add_argument("--pairs", type=int, default=500, help="validation pairs translated")
     parser.add_argument("--run", default="runs/bleu", help="our run's folder")
-    parser.add_argument("--quick", action="store_true", help="one minute a side, nothing written")
+    parser.add_argument("--quick", action="store_true", help="few pairs, nothing written")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--task", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.quick:
-        args.minutes, args.every, args.pairs = 1, 0.5, 50
+        args.every, args.pairs = args.minutes / 2, 50
     return args
 
 

@@ -33,11 +33,12 @@ import decode_engines as engines
 import decode_page
 import measure
 from decode_turns import Process, Results, rows_of, turn
+from exclusive import Exclusive
 
 HERE = Path(__file__).parent
 UNFINISHED = 3  # exit status
 SEARCHED = (1, 32)  # sentences of a request, in the first pass
-CHECKED = (engines.Ours("XLA", "float32", 2, 1), engines.Ours("plain", "float32", 1, 1))
+CHECKED = (engines.Ours("XLA", "float32", 2, 2), engines.Ours("plain", "float32", 1, 1))
 
 
 def compare(results, options, folder):
@@ -55,7 +56,7 @@ def compare(results, options, folder):
                     continue
                 if time.monotonic() > until:
                     return False
-                turn(results, setting, rows, number, folder)
+                turn(results, setting, rows, number, folder, options.exclusive)
                 results.write()
     return True
 
@@ -108,7 +109,7 @@ def checkouts(options, folder):
         for size, setting in itertools.product(options.sizes, CHECKED):
             rows = rows_of(setting, size, options.beams, options.batches, ["latency"])
             for name in list(places)[:: (-1) ** number]:  # nobody is always first
-                turn(results[name], setting, rows, number, folder / name)
+                turn(results[name], setting, rows, number, folder / name, options.exclusive)
     return decode_page.checkouts(results, counts)
 
 
@@ -119,7 +120,7 @@ def growth(sizes, folder):
         for graph, batch in [(g, b) for b in (1, 32) for g in ("XLA", "plain")]:
             times = []
             for tokens in (64, 256):
-                setting = engines.Ours(graph, "float32", 1, 1, tokens)
+                setting = engines.Ours(graph, "float32", 1, 2, tokens)
                 with Process(setting, size, folder) as ask:
                     ask(do="warm", batch=batch, beams=1)
                     answer = ask(do="latency", batch=batch, beams=1, seconds=3, best=None)
@@ -138,7 +139,7 @@ def mixed(sizes, folder, sentences):
     lengths = [min(128, max(2, round(rng.lognormvariate(2.9, 0.6)))) for _ in range(sentences)]
     for size in sizes:
         waiting, shapes, first, again = list(lengths), {}, [], []
-        with Process(engines.Ours("XLA", "float32", 2, 1, 64), size, folder) as ask:
+        with Process(engines.Ours("XLA", "float32", 2, 2, 64), size, folder) as ask:
             while waiting:
                 request = [waiting.pop() for _ in range(min(len(waiting), rng.randint(1, 40)))]
                 batch = next(rung for rung in BATCH_BUCKETS if rung >= len(request))
@@ -172,6 +173,9 @@ def parse(arguments=None):
     parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing after so many")
     parser.add_argument("--folder", type=Path, help="where exports are kept between calls")
     parser.add_argument("--prepare", action="store_true", help="write the exports, no more")
+    parser.add_argument(
+        "--exclusive", action="store_true", help="keep others off the machine: see exclusive.py"
+    )
     parser.add_argument("--length", action="store_true", help="time against output length")
     parser.add_argument("--mixed", action="store_true", help="count XLA's compilations")
     parser.add_argument("--sentences", type=int, default=1000, help="of --mixed")
@@ -191,6 +195,8 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
+        if options.exclusive:
+            options.exclusive = stack.enter_context(contextlib.closing(Exclusive()))
         if options.checkout:
             print(checkouts(options, folder))
         elif options.length or options.mixed:
@@ -221,6 +227,7 @@ def whole(options, folder):
     peers = "ctranslate2" in options.engines
     counts = prepare(folder, options.sizes, options.beams, dtypes=dtypes, peers=peers)
     results.operations.update(counts)
+    results.exclusive |= bool(options.exclusive)
     if options.prepare:
         return 0
     done = compare(results, options, folder)

@@ -234,11 +234,12 @@ def dimensions(folder, size):
 
 
 def _ours():
+    """A compiled search is one operation: two run side by side for two callers, and none else."""
+    pairs = itertools.product(("XLA", "plain"), ("float32", "bfloat16"), (1, 2), (1, 2))
     return [
         Ours(graph, dtype, threads, operations)
-        for graph, dtype, threads, operations in itertools.product(
-            ("XLA", "plain"), ("float32", "bfloat16"), (1, 2), (1, 2)
-        )
+        for graph, dtype, threads, operations in pairs
+        if graph == "plain" or operations == 2
     ]
 
 

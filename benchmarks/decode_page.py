@@ -4,6 +4,7 @@ import statistics
 
 import decode_engines as engines
 import measure
+from decode_turns import QUIET
 
 SIZES = ("tiny", "tutorial", "base", "big")
 OURS = [f"ours, {graph} {dtype}" for graph in ("XLA", "plain") for dtype in ("float32", "bfloat16")]
@@ -16,12 +17,11 @@ def order(row):
 
 
 def best_cells(results):
-    """{row: {column: (value, setting)}}: the best median of each column, of those that took the
-    most turns."""
+    """{row: {column: (value, setting)}}: the best median of each column."""
     found = {}
     for (row, setting), cell in results.cells.items():
         median = statistics.median(cell["turns"].values())
-        rank = (-len(cell["turns"]), median if row.mode == "latency" else -median)
+        rank = median if row.mode == "latency" else -median
         column = found.setdefault(row, {})
         if cell["column"] not in column or rank < column[cell["column"]][0]:
             column[cell["column"]] = rank, median, setting
@@ -43,7 +43,7 @@ def ratio(row, cells, ours, theirs):
 
 def comparison(results):
     """The whole page."""
-    parts = [introduction()]
+    parts = [introduction(results)]
     cells = best_cells(results)
     for mode, title in (
         ("latency", "Latency: milliseconds of one request at a time"),
@@ -90,18 +90,32 @@ def ratios(rows, short):
             ]
 
 
-def introduction():
+def introduction(results):
+    how = "With `--exclusive`, beside other work. " if results.exclusive else ""
     return (
         f"# Decoding {engines.TOKENS} tokens\n\n`python benchmarks/decode.py`: {engines.SOURCE} "
         f"source tokens, {engines.TOKENS} output tokens, vocabulary {engines.VOCAB}; "
-        f"{measure.machine()}; {measure.versions(*PACKAGES)}. Each engine alone on the machine, in "
-        "a process of its own, at the best of its settings for each cell: medians of turns between "
-        "processes that end. Ours is an exported SavedModel in a session, `XLA` compiled, `plain` "
+        f"{measure.machine()}; {measure.versions(*PACKAGES)}. {how}Each engine alone in a process "
+        "of its own, at the best of its settings for each cell, medians of processes that end: "
+        f"{turns(results)}. Ours is an exported SavedModel in a session, `XLA` compiled, `plain` "
         "not. CTranslate2 has our weights, MarianMT and KerasHub's BART random ones of their own."
         "\n\nSettings: ours, threads within an operation × between operations; CTranslate2, "
         "translators × threads of each, and `KMP_BLOCKTIME` where it is set; the others, threads, "
         "and processes where there are two.\n"
     )
+
+
+def turns(results):
+    """How many processes measured the best cells, and how many of these were disturbed."""
+    best = [
+        results.cells[row, setting]
+        for row, found in best_cells(results).items()
+        for _, setting in found.values()
+    ]
+    counts = sorted({len(cell["turns"]) for cell in best})
+    text = " or ".join(map(str, counts)) + " a cell"
+    disturbed = sum(cell.get("others", 0) > QUIET for cell in best)
+    return text + f", {disturbed} of {len(best)} of them disturbed" * bool(disturbed)
 
 
 def counted(results):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +14,9 @@ import decode_engines as engines
 import numpy as np
 
 HERE = Path(__file__).parent
-CLOSE, CONTENDERS = 1.15, 2  # which settings take further turns: how near the best, how many
-SHORT, LONG = (0.4, 1.0), (1.0, 2.0)  # seconds of latency and throughput: first pass, turns
+CLOSE, CONTENDERS = 1.1, 2  # which settings take further turns: how near the best, how many
+QUIET, ATTEMPTS = 0.25, 4  # cores that others may use; Linux always lets them have a twentieth
+SHORT, LONG = (0.3, 0.8), (0.8, 1.6)  # seconds of latency and throughput: first pass, turns
 
 
 class Row(NamedTuple):
@@ -34,24 +36,34 @@ class Row(NamedTuple):
 class Process:
     """One or more copies of an engine in processes of their own; see decode_process.py."""
 
-    def __init__(self, setting, size, folder):
+    def __init__(self, setting, size, folder, exclusive=None):
         fields = json.dumps(setting._asdict())
         command = [sys.executable, HERE / "decode_process.py", setting.engine, fields, size, folder]
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **setting.environment()}
+        self.exclusive = exclusive
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
-        self.copies = [
-            subprocess.Popen(
-                list(map(str, command)), env=environment, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=self.log, text=True,
-            )
-            for _ in range(setting.copies)
-        ]  # fmt: skip
+        begin = exclusive.timing([], spin=False) if exclusive else contextlib.nullcontext()
+        with begin:
+            self.copies = [
+                subprocess.Popen(
+                    list(map(str, command)), env=environment, stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=self.log, text=True,
+                )
+                for _ in range(setting.copies)
+            ]  # fmt: skip
 
     def __enter__(self):
         return self
 
     def __call__(self, **ask):
         """What each copy answers, all being asked at once."""
+        if self.exclusive:
+            pids = [copy.pid for copy in self.copies]
+            with self.exclusive.timing(pids, spin=ask["do"] != "warm"):
+                return self._asked(ask)
+        return self._asked(ask)
+
+    def _asked(self, ask):
         for copy in self.copies:
             with contextlib.suppress(BrokenPipeError):  # its log says more
                 copy.stdin.write(json.dumps(ask) + "\n")
@@ -65,10 +77,23 @@ class Process:
         self.log.seek(0)
         raise RuntimeError(f"the engine ended: {self.log.read()[-2000:]}")
 
+    def others(self):
+        """Processor seconds since the start of the machine that were none of the copies'."""
+        stat = Path("/proc/stat")
+        if not stat.exists():
+            return 0.0
+        user, nice, system, _, _, *interrupts = map(int, stat.read_text().split()[1:9])
+        ours, spinners = 0, self.exclusive.spinners if self.exclusive else []
+        for copy in [*self.copies, *spinners]:
+            fields = Path(f"/proc/{copy.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ours += int(fields[11]) + int(fields[12])
+        return (user + nice + system + sum(interrupts) - ours) / os.sysconf("SC_CLK_TCK")
+
     def __exit__(self, *error):
         for copy in self.copies:
+            copy.kill()  # it has nothing to save
+            copy.wait()
             copy.stdin.close()
-            copy.wait(60)
             copy.stdout.close()
         self.log.close()
 
@@ -77,10 +102,10 @@ class Results:
     """The measured cells, {(row, setting): {"turns": {turn: value}, ...}}, kept in a file."""
 
     def __init__(self, path=None, keep=None):
-        self.path, self.cells, self.operations = path, {}, {}
+        self.path, self.cells, self.operations, self.exclusive = path, {}, {}, False
         if path and path.exists():
             found = json.loads(path.read_text())
-            self.operations = found["operations"]
+            self.operations, self.exclusive = found["operations"], found["exclusive"]
             for cell in found["cells"]:
                 row = Row(*(cell[name] for name in Row._fields))
                 if keep(row, cell["engine"]):
@@ -129,21 +154,22 @@ class Results:
         if not self.path:
             return
         lines = ",\n".join(json.dumps(cell) for cell in self.cells.values())
-        operations = json.dumps(self.operations)
+        about = f'"operations": {json.dumps(self.operations)},\n'
+        about += f'"exclusive": {json.dumps(self.exclusive)},\n'
         self.path.parent.mkdir(exist_ok=True)
         unfinished = self.path.with_suffix(".unfinished")
-        unfinished.write_text(f'{{"operations": {operations},\n"cells": [\n{lines}\n]}}\n')
+        unfinished.write_text(f'{{{about}"cells": [\n{lines}\n]}}\n')
         unfinished.replace(self.path)
 
 
-def turn(results, setting, rows, number, folder):
+def turn(results, setting, rows, number, folder, exclusive=None):
     """Measures the rows of one size that are still to be done, in one new process."""
     rows = [row for row in rows if not results.has(row, setting, number)]
     if not rows:
         return
     seconds = dict(zip(("latency", "throughput"), LONG if number else SHORT, strict=True))
     reference = {}
-    with Process(setting, rows[0].size, folder) as ask:
+    with Process(setting, rows[0].size, folder, exclusive) as ask:
         for row in rows:
             more = {}
             if (row.beams, row.batch) not in reference:
@@ -151,15 +177,30 @@ def turn(results, setting, rows, number, folder):
                 reference[row.beams, row.batch] = first
                 more = {"first_s": first["first_s"], **same(setting, row, first["ids"], folder)}
             best = None if number else results.best(row, setting.column)
-            if best and setting.copies > 1:
-                best /= setting.copies
-            answers = ask(
-                do=row.mode, batch=row.batch, beams=row.beams, seconds=seconds[row.mode],
-                best=best, callers=callers(setting),
-            )  # fmt: skip
+            question = {
+                "do": row.mode, "batch": row.batch, "beams": row.beams,
+                "seconds": seconds[row.mode], "callers": callers(setting),
+                "best": best and best / setting.copies,
+            }  # fmt: skip
+            answers, more["others"] = undisturbed(ask, question)
             value = sum(answer["value"] for answer in answers)
             results.add(row, setting, number, value, **more)
-            print(f"turn {number}, {setting.column}, {setting}: {row}: {value:.4g}", flush=True)
+            others = f" ({more['others']:.2f} cores busy beside it)" * (more["others"] > QUIET)
+            print(f"turn {number}, {setting.column}, {setting}: {row}: {value:.4g}{others}")
+            sys.stdout.flush()
+
+
+def undisturbed(ask, question):
+    """The answers, and how many cores other processes kept busy meanwhile: asked again, a few
+    times, while that is more than next to nothing."""
+    for attempt in range(ATTEMPTS):
+        start, before = time.perf_counter(), ask.others()
+        answers = ask(**question)
+        others = (ask.others() - before) / (time.perf_counter() - start)
+        if others <= QUIET:
+            break
+        time.sleep(attempt)
+    return answers, round(others, 3)
 
 
 def callers(setting):

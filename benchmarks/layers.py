@@ -2,77 +2,91 @@
 
     python benchmarks/layers.py --sizes tutorial base
 
-Needs keras-hub beside what keras_tfmr needs. Everything takes turns in one process, forward as in
-inference and forward with backward as in training (dropout 0.1), compiled by tf.function.
+Needs keras-hub beside what keras_tfmr needs. Each side runs alone, in a process of its own, and the
+processes take turns: forward as in inference and forward with backward as in training (dropout
+0.1), in a tf.function, with TensorFlow's own choice of threads, both cores.
 Writes results/layers.md and .json, where each run replaces its own sizes.
 """
 
 import argparse
+import itertools
 import json
+import statistics
+import time
 
-import keras
-import keras_hub
 import measure
 import numpy as np
-import tensorflow as tf
-
-from keras_tfmr import DecoderLayer, EncoderLayer, MultiHeadAttention
 
 SIZES = {"tutorial": (128, 8, 512), "base": (512, 8, 2048)}  # d_model, heads, dff
 TOKENS = 2048  # a batch, whatever its length
 DROPOUT = 0.1
 OURS = "keras_tfmr"
+PASSES = ("forward", "forward + backward")
 
 
-class KerasBlocks(keras.layers.Layer):
+def keras_blocks(d_model, heads, dff, decodes=False):
     """An encoder or decoder layer put together from Keras's own layers."""
+    import keras
 
-    def __init__(self, d_model, heads, dff, decodes=False):
-        super().__init__()
-        self.decodes = decodes
-        self.attentions = [
-            keras.layers.MultiHeadAttention(heads, d_model // heads, dropout=DROPOUT)
-            for _ in range(1 + decodes)
-        ]
-        self.hidden = keras.layers.Dense(dff, activation="relu")
-        self.outer = keras.layers.Dense(d_model)
-        self.norms = [keras.layers.LayerNormalization() for _ in range(2 + decodes)]
-        self.dropouts = [keras.layers.Dropout(DROPOUT) for _ in range(2 + decodes)]
+    class KerasBlocks(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.attentions = [
+                keras.layers.MultiHeadAttention(heads, d_model // heads, dropout=DROPOUT)
+                for _ in range(1 + decodes)
+            ]
+            self.hidden = keras.layers.Dense(dff, activation="relu")
+            self.outer = keras.layers.Dense(d_model)
+            self.norms = [keras.layers.LayerNormalization() for _ in range(2 + decodes)]
+            self.dropouts = [keras.layers.Dropout(DROPOUT) for _ in range(2 + decodes)]
 
-    def call(self, x, context=None):
-        def add(i, x, y):
-            return self.norms[i](x + self.dropouts[i](y))
+        def call(self, x, context=None):
+            def add(i, x, y):
+                return self.norms[i](x + self.dropouts[i](y))
 
-        x = add(0, x, self.attentions[0](x, x, use_causal_mask=self.decodes))
-        if self.decodes:
-            x = add(1, x, self.attentions[1](x, context))
-        return add(-1, x, self.outer(self.hidden(x)))
+            x = add(0, x, self.attentions[0](x, x, use_causal_mask=decodes))
+            if decodes:
+                x = add(1, x, self.attentions[1](x, context))
+            return add(-1, x, self.outer(self.hidden(x)))
+
+    return KerasBlocks()
 
 
-def cases(kind, d_model, heads, dff):
-    """{name: layer} of one kind: attention, encoder layer, decoder layer."""
-    sizes = {"d_model": d_model, "num_heads": heads, "dff": dff, "dropout_rate": DROPOUT}
+def ours(kind, d_model, heads, dff):
+    from keras_tfmr import DecoderLayer, EncoderLayer, MultiHeadAttention
+
     if kind == "attention":
-        key_dim = d_model // heads
-        return {
-            OURS: MultiHeadAttention(heads, key_dim, dropout_rate=DROPOUT),
-            "Keras": keras.layers.MultiHeadAttention(heads, key_dim, dropout=DROPOUT),
-        }
-    if kind == "encoder layer":
-        return {
-            OURS: EncoderLayer(**sizes),
-            "Keras": KerasBlocks(d_model, heads, dff),
-            "KerasHub": keras_hub.layers.TransformerEncoder(dff, heads, dropout=DROPOUT),
-        }
-    return {
-        OURS: DecoderLayer(**sizes),
-        "Keras": KerasBlocks(d_model, heads, dff, decodes=True),
-        "KerasHub": keras_hub.layers.TransformerDecoder(dff, heads, dropout=DROPOUT),
-    }
+        return MultiHeadAttention(heads, d_model // heads, dropout_rate=DROPOUT)
+    layer = {"encoder layer": EncoderLayer, "decoder layer": DecoderLayer}[kind]
+    return layer(d_model=d_model, num_heads=heads, dff=dff, dropout_rate=DROPOUT)
+
+
+def kerass(kind, d_model, heads, dff):
+    import keras
+
+    if kind == "attention":
+        return keras.layers.MultiHeadAttention(heads, d_model // heads, dropout=DROPOUT)
+    return keras_blocks(d_model, heads, dff, decodes=kind == "decoder layer")
+
+
+def kerashubs(kind, d_model, heads, dff):
+    import keras_hub
+
+    layer = {
+        "encoder layer": keras_hub.layers.TransformerEncoder,
+        "decoder layer": keras_hub.layers.TransformerDecoder,
+    }[kind]
+    return layer(dff, heads, dropout=DROPOUT)
+
+
+KINDS = ("attention", "encoder layer", "decoder layer")
+SIDES = {OURS: (ours, KINDS), "Keras": (kerass, KINDS), "KerasHub": (kerashubs, KINDS[1:])}
 
 
 def functions(layer, inputs):
     """Forward, and forward with backward, each as a function without arguments."""
+    import tensorflow as tf
+
     layer(*inputs)
     variables = layer.trainable_variables
 
@@ -90,26 +104,61 @@ def functions(layer, inputs):
     return lambda: forward(*inputs), lambda: both(*inputs)
 
 
-def compare(kind, size, length, seconds):
-    """[{"kind", "length", "pass", name: median seconds, ...}], two entries."""
-    rng = np.random.default_rng(0)
-    shape = (max(1, TOKENS // length), length, SIZES[size][0])
-    x, context = (tf.constant(rng.normal(size=shape), tf.float32) for _ in range(2))
-    inputs = {"attention": (x, x), "encoder layer": (x,), "decoder layer": (x, context)}[kind]
-    made = {name: functions(layer, inputs) for name, layer in cases(kind, *SIZES[size]).items()}
-    found = []
-    for i, direction in enumerate(("forward", "forward + backward")):
-        medians, _ = measure.interleaved({n: f[i] for n, f in made.items()}, 200, seconds)
-        found.append({"kind": kind, "length": length, "pass": direction, **medians})
+def one(side, size, lengths, seconds):
+    """In a process of its own: {"kind, length, pass": median seconds} of one side."""
+    import tensorflow as tf
+
+    make, kinds = SIDES[side]
+    found = {}
+    for kind in kinds:
+        for length in lengths:
+            rng = np.random.default_rng(0)
+            shape = (max(1, TOKENS // length), length, SIZES[size][0])
+            x, context = (tf.constant(rng.normal(size=shape), tf.float32) for _ in range(2))
+            inputs = {"attention": (x, x), "encoder layer": (x,), "decoder layer": (x, context)}
+            calls = functions(make(kind, *SIZES[size]), inputs[kind])
+            for name, call in zip(PASSES, calls, strict=True):
+                found[f"{kind}, {length}, {name}"] = median(call, seconds)
     return found
+
+
+def median(call, seconds):
+    """Of the seconds of a call, after one that traces."""
+    call()
+    times = []
+    while sum(times) < seconds or len(times) < 3:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def compare(size, options):
+    """[{"kind", "length", "pass", side: median seconds of its turns, ...}]"""
+    turns = {side: [] for side in SIDES}
+    for _ in range(options.turns):
+        for side, found in turns.items():
+            task = json.dumps([side, size, options.lengths, options.seconds])
+            found.append(measure.alone(__file__, "--one", task))
+            print(size, side, found[-1], flush=True)
+    rows = []
+    for kind, length, direction in itertools.product(KINDS, options.lengths, PASSES):
+        key = f"{kind}, {length}, {direction}"
+        sides = {
+            side: statistics.median(turn[key] for turn in found)
+            for side, found in turns.items()
+            if key in found[0]
+        }
+        rows.append({"kind": kind, "length": length, "pass": direction, **sides})
+    return rows
 
 
 def page(numbers):
     lines = [
         "# Layers\n",
         f"{numbers['machine']}; {numbers['versions']}.\n",
-        f"Milliseconds for {TOKENS} tokens of float32 at each length, medians of calls that took "
-        "turns; `×` is how many times as fast as the other keras_tfmr is.\n",
+        f"Milliseconds for {TOKENS} tokens of float32 at each length, each side alone in processes "
+        "that took turns, medians; `×` is how many times as fast as the other keras_tfmr is.\n",
     ]
     for size, found in numbers["sizes"].items():
         rows = []
@@ -128,21 +177,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", nargs="+", default=list(SIZES))
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 64, 512])
-    parser.add_argument("--seconds", type=float, default=3, help="for each comparison")
+    parser.add_argument("--seconds", type=float, default=0.7, help="of each case and turn")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dry", action="store_true", help="print, write nothing")
-    args = parser.parse_args()
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        return measure.answer(one(*options.one))
     path = measure.RESULTS / "layers.json"
     numbers = json.loads(path.read_text()) if path.exists() else {"sizes": {}}
     numbers["machine"] = measure.machine()
     numbers["versions"] = measure.versions("keras", "tensorflow", "keras-hub")
-    for size in args.sizes:
-        numbers["sizes"][size] = []
-        for kind in ("attention", "encoder layer", "decoder layer"):
-            for length in args.lengths:
-                numbers["sizes"][size] += compare(kind, size, length, args.seconds)
-                print(*numbers["sizes"][size][-2:], sep="\n", flush=True)
+    for size in options.sizes:
+        numbers["sizes"][size] = compare(size, options)
     print(page(numbers))
-    if not args.dry:
+    if not options.dry:
         measure.write("layers", page(numbers), numbers)
 
 

@@ -1,10 +1,12 @@
-"""How the benchmarks measure: alternatives interleaved in one run, medians, results as files."""
+"""How the benchmarks measure: alternatives that take turns, medians, results as files."""
 
 import contextlib
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -37,6 +39,25 @@ def interleaved(cases, rounds, seconds=None):
         if seconds is not None and i >= 2 and time.perf_counter() - start > seconds:
             break
     return tuple({n: statistics.median(t) for n, t in times.items()} for times in (wall, processor))
+
+
+def alone(script, *arguments, environment=None):
+    """What a script prints behind an `@`, as JSON, from a process of its own that has ended."""
+    done = subprocess.run(
+        [sys.executable, *map(str, (script, *arguments))],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+    )
+    answers = [line[1:] for line in done.stdout.splitlines() if line.startswith("@")]
+    if done.returncode or not answers:
+        raise RuntimeError(f"{script} {arguments} failed: {done.stderr[-2000:]}")
+    return json.loads(answers[-1])
+
+
+def answer(value):
+    """Prints what `alone` reads."""
+    print("\n@" + json.dumps(value), flush=True)
 
 
 def machine():

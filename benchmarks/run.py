@@ -32,11 +32,12 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "layers": Benchmark(
         "Are the layers as fast as Keras's own and KerasHub's?",
-        "layers.py", ("--lengths", "16", "--rounds", "3", "--dry"), ("layers",),
+        "layers.py", ("--lengths", "16", "--turns", "1", "--dry"), ("layers",),
     ),
     "train_step": Benchmark(
         "How many real target tokens a second does a whole training step learn from?",
-        "train_step.py", ("--sizes", "tutorial", "--rounds", "3", "--dry"), ("train_step",),
+        "train_step.py", ("--sizes", "tutorial", "--turns", "0", "--seconds", "4", "--dry"),
+        ("train_step",),
     ),
     "fit": Benchmark(
         "What does `fit` with its pipeline and callbacks cost beyond the bare training step?",
@@ -57,7 +58,7 @@ BENCHMARKS = {
     ),
     "bleu": Benchmark(
         "Which recipe translates best after so many minutes of training?",
-        "bleu.py", ("--quick",), ("bleu",), "pairs",
+        "bleu.py", ("--quick", "--minutes", "1"), ("bleu",), "pairs",
     ),
     "architectures": Benchmark(
         "What did the Transformer gain over the recurrent models it replaced?",

@@ -1,32 +1,56 @@
 """How long is a whole training step, against torch and against a model as the tutorial builds it?
 
-    OMP_WAIT_POLICY=PASSIVE python benchmarks/train_step.py   # the CPU, TensorFlow backend
+    python benchmarks/train_step.py                           # the CPU, TensorFlow backend
     KERAS_BACKEND=jax python benchmarks/train_step.py --gpu   # an NVIDIA GPU, JAX backend
 
-Needs torch beside what keras_tfmr needs. One process holds all models; their steps take turns, and
-no thread may spin while it waits (OMP_WAIT_POLICY), for another model is at work by then.
+Needs torch beside what keras_tfmr needs. Each model trains alone, in a process that loads nothing
+else and ends before the next begins: torch with one and two threads, waiting as it does by default
+and passively. After a first pass the best setting of each takes further turns, new processes each
+time; a figure is the median of its turns.
 Writes results/train_step.md and .json (or train_step_gpu), where each run replaces its own sizes.
 """
 
 import argparse
 import json
 import os
-import sys
+import statistics
 import time
+from typing import NamedTuple
 
-import keras
 import measure
 import numpy as np
-import torch
-from torch_model import TorchTranslator, training_step
-from tutorial_model import masked_accuracy, masked_loss, tutorial_model
-
-from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, TransformerConfig, TranslationModel
 
 VOCAB = 8000
 BATCH, LENGTH = 64, 32
+TORCH_OF = {False: "torch float32", True: "torch bfloat16 (autocast)"}
 # Dense bfloat16 FLOP a second, without sparsity, as the maker states them.
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L4": 121e12, "T4": 65e12}
+
+
+class Setting(NamedTuple):
+    """How torch is run; Keras's models take both cores by themselves."""
+
+    threads: int = 2
+    waiting: str = "default"
+
+    def __str__(self):
+        return f"{self.threads} threads" + ", passive waiting" * (self.waiting == "passive")
+
+    def environment(self):
+        passive = {"OMP_WAIT_POLICY": "PASSIVE"} if self.waiting == "passive" else {}
+        return {"OMP_NUM_THREADS": str(self.threads), **passive}
+
+
+KERAS = [Setting()]
+TORCH = [Setting(), Setting(2, "passive"), Setting(1)]
+MODELS = {
+    "keras_tfmr float32": KERAS,
+    "keras_tfmr mixed_bfloat16": KERAS,
+    "torch float32": TORCH,
+    "torch bfloat16 (autocast)": TORCH,
+    "tutorial's model": KERAS,
+    "tutorial's model, key_dim = d_model / heads": KERAS,
+}
 
 
 def batch_of(rows, length, seed=0):
@@ -43,96 +67,105 @@ def batch_of(rows, length, seed=0):
 
 def config_of(size):
     """Both vocabularies apart and untied logits, as torch and the tutorial have them."""
+    from keras_tfmr import TransformerConfig
+
     return TransformerConfig.preset(
         size, source_vocab=VOCAB, target_vocab=VOCAB, joint_vocab=False, tied_logits=False
     )
 
 
-def ours(config, batch, policy):
+def ours(config, batch, policy, jit_compile=False):
+    import keras
+
+    from keras_tfmr import LabelSmoothedCrossEntropy, TranslationModel
+
     keras.config.set_dtype_policy(policy)
     model = TranslationModel(config)
     keras.config.set_dtype_policy("float32")
-    return keras_step(model, batch, LabelSmoothedCrossEntropy(0.1), config)
+    return keras_step(model, batch, LabelSmoothedCrossEntropy(0.1), config, (), jit_compile)
 
 
-def keras_step(model, batch, loss, config, metrics=()):
+def keras_step(model, batch, loss, config, metrics=(), jit_compile=False):
     """A function without arguments that does one step of Adam and returns the loss."""
+    import keras
+
+    from keras_tfmr import NoamSchedule
+
     optimizer = keras.optimizers.Adam(NoamSchedule(config.d_model), beta_2=0.98, epsilon=1e-9)
-    model.compile(optimizer, loss, metrics=list(metrics), jit_compile="auto" if ON_GPU else False)
+    model.compile(optimizer, loss, metrics=list(metrics), jit_compile=jit_compile)
     source, target, labels = (keras.ops.convert_to_tensor(ids) for ids in batch)
     return lambda: model.train_on_batch([source, target], labels)
 
 
 def tutorials(config, batch, key_dim=None):
+    from tutorial_model import masked_accuracy, masked_loss, tutorial_model
+
     model = tutorial_model(config, key_dim)
     return keras_step(model, batch, masked_loss, config, [masked_accuracy])
 
 
-ON_GPU = "--gpu" in sys.argv
-BUILDERS = {  # name: (config, batch) -> step
-    "keras_tfmr float32": lambda c, b: ours(c, b, "float32"),
-    "keras_tfmr mixed_bfloat16": lambda c, b: ours(c, b, "mixed_bfloat16"),
-    "torch float32": lambda c, b: training_step(TorchTranslator(c), b),
-    "torch bfloat16 (autocast)": lambda c, b: training_step(TorchTranslator(c), b, bfloat16=True),
-    "tutorial's model": tutorials,
-    "tutorial's model, key_dim = d_model / heads": lambda c, b: tutorials(
-        c, b, c.d_model // c.num_heads
-    ),
-}
+def torchs(config, batch, task):
+    import torch
+    from torch_model import TorchTranslator, training_step
+
+    torch.set_num_threads(task["threads"])
+    torch.manual_seed(0)
+    device, bfloat16 = ("cuda" if task["gpu"] else "cpu"), "bfloat16" in task["name"]
+    step = training_step(TorchTranslator(config), batch, bfloat16=bfloat16, device=device)
+    return (lambda: float(step())) if task["gpu"] else step  # what float reads is done
 
 
-def run_cpu(size, names, rounds, seconds):
-    """{name: {"tokens/s", "seconds", "first seconds"}} of one size."""
-    config, batch = config_of(size), batch_of(BATCH, LENGTH)
-    tokens = int((batch[2] != 0).sum())
-    steps, first = {}, {}
-    for name in names:
-        keras.utils.set_random_seed(0)
-        start = time.perf_counter()
-        steps[name] = BUILDERS[name](config, batch)
-        steps[name]()
-        first[name] = time.perf_counter() - start
-        print(f"{size}: {name}: built and stepped once in {first[name]:.1f} s", flush=True)
-    medians, processor = measure.interleaved(steps, rounds, seconds)
-    return {
-        name: {
-            "tokens/s": tokens / s,
-            "seconds": s,
-            "processor seconds": processor[name],
-            "first seconds": first[name],
-        }
-        for name, s in medians.items()
+def step_of(task, config, batch):
+    """The step of one model; of torch's without TensorFlow in the process."""
+    name = task["name"]
+    if name.startswith("torch"):
+        return torchs(config, batch, task)
+    import keras
+
+    keras.utils.set_random_seed(0)
+    if name.startswith("keras_tfmr"):
+        step = ours(config, batch, name.split()[1], "auto" if task["gpu"] else False)
+        return (lambda: float(step())) if task["gpu"] else step
+    return tutorials(
+        config, batch, config.d_model // config.num_heads if "key_dim" in name else None
+    )
+
+
+def one(task):
+    """In a process of its own: builds a model and times its steps."""
+    batch, config = batch_of(task["rows"], task["length"]), config_of(task["size"])
+    start = time.perf_counter()
+    step = step_of(task, config, batch)
+    step()
+    first, times, processor = time.perf_counter() - start, [], time.process_time()
+    while sum(times) < task["seconds"] or len(times) < 3:
+        before = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - before)
+    seconds = statistics.median(times)
+    found = {
+        "tokens/s": int((batch[2] != 0).sum()) / seconds,
+        "seconds": seconds,
+        "processor seconds": (time.process_time() - processor) / len(times),
+        "first seconds": first,
     }
+    if task["gpu"]:
+        found |= on_gpu(task["name"], flops(config, task["rows"], task["length"]) / seconds)
+    return found
 
 
-def page_cpu(numbers):
-    lines = [
-        "# Training step\n",
-        f"{numbers['machine']}; {numbers['versions']}.\n",
-        f"Batches of {BATCH} × {LENGTH} tokens, rows 40 % to 100 % full, vocabularies of {VOCAB}, "
-        "dropout 0.1, label smoothing 0.1, Adam, untied embeddings. Tokens are real target "
-        "tokens: padding is not counted. Medians of steps that took turns in one process. The "
-        "first step includes building the model and tracing. `× torch` is against torch float32.\n",
-    ]
-    for size, found in numbers["sizes"].items():
-        missing = {"seconds": float("nan"), "processor seconds": float("nan")}
-        base = found.get("torch float32", missing)
-        rows = [
-            [
-                name,
-                f["tokens/s"],
-                f["seconds"],
-                base["seconds"] / f["seconds"],
-                f["processor seconds"],
-                base["processor seconds"] / f["processor seconds"],
-                f["first seconds"],
-            ]
-            for name, f in found.items()
-        ]
-        lines.append(f"## {size}\n")
-        header = ["", "tokens/s", "s a step", "× torch", "processor s", "× torch", "first step, s"]
-        lines.append(measure.table(header, rows))
-    return "\n".join(lines)
+def on_gpu(name, flops):
+    """The share of the chip's peak, and the peak of memory."""
+    import torch
+
+    chip = torch.cuda.get_device_name()
+    peak = next((PEAKS[known] for known in PEAKS if known in chip), float("nan"))
+    memory = torch.cuda.max_memory_allocated()
+    if not name.startswith("torch"):
+        import jax
+
+        memory = jax.devices()[0].memory_stats()["peak_bytes_in_use"]
+    return {"chip": chip, "share of peak": flops / peak, "peak GB": memory / 1e9}
 
 
 def flops(config, rows, length):
@@ -143,48 +176,77 @@ def flops(config, rows, length):
     return 6 * rows * length * (encoder + decoder + d * config.target_vocab)
 
 
-def run_gpu(size, lengths, rounds, tokens_per_batch):
-    """bfloat16 on the GPU: {length: {name: {"tokens/s", "share of peak", "peak GB"}}}."""
-    import jax
+def timed(task, setting):
+    """What `one` found, in a process that has ended by then."""
+    backend = {"KERAS_BACKEND": "torch"} if task["name"].startswith("torch") else {}
+    environment = {**backend, **setting.environment(), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    task = json.dumps({**task, "threads": setting.threads})
+    return measure.alone(__file__, "--one", task, environment=environment)
 
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch needs memory too
-    device = torch.cuda.get_device_name()
-    peak = next((PEAKS[chip] for chip in PEAKS if chip in device), float("nan"))
-    config, found = config_of(size), {}
-    for length in lengths:
-        rows = max(1, tokens_per_batch // length)
-        batch = batch_of(rows, length)
-        torch.cuda.reset_peak_memory_stats()
-        torch_model = TorchTranslator(config)
-        torch_step = training_step(torch_model, batch, bfloat16=True, device="cuda")
-        keras_tfmr_step = ours(config, batch, "mixed_bfloat16")
-        steps = {
-            "keras_tfmr mixed_bfloat16": lambda step=keras_tfmr_step: float(step()),
-            "torch bfloat16 (autocast)": lambda step=torch_step: float(step()),
-        }
-        medians, _ = measure.interleaved(steps, rounds)
-        memory = {
-            "keras_tfmr mixed_bfloat16": jax.devices()[0].memory_stats()["peak_bytes_in_use"],
-            "torch bfloat16 (autocast)": torch.cuda.max_memory_allocated(),
-        }
-        real = int((batch[2] != 0).sum())
-        found[length] = {
-            name: {
-                "tokens/s": real / seconds,
-                "share of peak": flops(config, rows, length) / seconds / peak,
-                "peak GB": memory[name] / 1e9,
-            }
-            for name, seconds in medians.items()
-        }
+
+def run(size, names, options):
+    """{name: {"setting", "turns", and the medians of what `one` finds}} of one size."""
+    found, task = {}, {"size": size, "rows": BATCH, "length": LENGTH, "gpu": False}
+    for number in range(1 + options.turns):
+        for name in names:
+            settings = MODELS[name] if number == 0 else [found[name][0]]
+            for setting in settings:
+                seconds = options.seconds / (1 if number else 2)
+                turn = timed({**task, "name": name, "seconds": seconds}, setting)
+                print(f"{size}, turn {number}, {name}, {setting}: {turn}", flush=True)
+                best = found.setdefault(name, (setting, [turn]))
+                if number:
+                    best[1].append(turn)
+                elif turn["seconds"] < best[1][0]["seconds"]:
+                    found[name] = setting, [turn]
+    return {
+        name: {"setting": str(setting) if name.startswith("torch") else "", "turns": len(turns)}
+        | {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
+        for name, (setting, turns) in found.items()
+    }
+
+
+def run_gpu(size, options):
+    """bfloat16 on the GPU: {length: {name: what `one` finds}}."""
+    found = {}
+    for length in options.lengths:
+        task = {"size": size, "rows": max(1, options.tokens // length), "length": length,
+                "gpu": True, "seconds": options.seconds}  # fmt: skip
+        names = "keras_tfmr mixed_bfloat16", "torch bfloat16 (autocast)"
+        found[length] = {name: timed({**task, "name": name}, Setting()) for name in names}
         print(size, length, found[length], flush=True)
     return found
+
+
+def page(numbers):
+    lines = [
+        "# Training step\n",
+        f"{numbers['machine']}; {numbers['versions']}.\n",
+        f"Batches of {BATCH} × {LENGTH} tokens, rows 40 % to 100 % full, vocabularies of {VOCAB}, "
+        "dropout 0.1, label smoothing 0.1, Adam, untied embeddings. Tokens are real target "
+        "tokens: padding is not counted. Each model alone, in processes that end; medians of "
+        "their turns. torch at the best of 1 and 2 threads and of its default and passive "
+        "waiting. The first step includes building the model and tracing. `×` is against torch "
+        "in the same precision.\n",
+    ]
+    for size, found in numbers["sizes"].items():
+        rows = []
+        for name, f in found.items():
+            peer = found.get(TORCH_OF["bfloat16" in name])
+            ratio = f["tokens/s"] / peer["tokens/s"] if peer else ""
+            rows.append([name, f["tokens/s"], ratio, f["seconds"], f["processor seconds"],
+                         f["first seconds"], f["setting"]])  # fmt: skip
+        lines.append(f"## {size}\n")
+        header = ["", "tokens/s", "× torch", "s a step", "processor s", "first step, s", "setting"]
+        lines.append(measure.table(header, rows))
+    return "\n".join(lines)
 
 
 def page_gpu(numbers):
     lines = ["# Training step on a GPU\n", f"{numbers['machine']}; {numbers['versions']}.\n"]
     for size, lengths in numbers["sizes"].items():
         rows = [
-            [length, name, *entry.values()]
+            [length, name, *(entry[key] for key in ("tokens/s", "share of peak", "peak GB"))]
             for length, found in lengths.items()
             for name, entry in found.items()
         ]
@@ -196,30 +258,31 @@ def page_gpu(numbers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", nargs="+", default=["tutorial", "base"])
-    parser.add_argument("--only", nargs="+", default=list(BUILDERS), help="which models")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=150, help="enough, once past this")
+    parser.add_argument("--only", nargs="+", default=list(MODELS), choices=MODELS, metavar="MODEL")
+    parser.add_argument("--turns", type=int, default=2, help="of the best setting of each model")
+    parser.add_argument("--seconds", type=float, default=15, help="of one turn, the first half so")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--lengths", nargs="+", type=int, default=[64, 256, 1024, 4096])
     parser.add_argument("--tokens", type=int, default=32768, help="a batch, on the GPU")
     parser.add_argument("--dry", action="store_true", help="print, write nothing")
-    args = parser.parse_args()
-    name = "train_step_gpu" if args.gpu else "train_step"
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        return measure.answer(one(options.one))
+    name = "train_step_gpu" if options.gpu else "train_step"
     path = measure.RESULTS / f"{name}.json"
     numbers = json.loads(path.read_text()) if path.exists() else {"sizes": {}}
-    numbers["machine"] = torch.cuda.get_device_name() if args.gpu else measure.machine()
-    backend = keras.backend.backend()
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    numbers["machine"] = measure.machine()
     numbers["versions"] = measure.versions("keras", backend, "torch")
-    for size in args.sizes:
-        if args.gpu:
-            found = run_gpu(size, args.lengths, args.rounds, args.tokens)
-        else:
-            found = run_cpu(size, args.only, args.rounds, args.seconds)
-        numbers["sizes"][size] = found
-    page = page_gpu(numbers) if args.gpu else page_cpu(numbers)
-    print(page)
-    if not args.dry:
-        measure.write(name, page, numbers)
+    for size in options.sizes:
+        found = run_gpu(size, options) if options.gpu else run(size, options.only, options)
+        kept = {} if options.gpu else numbers["sizes"].get(size, {})
+        numbers["sizes"][size] = {**kept, **found}
+    text = page_gpu(numbers) if options.gpu else page(numbers)
+    print(text)
+    if not options.dry:
+        measure.write(name, text, numbers)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PEERS = [name for name in ("ctranslate2", "torch", "keras_hub") if importlib.util.find_spec(name)]
+with_torch = pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs torch")
+with_all_peers = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("torch", "ctranslate2", "keras_hub", "transformers"))),
+    reason="needs torch, transformers, ctranslate2 and keras-hub",
+)
 
 
 def script(name, *options, seconds=240):
@@ -68,13 +72,13 @@ def test_the_nearest_settings_of_the_first_pass_take_further_turns(decode):
         ]
 
 
-def test_a_cell_of_several_turns_goes_before_one_of_the_first_pass(decode):
+def test_a_cell_is_the_median_of_its_turns(decode):
     _, engines, page, turns = decode
     results, row = turns.Results(), turns.Row("tiny", 1, "latency", 1)
     lucky, steady = engines.CTranslate2("int8", 1, 1), engines.CTranslate2("int8", 2, 1)
-    results.add(row, lucky, 0, 1.0)
-    for turn, value in enumerate((3.0, 2.0, 9.0)):
-        results.add(row, steady, turn, value)
+    for turn, values in enumerate(((1.0, 2.0), (4.0, 9.0), (5.0, 3.0))):
+        for setting, value in zip((lucky, steady), values, strict=True):
+            results.add(row, setting, turn, value)
     assert page.best_cells(results)[row]["CTranslate2 int8"] == (3.0, steady)
 
 
@@ -104,3 +108,85 @@ def test_one_engine_of_decode_alone(tmp_path):
     assert "| tiny, 2 beams, 1 sentence |" in script("decode.py", *options)
     prepared = json.loads((tmp_path / "prepared.json").read_text())
     assert prepared["tiny,2,32"]["plain"] > 50
+
+
+def test_training_step_of_our_model_alone():
+    options = ["--only", "keras_tfmr float32", "--turns", "1", "--seconds", "0.1", "--dry"]
+    text = script("train_step.py", "--sizes", "tiny", *options)
+    tokens, ratio = text[text.index("## tiny") :].split("| keras_tfmr float32 |")[1].split("|")[:2]
+    assert float(tokens) > 100 and not ratio.strip()
+
+
+@pytest.mark.slow
+@with_torch
+def test_training_step_beside_torch():
+    options = ["--turns", "1", "--seconds", "0.1", "--dry"]
+    text = script("train_step.py", "--sizes", "tiny", *options, seconds=600)
+    rows = text[text.index("## tiny") :]
+    assert rows.count(" threads") == 2 and rows.count("| tutorial's model") == 2
+
+
+@pytest.mark.slow
+@with_all_peers
+def test_layers():
+    options = ["--sizes", "tutorial", "--lengths", "16", "--turns", "1", "--seconds", "0.05"]
+    text = script("layers.py", *options, "--dry", seconds=600)
+    assert "| encoder layer | 16 | forward + backward |" in text
+
+
+@pytest.mark.slow
+@with_all_peers
+def test_every_engine_of_decode(tmp_path):
+    options = ["--quick", "--sizes", "tiny", "--beams", "2", "--batches", "1"]
+    text = script("decode.py", *options, "--folder", tmp_path, seconds=600)
+    row = next(line for line in text.splitlines() if line.startswith("| tiny, 2 beams, 1 sent"))
+    assert all(cell.strip() for cell in row.split("|")[1:-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--length", "--sizes", "tiny", "--quick"],
+        ["--mixed", "--sizes", "tiny", "--quick", "--sentences", "50"],
+        ["--prepare", "--sizes", "tiny", "--beams", "1", "--engines", "ours"],
+    ],
+)
+def test_the_other_modes_of_decode(options, tmp_path):
+    text = script("decode.py", *options, "--folder", tmp_path / "exports", seconds=600)
+    assert "tiny" in text or (tmp_path / "exports" / "prepared.json").exists()
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """The options that name a training and a validation file."""
+    from training.corpus import phrasebook
+
+    options = []
+    for seed, (option, count) in enumerate((("--data", 600), ("--validation", 50))):
+        path = tmp_path / f"{option[2:]}.tsv"
+        path.write_text("".join(f"{a}\t{b}\n" for a, b in phrasebook.generate(count, seed=seed)))
+        options += [option, path]
+    return options
+
+
+@pytest.mark.slow
+@with_torch
+@pytest.mark.parametrize("part", ["ours", "tutorial", "marian"])
+def test_bleu(part, corpus, tmp_path):
+    options = ["--parts", part, "--quick", "--minutes", "0.2", "--run", tmp_path / "run"]
+    text = script("bleu.py", *corpus, *options, seconds=900)
+    assert f"{part} {{'minutes': " in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fit", "stories", "architectures", "large_corpus"])
+def test_the_quick_run_of(name):
+    script("run.py", name, "--quick", seconds=1200)
+
+
+def test_the_page_is_what_the_results_make_it(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import run
+
+    assert run.page() == (ROOT / "benchmarks" / "README.md").read_text()

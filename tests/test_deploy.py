@@ -165,7 +165,7 @@ def test_kubernetes_schema_notices_mistakes(path):
 
 def test_threads_follow_the_limit():
     (cpus,) = SERVER["env"]
-    assert "--tensorflow_intra_op_parallelism=$(CPUS)" in SERVER["args"]
+    assert "--tensorflow_inter_op_parallelism=$(CPUS)" in SERVER["args"]
     assert cpus["name"] == "CPUS"
     assert cpus["valueFrom"]["resourceFieldRef"] == {
         "containerName": SERVER["name"],

@@ -1,38 +1,58 @@
 """What every side is given: the same pairs, the same subwords, and a clock."""
 
 import itertools
+import json
+import pickle
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 
-from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.corpus.pairs import read_pairs
-from training.report.evaluation import corpus_scores, spread
+from benchmarks import measure
+
+
+def prepare(args):
+    """Writes what a `Task` holds to `args.task`, so that a peer's process needs no TensorFlow."""
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+    from training.corpus.pairs import read_pairs
+    from training.report.evaluation import spread
+
+    train, valid = read_pairs(args.data), read_pairs(args.validation)
+    tokenizer = SubwordTokenizer.learn([*train.sources, *train.targets], vocab_size=8000)
+
+    def ids(lines):
+        values, offsets = tokenizer.encode_lines(lines)
+        ends = itertools.pairwise(offsets)
+        return [[*values[a:b].tolist(), tokenizer.end_id] for a, b in ends]
+
+    pairs = spread(list(zip(valid.sources, valid.targets, strict=True)), args.pairs)
+    task = {
+        "vocab": tokenizer.vocab_size,
+        "start": tokenizer.start_id,
+        "end": tokenizer.end_id,
+        "train": list(zip(ids(train.sources), ids(train.targets), strict=True)),
+        "sources": ids([source for source, _ in pairs]),
+        "references": [target for _, target in pairs],
+        "model": tokenizer.model_bytes,
+    }
+    Path(args.task).write_bytes(pickle.dumps(task))
 
 
 class Task:
     """The pairs as token ids, and what is asked of them.
 
     Args:
-        args: The command line: data, validation, minutes, every, pairs.
+        args: The command line: task (see `prepare`), minutes, every.
     """
 
     def __init__(self, args):
-        train = read_pairs(args.data)
-        sources, targets = train.sources, train.targets
-        self.tokenizer = SubwordTokenizer.learn([*sources, *targets], vocab_size=8000)
-        self.vocab = self.tokenizer.vocab_size
-        self.start, self.end = self.tokenizer.start_id, self.tokenizer.end_id
-        self.train = list(zip(self._ids(sources), self._ids(targets), strict=True))
-        valid = read_pairs(args.validation)
-        pairs = spread(list(zip(valid.sources, valid.targets, strict=True)), args.pairs)
-        self.references = [pair[1] for pair in pairs]
-        self.sources = self._ids([pair[0] for pair in pairs])
+        self.path = args.task
+        task = pickle.loads(Path(args.task).read_bytes())
+        self.vocab, self.start, self.end = task["vocab"], task["start"], task["end"]
+        self.train, self.sources = task["train"], task["sources"]
         self.seconds, self.every = 60 * args.minutes, 60 * args.every
-
-    def _ids(self, lines):
-        values, offsets = self.tokenizer.encode_lines(lines)
-        return [[*values[a:b].tolist(), self.end] for a, b in itertools.pairwise(offsets)]
 
     def by_length(self, seed):
         """Batches of 64 pairs of like length, shuffled: what a careful user of a peer does."""
@@ -60,13 +80,17 @@ class Task:
     def bleu(self, decode):
         """BLEU of `decode(source ids [batch, source]) -> ids [batch, target]`, its time aside."""
         order = np.argsort([len(ids) for ids in self.sources], kind="stable")
-        texts = [None] * len(order)
+        found = [None] * len(order)
         for i in range(0, len(order), 64):
             chosen = order[i : i + 64]
             ids = np.asarray(decode(padded([self.sources[j] for j in chosen])), "int32")
-            for j, text in zip(chosen, self.tokenizer.decode(ids).numpy(), strict=True):
-                texts[j] = text.decode("utf-8", "replace")
-        return corpus_scores(texts, self.references)[0]
+            for j, row in zip(chosen, ids.tolist(), strict=True):
+                found[j] = row
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(found, file)
+            file.flush()
+            backend = {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(Path(__file__).parents[2])}
+            return measure.alone(__file__, self.path, file.name, environment=backend)
 
     def timed(self, step, order, decode):
         """Trains until the minutes are over, measuring at intervals; evaluation is not timed.
@@ -96,3 +120,19 @@ def padded(rows):
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row
     return ids
+
+
+def score(path, file):
+    """BLEU of token ids, in a process of its own."""
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+    from training.report.evaluation import corpus_scores
+
+    task = pickle.loads(Path(path).read_bytes())
+    ids = json.loads(Path(file).read_text())
+    texts = SubwordTokenizer(task["model"]).decode(padded(ids)).numpy()
+    texts = [text.decode("utf-8", "replace") for text in texts]
+    measure.answer(corpus_scores(texts, task["references"])[0])
+
+
+if __name__ == "__main__":
+    score(*sys.argv[1:])

@@ -5,6 +5,11 @@ clipping at 5, batches of like length. The rate and the warm-up are those of a s
 after 1,000 updates): 16,000 updates of warm-up would not end within the budget.
 """
 
+import itertools
+import os
+import statistics
+import time
+
 import torch
 from transformers import MarianConfig, MarianMTModel
 
@@ -16,8 +21,25 @@ PEAK, WARMUP = 1e-3, 1000
 
 def run(args):
     """Yields BLEU by minutes of training."""
+    task, update, decode = made(args)
+    yield from task.timed(update, task.by_length, decode)
+
+
+def trial(args):
+    """Yields how long an update takes in this environment."""
+    task, update, _ = made(args)
+    times = []
+    for batch in itertools.islice(task.by_length(0), 25):
+        start = time.perf_counter()
+        update(*batch)
+        times.append(time.perf_counter() - start)
+    yield {"seconds": statistics.median(times[5:])}
+
+
+def made(args):
+    """The task, a function that makes an update, and one that translates."""
     torch.manual_seed(1)
-    torch.set_num_threads(2)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     task = Task(args)
     model = MarianMTModel(marian_config(task))
     optimizer = torch.optim.Adam(model.parameters(), lr=PEAK, betas=(0.9, 0.98), eps=1e-9)
@@ -48,7 +70,7 @@ def run(args):
         )
         return found.numpy()
 
-    yield from task.timed(update, task.by_length, decode)
+    return task, update, decode
 
 
 def marian_config(task):
