@@ -188,7 +188,7 @@ def encoder_layer(layer):
         if feed_forward:
             inner = [
                 (
-                    f"Dense, {sublayer.dff} wide, {sublayer.hidden.activation.__name__}",
+                    f"Dense, {sublayer.dff} wide, {sublayer.activation}",
                     "dense",
                     None,
                 ),
@@ -241,17 +241,17 @@ def attention(layer):
         tops.append(split)
     drawing.words(610, 70, "step 1")
     drawing.words(610, 124, f"[batch, {heads} heads, length, {layer.key_dim}]")
-    scale = drawing.box(120, 178, width, f"· 1 / √{layer.key_dim}")
-    drawing.words(36, 178, "3", "end")
-    drawing.up(tops[0], scale)
+    scale = drawing.box(320, 178, width, f"· 1 / √{layer.key_dim}")
+    drawing.words(401, 190, "3")
+    drawing.up(tops[1], scale)
     boxes = [
         ("2", "Q Kᵀ", "attention"), ("4", "+ mask (0 or −10⁹)", "other"),
         ("5", "softmax over keys", "attention"), ("6", "weights · V", "attention"),
         ("", "join the heads", "other"), ("", f"output_dense, {layer.output_dense.units}", "dense"),
     ]  # fmt: skip
     steps = column(drawing, 320, 232, [(text, kind, None) for _, text, kind in boxes], 180)
-    drawing.arrow((120, 178 + HEIGHT / 2), (120, 232), (320 - 90, 232))
-    drawing.arrow((320, tops[1][1] + HEIGHT / 2), (320, 232 - HEIGHT / 2))
+    drawing.arrow((120, tops[0][1] + HEIGHT / 2), (120, 232), (320 - 90, 232))
+    drawing.arrow((320, 178 + HEIGHT / 2), (320, 232 - HEIGHT / 2))
     drawing.arrow((520, tops[2][1] + HEIGHT / 2), (520, steps[3][1]), (410, steps[3][1]))
     for (_, y), (number, _, _) in zip(steps, boxes, strict=True):
         drawing.words(416, y + 12, number)

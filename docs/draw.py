@@ -31,8 +31,9 @@ def six_steps():
     x = keras_tfmr.PositionalEmbedding(vocab_size=100, d_model=16)(token_ids)
     attention = keras_tfmr.MultiHeadAttention(num_heads=2, key_dim=8)
     attention.build(x.shape)
-    queries = attention.project_query(x) * np.sqrt(8)
+    queries = attention.project_query(x, length=6)
     keys, values = attention.project(x)
+    keys = keys * np.sqrt(8)  # they come divided by it
     scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
     masked = np.where(token_ids[:, None, None] != 0, scores / np.sqrt(8), np.nan)
     weights = np.nan_to_num(np.exp(masked))
