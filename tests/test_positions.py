@@ -129,3 +129,14 @@ def test_bad_ids():
 def test_bad_sizes(make, received):
     with pytest.raises(ValueError, match=received):
         make()
+
+
+def test_another_slowest_wave():
+    marian = 10_000.0 ** (-np.arange(8) / 7)  # divided by depth / 2 - 1
+    angles = np.arange(50)[:, None] * marian
+    expected = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(50, 16)
+    table = positional_encoding(50, 16, max_wavelength=10_000 ** (8 / 7))
+    np.testing.assert_allclose(table, expected, atol=1e-6)
+    layer = SinusoidalPositions(16, max_wavelength=10_000 ** (8 / 7))
+    layer = SinusoidalPositions.from_config(layer.get_config())
+    np.testing.assert_allclose(layer(np.arange(50)), expected, atol=1e-5)

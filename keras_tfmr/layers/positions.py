@@ -11,7 +11,7 @@ from keras_tfmr import _checks
 MAX_WAVELENGTH = 10_000
 
 
-def positional_encoding(length, depth):
+def positional_encoding(length, depth, max_wavelength=MAX_WAVELENGTH):
     """The sinusoidal position table of the Transformer, as a NumPy array.
 
     PE[p, 2i] = sin(p / 10000^(2i/depth)), PE[p, 2i+1] = cos(p / 10000^(2i/depth)), computed in
@@ -20,6 +20,7 @@ def positional_encoding(length, depth):
     Args:
         length: Number of positions.
         depth: Width of a position vector.
+        max_wavelength: What the slowest wave's length tends to, in units of 2π; the paper's 10000.
 
     Returns:
         float32 array `[length, depth]`.
@@ -34,14 +35,15 @@ def positional_encoding(length, depth):
     """
     _checks.positive_int("length", length)
     _checks.positive_int("depth", depth)
-    angles = np.arange(length)[:, np.newaxis] * _rates(depth)  # [length, ceil(depth / 2)]
+    rates = _rates(depth, max_wavelength)  # [ceil(depth / 2)]
+    angles = np.arange(length)[:, np.newaxis] * rates  # [length, ceil(depth / 2)]
     table = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     return table.reshape(length, -1)[:, :depth].astype("float32")  # [length, depth]
 
 
-def _rates(depth):
+def _rates(depth, max_wavelength):
     """Radians per position of each sine/cosine pair, float64 `[ceil(depth / 2)]`."""
-    return MAX_WAVELENGTH ** (-np.arange(0, depth, 2) / depth)
+    return float(max_wavelength) ** (-np.arange(0, depth, 2) / depth)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -53,6 +55,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
     Args:
         d_model: Width of a position vector.
+        max_wavelength: The 10000 of the paper's formula.
 
     Call arguments:
         positions: int tensor `[length]`, counted from 0.
@@ -66,12 +69,13 @@ class SinusoidalPositions(keras.layers.Layer):
     TensorShape([5, 16])
     """
 
-    def __init__(self, d_model, **kwargs):
+    def __init__(self, d_model, max_wavelength=MAX_WAVELENGTH, **kwargs):
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
+        self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
         # Angles in whole turns, split so that position * coarse is exact in float32: the turns
         # that are dropped before sine and cosine then cost no precision at far positions.
-        turns = _rates(d_model) / (2 * math.pi)
+        turns = _rates(d_model, max_wavelength) / (2 * math.pi)
         mantissa, exponent = np.frexp(turns)
         coarse = np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
         self._coarse = coarse.astype("float32")
@@ -93,7 +97,8 @@ class SinusoidalPositions(keras.layers.Layer):
         return (positions_shape[0], self.d_model)
 
     def get_config(self):
-        return {**super().get_config(), "d_model": self.d_model}
+        sizes = {"d_model": self.d_model, "max_wavelength": self.max_wavelength}
+        return {**super().get_config(), **sizes}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -13,13 +13,16 @@ from keras_tfmr.layers import (
     RelativePositionBias,
     RMSNormalization,
     RotaryPositions,
+    SinusoidalPositions,
     TiedLogits,
 )
 from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
 POSITIONS = {
-    "sinusoidal": lambda config: None,  # what the embedding has by itself
+    "sinusoidal": lambda config: SinusoidalPositions(
+        config.d_model, config.max_wavelength, name="positions"
+    ),
     "learned": lambda config: LearnedPositions(config.max_length, config.d_model, name="positions"),
 }
 RELATIVE_POSITIONS = {

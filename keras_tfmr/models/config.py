@@ -75,7 +75,7 @@ class TransformerConfig(ModelConfig):
         embedding_norm: Whether a normalisation follows the embedding.
         positions: "sinusoidal", "learned" (up to `max_length`), "rotary", "relative" (T5's
             buckets), "alibi" or "none".
-        max_wavelength: The base of the rotary angles.
+        max_wavelength: The base of the sinusoidal and of the rotary angles.
         max_length: Number of learned positions.
 
     Raises:
