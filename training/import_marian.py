@@ -1,0 +1,62 @@
+"""Turns a published Marian model, one of OPUS-MT for instance, into a run folder.
+
+    python training/import_marian.py opus-mt-pt-en --run runs/opus-pt-en
+    python training/import_marian.py opus-2020-01-01.zip --run runs/opus --target_language por
+
+FOLDER is what was downloaded: a release of Marian (*.npz, *vocab.yml, source.spm, target.spm,
+decoder.yml) or a folder of transformers (config.json, model.safetensors, vocab.json, source.spm,
+target.spm), as a folder, a .zip or a .tar.gz. The run folder is then served as any other one:
+python serving/export.py RUN.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+# The folder of this script has modules with common names; the project's root is what counts.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    introduction, rest = __doc__.split("\n", 1)
+    parser = argparse.ArgumentParser(
+        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", type=Path, help="the published model, a folder or an archive")
+    add("--run", type=Path, required=True, help="the run folder to write")
+    add("--target_language", metavar="CODE", help="into which texts without a tag are translated")
+    add("--overwrite", action="store_true", help="delete a run that is in the way")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    """The command; returns its exit status."""
+    options = parse_arguments(arguments)
+    from training.marian.published import MarianError
+    from training.marian.run import import_model
+    from training.run.folder import RunError, RunFolder
+
+    try:
+        folder = RunFolder(options.run)
+        try:
+            folder.begin({}, {"folder": str(options.folder)}, overwrite=options.overwrite)
+            published = import_model(
+                options.folder, folder, target_language=options.target_language
+            )
+        finally:
+            folder.close()
+    except (MarianError, RunError) as error:
+        print(f"import_marian.py: error: {error}", file=sys.stderr)
+        return 1
+    for note in published.notes:
+        print(f"note: {note}")
+    print(f"{published.name} ({published.form}) is now {options.run}: see its report.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

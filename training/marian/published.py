@@ -1,0 +1,102 @@
+"""What a published model holds, whichever form it came in."""
+
+import dataclasses
+
+import numpy as np
+
+# A logit that no softmax sees: the probability of the id is 0.
+BANNED = -1e9
+
+
+class MarianError(Exception):
+    """Why a published model cannot be imported, in one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The subwords of a side, by the published ids.
+
+    Fields:
+        pieces: A list of str; empty where an id has none.
+        end_id: The published id of the end of a sentence.
+        unknown_id: That of unknown subwords.
+        pad_id: That of padding, or None where the model has none.
+        start_id: The id whose embedding the decoder starts from, or None for a vector of zeros.
+    """
+
+    pieces: list
+    end_id: int
+    unknown_id: int
+    pad_id: int | None = None
+    start_id: int | None = None
+
+    @property
+    def order(self):
+        """The published id of each of our ids, -1 where there is none: int `[vocab]`.
+
+        Ours begin with padding, unknown, start and end. Start is an id of its own.
+        """
+        special = {self.pad_id, self.unknown_id, self.end_id}
+        rest = [i for i in range(len(self.pieces)) if i not in special]
+        first = [self.pad_id, self.unknown_id, self.start_id, self.end_id]
+        return np.array([-1 if i is None else i for i in (*first, *rest)])
+
+    def own_pieces(self):
+        """The pieces in our order, from id 4 on."""
+        return [self.pieces[i] for i in self.order[4:]]
+
+    def rows(self, table):
+        """A table of vectors `[published vocab, width]` in our order, zeros where there is none."""
+        order = self.order
+        return np.where((order >= 0)[:, None], table[order], np.float32(0))
+
+    def biases(self, bias, banned=()):
+        """Logit biases `[published vocab]` in our order; what is never to be produced is banned."""
+        order = self.order
+        bias = np.where(order >= 0, bias[order], np.float32(BANNED))
+        bias[np.isin(order, [*banned])] = BANNED
+        bias[2] = BANNED  # the start id, whose row can be another id's
+        return bias.astype("float32")
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A published model.
+
+    Fields:
+        name: The name of its folder or file.
+        form: "Marian release" or "transformers folder".
+        config: Fields of a `TransformerConfig`, all but the sizes of the vocabularies.
+        arrays: {name: float32 array} under Marian's own names, matrices `[in, out]`.
+        source: The `Vocabulary` of what is translated.
+        target: That of translations; the same object where the vocabulary is joint.
+        spms: Bytes of the SentencePiece models `(source, target)`.
+        decoding: Fields of a `DecodingConfig`.
+        banned: Published target ids that are never to be produced.
+        notes: Lines that tell what of the published files has no effect here, and why.
+    """
+
+    name: str
+    form: str
+    config: dict
+    arrays: dict
+    source: Vocabulary
+    target: Vocabulary
+    spms: tuple
+    decoding: dict
+    banned: tuple = ()
+    notes: tuple = ()
+
+
+def decoding_options(beams, alpha, longest):
+    """Fields of a `DecodingConfig`, with the penalty length^alpha."""
+    beams, alpha = int(beams), float(alpha)
+    if alpha < 0:
+        raise MarianError(f"a length penalty must not be negative here; the model's is {alpha}")
+    return {
+        "beams": beams,
+        "n": beams,
+        "length_penalty": alpha,
+        "length_offset": 0.0,
+        "max_length": int(longest),
+    }

@@ -1,0 +1,148 @@
+"""Makes a run folder of a published model."""
+
+import shlex
+import sys
+from importlib import metadata
+
+from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
+from training.marian.files import unpacked
+from training.marian.published import MarianError
+from training.marian.release import read_release
+from training.marian.transformers_folder import read_transformers_folder
+from training.marian.weights import Weights
+
+REPORT = """# {name}
+
+`{command}`
+
+Imported from a {form}: {layers} layers of width {d_model}, {heads} heads, {source_vocab:,} and
+{target_vocab:,} subwords. It decodes as published: {decoding}.
+
+## Licence
+
+The models of OPUS-MT are published by the Language Technology Research Group at the University of
+Helsinki under CC BY 4.0. Who passes this model or its export on has to name them and the licence
+(https://creativecommons.org/licenses/by/4.0/), and say that it was changed: renumbered for
+keras_tfmr. To cite: Tiedemann and Thottingal 2020, OPUS-MT: Building open translation services for
+the World (https://aclanthology.org/2020.eamt-1.61). A model from elsewhere has the licence that it
+came with.
+
+## What differs from the published model
+
+{notes}
+"""
+PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece")
+DIFFERENCES = (
+    "The unknown subword is never written.",
+    "A translation ends after 3 tokens for each of the source and 8 more, or at max_length.",
+)
+
+
+def read(path):
+    """The `Published` of a folder or archive, in whichever form it is.
+
+    Raises:
+        MarianError: If it cannot be read, or is a model of another architecture.
+    """
+    with unpacked(path) as folder:
+        # A download can be a folder in a folder.
+        inner = [entry for entry in folder.iterdir() if entry.is_dir()]
+        files = [entry for entry in folder.iterdir() if not entry.is_dir()]
+        folder = inner[0] if len(inner) == 1 and not files else folder
+        if (folder / "config.json").exists():
+            return read_transformers_folder(folder, path.stem)
+        return read_release(folder, path.stem)
+
+
+def model_of(published):
+    """The `TransformerConfig` and the `TranslationModel` of a published model, weights set."""
+    from keras_tfmr.models import TransformerConfig, TranslationModel
+
+    config = TransformerConfig(
+        source_vocab=len(published.source.order),
+        target_vocab=len(published.target.order),
+        **published.config,
+    )
+    model = TranslationModel(config)
+    Weights(published).assign(model)
+    return config, model
+
+
+def tokenizers_of(published, target_language=None):
+    """The `(source, target)` tokenisers of a published model.
+
+    Raises:
+        MarianError: If the model does not know the language, or an .spm is none.
+    """
+    try:
+        source = joined(
+            published.spms[0],
+            published.source.own_pieces(),
+            reads_tags=True,
+            target_language=target_language,
+        )
+        target = joined(published.spms[1], published.target.own_pieces())
+    except ValueError as error:
+        raise MarianError(str(error)) from error
+    return MarianTokenizer(source), MarianTokenizer(target)
+
+
+def import_model(path, folder, *, target_language=None):
+    """Writes the run folder of a published model.
+
+    Args:
+        path: The published folder or archive.
+        folder: A `RunFolder` without a run.
+        target_language: What a model of several target languages translates into where a text
+            has no tag of its own.
+
+    Returns:
+        The `Published`.
+
+    Raises:
+        MarianError: If the model cannot be imported.
+    """
+    from training.run.folder import save_weights, tokenizer_paths, write_atomically, write_json
+
+    published = read(path)
+    tokenizers = tokenizers_of(published, target_language)
+    config, model = model_of(published)
+    described = {
+        "model": {"kind": "transformer", "config": config.to_dict()},
+        "training": {},
+        "arguments": dict(published.decoding),
+        "command": shlex.join(["python", *sys.argv]),
+        "corpus": {},
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "published": {
+            "name": published.name,
+            "form": published.form,
+            "target_language": tokenizers[0].target_language,
+            "target_languages": [tag[2:-2] for tag in tokenizers[0].tags],
+            "notes": list(published.notes),
+        },
+    }
+    write_json(folder.config, described)
+    for tokenizer, file in zip(tokenizers, tokenizer_paths(folder.path)[1], strict=True):
+        write_atomically(file, tokenizer.model_bytes)
+    save_weights(model, folder.best)
+    write_atomically(folder.report, report(published, config, described["command"]))
+    write_json(folder.results, {"parameters": int(model.count_params())})
+    return published
+
+
+def report(published, config, command):
+    """The text of report.md."""
+    decoding = ", ".join(f"{name} {value}" for name, value in published.decoding.items())
+    return REPORT.format(
+        name=published.name,
+        command=command,
+        form=published.form,
+        layers=f"{config.encoder_layers} + {config.decoder_layers}",
+        d_model=config.d_model,
+        heads=config.num_heads,
+        source_vocab=config.source_vocab,
+        target_vocab=config.target_vocab,
+        decoding=decoding,
+        notes="\n".join(f"- {line}" for line in (*DIFFERENCES, *published.notes)),
+    )
