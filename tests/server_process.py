@@ -43,16 +43,31 @@ def _die_with_parent():
 class ServerProcess:
     """A running server: `with ServerProcess(folder, "--model_base_path=...") as server:`."""
 
-    def __init__(self, folder, *flags, wait=90):
-        self.port, self.rest_port = free_port(), free_port()
-        self.log = pathlib.Path(folder) / f"server-{self.port}.log"
-        self.process = start(
-            self.log, f"--port={self.port}", f"--rest_api_port={self.rest_port}", *flags
-        )
-        self.wait_for(lambda: "Exporting HTTP/REST API" in self.stderr(), wait)
+    def __init__(self, folder, *flags, wait=240):
+        # A port that was free may be taken by the time that the server is there: then others are.
+        for _ in range(5):
+            self.port, self.rest_port = free_port(), free_port()
+            self.log = pathlib.Path(folder) / f"server-{self.port}.log"
+            self.process = start(
+                self.log, f"--port={self.port}", f"--rest_api_port={self.rest_port}", *flags
+            )
+            started = self._started(wait)
+            if started or "cannot listen on" not in self.stderr():
+                break
+        if not started:
+            self.process.kill()
+            raise AssertionError(f"not serving within {wait} s: {self.stderr()[-2000:]}")
         self.channel = self.connect()
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
+
+    def _started(self, seconds):
+        end = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < end:
+            if "Exporting HTTP/REST API" in self.stderr():
+                return True
+            time.sleep(0.05)
+        return False
 
     def __enter__(self):
         return self

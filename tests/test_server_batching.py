@@ -27,11 +27,12 @@ class Doubler:
         self.batching = configs.BatchSettings(**settings)
         self.lease = Lease()
         self.batches = []
-        self.open = threading.Event()
+        self.running, self.open = threading.Event(), threading.Event()
         self.open.set()
         self.answer = lambda x: x * 2
 
     def run(self, feeds, fetches, deadline):
+        self.running.set()
         self.open.wait(10)
         self.batches.append(feeds["x"].tolist())
         return [self.answer(feeds["x"]) for _ in fetches]
@@ -62,10 +63,17 @@ def serve(servable, scenario, threads=1):
 
 async def occupy(servable, ask):
     """Keeps the only batch thread busy, so that what comes next has to queue."""
+    servable.running.clear()
     servable.open.clear()
     busy = ask(0)
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(servable.running.wait, 10)
     return busy
+
+
+async def settle():
+    """Lets every task go as far as it gets without waiting for a thread or the clock."""
+    for _ in range(30):
+        await asyncio.sleep(0)
 
 
 async def outcome(task):
@@ -81,7 +89,7 @@ def test_waiting_requests_share_a_batch():
     async def scenario(scheduler, ask):
         busy = await occupy(servable, ask)
         tasks = [ask(1, 2), ask(3), ask(4, 5)]
-        await asyncio.sleep(0.02)
+        await settle()
         servable.open.set()
         return [await outcome(task) for task in (busy, *tasks)]
 
@@ -101,22 +109,26 @@ def test_batches_are_padded_to_an_allowed_size_by_repeating_a_row():
 
 
 def test_timeout_waits_for_company():
-    servable = Doubler(**settings(3, timeout=0.3))
+    servable = Doubler(**settings(3, timeout=1.0))
 
     async def scenario(scheduler, ask):
-        started = time.monotonic()
         first = ask(1)
-        await asyncio.sleep(0.1)
-        second = ask(2)
-        await asyncio.gather(first, second)
-        waited = time.monotonic() - started
-        full = time.monotonic()
-        await asyncio.gather(ask(1), ask(2), ask(3))
-        return waited, time.monotonic() - full
+        await settle()
+        assert servable.batches == []
+        await asyncio.gather(first, ask(2))
 
-    waited, full = serve(servable, scenario)
-    assert servable.batches == [[1, 2], [1, 2, 3]]
-    assert 0.25 < waited < 2 and full < 0.25
+    serve(servable, scenario)
+    assert servable.batches == [[1, 2]]
+
+
+def test_a_full_batch_waits_for_nobody():
+    servable = Doubler(**settings(3, timeout=60.0))
+
+    async def scenario(scheduler, ask):
+        await asyncio.gather(ask(1), ask(2), ask(3))
+
+    serve(servable, scenario)  # which gives up after 20 seconds
+    assert servable.batches == [[1, 2, 3]]
 
 
 def test_full_queue():
@@ -125,7 +137,7 @@ def test_full_queue():
     async def scenario(scheduler, ask):
         busy = await occupy(servable, ask)
         tasks = [ask(i) for i in range(1, 6)]
-        await asyncio.sleep(0.02)
+        await settle()
         servable.open.set()
         return [await outcome(task) for task in (busy, *tasks)]
 
@@ -188,11 +200,11 @@ def test_who_goes_away_is_dropped_from_the_queue():
     async def scenario(scheduler, ask):
         busy = await occupy(servable, ask)
         gone, stays = ask(1), ask(2)
-        await asyncio.sleep(0.02)
+        await settle()
         gone.cancel()
-        await asyncio.sleep(0.02)
+        await settle()
         late = ask(3)  # has the room that was given up
-        await asyncio.sleep(0.02)
+        await settle()
         servable.open.set()
         return [await outcome(task) for task in (busy, stays, late)]
 
@@ -205,7 +217,7 @@ def test_trailing_dimensions_must_agree_or_are_padded():
     async def scenario(scheduler, ask):
         busy = await occupy(servable, ask)
         tasks = [ask([1, 1]), ask([2, 2, 2])]
-        await asyncio.sleep(0.02)
+        await settle()
         servable.open.set()
         await busy
         return [await outcome(task) for task in tasks]
@@ -256,7 +268,7 @@ def test_an_error_fails_the_batch_and_nothing_else():
     async def scenario(scheduler, ask):
         busy = await occupy(servable, ask)
         tasks = [ask(13), ask(1), ask(2)]
-        await asyncio.sleep(0.02)
+        await settle()
         servable.open.set()
         await busy
         return [await outcome(task) for task in tasks]
@@ -271,7 +283,7 @@ def test_queues_of_different_outputs_take_turns():
     async def scenario(scheduler, ask):
         busy = await occupy(servable, ask)
         tasks = [ask(1), ask(2), ask(3), ask(10, fetch="z")]
-        await asyncio.sleep(0.02)
+        await settle()
         servable.open.set()
         await asyncio.gather(busy, *tasks)
 

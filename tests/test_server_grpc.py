@@ -188,6 +188,14 @@ def test_deadline(server):
     assert status_of(server.prediction.Predict, request("slow", ms=[1]), timeout=10)[0] == "OK"
 
 
+def test_bytes_that_are_no_message(server):
+    for method in ("PredictionService/Predict", "ModelService/GetModelStatus"):
+        call = server.channel.unary_unary(f"/tensorflow.serving.{method}")
+        code, text = status_of(call, b"\xff\xff")
+        assert code == "INVALID_ARGUMENT" and "Error parsing message" in text
+    assert "Traceback" not in server.stderr()
+
+
 def test_unimplemented_method(server):
     message = inference_pb2.MultiInferenceRequest()
     code, text = status_of(server.prediction.MultiInference, message)

@@ -6,6 +6,7 @@ import ipaddress
 import urllib.parse
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -179,6 +180,25 @@ def credentials(config):
     return grpc.ssl_server_credentials([pair], authority, config.client_verify)
 
 
+class Decoding(grpc.aio.ServerInterceptor):
+    """Answers bytes that are no message of the method's kind; gRPC itself would raise."""
+
+    async def intercept_service(self, continuation, details):
+        handler = await continuation(details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+
+        async def answer(content, context):
+            try:
+                request = handler.request_deserializer(content)
+            except DecodeError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return await handler.unary_unary(request, context)
+
+        serializer = handler.response_serializer
+        return grpc.unary_unary_rpc_method_handler(answer, response_serializer=serializer)
+
+
 async def start(predictor, metrics, options, ssl_config=None):
     """Starts the gRPC server.
 
@@ -196,11 +216,12 @@ async def start(predictor, metrics, options, ssl_config=None):
         RuntimeError: the address cannot be bound.
     """
     server = grpc.aio.server(
+        interceptors=[Decoding()],
         options=[
             ("grpc.max_receive_message_length", options.max_request_bytes or -1),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),  # two servers on one port would share its calls
-        ]
+        ],
     )
     prediction = PredictionService(predictor, metrics)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(prediction, server)

@@ -1,11 +1,12 @@
 """The HTTP/REST API and the metrics page."""
 
 import asyncio
+import logging
 import re
 import urllib.parse
 
 import grpc
-from aiohttp import web
+from aiohttp import http_exceptions, web
 from google.protobuf import json_format
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -193,6 +194,14 @@ def _json(message, names=True):
     )
 
 
+class _ClientsFault(logging.Filter):
+    """Drops what aiohttp reports of requests that are no HTTP: it has answered them with a 400."""
+
+    def filter(self, record):
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, http_exceptions.HttpProcessingError)
+
+
 async def start(predictor, metrics, options, monitoring=None):
     """Starts the HTTP server.
 
@@ -205,7 +214,11 @@ async def start(predictor, metrics, options, monitoring=None):
     api = RestApi(predictor, metrics, options, monitoring)
     app = web.Application(client_max_size=options.max_request_bytes)
     app.router.add_route("*", "/{path:.*}", api.handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.shutdown_grace_seconds)
+    logger = logging.getLogger("devserver.http")
+    logger.addFilter(_ClientsFault())
+    runner = web.AppRunner(
+        app, logger=logger, access_log=None, shutdown_timeout=options.shutdown_grace_seconds
+    )
     await runner.setup()
     await web.TCPSite(runner, options.host, options.rest_api_port, backlog=1024).start()
     return runner
