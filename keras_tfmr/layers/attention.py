@@ -233,14 +233,15 @@ class MultiHeadAttention(keras.layers.Layer):
             ops.zeros((*shape, self.value_dim), self.compute_dtype),
         )
 
-    def project_query(self, x, length, rotation=None):
+    def project_query(self, x, length=None, rotation=None):
         """Queries `[batch, heads, length, key_dim]`.
 
         Args:
             x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
-            length: Number of queries of an example.
+            length: Number of queries of an example; by default the second axis of `x`.
             rotation: As in the call.
         """
+        length = ops.shape(x)[1] if length is None else length
         return self._query(self._split_heads(self.query_dense(x), length, self.key_dim), rotation)
 
     def project(self, key, value=None, length=None, rotation=None):
