@@ -2,10 +2,12 @@
 
     python serving/export.py runs/translator
     python serving/export.py runs/translator --to /srv/models/translator --xla --precision bfloat16
+    python serving/export.py runs/translator --format ctranslate2
 
 The new version is loaded and asked in a process of its own before it appears under the next free
-number. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read, 2 wrong
-arguments.
+number. With --format it is a folder for CTranslate2, or one that transformers loads as a
+MarianMTModel, instead. Exit status: 0 done, 1 the export would not serve or the run folder cannot
+be read, 2 wrong arguments.
 """
 
 import argparse
@@ -17,6 +19,10 @@ if __name__ == "__main__":
     # Run as a script, it finds the project's packages beside its folder, not in it.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+# What of a `DecodingConfig` a run can have settings of, and the command line options.
+DECODING = ("beams", "n", "length_penalty", "length_offset", "max_length", "length_factor")
+FORMATS = ("saved_model", "ctranslate2", "marian")
+
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
@@ -27,6 +33,7 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
     add("--to", metavar="DIR", type=Path, help="folder of versions [RUN_FOLDER/saved_model]")
+    add("--format", choices=FORMATS, default="saved_model", help="[%(default)s]")
     add("--weights", metavar="FILE", type=Path, help="[RUN_FOLDER/weights/best.weights.h5]")
     add("--xla", action="store_true", help="compile the decoder; the server must allow it")
     add("--precision", choices=("float32", "bfloat16"), default="float32", help="[%(default)s]")
@@ -61,6 +68,8 @@ def export(options):
     from training.run.folder import read_json
 
     run = read_json(options.run / "config.json")
+    if options.format != "saved_model":
+        return export_elsewhere(translator_of(options, run), options)
     results = options.run / "results.json"
     return export_translator(
         translator_of(options, run),
@@ -71,6 +80,15 @@ def export(options):
         warmup_texts=validation_texts(options.run),
         check=not options.no_check,
     )
+
+
+def export_elsewhere(translator, options):
+    """Writes a translator for another engine; returns the folder."""
+    from keras_tfmr.export.ctranslate2_format import write_ctranslate2
+    from keras_tfmr.export.marian_format import write_marian
+
+    write = {"ctranslate2": write_ctranslate2, "marian": write_marian}[options.format]
+    return write(translator, options.to or options.run / options.format)
 
 
 def translator_of(options, run):
@@ -84,11 +102,12 @@ def translator_of(options, run):
     model = make_model(run["model"]["kind"], run["model"]["config"])
     model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")
     joint, both = tokenizer_paths(options.run)
-    decoding = {name: run["arguments"][name] for name in ("beams", "length_penalty")}
-    for name in ("beams", "n", "length_penalty", "max_length", "length_factor"):
-        if getattr(options, name) is not None:
-            decoding[name] = getattr(options, name)
-    decoding.setdefault("n", decoding["beams"])
+    asked = {name: getattr(options, name, None) for name in DECODING}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    decoding = {name: run["arguments"][name] for name in DECODING if name in run["arguments"]}
+    decoding |= asked
+    if "n" not in asked:
+        decoding["n"] = decoding["beams"]
     return Translator(
         model,
         *(SubwordTokenizer.load(path) for path in ([joint] if joint.exists() else both)),

@@ -1,0 +1,186 @@
+"""Our Transformer as a CTranslate2 model, through CTranslate2's own specification of models."""
+
+import pathlib
+
+import numpy as np
+
+from keras_tfmr.export.check import ExportError
+
+# What a CTranslate2 Transformer cannot be: {field of TransformerConfig: the values it can have}.
+_EXPECTED = {
+    "norm": ("layer",),
+    "positions": ("sinusoidal",),
+    "gated": (False,),
+    "qk_norm": (False,),
+    "num_kv_heads": (None,),
+    "use_bias": (True,),
+    "embedding_norm": (False,),
+}
+
+
+def write_ctranslate2(translator, path):
+    """Writes a model for CTranslate2, with the tokenisers' SentencePiece models beside it.
+
+    The weights are those of the translator, in float32; CTranslate2 quantises when it loads them.
+    A source is given as pieces, without its end, which CTranslate2 adds. What our search never
+    writes has to be told to CTranslate2 with every call, and that a translation may be empty:
+    `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`.
+
+    Args:
+        translator: A `Translator` of a `TranslationModel`.
+        path: The folder to write: config.json, model.bin, vocabularies, source.spm, target.spm.
+
+    Returns:
+        The path.
+
+    Raises:
+        ExportError: If the architecture has no counterpart, ctranslate2 is not installed, or the
+            folder is taken.
+    """
+    path = pathlib.Path(path)
+    tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
+    tokens = [_tokens(tokenizers[side], translator.model, side) for side in tokenizers]
+    spec = ctranslate2_spec(translator.model, *tokens)
+    longest = max(translator.max_source_length, translator.config.max_length)
+    if path.exists() and any(path.iterdir()):
+        raise ExportError(f"{path} is not empty")
+    _set_positions(spec, translator.model, longest)
+    spec.validate()
+    spec.optimize()
+    path.mkdir(parents=True, exist_ok=True)
+    spec.save(str(path))
+    for side, tokenizer in tokenizers.items():
+        (path / f"{side}.spm").write_bytes(tokenizer.model_bytes)
+    return path
+
+
+def ctranslate2_spec(model, source_tokens, target_tokens, longest=512):
+    """A `ctranslate2.specs.TransformerSpec` of a model's weights.
+
+    Args:
+        model: A `TranslationModel`.
+        source_tokens: The name of every source id.
+        target_tokens: The name of every target id.
+        longest: Positions of a sequence.
+
+    Raises:
+        ExportError: If the architecture has no counterpart, or ctranslate2 is not installed.
+    """
+    try:
+        from ctranslate2.specs import common_spec, transformer_spec
+    except ImportError as error:
+        raise ExportError(
+            f"the format needs ctranslate2: pip install ctranslate2 ({error})"
+        ) from error
+    config = model.config
+    check_architecture(model, "CTranslate2", _EXPECTED)
+    activations = common_spec.Activation
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.num_heads,
+        pre_norm=config.norm_first,
+        activation={
+            "relu": activations.RELU,
+            "gelu": activations.GELU,
+            "gelu_tanh": activations.GELUTanh,
+            "silu": activations.SWISH,
+        }[config.activation],
+    )
+    spec.encoder.embeddings[0].weight = _array(model.encoder.embedding.tokens.embeddings)
+    spec.decoder.embeddings.weight = _array(model.decoder.embedding.tokens.embeddings)
+    for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        side.scale_embeddings = config.embedding_scale
+        if config.norm_first:
+            _norm(stack.norm, side.layer_norm)
+    _set_positions(spec, model, longest)
+    _projection(model, spec.decoder.projection)
+    for ours, theirs in zip(model.encoder.layers, spec.encoder.layer, strict=True):
+        _self_attention(ours.self_attention, theirs.self_attention)
+        _feed_forward(ours.feed_forward, theirs.ffn)
+    for ours, theirs in zip(model.decoder.layers, spec.decoder.layer, strict=True):
+        _self_attention(ours.causal_attention, theirs.self_attention)
+        _cross_attention(ours.cross_attention, theirs.attention)
+        _feed_forward(ours.feed_forward, theirs.ffn)
+    spec.register_source_vocabulary(source_tokens)
+    spec.register_target_vocabulary(target_tokens)
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.config.add_source_eos = True
+    return spec
+
+
+def check_architecture(model, name, expected):
+    """Raises an ExportError that names what of a model a format has no counterpart for.
+
+    Args:
+        model: Any model.
+        name: The format's.
+        expected: {field of a `TransformerConfig`: the values that the format knows}.
+    """
+    config = model.config
+    if type(model).__name__ != "TranslationModel":
+        raise ExportError(f"{name} has no counterpart of a {type(model).__name__}")
+    for field, values in expected.items():
+        if getattr(config, field) not in values:
+            raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)!r}")
+    width = config.d_model // config.num_heads
+    for field in ("key_dim", "value_dim"):
+        if getattr(config, field) not in (None, width):
+            raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)}")
+
+
+def _tokens(tokenizer, model, side):
+    """The name of every id; ids that the model has and the tokenizer has not are filled up."""
+    size = getattr(model.config, f"{side}_vocab")
+    names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]
+    names = ["<pad>", *(name.decode() for name in names)]
+    return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
+
+
+def _array(weight):
+    return np.array(weight, dtype="float32")
+
+
+def _set_positions(spec, model, longest):
+    for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        side.position_encodings.encodings = _array(stack.embedding.positions(np.arange(longest)))
+
+
+def _projection(model, theirs):
+    logits = model.logits
+    if model.config.tied_logits:
+        theirs.weight = _array(model.decoder.embedding.tokens.embeddings)
+        bias = getattr(logits, "bias", None)
+    else:
+        theirs.weight, bias = _array(logits.dense.kernel).T.copy(), logits.dense.bias
+    if bias is not None:
+        theirs.bias = _array(bias)
+
+
+def _linear(theirs, *dense):
+    theirs.weight = np.concatenate([_array(layer.kernel).T for layer in dense])
+    theirs.bias = np.concatenate([_array(layer.bias) for layer in dense])
+
+
+def _norm(ours, theirs):
+    theirs.gamma, theirs.beta = _array(ours.gamma), _array(ours.beta)
+
+
+def _self_attention(ours, theirs):
+    attention = ours.attention
+    _linear(theirs.linear[0], attention.query_dense, attention.key_dense, attention.value_dense)
+    _linear(theirs.linear[1], attention.output_dense)
+    _norm(ours.residual.norm, theirs.layer_norm)
+
+
+def _cross_attention(ours, theirs):
+    attention = ours.attention
+    _linear(theirs.linear[0], attention.query_dense)
+    _linear(theirs.linear[1], attention.key_dense, attention.value_dense)
+    _linear(theirs.linear[2], attention.output_dense)
+    _norm(ours.residual.norm, theirs.layer_norm)
+
+
+def _feed_forward(ours, theirs):
+    _linear(theirs.linear_0, ours.hidden_dense)
+    _linear(theirs.linear_1, ours.output_dense)
+    _norm(ours.residual.norm, theirs.layer_norm)

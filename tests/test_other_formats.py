@@ -1,0 +1,124 @@
+"""Our models in other engines' formats: read again here, and by the engines where they are."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from marian_models import fixture, spms_and_pieces, write_transformers_folder
+
+from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.export.check import ExportError
+from keras_tfmr.export.ctranslate2_format import write_ctranslate2
+from keras_tfmr.export.marian_format import write_marian
+from keras_tfmr.models import TransformerConfig, TranslationModel
+from keras_tfmr.text.tokenizer import SubwordTokenizer
+from keras_tfmr.text.translator import Translator
+from training.corpus import phrasebook
+from training.marian.run import model_of, read, tokenizers_of
+
+PAIRS = phrasebook.split(1)[0][:600]
+TEXTS = [source for source, _ in PAIRS[:30]]
+DECODING = DecodingConfig(beams=1, length_penalty=0.0, max_length=10)
+
+
+def scrambled(tokenizer, **fields):
+    """A translator of random weights, biases too."""
+    size = tokenizer.vocab_size
+    fields = {"num_heads": 4, "dff": 48, **fields}
+    config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size, **fields)
+    model, rng = TranslationModel(config), np.random.default_rng(5)
+    for weight in model.trainable_variables:
+        weight.assign(weight + rng.normal(scale=0.3, size=weight.shape))
+    return Translator(model, tokenizer, config=DECODING)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.learn([text for pair in PAIRS for text in pair], vocab_size=500)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    published = read(write_transformers_folder(folder, fixture()[1], spms=spms_and_pieces()))
+    return Translator(model_of(published)[1], *tokenizers_of(published), DECODING)
+
+
+def cases(name, tokenizer, imported):
+    return {
+        "imported": lambda: imported,
+        "tied": lambda: scrambled(tokenizer),
+        "untied": lambda: scrambled(
+            tokenizer, tied_logits=False, joint_vocab=False, activation="gelu"
+        ),
+        "pre-norm": lambda: scrambled(tokenizer, norm_first=True, activation="silu"),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["imported", "tied", "untied"])
+def test_a_marian_folder_is_the_same_model(tmp_path, tokenizer, imported, name):
+    translator = cases(name, tokenizer, imported)
+    published = read(write_marian(translator, tmp_path / "marian"))
+    again = Translator(model_of(published)[1], *tokenizers_of(published), DECODING)
+    order = published.source.order
+    ids, _ = translator.source_tokenizer.encode_truncated(TEXTS, 64)
+    ids_again, _ = again.source_tokenizer.encode_truncated(TEXTS, 64)
+    assert np.where(ids_again == 0, 0, order[ids_again]).tolist() == ids.numpy().tolist()
+    expected = translator.model([ids, ids[:, :5]]).numpy()
+    found = again.model([ids_again, ids_again[:, :5]]).numpy()
+    real = order > 2  # what our search never writes is banned in the folder
+    np.testing.assert_allclose(found[:, :, real], expected[:, :, order[real]], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["imported", "tied", "untied"])
+def test_transformers_loads_the_marian_folder(tmp_path, tokenizer, imported, name):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    translator = cases(name, tokenizer, imported)
+    folder = write_marian(translator, tmp_path / "marian")
+    model = transformers.MarianMTModel.from_pretrained(folder).eval()
+    theirs = transformers.MarianTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
+    ids, _ = translator.source_tokenizer.encode_truncated(TEXTS, 64)
+    assert [row[row != 0].tolist() for row in ids.numpy()] == theirs
+    source, target = torch.tensor(ids.numpy()).long(), ids.numpy()[:, :5]
+    inputs = {"input_ids": source, "attention_mask": (source != 0).long()}
+    with torch.inference_mode():
+        logits = model(**inputs, decoder_input_ids=torch.tensor(target).long()).logits
+        found = model.generate(**inputs, num_beams=1, max_new_tokens=10)
+    np.testing.assert_allclose(logits.numpy(), translator.model([ids, target]).numpy(), atol=1e-4)
+    found = translator.target_tokenizer.decode(tf.constant(found.numpy()[:, 1:], tf.int32))
+    assert [text.decode() for text in found.numpy()] == translator.translate(TEXTS)
+
+
+@pytest.mark.parametrize("name", ["tied", "untied", "pre-norm"])
+def test_ctranslate2_translates_the_same(tmp_path, tokenizer, imported, name):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    translator = cases(name, tokenizer, imported)
+    path = write_ctranslate2(translator, tmp_path / "ctranslate2")
+    engine = ctranslate2.Translator(str(path), compute_type="float32")
+    ids, _ = translator.source_tokenizer.encode_truncated(TEXTS, 64)
+    pieces = translator.source_tokenizer.pieces(ids).numpy()
+    pieces = [[piece.decode() for piece in row if piece][:-1] for row in pieces]
+    answers = engine.translate_batch(
+        pieces, beam_size=1, max_decoding_length=10, min_decoding_length=0, disable_unk=True,
+        suppress_sequences=[["<pad>"], ["<s>"]],
+    )  # fmt: skip
+    target = translator.target_tokenizer
+    names = target.pieces(np.arange(target.vocab_size)[None]).numpy()[0]
+    numbers = {name.decode(): number for number, name in enumerate(names)}
+    rows = [[numbers[piece] for piece in answer.hypotheses[0]] for answer in answers]
+    found = target.decode(tf.ragged.constant(rows, dtype=tf.int32))
+    assert [text.decode() for text in found.numpy()] == translator.translate(TEXTS)
+
+
+def test_what_has_no_counterpart_is_named(tmp_path, tokenizer):
+    with pytest.raises(ExportError, match="MarianMTModel has no counterpart of norm_first=True"):
+        write_marian(scrambled(tokenizer, norm_first=True), tmp_path / "marian")
+    pytest.importorskip("ctranslate2")
+    with pytest.raises(ExportError, match="CTranslate2 has no counterpart of positions='rotary'"):
+        write_ctranslate2(scrambled(tokenizer, positions="rotary"), tmp_path / "ctranslate2")
+
+
+def test_a_taken_folder_is_left_alone(tmp_path, tokenizer):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ExportError, match="is not empty"):
+        write_marian(scrambled(tokenizer), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
