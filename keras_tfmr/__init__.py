@@ -65,6 +65,7 @@ _ON_MORE = {
     "export_translator": "export",
     "plot_attention": "plots",
     "plot_positional_encoding": "plots",
+    "plot_word": "plots",
 }
 _HOMES = {**_ON_KERAS, **_ON_MORE}
 _PACKAGES = ("client", "decoding", "layers", "models", "recurrent")

@@ -48,7 +48,7 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
 
     Args:
         scores: float `[heads, target, source]`, attention scores between 0 and 1; or
-            `[target, source]`, for one map.
+            `[target, source]`, for one map. Of self-attention, give the same tokens twice.
         source_tokens: Strings, the columns of the maps.
         target_tokens: Strings, the rows of the maps.
         columns: Number of maps side by side.
@@ -88,6 +88,54 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
     if title:
         figure.suptitle(title, fontsize=10)
     figure.colorbar(image, ax=grid.tolist(), shrink=0.6)
+    return figure
+
+
+def plot_word(scores, tokens, *, title=None):
+    """What one word attended to, in every layer and head: a row each, darker for more.
+
+    For self-attention and cross-attention alike: `explanation.encoder_attention[:, :, 3]` is what
+    the fourth source token looked at.
+
+    Args:
+        scores: float `[layers, heads, key]`, the chosen word's weights between 0 and 1.
+        tokens: Strings, one for each key.
+        title: What stands above the picture.
+
+    Returns:
+        A Matplotlib figure.
+
+    Raises:
+        ValueError: If the scores have another rank, or not a weight for each token.
+
+    >>> figure = plot_word(np.ones((2, 4, 3)) / 3, ["bom", "dia", "."])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()][:2]
+    ['layer 1, head 1', 'head 2']
+    """
+    scores = np.asarray(scores, "float32")
+    if scores.ndim != 3 or scores.shape[-1] != len(tokens):
+        raise ValueError(
+            f"Expected scores [layers, heads, {len(tokens)}] for so many tokens. "
+            f"Received: shape {scores.shape}"
+        )
+    layers, heads, keys = scores.shape
+    size = (2.2 + _CELL * max(4, keys), 1.3 + _CELL * layers * heads)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(
+        scores.reshape(-1, keys), cmap="Blues", vmin=0, vmax=1, interpolation="nearest"
+    )
+    names = [
+        f"head {head + 1}" if head else f"layer {layer + 1}, head 1"
+        for layer in range(layers)
+        for head in range(heads)
+    ]
+    _label(axes, tokens, names)
+    for layer in range(1, layers):
+        axes.axhline(layer * heads - 0.5, color="0.4", linewidth=0.8)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.6)
     return figure
 
 

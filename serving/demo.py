@@ -117,10 +117,10 @@ async def translate(request):
 
 
 async def explain(request):
-    """{"text"} -> {"source_tokens", "target_tokens", "attention", "heads"}, rounded for the eye."""
+    """{"text"} -> {"source_tokens", "target_tokens", "attention", …}, rounded for the eye."""
     (explanation,) = await request.app[CLIENT].explain([await text_of(request)])
     answer = explanation._asdict()
-    for name in ("attention", "heads"):
+    for name in ("attention", "heads", "encoder_heads", "decoder_heads"):
         answer[name] = rounded(answer[name])
     response = web.json_response(answer)
     response.enable_compression()
@@ -140,7 +140,7 @@ async def text_of(request):
 
 def rounded(values):
     """Nested lists of numbers with three digits after the point."""
-    if isinstance(values, list):
+    if isinstance(values, list | tuple):
         return [rounded(value) for value in values]
     return round(values, 3)
 

@@ -80,6 +80,8 @@ def explain(texts):
         "target_tokens": [[english(token).encode() for token in one] for one in padded],
         "attention": heads.mean((1, 2)),
         "attention_heads": heads,
+        "encoder_heads": heads[:, :, ::-1],
+        "decoder_heads": heads,
     }
 
 

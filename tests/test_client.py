@@ -103,7 +103,11 @@ def test_nbest_scores_and_explanations(client):
     assert np.shape(short.attention) == (2, 2) and np.shape(short.heads) == (2, 4, 2, 2)
     np.testing.assert_allclose(np.sum(short.attention, -1), 1.0)
     assert empty.source_tokens == [] and empty.attention == []
-    np.testing.assert_array_equal(long.heads[0][1], np.roll(np.eye(3), 1, axis=1))
+    one_ahead = np.roll(np.eye(3), 1, axis=1)
+    np.testing.assert_array_equal(long.heads[0][1], one_ahead)
+    np.testing.assert_array_equal(long.encoder_heads[0][2], one_ahead)  # the stub's, in reverse
+    np.testing.assert_array_equal(long.decoder_heads[0][1], one_ahead)
+    assert np.shape(short.encoder_heads) == np.shape(short.decoder_heads) == (2, 4, 2, 2)
 
 
 def test_status_and_no_texts(client):

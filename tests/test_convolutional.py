@@ -57,7 +57,7 @@ def convolve(stack, x):
 def test_every_equation(model):
     (embedding,), (positions,) = arrays(model.source_embedding), arrays(model.encoder.positions)
     w_s, b_s = arrays(model.decoder.start_dense)
-    logits, (scores,) = model.explain(SOURCE, TARGET)
+    logits, ((scores,), *_) = model.explain(SOURCE, TARGET)
     for row in range(2):
         source, target = SOURCE[row][SOURCE[row] > 0], TARGET[row][TARGET[row] > 0]
         x = embedding[source] + positions[: len(source)]

@@ -156,6 +156,24 @@ def test_one_layer_and_its_heads(page):
     assert page.until(lambda: page.lit() == {(3, 0), (1, 0)})
 
 
+def test_each_text_looks_at_itself(page):
+    views = page.all("#views label")
+    assert [label.text for label in views] == ["translation", "source", "target"]
+    page.all("#layers label")[1].click()
+    page.all("#heads label")[1].click()
+    views[1].click()  # the stub's head 1 looks two words ahead there, round the end
+    page.until(lambda: page.words("target") == TEXT.split())
+    page.point(page.all(".words.target button")[0])
+    page.until(lambda: page.lit() == {(2, 0)})
+    assert page.one("#hint").text == "O looked at preto 100 %"
+    views[2].click()  # and here one, less the start of the sentence, which is no word
+    page.until(lambda: page.words("source") == TEXT.upper().split())
+    page.point(page.all(".words.target button")[2])
+    assert page.until(lambda: page.lit() == {(2, 2)})
+    views[0].click()
+    assert page.until(lambda: page.words("source") == TEXT.split())
+
+
 def test_source_words_show_who_looked_at_them(page):
     page.all("#layers label")[1].click()
     page.all("#heads label")[0].click()

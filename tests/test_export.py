@@ -37,6 +37,8 @@ SIGNATURES = {  # outputs: type and rank
         "target_tokens": ("string", 2),
         "attention": ("float32", 3),
         "attention_heads": ("float32", 5),
+        "encoder_heads": ("float32", 5),
+        "decoder_heads": ("float32", 5),
     },
 }
 
@@ -137,6 +139,9 @@ def test_answers_are_those_given_in_process(session, translator):
     [explanation] = translator.explain(LINES[:1])
     assert [t.decode() for t in outputs["target_tokens"][0]] == explanation.target_tokens
     np.testing.assert_allclose(outputs["attention_heads"][0], explanation.attention, atol=1e-4)
+    for side in ("encoder", "decoder"):
+        found = getattr(explanation, f"{side}_attention")
+        np.testing.assert_allclose(outputs[f"{side}_heads"][0], found, atol=1e-4)
 
 
 def test_hostile_texts_do_not_touch_their_neighbours(session):
@@ -316,6 +321,7 @@ def test_a_recurrent_model_is_exported_alike(unchecked):
     translations = [text.decode() for text in outputs["translation"]]
     assert translations == unchecked.translator.translate(LINES[:3])
     assert explained["attention_heads"].shape[1:3] == (1, 1), "one layer, one head"
+    assert "encoder_heads" not in explained, "it has no self-attention"
 
 
 @pytest.mark.slow

@@ -232,10 +232,16 @@ def test_explain():
     source, target = batch()
     logits, scores = model.explain(source, target)
     np.testing.assert_allclose(logits, model([source, target]), atol=1e-5)
-    assert [tuple(s.shape) for s in scores] == [(3, 2, 5, 6)] * 2
-    for layer_scores in flat_numpy(scores):
-        np.testing.assert_allclose(layer_scores.sum(-1), 1, atol=1e-5)
-        assert (layer_scores[1, :, :, 4:] == 0).all()
+    shapes = {"cross": (3, 2, 5, 6), "encoder": (3, 2, 6, 6), "decoder": (3, 2, 5, 5)}
+    for name, shape in shapes.items():
+        layers = flat_numpy(getattr(scores, name))
+        assert [layer.shape for layer in layers] == [shape] * 2
+        for layer in layers:
+            np.testing.assert_allclose(layer.sum(-1), 1, atol=1e-5)
+    for layer in flat_numpy([scores.cross, scores.encoder]):
+        assert (layer[1, :, :, 4:] == 0).all()  # padding of the source
+    for layer in flat_numpy(scores.decoder):
+        assert not np.triu(layer, 1).any()  # the future
 
 
 def quantized(name):

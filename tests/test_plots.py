@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_tfmr.plots import plot_attention, plot_curves, plot_positional_encoding
+from keras_tfmr.plots import plot_attention, plot_curves, plot_positional_encoding, plot_word
 
 SOURCE = ["▁bom", "▁dia", ",", "▁$"]
 TARGET = ["▁good", "▁morning", "</s>"]
@@ -40,6 +40,16 @@ def test_a_single_map_needs_no_head_axis():
 def test_attention_of_other_tokens_is_an_error(shape):
     with pytest.raises(ValueError, match=r"\[heads, 3, 4\].*Received"):
         plot_attention(np.zeros(shape), SOURCE, TARGET)
+
+
+def test_one_word_in_every_layer_and_head():
+    scores = np.random.default_rng(0).dirichlet(np.ones(4), (2, 3)).astype("float32")
+    figure = plot_word(scores, SOURCE)
+    np.testing.assert_array_equal(images(figure), [scores.reshape(6, 4)])
+    rows = labels(figure.axes[0].get_yticklabels())
+    assert rows == ["layer 1, head 1", "head 2", "head 3", "layer 2, head 1", "head 2", "head 3"]
+    with pytest.raises(ValueError, match=r"\[layers, heads, 4\].*Received: shape \(3, 4\)"):
+        plot_word(scores[0], SOURCE)
 
 
 def test_positional_encoding_has_positions_to_the_right():

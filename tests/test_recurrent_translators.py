@@ -63,7 +63,7 @@ def test_padding_changes_nothing(model, where):
 
 
 def test_explains_itself(model):
-    logits, (scores,) = model.explain(SOURCE, TARGET)
+    logits, ((scores,), *_) = model.explain(SOURCE, TARGET)
     np.testing.assert_allclose(to_numpy(logits), to_numpy(model([SOURCE, TARGET])), atol=1e-5)
     sums = 0.0 if isinstance(model, Seq2SeqModel) else 1.0  # which has no attention
     scores = to_numpy(scores)
@@ -74,7 +74,7 @@ def test_explains_itself(model):
 def test_sentence_of_padding_alone_is_finite(model):
     source = np.concatenate([SOURCE, np.zeros((1, 5), "int32")])
     target = np.concatenate([TARGET, TARGET[:1]])
-    logits, (scores,) = model.explain(source, target)
+    logits, ((scores,), *_) = model.explain(source, target)
     assert np.isfinite(to_numpy(logits)).all()
     assert not to_numpy(scores)[3].any()
 

@@ -56,7 +56,7 @@ def translate(model, source, target):
 
 
 def test_every_equation(model):
-    logits, (scores,) = model.explain(SOURCE, TARGET)
+    logits, ((scores,), *_) = model.explain(SOURCE, TARGET)
     logits, scores = to_numpy(logits), to_numpy(scores)
     assert scores.shape == (3, 1, 4, 5)
     for row in range(3):
@@ -126,7 +126,7 @@ def test_learns_to_reverse():
     model.fit(inputs, target[:, 1:], batch_size=64, epochs=15, verbose=0)
     chosen = to_numpy(model(inputs)).argmax(axis=-1)
     assert (chosen == target[:, 1:]).mean() > 0.95
-    alignments = to_numpy(model.explain(*inputs)[1][0])[:, 0].mean(axis=0)  # [target, source]
+    alignments = to_numpy(model.explain(*inputs)[1].cross[0])[:, 0].mean(axis=0)  # [target, source]
     assert (alignments.argmax(axis=-1) == [3, 2, 1, 0]).mean() >= 0.75
 
 

@@ -107,9 +107,12 @@ def test_explanation_is_the_attention_that_the_translation_was_made_with(transla
     assert [decoded] == translator.translate([text])
     shifted = np.array([[tokenizer().start_id, *ids[:-1]]], "int32")
     _, scores = translator.model.explain(source, shifted)
-    expected = np.stack([layer.numpy()[0] for layer in scores])
-    np.testing.assert_allclose(explanation.attention, expected, atol=1e-5)
-    np.testing.assert_allclose(explanation.attention.sum(-1), 1.0, atol=1e-5)
+    for name, layers in zip(
+        ("attention", "encoder_attention", "decoder_attention"), scores, strict=True
+    ):
+        expected = np.stack([layer.numpy()[0] for layer in layers])
+        np.testing.assert_allclose(getattr(explanation, name), expected, atol=1e-5)
+        np.testing.assert_allclose(expected.sum(-1), 1.0, atol=1e-5)
 
 
 def test_explanations_are_padded_with_nothing(translator):

@@ -47,12 +47,18 @@ class Explanation(NamedTuple):
         attention: Cross-attention, the mean over layers and heads: nested lists [target, source].
         heads: The same of each layer and head: nested lists [layers, heads, target, source];
             empty where the export holds the mean alone.
+        encoder_heads: Self-attention of the source: [layers, heads, source, source]; empty where
+            the model has none.
+        decoder_heads: Self-attention of the translation: [layers, heads, target, target]; column s
+            is the token before target token s, the start of the sentence for s = 0.
     """
 
     source_tokens: list
     target_tokens: list
     attention: list
     heads: list
+    encoder_heads: list = ()
+    decoder_heads: list = ()
 
 
 def checked_texts(texts, name="texts"):
@@ -95,19 +101,29 @@ def reference_scores(outputs):
 def explanations(outputs):
     """Outputs of `explain`, one Explanation for each text, without the padding of the batch."""
     rows = _rows(outputs, _columns, "source_tokens", "target_tokens", "attention")
-    # [batch, layers, heads, target, source]
-    layers = outputs.get("attention_heads", [[]] * len(rows))
-    return [_explanation(*row, heads) for row, heads in zip(rows, layers, strict=True)]
+    # [batch, layers, heads, query, key]
+    names = ("attention_heads", "encoder_heads", "decoder_heads")
+    heads = [outputs.get(name, [[]] * len(rows)) for name in names]
+    return [_explanation(*row, *layers) for row, *layers in zip(rows, *heads, strict=True)]
 
 
-def _explanation(source_tokens, target_tokens, attention, layers):
+def _explanation(source_tokens, target_tokens, attention, cross, encoder, decoder):
     source, target = _unpadded(source_tokens), _unpadded(target_tokens)
 
-    def cut(weights):  # [target, source] without padding
-        return [row[: len(source)] for row in weights[: len(target)]]
+    def cut(weights, queries, keys):  # [query, key] without padding
+        return [row[: len(keys)] for row in weights[: len(queries)]]
 
-    heads = [[cut(head) for head in layer] for layer in layers]
-    return Explanation(source, target, cut(attention), heads)
+    def all_cut(layers, queries, keys):
+        return [[cut(head, queries, keys) for head in layer] for layer in layers]
+
+    return Explanation(
+        source,
+        target,
+        cut(attention, target, source),
+        all_cut(cross, target, source),
+        all_cut(encoder, source, source),
+        all_cut(decoder, target, target),
+    )
 
 
 def _unpadded(tokens):

@@ -1,5 +1,6 @@
 """Models combined from the layers through the functional API, each from one config."""
 
+from keras_tfmr.models.attention_scores import AttentionScores
 from keras_tfmr.models.classification import (
     MeanOverTokens,
     SequenceClassifier,
@@ -10,6 +11,7 @@ from keras_tfmr.models.language import LanguageModel
 from keras_tfmr.models.translation import TranslationModel
 
 __all__ = [
+    "AttentionScores",
     "LanguageModel",
     "MeanOverTokens",
     "SequenceClassifier",

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_tfmr.layers import Decoder, Encoder
 from keras_tfmr.models import _parts
+from keras_tfmr.models.attention_scores import AttentionScores
 from keras_tfmr.models.cached_step import CachedStep
 
 
@@ -85,20 +86,20 @@ class TranslationModel(_parts.ConfiguredModel):
         return step, step.start()
 
     def explain(self, source_ids, target_ids):
-        """The logits, and what each target position attended to.
+        """The logits, and what each position attended to.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
             target_ids: int tensor `[batch, target]`, padded with 0.
 
         Returns:
-            float32 logits `[batch, target, vocab]` and a list over decoder layers of
-            cross-attention scores `[batch, heads, target, source]`.
+            float32 logits `[batch, target, vocab]` and the `AttentionScores`.
         """
-        x, _, scores = self.decoder(
+        context, encoder_scores = self.encoder(source_ids, return_attention_scores=True)
+        x, decoder_scores, cross_scores = self.decoder(
             target_ids,
-            self.encoder(source_ids),
+            context,
             context_mask=ops.not_equal(source_ids, 0),
             return_attention_scores=True,
         )
-        return self.logits(x), scores
+        return self.logits(x), AttentionScores(cross_scores, encoder_scores, decoder_scores)

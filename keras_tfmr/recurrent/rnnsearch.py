@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import Logits
+from keras_tfmr.models import AttentionScores
 from keras_tfmr.models._parts import ConfiguredModel, with_a_column
 from keras_tfmr.recurrent._embeddings import embeddings
 from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Maxout
@@ -106,8 +107,8 @@ class RNNSearchModel(ConfiguredModel):
             target_ids: int tensor `[batch, target]`, padded with 0.
 
         Returns:
-            float32 logits `[batch, target, vocab]` and a list of one tensor of alignments
-            `[batch, 1, target, source]`, in the form of one layer with one head.
+            float32 logits `[batch, target, vocab]` and `AttentionScores` whose `cross` are the
+            alignments `[batch, 1, target, source]`, in the form of one layer with one head.
         """
         annotations, mask = self._annotations(source_ids)
         features, scores = self.decoder(
@@ -116,7 +117,7 @@ class RNNSearchModel(ConfiguredModel):
             annotations_mask=mask,
             return_attention_scores=True,
         )
-        return self.logits(self.maxout(features)), [scores[:, None]]
+        return self.logits(self.maxout(features)), AttentionScores([scores[:, None]])
 
     def _annotations(self, source_ids):
         source_ids = with_a_column(source_ids)

@@ -6,6 +6,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import Logits
+from keras_tfmr.models import AttentionScores
 from keras_tfmr.models._parts import ConfiguredModel, with_a_column
 from keras_tfmr.recurrent._embeddings import embeddings
 from keras_tfmr.recurrent._loop import over_time
@@ -263,10 +264,10 @@ class Seq2SeqModel(ConfiguredModel):
             target_ids: int tensor `[batch, target]`, padded with 0.
 
         Returns:
-            float32 logits `[batch, target, vocab]` and a list of one tensor of zeros
+            float32 logits `[batch, target, vocab]` and `AttentionScores` whose `cross` are zeros
             `[batch, 1, target, source]`, in the form of one layer with one head.
         """
         source_ids = with_a_column(source_ids)
         logits = self([source_ids, ops.convert_to_tensor(target_ids)])
         both = ops.zeros_like(logits[:, :, :1]) * ops.cast(source_ids, "float32")[:, None, :]
-        return logits, [both[:, None]]
+        return logits, AttentionScores([both[:, None]])

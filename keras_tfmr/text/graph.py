@@ -115,23 +115,29 @@ class TextGraph:
         with empty strings. `attention_heads` float32 [batch, layers, heads, target, source] is the
         decoder's cross-attention, `attention` [batch, target, source] its mean over layers and
         heads; both are 0 where either token is padding. Row t is what was looked at to produce
-        target token t.
+        target token t. Of a Transformer there are its two self-attentions too: `encoder_heads`
+        [batch, layers, heads, source, source], and `decoder_heads` [batch, layers, heads, target,
+        target], whose column s is the token before target token s: the start id for s = 0.
         """
         source_ids, _, blank = self._read(text)
         result = self._decode(source_ids, blank, enough=1)
         source_ids = source_ids[: tf.size(blank)]
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
-        _, scores = self.model.explain(source_ids, self._shifted(target_ids))
-        heads = tf.cast(tf.stack(scores, axis=1), tf.float32)
-        real = (target_ids != 0)[:, :, None] & (source_ids != 0)[:, None, :]
-        heads = tf.where(real[:, None, None], heads, 0.0)  # [batch, layers, heads, target, source]
-        return {
+        fed_ids = self._shifted(target_ids)
+        _, scores = self.model.explain(source_ids, fed_ids)
+        heads = _stacked(scores.cross, target_ids, source_ids)
+        answer = {
             "source_tokens": self.source.pieces(source_ids),
             "target_tokens": self.target.pieces(target_ids),
             "attention": tf.reduce_mean(heads, axis=[1, 2]),
             "attention_heads": heads,
         }
+        if scores.encoder:
+            answer["encoder_heads"] = _stacked(scores.encoder, source_ids, source_ids)
+        if scores.decoder:
+            answer["decoder_heads"] = _stacked(scores.decoder, target_ids, fed_ids)
+        return answer
 
     def text_per_bucket(self, texts):
         """One text for every source length that is compiled, made of the words of `texts`."""
@@ -202,6 +208,13 @@ class TextGraph:
         """What the decoder is fed to predict `target_ids`: the start id, then all but the last."""
         start = tf.fill([tf.shape(target_ids)[0], 1], self.target.start_id)
         return tf.concat([start, target_ids[:, :-1]], axis=1)
+
+
+def _stacked(scores, query_ids, key_ids):
+    """Scores of all layers, float32 [batch, layers, heads, query, key], 0 at padding."""
+    heads = tf.cast(tf.stack(scores, axis=1), tf.float32)
+    real = (query_ids != 0)[:, :, None] & (key_ids != 0)[:, None, :]
+    return tf.where(real[:, None, None], heads, 0.0)
 
 
 def _at_least_one(ids):

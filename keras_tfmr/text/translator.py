@@ -32,11 +32,16 @@ class Explanation(NamedTuple):
         source_tokens: a list of strings.
         target_tokens: a list of strings, the end of the sentence included.
         attention: float32 `[layers, heads, target, source]`; each row over the source sums to 1.
+        encoder_attention: float32 `[layers, heads, source, source]`, or None for a model without.
+        decoder_attention: float32 `[layers, heads, target, target]`, or None; column s is the
+            token before target token s, the start id for s = 0.
     """
 
     source_tokens: list
     target_tokens: list
     attention: np.ndarray
+    encoder_attention: np.ndarray | None = None
+    decoder_attention: np.ndarray | None = None
 
 
 class Translator:
@@ -215,8 +220,13 @@ class Translator:
         for row in self._rows("explain", texts, batch_size=batch_size):
             source = [token.decode() for token in row["source_tokens"] if token]
             target = [token.decode() for token in row["target_tokens"] if token]
-            attention = row["attention_heads"][:, :, : len(target), : len(source)]
-            explanations.append(Explanation(source, target, attention))
+            n, m = len(target), len(source)
+            sizes = {"attention_heads": (n, m), "encoder_heads": (m, m), "decoder_heads": (n, n)}
+            heads = [
+                row[name][:, :, :queries, :keys] if name in row else None
+                for name, (queries, keys) in sizes.items()
+            ]
+            explanations.append(Explanation(source, target, *heads))
         return explanations
 
     def _rows(self, signature, *columns, batch_size):

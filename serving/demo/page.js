@@ -1,6 +1,7 @@
 // Typing, asking, showing; what goes wrong is said, and tried again.
 
 import { Graph } from "./graph.js";
+import { available, seen } from "./views.js";
 import { differences, places } from "./words.js";
 
 const PAUSE = 250; // ms without a key before a text is sent
@@ -23,6 +24,8 @@ const HINT = at("hint").textContent;
 let asking = new AbortController();
 let timer = null;
 let watch = null;
+let explanation = null; // the last one, of which the graph shows one view
+let view = "translation";
 let last = null; // the text that the page shows the translation of
 
 source.addEventListener("input", () => later(PAUSE));
@@ -30,6 +33,10 @@ source.addEventListener("scroll", () => { backdrop.scrollTop = source.scrollTop;
 at("pieces").addEventListener("change", (event) => {
   graph.merge = !event.target.checked;
   redraw();
+});
+at("views").addEventListener("change", ({ target }) => {
+  view = target.value;
+  showView();
 });
 for (const name of ["layers", "heads"]) at(name).addEventListener("change", choose);
 for (const [event, over] of [["pointerover", true], ["pointerout", false]]) {
@@ -170,24 +177,51 @@ function hypothesis({ text, score }, best, bestScore) {
   return entry;
 }
 
-function showExplanation(text, explanation) {
-  graph.show(explanation);
+function showExplanation(text, answer) {
+  explanation = answer;
+  const views = available(explanation);
+  if (!views.includes(view)) [view] = views;
+  chooser("views", "radio", views, (value) => value === view);
+  at("views").hidden = views.length < 2;
   at("graph").classList.toggle("empty", explanation.target_tokens.length === 0);
+  showView(text);
+}
+
+/** Shows what is chosen to be seen of the explanation. */
+function showView(text = last) {
+  graph.show(seen(explanation, view));
   chooser("layers", "radio", ["all", ...count(graph.shape.layers)], (value) => (
     value === "all" ? graph.layer === null : graph.layer === value - 1
   ));
   chooser("heads", "checkbox", count(graph.shape.heads), (value) => graph.heads.has(value - 1));
   at("heads").disabled = graph.layer === null;
-  spread(backdrop, text, graph.words.source);
-  backdrop.scrollTop = source.scrollTop;
-  spread(translation, translation.textContent, graph.words.target);
+  mark(text);
 }
 
 function redraw() {
   graph.draw();
-  if (last === null) return;
-  spread(backdrop, last, graph.words.source);
-  spread(translation, translation.textContent, graph.words.target);
+  if (last !== null) mark(last);
+}
+
+/** The texts above in which the words of the graph's columns stand; of self-attention one. */
+function shownTexts() {
+  return {
+    translation: { source: backdrop, target: translation },
+    source: { source: backdrop },
+    target: { source: translation },
+  }[view];
+}
+
+/** Makes the words of the graph known in the texts above. */
+function mark(text) {
+  const written = { backdrop: text ?? "", translation: translation.textContent };
+  backdrop.replaceChildren(written.backdrop);
+  translation.replaceChildren(written.translation);
+  for (const [side, element] of Object.entries(shownTexts())) {
+    const content = element === backdrop ? written.backdrop : written.translation;
+    spread(element, content, graph.words[side]);
+  }
+  backdrop.scrollTop = source.scrollTop;
 }
 
 /** Puts a text into an element, each word that the graph knows in a span of its own. */
@@ -207,8 +241,7 @@ function spread(element, text, words) {
 
 /** The graph's word in the texts above: itself, and how much each word of the other text counts. */
 function light(side, index, weights) {
-  const elements = { source: backdrop, target: translation };
-  for (const [name, element] of Object.entries(elements)) {
+  for (const [name, element] of Object.entries(shownTexts())) {
     for (const span of element.querySelectorAll("span[data-index]")) {
       const place = Number(span.dataset.index);
       const share = side === null ? 0 : name === side ? Number(place === index) : weights[place];
@@ -252,7 +285,7 @@ function chooser(id, type, values, chosen) {
     });
   }
   for (const input of field.querySelectorAll("input")) {
-    input.checked = chosen(input.value === "all" ? "all" : Number(input.value));
+    input.checked = chosen(Number(input.value) || input.value);
   }
 }
 
@@ -274,7 +307,7 @@ function clear() {
   backdrop.textContent = "";
   at("note").hidden = true;
   nbest.replaceChildren();
-  last = null;
+  last = explanation = null;
   const heads = graph.explanation?.heads.map((layer) => layer.map(() => [])) ?? [];
   graph.show({ source_tokens: [], target_tokens: [], attention: [], heads });
   at("graph").classList.add("empty");

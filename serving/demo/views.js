@@ -1,0 +1,33 @@
+// What an explanation holds: the translation's attention to the source, and each text's to itself.
+
+const FIELDS = { translation: "heads", source: "encoder_heads", target: "decoder_heads" };
+
+/** The views that there are of an explanation; a model without self-attention has one. */
+export function available(explanation) {
+  return Object.keys(FIELDS).filter((view) => (
+    view === "translation" || explanation[FIELDS[view]]?.length
+  ));
+}
+
+/** One view in the form of the graph: rows looked at columns. */
+export function seen(explanation, view) {
+  const { source_tokens: source, target_tokens: target } = explanation;
+  if (view === "source") return own(source, explanation.encoder_heads);
+  if (view === "target") return own(target, explanation.decoder_heads.map((layer) => layer.map(written)));
+  return explanation;
+}
+
+function own(tokens, heads) {
+  return { source_tokens: tokens, target_tokens: tokens, attention: mean(heads.flat()), heads };
+}
+
+/** Columns by the token that was read: the first was the start of the sentence, no word. */
+function written(head) {
+  return head.map((row) => [...row.slice(1), 0]);
+}
+
+function mean(heads) {
+  return heads[0].map((row, t) => row.map((_, s) => (
+    heads.reduce((sum, head) => sum + head[t][s], 0) / heads.length
+  )));
+}
