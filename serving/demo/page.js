@@ -36,7 +36,7 @@ at("pieces").addEventListener("change", (event) => {
 });
 at("views").addEventListener("change", ({ target }) => {
   view = target.value;
-  showView();
+  if (explanation) showView();
 });
 for (const name of ["layers", "heads"]) at(name).addEventListener("change", choose);
 for (const [event, over] of [["pointerover", true], ["pointerout", false]]) {
