@@ -165,7 +165,7 @@ def test_each_text_looks_at_itself(page):
     page.until(lambda: page.words("target") == TEXT.split())
     page.point(page.all(".words.target button")[0])
     page.until(lambda: page.lit() == {(2, 0)})
-    assert page.one("#hint").text == "O looked at preto 100 %"
+    assert page.one("#hint").text == "o looked at preto 100 %"
     views[2].click()  # and here one, less the start of the sentence, which is no word
     page.until(lambda: page.words("source") == TEXT.upper().split())
     page.point(page.all(".words.target button")[2])
