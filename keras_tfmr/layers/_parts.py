@@ -1,5 +1,7 @@
 """Layers given to other layers: shared by several, or copied for each."""
 
+import inspect
+
 import keras
 
 
@@ -22,16 +24,21 @@ def unbuilt(config):
 
 
 def described(layer):
-    """The serialised form of a layer that is copied, not shared; None and what is one stay."""
-    if isinstance(layer, keras.layers.Layer):
-        return keras.saving.serialize_keras_object(layer)
-    return layer
+    """The serialised form of a layer that is copied, not shared, or None."""
+    return None if layer is None else keras.saving.serialize_keras_object(layer)
 
 
-def copy_of(description, name, dtype):
-    """A new layer like the one described, under another name and dtype policy."""
-    policy = keras.saving.serialize_keras_object(keras.dtype_policies.get(dtype))
-    config = {**description["config"], "name": name, "dtype": policy}
-    # While a file is loaded, what has the id of a shared object is that object again.
-    rest = {key: value for key, value in description.items() if key != "shared_object_id"}
-    return unbuilt({**rest, "config": config})
+def given(part):
+    """A layer that was given as an argument, itself or serialised, or None."""
+    return unbuilt(part) if isinstance(part, dict) else part
+
+
+def copy_of(layer, name, dtype):
+    """A new layer like this one, under another name and dtype policy.
+
+    By its arguments, which every layer keeps in attributes of their names: to serialise it would
+    import TensorFlow on every backend.
+    """
+    names = inspect.signature(type(layer).__init__).parameters
+    own = {n: getattr(layer, n) for n in names if n not in ("self", "args", "kwargs")}
+    return type(layer)(**own, name=name, dtype=dtype)

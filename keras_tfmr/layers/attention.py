@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import copy_of, described
+from keras_tfmr.layers._parts import described
 from keras_tfmr.layers.cache import write
 from keras_tfmr.layers.dot_product import (
     fused_attention,
@@ -16,6 +16,7 @@ from keras_tfmr.layers.dot_product import (
 )
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import attention_mask, biased, masked_softmax, silenced
+from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.relative_positions import rotated
 
 
@@ -100,14 +101,13 @@ class MultiHeadAttention(keras.layers.Layer):
         self.output_width = output_shape
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.use_bias = bool(use_bias)
-        self.qk_norm = described(qk_norm)
         self.query_dense = self._dense(num_heads * key_dim, "query")
         self.key_dense = self._dense(self.num_kv_heads * key_dim, "key")
         self.value_dense = self._dense(self.num_kv_heads * self.value_dim, "value")
         self.query_norm = self.key_norm = None
         if qk_norm is not None:
-            self.query_norm = copy_of(self.qk_norm, "query_norm", self.dtype_policy)
-            self.key_norm = copy_of(self.qk_norm, "key_norm", self.dtype_policy)
+            self.query_norm = norm_like(qk_norm, self.dtype_policy, "query_norm")
+            self.key_norm = norm_like(qk_norm, self.dtype_policy, "key_norm")
         self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.supports_masking = True
 
@@ -122,7 +122,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.query_dense.build(query_shape)
         self.key_dense.build(key_shape)
         self.value_dense.build(value_shape)
-        if self.qk_norm is not None:
+        if self.query_norm is not None:
             for norm in (self.query_norm, self.key_norm):
                 norm.build((None, None, None, self.key_dim))
         self.output_dense = self._dense(self.output_width or query_shape[-1], "output")
@@ -429,7 +429,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "output_shape": self.output_width,
             "dropout_rate": self.dropout_rate,
             "use_bias": self.use_bias,
-            "qk_norm": self.qk_norm,
+            "qk_norm": described(self.query_norm),
         }
 
 

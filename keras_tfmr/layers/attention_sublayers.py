@@ -33,7 +33,6 @@ class AttentionSublayer(Sublayer):
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.norm_first = bool(norm_first)
-        self.norm = described(norm)
         self.attention = self.attention_class(
             num_heads,
             key_dim,
@@ -91,8 +90,8 @@ class AttentionSublayer(Sublayer):
             "dropout_rate": self.dropout_rate,
             "norm_first": self.norm_first,
             "use_bias": self.attention.use_bias,
-            "qk_norm": self.attention.qk_norm,
-            "norm": self.norm,
+            "qk_norm": described(self.attention.query_norm),
+            "norm": described(self.residual.norm),
         }
 
 

@@ -50,7 +50,8 @@ def following(index, query, room):
     """
     # What may be attended to, each as far as itself: [key], or [query, key] for several.
     last = index if query == 1 else (index + ops.arange(query, dtype="int32"))[:, None]
-    bias = ops.where(np.arange(room, dtype="int32") <= last, 0.0, MASKED)
+    earlier = ops.less_equal(np.arange(room, dtype="int32"), last)
+    bias = ops.where(earlier, 0.0, MASKED)
     return StepPosition(index, query, 1, AttentionMask(bias))
 
 

@@ -71,11 +71,14 @@ def fused_attention(queries, keys, values, mask):
         values: `[batch, kv_heads, key, value_dim]`.
         mask: An `AttentionMask`, or None.
     """
+    bias = None if mask is None else mask.bias
+    if bias is not None:
+        bias = ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
     y = ops.dot_product_attention(
         ops.transpose(queries, (0, 2, 1, 3)),
         ops.transpose(keys, (0, 3, 1, 2)),
         ops.transpose(values, (0, 2, 1, 3)),
-        bias=None if mask is None else mask.bias,
+        bias=bias,
         scale=1.0,
     )  # [batch, query, heads, value_dim]
     return ops.transpose(y, (0, 2, 1, 3))

@@ -65,7 +65,6 @@ class FeedForward(Sublayer):
         self.norm_first = bool(norm_first)
         self.activation = _checks.one_of("activation", activation, ACTIVATIONS)
         self.use_bias = bool(use_bias)
-        self.norm = described(norm)
         self.hidden_dense = self._dense(dff, "hidden")
         self.output_dense = self._dense(d_model, "output")
         self.residual = self.make_residual(norm_first, dropout_rate, norm)
@@ -105,7 +104,7 @@ class FeedForward(Sublayer):
             "norm_first": self.norm_first,
             "activation": self.activation,
             "use_bias": self.use_bias,
-            "norm": self.norm,
+            "norm": described(self.residual.norm),
         }
 
 

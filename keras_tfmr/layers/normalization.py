@@ -4,7 +4,7 @@ import keras
 from keras import backend, ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import copy_of, described
+from keras_tfmr.layers._parts import copy_of, given
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -100,6 +100,5 @@ class RMSNormalization(keras.layers.RMSNormalization):
 
 
 def norm_like(norm, dtype, name="norm"):
-    """A new layer like `norm`, a normalisation layer or its description; by default LayerNorm."""
-    norm = LayerNormalization() if norm is None else norm
-    return copy_of(described(norm), name, dtype)
+    """A new layer like `norm`, a normalisation layer; by default LayerNorm."""
+    return copy_of(given(norm) or LayerNormalization(), name, dtype)

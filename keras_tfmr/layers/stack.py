@@ -1,11 +1,13 @@
 """What encoder and decoder share: one layer's arguments, and embedding, layers, last norm."""
 
+import types
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import described, shared, unbuilt
+from keras_tfmr.layers._parts import described, given, shared, unbuilt
 from keras_tfmr.layers.attention import packed_projections
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.embedding import PositionalEmbedding
@@ -44,7 +46,8 @@ class Block(keras.layers.Layer):
         self.dropout_rate, self.activation = dropout_rate, activation
         self.value_dim, self.num_kv_heads = value_dim, num_kv_heads
         self.norm_first, self.use_bias = bool(norm_first), bool(use_bias)
-        self.qk_norm, self.norm = described(qk_norm), described(norm)
+        # Kept out of Keras's sight: the copies are this layer's parts, not they.
+        self.parts = types.SimpleNamespace(qk_norm=given(qk_norm), norm=given(norm))
         self.key_dim = _checks.head_width(d_model, num_heads) if key_dim is None else key_dim
         self.supports_masking = True
 
@@ -58,8 +61,8 @@ class Block(keras.layers.Layer):
             dropout_rate=self.dropout_rate,
             norm_first=self.norm_first,
             use_bias=self.use_bias,
-            qk_norm=self.qk_norm,
-            norm=self.norm,
+            qk_norm=self.parts.qk_norm,
+            norm=self.parts.norm,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -74,7 +77,7 @@ class Block(keras.layers.Layer):
             self.norm_first,
             activation=self.activation,
             use_bias=self.use_bias,
-            norm=self.norm,
+            norm=self.parts.norm,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -83,9 +86,10 @@ class Block(keras.layers.Layer):
         """The arguments this layer was made with."""
         names = (
             "d_model", "num_heads", "dff", "dropout_rate", "key_dim", "value_dim", "num_kv_heads",
-            "norm_first", "activation", "gated", "use_bias", "qk_norm", "norm",
+            "norm_first", "activation", "gated", "use_bias",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        parts = {name: described(part) for name, part in vars(self.parts).items()}
+        return {**{name: getattr(self, name) for name in names}, **parts}
 
     def get_config(self):
         return {**super().get_config(), **self.arguments()}
