@@ -83,7 +83,9 @@ def test_transformers_loads_the_marian_folder(tmp_path, tokenizer, imported, nam
     with torch.inference_mode():
         logits = model(**inputs, decoder_input_ids=torch.tensor(target).long()).logits
         found = model.generate(**inputs, num_beams=1, max_new_tokens=10)
-    np.testing.assert_allclose(logits.numpy(), translator.model([ids, target]).numpy(), atol=1e-4)
+    np.testing.assert_allclose(
+        logits.numpy(), translator.model([ids.numpy(), target]).numpy(), atol=1e-4
+    )
     found = translator.target_tokenizer.decode(tf.constant(found.numpy()[:, 1:], tf.int32))
     assert [text.decode() for text in found.numpy()] == translator.translate(TEXTS)
 
