@@ -195,7 +195,7 @@ def test_a_start_that_fails_leaves_nothing_to_the_next(tmp_path, monkeypatch):
     changed = ("--data", other, "--run", path, *SMALL, "--vocab_size", "330", "--no-joint_vocab")
     assert run(*changed) == 1
     assert {file.name for file in path.iterdir()} == {
-        ".lock", "config.json", "source.model", "target.model",
+        ".lock", "config.json", "encoded", "source.model", "target.model",
     }  # fmt: skip
 
 

@@ -6,9 +6,11 @@ import keras
 import numpy as np
 import pytest
 from helpers import (
+    check_layer,
     dtype_policy,
     functional,
     random,
+    random_ids,
     randomize,
     to_numpy,
     weights_by_path,
@@ -17,11 +19,17 @@ from keras import ops
 
 from keras_tfmr import LanguageModel, TransformerConfig, TranslationModel
 from keras_tfmr.layers import (
+    ALiBi,
+    DecoderOnly,
+    Encoder,
     EncoderLayer,
     GatedFeedForward,
     LayerNormalization,
     MultiHeadAttention,
+    RelativePositionBias,
     RMSNormalization,
+    VectorEmbedding,
+    scaled_dot_product_attention,
 )
 
 VOCAB, LENGTH = 40, 5
@@ -142,6 +150,58 @@ def test_an_override_trains_and_decodes_the_same_function(kind, monkeypatch):
     model = with_weights(TranslationModel(config_of()))
     assert np.abs(to_numpy(model([source, target])) - before).max() > 0.05, "it overrides nothing"
     check_steps(model, source, target)
+
+
+SIZES = dict(num_layers=1, d_model=8, num_heads=2, dff=20)
+BLOCKS = {  # a block, its input, and what else `check_layer` has to know
+    "grouped, normalised attention": (
+        lambda **kw: MultiHeadAttention(4, 4, num_kv_heads=2, qk_norm=RMSNormalization(), **kw),
+        random(3, 5, 8),
+        {},
+    ),
+    "gated": (
+        lambda **kw: GatedFeedForward(8, 20, activation="silu", use_bias=False, **kw),
+        random(3, 5, 8),
+        {},
+    ),
+    "rms": (RMSNormalization, random(3, 5, 8), dict(quantized=False)),
+    "vectors, alibi": (
+        lambda **kw: Encoder(
+            **SIZES, **kw, embedding=VectorEmbedding(8, **kw), relative_positions=ALiBi(2, **kw)
+        ),
+        random(3, 5, 8),
+        {},
+    ),
+    "relative, rms": (
+        lambda **kw: DecoderOnly(
+            **SIZES,
+            **kw,
+            vocab_size=20,
+            norm_first=True,
+            norm=RMSNormalization(),
+            relative_positions=RelativePositionBias(2, bidirectional=False, **kw),
+        ),
+        random_ids(3, 5, vocab=20),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_contract(name, fresh, tmp_path):
+    make, array, options = BLOCKS[name]
+    check_layer(make, [array], fresh, tmp_path, **options)
+
+
+def test_one_head_in_public_is_the_formula():
+    query, key, value = random(2, 3, 4), random(2, 5, 4, seed=1), random(2, 5, 6, seed=2)
+    may_attend = np.array([True, True, False, True, False])
+    scores = np.where(may_attend, query @ key.transpose(0, 2, 1) / 2, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = weights / weights.sum(-1, keepdims=True)
+    found, found_weights = scaled_dot_product_attention(query, key, value, mask=may_attend)
+    np.testing.assert_allclose(found_weights, weights, atol=1e-6)
+    np.testing.assert_allclose(found, weights @ value, atol=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

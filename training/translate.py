@@ -238,7 +238,7 @@ def sampling_caller(translator, options):
     class Sampling(type(translator.config)):
         """Draws where its base searches."""
 
-        def decode(self, step, state, **how):
+        def decode(self, step, state, *, enough=None, **how):  # all that is drawn is enough
             fields = ("max_length", "min_length", "length_penalty", "length_offset")
             return sample(
                 step, state, seed=noise, temperature=options.temperature, top_k=options.top_k,

@@ -17,7 +17,7 @@ from keras_tfmr.layers.dot_product import (
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import attention_mask, biased, masked_softmax, silenced
 from keras_tfmr.layers.normalization import norm_like
-from keras_tfmr.layers.relative_positions import rotated
+from keras_tfmr.layers.relative_positions import Relations, rotated
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -54,9 +54,7 @@ class MultiHeadAttention(keras.layers.Layer):
             position. A query that may attend to nothing gets the output projection of zero.
         use_causal_mask: Whether no query attends to a key that comes after it.
         return_attention_scores: Whether to return the scores too.
-        rotation: What `RotaryPositions.rotation` gives for the positions.
-        position_bias: float32 tensor that broadcasts to `[batch, heads, query, key]`, added to the
-            scores: what `RelativePositionBias.bias` or `ALiBi.bias` gives.
+        relations: The `Relations` of the positions, for rotary positions and biases by position.
 
     Returns:
         Tensor `[batch, query, output_shape]`; with scores, a pair of it and the softmax of each
@@ -141,8 +139,7 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask=None,
         use_causal_mask=False,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         masks = [attention_mask, value_mask, key_mask]
@@ -150,23 +147,27 @@ class MultiHeadAttention(keras.layers.Layer):
             # Keras fills in the masks of several inputs; of a single one, only a `mask`.
             query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
             masks = [attention_mask, query_mask if key_mask is None else key_mask]
-        if use_causal_mask:
-            masks.append(
-                _causal(ops.shape(query)[1], ops.shape(query if value is None else value)[1])
-            )
+        # Alone, it is left to `attend`, whose fused kernel needs no tensor for it.
+        relations = relations or Relations()
+        causal = use_causal_mask and all(m is None for m in (*masks, relations.bias))
+        if use_causal_mask and not causal:
+            keys = query if value is None else value
+            masks.append(_causal(ops.shape(query)[1], ops.shape(keys)[1]))
         self._check(query, value, key, attention_mask, value_mask, key_mask)
         length = ops.shape(query)[1]
         if value is None and key is None:
-            queries, keys, values = self.project_self(query, length, rotation=rotation)
+            queries, keys, values = self.project_self(query, length, rotation=relations.rotation)
         else:
             value = query if value is None else value
-            queries = self.project_query(query, length, rotation)
-            keys, values = self.project(value if key is None else key, value, rotation=rotation)
+            queries = self.project_query(query, length, relations.rotation)
+            key = value if key is None else key
+            keys, values = self.project(key, value, rotation=relations.rotation)
         heads, scores = self.attend(
             queries,
             transposed(keys),
             values,
-            self._mask(masks, position_bias),
+            self._mask(masks, relations.bias),
+            causal=causal,
             return_attention_scores=return_attention_scores,
             training=training,
         )
@@ -239,7 +240,7 @@ class MultiHeadAttention(keras.layers.Layer):
         Args:
             x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
             length: Number of queries of an example; by default the second axis of `x`.
-            rotation: As in the call.
+            rotation: What `RotaryPositions.rotation` gives for the positions, or None.
         """
         length = ops.shape(x)[1] if length is None else length
         return self._query(self._split_heads(self.query_dense(x), length, self.key_dim), rotation)
@@ -251,7 +252,7 @@ class MultiHeadAttention(keras.layers.Layer):
             key: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
             value: The same for the values; `key` by default.
             length: Number of keys of an example; by default the second axis of `key`.
-            rotation: As in the call.
+            rotation: What `RotaryPositions.rotation` gives for the positions, or None.
 
         Returns:
             Keys `[batch, kv_heads, length, key_dim]`, divided by √key_dim, and values
@@ -272,7 +273,7 @@ class MultiHeadAttention(keras.layers.Layer):
             x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
             length: Number of positions of an example.
             packed: What `packed_projections` gives, or None.
-            rotation: As in the call.
+            rotation: What `RotaryPositions.rotation` gives for the positions, or None.
 
         Returns:
             What `project_query` and `project` give.
@@ -300,7 +301,15 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._query(queries, rotation), self._key(keys, rotation), values
 
     def attend(
-        self, queries, keys, values, mask=None, *, return_attention_scores=False, training=None
+        self,
+        queries,
+        keys,
+        values,
+        mask=None,
+        *,
+        causal=False,
+        return_attention_scores=False,
+        training=None,
     ):
         """Attention of projected heads.
 
@@ -309,6 +318,7 @@ class MultiHeadAttention(keras.layers.Layer):
             keys: `[batch, kv_heads, key_dim, key]`, transposed and already divided by √key_dim.
             values: `[batch, kv_heads, key, value_dim]`.
             mask: An `AttentionMask` that broadcasts to `[batch, heads, query, key]`, or None.
+            causal: Whether no query attends to a later key; given where there is no mask.
             return_attention_scores: Whether the scores are wanted; without them, a fused kernel
                 of the backend may be used.
 
@@ -316,7 +326,10 @@ class MultiHeadAttention(keras.layers.Layer):
             `[batch, heads, query, value_dim]` and the scores `[batch, heads, query, key]` or None.
         """
         if not return_attention_scores and self._fused(training):
-            return silenced(fused_attention(queries, keys, values, mask), mask), None
+            return silenced(fused_attention(queries, keys, values, mask, causal), mask), None
+        if causal:
+            may_attend = _causal(ops.shape(queries)[2], ops.shape(keys)[3])
+            mask = attention_mask(may_attend)._replace(attends=None)
         scores = grouped_matmul(queries, keys)  # [batch, heads, query, key]
         # The outputs of queries that may attend to nothing are fewer than their weights.
         bias = None if mask is None else mask._replace(attends=None)
@@ -403,8 +416,7 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask=None,
         use_causal_mask=False,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         self._check(query, value, key, attention_mask, value_mask, key_mask)

@@ -70,8 +70,7 @@ class AttentionSublayer(Sublayer):
         x,
         mask=None,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         self.check(x, "mask", mask, x)
@@ -116,8 +115,7 @@ class GlobalSelfAttention(AttentionSublayer):
         mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
             position attends to one that is not valid.
         return_attention_scores: Whether to return the scores too.
-        rotation: What `RotaryPositions.rotation` gives for the positions.
-        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
+        relations: The `Relations` of the positions, for rotary positions and biases by position.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -135,8 +133,7 @@ class GlobalSelfAttention(AttentionSublayer):
         x,
         mask=None,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         self.check(x, "mask", mask, x)
@@ -144,8 +141,7 @@ class GlobalSelfAttention(AttentionSublayer):
             self.residual.prepare(x),
             query_mask=mask,
             return_attention_scores=return_attention_scores,
-            rotation=rotation,
-            position_bias=position_bias,
+            relations=relations,
             training=training,
         )
         return self.add(x, y, return_attention_scores, training)
@@ -172,8 +168,7 @@ class CausalSelfAttention(AttentionSublayer):
         mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
             position attends to one that is not valid, nor to a later one.
         return_attention_scores: Whether to return the scores too.
-        rotation: What `RotaryPositions.rotation` gives for the positions.
-        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
+        relations: The `Relations` of the positions, for rotary positions and biases by position.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -192,8 +187,7 @@ class CausalSelfAttention(AttentionSublayer):
         x,
         mask=None,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         self.check(x, "mask", mask, x)
@@ -202,8 +196,7 @@ class CausalSelfAttention(AttentionSublayer):
             query_mask=mask,
             use_causal_mask=True,
             return_attention_scores=return_attention_scores,
-            rotation=rotation,
-            position_bias=position_bias,
+            relations=relations,
             training=training,
         )
         return self.add(x, y, return_attention_scores, training)

@@ -33,8 +33,7 @@ class DecoderLayer(Block):
         context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
             `context`. No position attends to one that is not valid, nor to a later one of `x`.
         return_attention_scores: Whether to return the scores too.
-        rotation: What `RotaryPositions.rotation` gives for the target's positions.
-        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
+        relations: The `Relations` of the target's positions, for rotary positions and biases.
 
     Returns:
         Tensor `[batch, target, d_model]`; with scores, a triple of it, the self-attention's
@@ -74,8 +73,7 @@ class DecoderLayer(Block):
         x_mask=None,
         context_mask=None,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         x, self_scores = _pair(
@@ -83,8 +81,7 @@ class DecoderLayer(Block):
                 x,
                 mask=x_mask,
                 return_attention_scores=return_attention_scores,
-                rotation=rotation,
-                position_bias=position_bias,
+                relations=relations,
                 training=training,
             )
         )
@@ -124,8 +121,7 @@ class DecoderLayer(Block):
         x_mask=None,
         context_mask=None,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         y, self_scores = self.causal_attention.compute_output_spec(x, x_mask, True)
@@ -205,7 +201,7 @@ class Decoder(CausalStack):
     ):
         x = self.embed(inputs, training)  # [batch, target, d_model]
         mask = self.compute_mask(inputs, mask)
-        rotation, position_bias = self.relate_all(x)
+        relations = self.relate_all(x)
         all_scores = []
         for layer in self.layers:
             y = layer(
@@ -214,8 +210,7 @@ class Decoder(CausalStack):
                 x_mask=mask,
                 context_mask=context_mask,
                 return_attention_scores=return_attention_scores,
-                rotation=rotation,
-                position_bias=position_bias,
+                relations=relations,
                 training=training,
             )
             x, *scores = y if return_attention_scores else (y,)

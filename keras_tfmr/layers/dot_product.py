@@ -62,7 +62,7 @@ def has_fused_attention():
     return keras.backend.backend() in FUSED_BACKENDS
 
 
-def fused_attention(queries, keys, values, mask):
+def fused_attention(queries, keys, values, mask=None, causal=False):
     """`[batch, heads, query, value_dim]` by the backend's kernel.
 
     Args:
@@ -70,6 +70,7 @@ def fused_attention(queries, keys, values, mask):
         keys: `[batch, kv_heads, key_dim, key]`, divided by √key_dim.
         values: `[batch, kv_heads, key, value_dim]`.
         mask: An `AttentionMask`, or None.
+        causal: Whether no query attends to a later key; only without a mask.
     """
     bias = None if mask is None else mask.bias
     if bias is not None:
@@ -79,6 +80,7 @@ def fused_attention(queries, keys, values, mask):
         ops.transpose(keys, (0, 3, 1, 2)),
         ops.transpose(values, (0, 2, 1, 3)),
         bias=bias,
+        is_causal=causal,
         scale=1.0,
     )  # [batch, query, heads, value_dim]
     return ops.transpose(y, (0, 2, 1, 3))

@@ -30,8 +30,7 @@ class EncoderLayer(Block):
         mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
             position attends to one that is not valid.
         return_attention_scores: Whether to return the scores too.
-        rotation: What `RotaryPositions.rotation` gives for the positions.
-        position_bias: What `RelativePositionBias.bias` or `ALiBi.bias` gives for them.
+        relations: The `Relations` of the positions, for rotary positions and biases by position.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -64,16 +63,14 @@ class EncoderLayer(Block):
         x,
         mask=None,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         y = self.self_attention(
             x,
             mask=mask,
             return_attention_scores=return_attention_scores,
-            rotation=rotation,
-            position_bias=position_bias,
+            relations=relations,
             training=training,
         )
         x, scores = y if return_attention_scores else (y, None)
@@ -85,8 +82,7 @@ class EncoderLayer(Block):
         x,
         mask=None,
         return_attention_scores=False,
-        rotation=None,
-        position_bias=None,
+        relations=None,
         training=None,
     ):
         return self.self_attention.compute_output_spec(x, mask, return_attention_scores)

@@ -1,6 +1,8 @@
 """Positions that enter attention itself: rotations of queries and keys, biases of the scores."""
 
+import dataclasses
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,6 +10,22 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.layers.positions import MAX_WAVELENGTH
+
+
+@dataclasses.dataclass(frozen=True)
+class Relations:
+    """How the positions of queries and keys relate, as attention takes it.
+
+    An object, since Keras casts the tensors among a layer's arguments to its compute dtype, and
+    position tables stay float32.
+
+    Fields:
+        rotation: What `RotaryPositions.rotation` gives, or None.
+        bias: float32, broadcasts to scores `[batch, heads, query, key]`, or None.
+    """
+
+    rotation: Any = None
+    bias: Any = None
 
 
 class RelativePositions(keras.layers.Layer):

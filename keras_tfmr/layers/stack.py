@@ -14,6 +14,7 @@ from keras_tfmr.layers.embedding import PositionalEmbedding
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_tfmr.layers.masking import biased
 from keras_tfmr.layers.normalization import norm_like
+from keras_tfmr.layers.relative_positions import Relations
 
 
 class Block(keras.layers.Layer):
@@ -183,15 +184,14 @@ class Stack(keras.layers.Layer):
     def call(self, inputs, mask=None, return_attention_scores=False, training=None):
         x = self.embed(inputs, training)  # [batch, length, d_model]
         mask = self.compute_mask(inputs, mask)
-        rotation, position_bias = self.relate_all(x)
+        relations = self.relate_all(x)
         all_scores = []
         for layer in self.layers:
             y = layer(
                 x,
                 mask=mask,
                 return_attention_scores=return_attention_scores,
-                rotation=rotation,
-                position_bias=position_bias,
+                relations=relations,
                 training=training,
             )
             x, scores = y if return_attention_scores else (y, None)
@@ -204,10 +204,10 @@ class Stack(keras.layers.Layer):
         return self.dropout(self.embedding(inputs), training=training)
 
     def relate(self, query_positions, key_positions):
-        """How the positions relate: the `rotation` and the `position_bias` of self-attention."""
+        """The `Relations` of positions, int32 `[query]` and `[key]`, or None."""
         if self.relative_positions is None:
-            return None, None
-        return (
+            return None
+        return Relations(
             self.relative_positions.rotation(query_positions),
             self.relative_positions.bias(query_positions, key_positions),
         )
@@ -298,8 +298,9 @@ class CausalStack(Stack):
         x = self._embed_step(inputs, at, packed[0])  # [rows, d_model]
         if self.relative_positions is not None:
             keys = np.arange(caches[0][0].shape[2], dtype="int32") // at.beams
-            rotation, bias = self.relate(_new_positions(at), keys)
-            at = at._replace(rotation=rotation, mask=biased(at.mask, bias))
+            relations = self.relate(_new_positions(at), keys)
+            mask = biased(at.mask, relations.bias)
+            at = at._replace(rotation=relations.rotation, mask=mask)
         new_caches = []
         memory = [None] * self.num_layers if memory is None else memory
         for layer, cache, pack, context in zip(self.layers, caches, packed[1], memory, strict=True):

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
+from training.corpus import store
 from training.prepare import prepare, save_tokenizers
 from training.report.evaluation import Evaluator, spread
 from training.run.callbacks import Run, training_callbacks
@@ -52,8 +53,9 @@ def train(settings, started, interrupts):
         keras.utils.set_random_seed(settings.seed)
         data = prepare(settings, folder)
         config = checked_config(settings, *(side.vocab_size for side in data.tokenizers))
-        describe(settings, folder, config, data)
-        save_tokenizers(data.tokenizers, folder)
+        with discarding_encoded_pairs(folder):
+            describe(settings, folder, config, data)
+            save_tokenizers(data.tokenizers, folder)
         with strategy.scope() if strategy else contextlib.nullcontext():
             trainer = make_trainer(settings, config)
         run = make_run(settings, folder, trainer, data, Clock(started), interrupts)
@@ -68,6 +70,17 @@ def train(settings, started, interrupts):
         return True
     finally:
         folder.close()
+
+
+@contextlib.contextmanager
+def discarding_encoded_pairs(folder):
+    """Deletes the encoded pairs if a start fails inside: without tokenizers they are of no use."""
+    try:
+        yield
+    except BaseException:
+        if not folder.goes_on:
+            store.delete(folder.encoded)
+        raise
 
 
 def identity(settings):
