@@ -345,7 +345,9 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_dense(ops.reshape(heads, (-1, self.num_heads * self.value_dim)))
 
     def _fused(self, training):
-        return has_fused_attention() and not (training and self.dropout_rate > 0)
+        # JAX's kernel wants values as wide as keys; float16 cannot hold the bias of a mask.
+        fits = self.key_dim == self.value_dim and self.compute_dtype != "float16"
+        return has_fused_attention() and fits and not (training and self.dropout_rate > 0)
 
     def _query(self, queries, rotation):
         queries = queries if self.query_norm is None else self.query_norm(queries)
