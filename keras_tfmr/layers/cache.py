@@ -21,9 +21,7 @@ class StepPosition(NamedTuple):
         query: int, the new tokens of an example, side by side.
         beams: int, the hypotheses of an example; 1 where several tokens follow each other.
         mask: `AttentionMask` whose bias broadcasts to `[batch, heads, query, room * beams]`.
-        places: int32 `[batch * kv_heads * query / beams, 1]`, where the new positions lie among
-            those of all examples and heads, to be scattered to; None to write slices in place,
-            which only XLA compiles well.
+        places: int32 `[batch * kv_heads * new, 1]`, where to scatter to; None writes slices.
         rotation: What `RotaryPositions.rotation` gives for the new positions.
     """
 
@@ -68,7 +66,8 @@ def write(cache, new, at):
     """
     if at.places is None:
         return ops.slice_update(cache, (0, 0, at.index * at.beams, 0), new)
-    # Where nothing else holds the cache, TensorFlow scatters into it without a copy.
+    # Only XLA writes slices in place. Where nothing else holds the cache, TensorFlow scatters into
+    # it without a copy.
     _, heads, size, dim = cache.shape
     width = at.beams * dim
     positions = ops.reshape(cache, (-1, width))  # [batch * kv_heads * room, beams * dim]

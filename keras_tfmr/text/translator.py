@@ -33,8 +33,7 @@ class Explanation(NamedTuple):
         target_tokens: a list of strings, the end of the sentence included.
         attention: float32 `[layers, heads, target, source]`; each row over the source sums to 1.
         encoder_attention: float32 `[layers, heads, source, source]`, or None for a model without.
-        decoder_attention: float32 `[layers, heads, target, target]`, or None; column s is the
-            token before target token s, the start id for s = 0.
+        decoder_attention: float32 `[layers, heads, target, target]`, or None; the start id first.
     """
 
     source_tokens: list
