@@ -4,8 +4,8 @@
     python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
-Names: layers, train_step, fit, large_corpus, decode, serving, bleu, architectures, stories,
-gradients, pronouns.
+Names: layers, train_step, fit, large_corpus, decode, serving, serving_fuzz, bleu, architectures,
+stories, gradients, pronouns.
 """
 
 import subprocess
@@ -55,6 +55,10 @@ BENCHMARKS = {
     "serving": Benchmark(
         "What does the development server add, gain and survive?",
         "serving_load.py", ("--seconds", "5", "--parts", "overhead"), ("serving",), "export",
+    ),
+    "serving_fuzz": Benchmark(
+        "What can strangers do to the development server?",
+        "serving_fuzz.py", ("--seconds", "20", "--dry"), ("serving_fuzz",),
     ),
     "bleu": Benchmark(
         "Which recipe translates best after so many minutes of training?",

@@ -6,7 +6,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 import types
 
 import grpc
@@ -111,15 +110,19 @@ def test_what_cannot_start_says_so_in_one_line(models, tmp_path):
 
 def test_sigterm_finishes_what_is_running(models):
     with ServerProcess(models, f"--model_base_path={models}/slow") as server:
-        running = server.prediction.Predict.future(request(ms=[2000]), timeout=60)
-        time.sleep(0.3)
+        running = server.prediction.Predict.future(request(ms=[4000]), timeout=60)
+        # What is answered on the same connection has come after it.
+        assert status_of(server.prediction.Predict, request(ms=[1]), timeout=20)[0] == "OK"
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        late = server.connect()
-        stub = type(server.prediction)(late)
-        assert status_of(stub.Predict, request(ms=[1]), timeout=10)[0] == "UNAVAILABLE"
-        late.close()
-        assert list(running.result().outputs["ms"].int_val) == [2000]
+
+        def refuses():
+            with server.connect() as late:
+                stub = type(server.prediction)(late)
+                return status_of(stub.Predict, request(ms=[1]), timeout=10)[0] == "UNAVAILABLE"
+
+        server.wait_for(refuses)
+        assert "Stopping: finishing what is running" in server.stderr() and not running.done()
+        assert list(running.result().outputs["ms"].int_val) == [4000]
         assert server.process.wait(30) == 0
         assert "Traceback" not in server.stderr()
 

@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import sys
 import threading
-import time
 
 import pytest
 import server_models
@@ -155,7 +154,8 @@ def test_removed_version_gives_way_to_the_one_before(server, folder):
 def test_old_version_finishes_its_last_request(server, folder):
     path = server_models.slow(folder / "aside", 2)
     long = server.prediction.Predict.future(request("slow", ms=[8000]), timeout=60)
-    time.sleep(0.4)
+    # What is answered on the same connection has come after it.
+    assert status_of(server.prediction.Predict, request("slow", ms=[1]), timeout=20)[0] == "OK"
     path.rename(folder / "slow" / "2")
     server.wait_for(lambda: server.states("slow") == {1: "UNLOADING", 2: "AVAILABLE"})
     assert not long.done()

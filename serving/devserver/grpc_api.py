@@ -13,13 +13,15 @@ from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_management_pb2,
+    model_service_pb2,
     model_service_pb2_grpc,
     predict_pb2,
+    prediction_service_pb2,
     prediction_service_pb2_grpc,
     regression_pb2,
 )
 
-from . import examples
+from . import examples, grpc_server
 from .errors import MAX_MESSAGE, ServingError, from_exception, invalid, unimplemented
 from .predict import prepare
 from .tensors import to_proto
@@ -215,7 +217,7 @@ async def start(predictor, metrics, options, ssl_config=None):
         ServingError: what the SSLConfig asks for cannot be.
         RuntimeError: the address cannot be bound.
     """
-    server = grpc.aio.server(
+    server = grpc_server.server(
         interceptors=[Decoding()],
         options=[
             ("grpc.max_receive_message_length", options.max_request_bytes or -1),
@@ -223,10 +225,11 @@ async def start(predictor, metrics, options, ssl_config=None):
             ("grpc.so_reuseport", 0),  # two servers on one port would share its calls
         ],
     )
-    prediction = PredictionService(predictor, metrics)
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(prediction, server)
+    services = prediction_service_pb2.DESCRIPTOR.services_by_name["PredictionService"]
+    grpc_server.register(server, services, PredictionService(predictor, metrics))
+    services = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]
     model = ModelService(predictor.manager, options.allow_remote_reload)
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(model, server)
+    grpc_server.register(server, services, model)
     if options.enable_grpc_healthcheck_service:
         servicer = health.aio.HealthServicer()
         for name in ("", "ModelService", "PredictionService"):

@@ -1,0 +1,305 @@
+"""What strangers can do to the development server: mutated requests, and real ones in between.
+
+    python benchmarks/serving_fuzz.py                            200,000 requests
+    python benchmarks/serving_fuzz.py --seconds 20 --dry         as many as fit, results unwritten
+
+REST bodies and heads, gRPC messages, HTTP/2 frames through a raw socket, connections that are slow,
+half-closed or reset. The run fails where the server answers 500 (gRPC: INTERNAL, UNKNOWN), prints a
+traceback, ends, or answers a real request wrongly, and if it grows by more than 3 % after the first
+fifth of 20,000 requests or more.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import pathlib
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import grpc  # noqa: E402
+from server_models import request, three_models  # noqa: E402
+
+from benchmarks import measure  # noqa: E402
+from benchmarks.serving_parts.mutations import Mutator  # noqa: E402
+
+GROWTH = 0.03
+SETTLED = 20_000  # fewer requests leave a server that has not met all its code yet
+WORKERS = 8
+PATIENCE = 0.1  # seconds for an answer to what may be no whole request
+# How often each kind is drawn; the last two hold their connection for a while.
+KINDS = {"rest_body": 40, "rest_head": 20, "grpc": 30, "http2": 8, "slow": 1, "reset": 1}
+REFUSED = {"INTERNAL", "UNKNOWN", "DATA_LOSS"}
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
+
+
+class Findings:
+    """What was sent, what came back, and what should not have."""
+
+    def __init__(self):
+        self.sent, self.answers = collections.Counter(), collections.Counter()
+        self.faults, self.real = [], 0
+        self._lock = threading.Lock()
+
+    def add(self, kind, answer, fault=None):
+        """Counts a request and its answer; `fault` says what is wrong with it."""
+        with self._lock:
+            self.sent[kind] += 1
+            self.answers[f"{kind} {answer}"] += 1
+            if fault is not None:
+                self.faults.append(fault)
+
+    @property
+    def total(self):
+        return sum(self.sent.values())
+
+
+class Worker(threading.Thread):
+    """Sends mutated requests until it is told to stop."""
+
+    def __init__(self, server, seed, findings, stop):
+        super().__init__(daemon=True)
+        self.server, self.findings, self.stop = server, findings, stop
+        self.mutator = Mutator(seed)
+        self.channel = server.connect()
+        self.connection = None
+
+    def run(self):
+        kinds, weights = list(KINDS), list(KINDS.values())
+        while not self.stop.is_set():
+            (kind,) = self.mutator.random.choices(kinds, weights)
+            try:
+                getattr(self, kind)()
+            except Exception as error:  # a fault of the run itself must not pass for a clean one
+                self.findings.add(kind, "fault", f"the run: {error!r}")
+        self.channel.close()
+
+    def rest_body(self):
+        content = self.mutator.rest_body()
+        try:
+            if self.connection is None:
+                self.connection = self._connect(self.server.rest_port)
+            self.connection.sendall(content)
+            answer = read_answer(self.connection)
+        except OSError as error:
+            answer = type(error).__name__
+        if answer is None or not str(answer).isdigit() or answer == 400:
+            self._hang_up()
+        self._judge("rest_body", answer, content)
+
+    def _hang_up(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def rest_head(self):
+        content = self.mutator.rest_head()
+        self._judge("rest_head", self._alone(self.server.rest_port, content), content)
+
+    def http2(self):
+        content = self.mutator.http2()
+        with contextlib.suppress(OSError), self._connect(self.server.port) as connection:
+            connection.sendall(content)
+            connection.settimeout(PATIENCE / 4)
+            while connection.recv(1 << 16):
+                pass
+        self.findings.add("http2", "sent")
+
+    def slow(self):
+        """A byte now and then, and then no more."""
+        content = self.mutator.rest_body()
+        with self._connect(self.server.rest_port) as connection, contextlib.suppress(OSError):
+            for place in range(0, min(len(content), 40), 10):
+                connection.sendall(content[place : place + 10])
+                time.sleep(0.005)
+            connection.shutdown(socket.SHUT_WR)  # half-closed: the request never ends
+            connection.settimeout(0.2)
+            connection.recv(1 << 16)
+        self.findings.add("slow", "sent")
+
+    def reset(self):
+        """Gone while it is being served."""
+        port = self.mutator.random.choice((self.server.rest_port, self.server.port))
+        content = (
+            self.mutator.rest_body() if port == self.server.rest_port else self.mutator.http2()
+        )
+        with self._connect(port) as connection, contextlib.suppress(OSError):
+            connection.sendall(content[: self.mutator.random.randrange(len(content) + 1)])
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self.findings.add("reset", "sent")
+
+    def grpc(self):
+        path, content = self.mutator.grpc()
+        call = self.channel.unary_unary(path)
+        timeout = self.mutator.random.choice((10.0, 10.0, 10.0, 0.001, 0.02))
+        try:
+            call(content, timeout=timeout)
+            code, text = "OK", ""
+        except grpc.RpcError as error:
+            code, text = error.code().name, error.details()
+        bad = code in REFUSED or (code == "UNAVAILABLE" and "enqueued" not in text)
+        fault = f"gRPC {code} {text!r:.200} to {path} {content!r:.300}" if bad else None
+        self.findings.add("grpc", code, fault)
+
+    def _connect(self, port):
+        connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def _alone(self, port, content):
+        """The answer on a connection of its own."""
+        try:
+            with self._connect(port) as connection:
+                connection.sendall(content)
+                connection.settimeout(PATIENCE)
+                return read_answer(connection)
+        except OSError as error:
+            return type(error).__name__
+
+    def _judge(self, kind, answer, content):
+        bad = isinstance(answer, int) and answer >= 500 and answer not in (501, 503, 504)
+        fault = f"{kind}: {answer} to {content!r:.600}" if bad else None
+        self.findings.add(kind, answer, fault)
+
+
+def read_answer(connection):
+    """The status of one HTTP answer, its body read to the end; None where there is none."""
+    content = b""
+    while b"\r\n\r\n" not in content:
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            return None
+        content += chunk
+    head, _, body = content.partition(b"\r\n\r\n")
+    lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    left = int(lengths[0].split(b":")[1]) - len(body) if lengths else 0
+    while left > 0:
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            break
+        left -= len(chunk)
+    return int(head.split(b" ")[1])
+
+
+def ask_really(server, findings, stop):
+    """Real requests, over gRPC and REST, as long as the run lasts: each answer has to be right."""
+    while not stop.is_set():
+        findings.real += 1
+        value = float(findings.real % 1000)
+        try:
+            answer = server.prediction.Predict(request("half", version=1, x=[value]), timeout=30)
+            assert list(answer.outputs["y"].float_val) == [value / 2 + 2], answer
+            path = "/v1/models/half/versions/1:predict"
+            status, text = server.http(path, {"instances": [value]})
+            assert status == 200, (status, text)
+            assert json.loads(text) == {"predictions": [value / 2 + 2]}, text
+        except Exception as error:
+            findings.faults.append(f"a real request: {error!r:.500}")
+        stop.wait(0.05)
+
+
+def run(server, requests, seconds, seed):
+    """Fuzzes a server of `three_models`.
+
+    Args:
+        server: ServerProcess.
+        requests: how many mutated requests to send.
+        seconds: stop after this time in any case.
+        seed: of the mutations.
+
+    Returns:
+        the numbers, and under `faults` what went wrong, as a dict.
+    """
+    findings, stop = Findings(), threading.Event()
+    threads = [Worker(server, f"{seed}.{n}", findings, stop) for n in range(WORKERS)]
+    threads.append(threading.Thread(target=ask_really, args=(server, findings, stop), daemon=True))
+    started, memory = time.monotonic(), []
+    for thread in threads:
+        thread.start()
+    while server.process.poll() is None and len(findings.faults) < 20:
+        done = max(findings.total / requests, (time.monotonic() - started) / seconds)
+        if done * 5 >= len(memory) + 1:
+            memory.append(server.memory())
+        if done >= 1:
+            break
+        time.sleep(0.1)
+    stop.set()
+    for thread in threads:
+        thread.join(40)
+    _look_at(server, findings)
+    growth = memory[-1] / memory[0] - 1 if memory else 0.0
+    if growth > GROWTH and findings.total >= SETTLED:
+        findings.faults.append(f"memory grew by {growth:.1%}: {[m >> 20 for m in memory]} MiB")
+    return {
+        "requests": findings.total,
+        "real": findings.real,
+        "seconds": round(time.monotonic() - started),
+        "seed": seed,
+        "sent": dict(findings.sent),
+        "answers": dict(sorted(findings.answers.items())),
+        "memory_mib": [round(m / 2**20, 1) for m in memory],
+        "growth": growth,
+        "faults": findings.faults,
+    }
+
+
+def _look_at(server, findings):
+    """Adds what is wrong with the server itself."""
+    text = server.stderr()
+    if server.process.poll() is not None:
+        findings.faults.append(f"the server ended: {text[-1000:]}")
+    if "Traceback" in text:
+        place = text.index("Traceback")
+        findings.faults.append(f"a traceback: {text[max(0, place - 300) : place + 2200]}")
+
+
+def page(numbers):
+    """results/serving_fuzz.md."""
+    kinds = {
+        "rest_body": "REST bodies",
+        "rest_head": "REST methods, paths, headers",
+        "grpc": "gRPC messages and methods",
+        "http2": "HTTP/2 frames through a raw socket",
+        "slow": "slow, then half-closed connections",
+        "reset": "connections reset on the way",
+    }
+    rows = [[kinds[kind], f"{count:,}"] for kind, count in sorted(numbers["sent"].items())]
+    rows.append(["real requests in between, all answered rightly", f"{2 * numbers['real']:,}"])
+    memory = ", ".join(f"{m:.0f}" for m in numbers["memory_mib"])
+    rows.append(["500s, tracebacks, wrong answers", str(len(numbers["faults"]))])
+    rows.append(["resident memory after each fifth", f"{memory} MiB: {numbers['growth']:+.1%}"])
+    return (
+        "# The development server under mutated requests\n\n`python benchmarks/serving_fuzz.py "
+        f"--seed {numbers['seed']}`, {numbers['machine']}, {numbers['versions']}:\n"
+        f"{numbers['requests']:,} requests in {numbers['seconds']} s.\n\n"
+        + measure.table(["what", "count"], rows)
+    )
+
+
+def main(arguments=None):
+    """Fuzzes, prints what came of it, and returns 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--requests", type=int, default=200_000, help="[%(default)s]")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="at most [%(default)s]")
+    parser.add_argument("--seed", type=int, default=0, help="[%(default)s]")
+    parser.add_argument("--dry", action="store_true", help="leave the results as they are")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder, three_models(pathlib.Path(folder)) as server:
+        numbers = run(server, options.requests, options.seconds, options.seed)
+    numbers["machine"] = measure.machine()
+    numbers["versions"] = measure.versions("tensorflow", "grpcio", "aiohttp", "uvloop")
+    print(json.dumps(numbers, indent=1))
+    if not options.dry:
+        measure.write("serving_fuzz", page(numbers), numbers)
+    return 1 if numbers["faults"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

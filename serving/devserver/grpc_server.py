@@ -1,0 +1,62 @@
+"""grpcio's asyncio server, without the fault that lets one stranger's request end it."""
+
+import asyncio
+
+import grpc
+from google.protobuf import message_factory
+from grpc._cython import cygrpc
+
+
+class _Core(cygrpc.AioServer):
+    """Answers UNIMPLEMENTED to a method that nobody registered, whatever bytes its name has.
+
+    grpcio 1.85 decodes such a name in the loop that takes every call: a `:path` that is not UTF-8
+    ends the loop, and with it all connections. Here these calls never reach the loop. Of a release
+    that has no such method to override, this class changes nothing.
+    """
+
+    def _make_request_call_future(self, method):
+        if method is not None:
+            return super()._make_request_call_future(method)
+        return asyncio.get_running_loop().create_task(self._refuse_the_unregistered())
+
+    async def _refuse_the_unregistered(self):
+        loop, no_methods = asyncio.get_running_loop(), cygrpc._MethodResolver([], {})
+        tasks = set()  # the event loop holds them weakly
+        while True:  # when the server shuts down, asking for one more call raises
+            call = await self._request_call()
+            answer = cygrpc._handle_rpc("unknown", no_methods, (), call, loop, False)
+            task = loop.create_task(cygrpc._schedule_rpc_coro(answer, call, loop, "unknown"))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+
+def server(interceptors, options):
+    """A grpc.aio.Server; arguments as `grpc.aio.server` takes them."""
+    plain, cygrpc.AioServer = cygrpc.AioServer, _Core
+    try:
+        return grpc.aio.server(interceptors=interceptors, options=options)
+    finally:
+        cygrpc.AioServer = plain
+
+
+def register(server, service, servicer):
+    """Adds a service to a server that has not been started.
+
+    Args:
+        server: grpc.aio.Server.
+        service: ServiceDescriptor, of methods with one request and one response each.
+        servicer: has a coroutine `METHOD(request, context)` for each of them.
+    """
+    handlers = {}
+    for method in service.methods:
+        request, response = map(
+            message_factory.GetMessageClass, (method.input_type, method.output_type)
+        )
+        handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+            getattr(servicer, method.name), request.FromString, response.SerializeToString
+        )
+    # Older releases look at the first alone, `_Core` at the second.
+    generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
+    server.add_generic_rpc_handlers((generic,))
+    server.add_registered_method_handlers(service.full_name, handlers)
