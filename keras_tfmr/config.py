@@ -2,21 +2,24 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
+from typing import Any, Self
 
 
+@dataclasses.dataclass(frozen=True)
 class Config:
     """The base of every config, a frozen dataclass."""
 
-    def replace(self, **fields):
+    def replace(self, **fields: Any) -> Self:
         """A copy with `fields` replaced."""
         return dataclasses.replace(self, **fields)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """The fields as a dictionary."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, fields):
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """The config of a dictionary of fields; those left out have their defaults.
 
         Raises:
@@ -30,11 +33,11 @@ class Config:
             )
         return cls(**fields)
 
-    def to_json(self):
+    def to_json(self) -> str:
         """The fields as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> Self:
         """The config that `to_json` wrote."""
         return cls.from_dict(json.loads(text))

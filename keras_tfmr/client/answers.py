@@ -3,12 +3,17 @@
 Outputs arrive as a dict from output name to nested lists, the same from gRPC and from REST.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from keras_tfmr.client.errors import ServingError
 
 # Scores down to the lowest float32 mark a hypothesis that does not exist, where a text has fewer.
 _NO_SCORE = -3.4e38
+
+
+Matrix = Sequence[Sequence[float]]  # [query, key]
+Heads = Sequence[Sequence[Matrix]]  # [layers, heads, query, key]
 
 
 class Translation(NamedTuple):
@@ -53,15 +58,15 @@ class Explanation(NamedTuple):
             is the token before target token s, the start of the sentence for s = 0.
     """
 
-    source_tokens: list
-    target_tokens: list
-    attention: list
-    heads: list
-    encoder_heads: list = ()
-    decoder_heads: list = ()
+    source_tokens: list[str]
+    target_tokens: list[str]
+    attention: Matrix
+    heads: Heads
+    encoder_heads: Heads = ()
+    decoder_heads: Heads = ()
 
 
-def checked_texts(texts, name="texts"):
+def checked_texts(texts: Iterable[str | bytes], name: str = "texts") -> list[str | bytes]:
     """The texts as a list, or TypeError: a lone str would be translated letter by letter."""
     if isinstance(texts, str | bytes):
         raise TypeError(f"`{name}` must be a list of str. Received: {texts!r:.60}")
@@ -74,12 +79,12 @@ def checked_texts(texts, name="texts"):
     return texts
 
 
-def translations(outputs):
+def translations(outputs: dict[str, Any]) -> list[Translation]:
     """Outputs of the signature `translate`, one Translation for each text."""
     return _rows(outputs, Translation, "translation", "score", "truncated")
 
 
-def nbest_translations(outputs):
+def nbest_translations(outputs: dict[str, Any]) -> list[list[Translation]]:
     """Outputs of `translate_nbest`, a list of Translation, best first, for each text."""
     return [
         [
@@ -93,12 +98,12 @@ def nbest_translations(outputs):
     ]
 
 
-def reference_scores(outputs):
+def reference_scores(outputs: dict[str, Any]) -> list[ReferenceScore]:
     """Outputs of `score`, one ReferenceScore for each text."""
     return _rows(outputs, ReferenceScore, "log_prob", "tokens")
 
 
-def explanations(outputs):
+def explanations(outputs: dict[str, Any]) -> list[Explanation]:
     """Outputs of `explain`, one Explanation for each text, without the padding of the batch."""
     rows = _rows(outputs, _columns, "source_tokens", "target_tokens", "attention")
     # [batch, layers, heads, query, key]

@@ -2,9 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from keras_tfmr.client import answers
-from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, Target, with_default_port
+from keras_tfmr.client.answers import Explanation, ReferenceScore, Translation
+from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, TLS, Target, with_default_port
 from keras_tfmr.client.errors import UnavailableError
 from keras_tfmr.client.grpc_transport import AsyncGrpcTransport, GrpcTransport
 from keras_tfmr.client.rest_transport import AsyncRestTransport, RestTransport
@@ -12,24 +17,61 @@ from keras_tfmr.client.retries import Backoff
 
 MAX_MESSAGE_BYTES = 256 << 20
 DEFAULT_BACKOFF = Backoff()
+Text = str | bytes
+Version = tuple[int, str, str]  # number, state, message
+Answer = TypeVar("Answer")
 
 
-class _Calls:
-    """The calls of a translator, written once: `_predict` returns it or an awaitable."""
+@dataclass(frozen=True)
+class _Call(Generic[Answer]):
+    """What both clients ask: a signature, its inputs, and how its outputs are read."""
+
+    signature: str
+    inputs: dict[str, list[Text]]
+    read: Callable[[dict[str, Any]], list[Answer]]
+
+
+def _translate(texts: Iterable[Text]) -> _Call[Translation]:
+    return _Call("translate", {"text": answers.checked_texts(texts)}, answers.translations)
+
+
+def _translate_nbest(texts: Iterable[Text]) -> _Call[list[Translation]]:
+    inputs = {"text": answers.checked_texts(texts)}
+    return _Call("translate_nbest", inputs, answers.nbest_translations)
+
+
+def _score(texts: Iterable[Text], references: Iterable[Text]) -> _Call[ReferenceScore]:
+    texts = answers.checked_texts(texts)
+    references = answers.checked_texts(references, "references")
+    if len(texts) != len(references):
+        raise ValueError(
+            f"Each text needs one reference. Received: {len(texts)} texts, "
+            f"{len(references)} references"
+        )
+    inputs = {"text": texts, "reference": references}
+    return _Call("score", inputs, answers.reference_scores)
+
+
+def _explain(texts: Iterable[Text]) -> _Call[Explanation]:
+    return _Call("explain", {"text": answers.checked_texts(texts)}, answers.explanations)
+
+
+class _Client:
+    """What both clients are told, and when they try again."""
 
     def __init__(
         self,
-        server=Target.server,
+        server: str = Target.server,
         *,
-        rest=False,
-        model=Target.model,
-        version=None,
-        label=None,
-        timeout=30.0,
-        backoff=DEFAULT_BACKOFF,
-        tls=None,
-        max_message_bytes=MAX_MESSAGE_BYTES,
-    ):
+        rest: bool = False,
+        model: str = Target.model,
+        version: int | None = None,
+        label: str | None = None,
+        timeout: float = 30.0,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        tls: TLS | None = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
         if timeout <= 0:
             raise ValueError(f"timeout must be a positive number of seconds. Received: {timeout}")
         server = with_default_port(server, REST_PORT if rest else GRPC_PORT)
@@ -39,44 +81,10 @@ class _Calls:
         self.backoff = backoff
         self._transport = self._connection(self.target, tls, max_message_bytes)
 
-    def translate(self, texts):
-        """The best translation of each text.
+    def _connection(self, target: Target, tls: TLS | None, max_message_bytes: int) -> Any:
+        raise NotImplementedError
 
-        Args:
-            texts: List of str; bytes that are no UTF-8 are translated with U+FFFD in their place.
-
-        Returns:
-            List of `Translation(text, score, truncated)`, one for each text, in order.
-
-        Raises:
-            ServingError: One of its subclasses says what to do about it.
-        """
-        texts = answers.checked_texts(texts)
-        return self._predict("translate", {"text": texts}, answers.translations)
-
-    def translate_nbest(self, texts):
-        """Several translations of each text: a list of `Translation`, best first."""
-        texts = answers.checked_texts(texts)
-        return self._predict("translate_nbest", {"text": texts}, answers.nbest_translations)
-
-    def score(self, texts, references):
-        """How likely each reference is as a translation: `ReferenceScore(log_prob, tokens)`."""
-        texts = answers.checked_texts(texts)
-        references = answers.checked_texts(references, "references")
-        if len(texts) != len(references):
-            raise ValueError(
-                f"Each text needs one reference. Received: {len(texts)} texts, "
-                f"{len(references)} references"
-            )
-        inputs = {"text": texts, "reference": references}
-        return self._predict("score", inputs, answers.reference_scores)
-
-    def explain(self, texts):
-        """What the translation of each text attended to, as `Explanation`."""
-        texts = answers.checked_texts(texts)
-        return self._predict("explain", {"text": texts}, answers.explanations)
-
-    def _attempts(self):
+    def _attempts(self) -> Iterator[tuple[float, float | None]]:
         """Yields (timeout of the attempt, pause after it or None for the last).
 
         Deadline and pauses are those of the whole call.
@@ -87,7 +95,7 @@ class _Calls:
             yield left, pause if pause is not None and pause < left else None
 
 
-class TranslatorClient(_Calls):
+class TranslatorClient(_Client):
     """A translator behind TensorFlow Serving, called and waited for. Threads may share one.
 
     Args:
@@ -107,29 +115,61 @@ class TranslatorClient(_Calls):
     >>> client.close()
     """
 
-    def _connection(self, *settings):
-        return RestTransport(*settings) if self.rest else GrpcTransport(*settings)
+    def translate(self, texts: Iterable[Text]) -> list[Translation]:
+        """The best translation of each text.
 
-    def status(self):
+        Args:
+            texts: List of str; bytes that are no UTF-8 are translated with U+FFFD in their place.
+
+        Returns:
+            List of `Translation(text, score, truncated)`, one for each text, in order.
+
+        Raises:
+            ServingError: One of its subclasses says what to do about it.
+        """
+        return self._ask(_translate(texts))
+
+    def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
+        """Several translations of each text: a list of `Translation`, best first."""
+        return self._ask(_translate_nbest(texts))
+
+    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[ReferenceScore]:
+        """How likely each reference is as a translation: `ReferenceScore(log_prob, tokens)`."""
+        return self._ask(_score(texts, references))
+
+    def explain(self, texts: Iterable[Text]) -> list[Explanation]:
+        """What the translation of each text attended to, as `Explanation`."""
+        return self._ask(_explain(texts))
+
+    def status(self) -> list[Version]:
         """The model's versions, newest first: list of (version, state, message)."""
-        return self._call(self._transport.status)
+        return self._retried(self._transport.status)
 
-    def close(self):
+    def close(self) -> None:
         """Closes the connection."""
         self._transport.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
-    def _predict(self, signature, inputs, read):
-        if not inputs["text"]:
-            return []
-        return read(self._call(self._transport.predict, signature, inputs))
+    def _connection(self, target: Target, tls: TLS | None, max_message_bytes: int) -> Any:
+        transport = RestTransport if self.rest else GrpcTransport
+        return transport(target, tls, max_message_bytes)
 
-    def _call(self, method, *arguments):
+    def _ask(self, call: _Call[Answer]) -> list[Answer]:
+        if not call.inputs["text"]:
+            return []
+        return call.read(self._retried(self._transport.predict, call.signature, call.inputs))
+
+    def _retried(self, method, *arguments):
         for timeout, pause in self._attempts():
             try:
                 return method(*arguments, timeout=timeout)
@@ -139,7 +179,7 @@ class TranslatorClient(_Calls):
             time.sleep(pause)
 
 
-class AsyncTranslatorClient(_Calls):
+class AsyncTranslatorClient(_Client):
     """The same calls, awaited; for use inside one event loop.
 
     Takes TranslatorClient's arguments.
@@ -151,29 +191,53 @@ class AsyncTranslatorClient(_Calls):
     []
     """
 
-    def _connection(self, *settings):
-        return AsyncRestTransport(*settings) if self.rest else AsyncGrpcTransport(*settings)
+    async def translate(self, texts: Iterable[Text]) -> list[Translation]:
+        """As `TranslatorClient.translate`."""
+        return await self._ask(_translate(texts))
 
-    async def status(self):
-        """The model's versions, newest first: list of (version, state, message)."""
-        return await self._call(self._transport.status)
+    async def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
+        """As `TranslatorClient.translate_nbest`."""
+        return await self._ask(_translate_nbest(texts))
 
-    async def close(self):
+    async def score(
+        self, texts: Iterable[Text], references: Iterable[Text]
+    ) -> list[ReferenceScore]:
+        """As `TranslatorClient.score`."""
+        return await self._ask(_score(texts, references))
+
+    async def explain(self, texts: Iterable[Text]) -> list[Explanation]:
+        """As `TranslatorClient.explain`."""
+        return await self._ask(_explain(texts))
+
+    async def status(self) -> list[Version]:
+        """As `TranslatorClient.status`."""
+        return await self._retried(self._transport.status)
+
+    async def close(self) -> None:
         """Closes the connection."""
         await self._transport.close()
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exception):
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         await self.close()
 
-    async def _predict(self, signature, inputs, read):
-        if not inputs["text"]:
-            return []
-        return read(await self._call(self._transport.predict, signature, inputs))
+    def _connection(self, target: Target, tls: TLS | None, max_message_bytes: int) -> Any:
+        transport = AsyncRestTransport if self.rest else AsyncGrpcTransport
+        return transport(target, tls, max_message_bytes)
 
-    async def _call(self, method, *arguments):
+    async def _ask(self, call: _Call[Answer]) -> list[Answer]:
+        if not call.inputs["text"]:
+            return []
+        return call.read(await self._retried(self._transport.predict, call.signature, call.inputs))
+
+    async def _retried(self, method, *arguments):
         for timeout, pause in self._attempts():
             try:
                 return await method(*arguments, timeout=timeout)

@@ -23,14 +23,14 @@ class Target:
     version: int | None = None
     label: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.version is not None and self.label is not None:
             raise ValueError(
                 f"A model has a version or a label, not both. Received: version={self.version}, "
                 f"label={self.label!r}"
             )
 
-    def described(self):
+    def described(self) -> str:
         """`model NAME`, with the version or label where one is named."""
         which = f" version {self.version}" if self.version is not None else ""
         which += f" label {self.label}" if self.label is not None else ""
@@ -53,14 +53,14 @@ class TLS:
     key: str | None = None
     server_name: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ValueError(
                 f"A client certificate needs its key and the key its certificate. Received: "
                 f"cert={self.cert!r}, key={self.key!r}"
             )
 
-    def read(self, path):
+    def read(self, path: str | None) -> bytes | None:
         """The bytes of one of the files, None for None."""
         if path is None:
             return None
@@ -68,7 +68,7 @@ class TLS:
             return file.read()
 
 
-def with_default_port(server, port):
+def with_default_port(server: str, port: int) -> str:
     """`HOST` becomes `HOST:PORT`; anything that names a port or a scheme stays.
 
     >>> with_default_port("localhost", 8500), with_default_port("[::1]", 8500)

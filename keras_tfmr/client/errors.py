@@ -29,7 +29,7 @@ class ServingError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message, code="UNKNOWN"):
+    def __init__(self, message: str, code: str = "UNKNOWN") -> None:
         super().__init__(message)
         self.code = code
 

@@ -1,7 +1,11 @@
 """An explanation as a picture: which source pieces each piece of the translation looked at."""
 
+from os import PathLike
 
-def draw_attention(explanation, path):
+from keras_tfmr.client.answers import Explanation
+
+
+def draw_attention(explanation: Explanation, path: str | PathLike[str]) -> None:
     """Draws the mean cross-attention as a grid, target downwards, source along the top.
 
     Args:
@@ -30,7 +34,7 @@ def draw_attention(explanation, path):
     figure.savefig(path, dpi=150)
 
 
-def readable(token):
+def readable(token: str) -> str:
     """A piece with its word boundary shown as a low line, and no `$` that starts a formula.
 
     >>> readable("▁casa"), readable("5$")

@@ -1,6 +1,7 @@
 """When to try again."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -23,11 +24,11 @@ class Backoff:
     factor: float = 2.0
     longest: float = 2.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1. Received: {self.attempts}")
 
-    def pauses(self):
+    def pauses(self) -> Iterator[float]:
         """Yields the seconds to wait before each further attempt: half to all of the step."""
         step = self.first
         for _ in range(self.attempts - 1):

@@ -2,10 +2,15 @@
 
 import queue
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 
 
-def lines(chunks):
+def lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Yields, for each chunk of bytes, the list of the lines it completes, without line ends.
 
     >>> list(lines([b"um\\ndo", b"is\\r\\ntr\\xc3\\xaas"]))
@@ -20,7 +25,7 @@ def lines(chunks):
         yield [rest]
 
 
-def batches(groups, size):
+def batches(groups: Iterable[list[Request]], size: int) -> Iterator[list[Request]]:
     """Yields lists of at most `size` texts, never waiting for a later group to fill one.
 
     A person at a terminal is answered line by line; from a file or a fast pipe, a group holds
@@ -34,7 +39,9 @@ def batches(groups, size):
             yield group[start : start + size]
 
 
-def in_order(ask, requests, on_the_way):
+def in_order(
+    ask: Callable[[Request], Answer], requests: Iterable[Request], on_the_way: int
+) -> Iterator[Answer]:
     """Yields `ask(request)` for each request, in order, at most `on_the_way` of them at once.
 
     Requests are read in a thread of their own, so that an answer is handed on as soon as it is

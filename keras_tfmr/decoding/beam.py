@@ -1,16 +1,18 @@
 """Beam search with length penalty and n-best results."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr._types import Nested, Tensor
 from keras_tfmr.decoding.constraints import make_task, rows_of
 from keras_tfmr.decoding.greedy import most_probable
 from keras_tfmr.decoding.loop import decode_loop
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
 from keras_tfmr.decoding.single import decode_single
-from keras_tfmr.decoding.step import as_step
+from keras_tfmr.decoding.step import DecodingStep, StepFunction, as_step
 from keras_tfmr.decoding.topk import offsets, top_k
 
 
@@ -144,9 +146,22 @@ class _Search:
 
 
 def beam_search(
-    step, state, *, start_ids, end_id, beams, n=1, max_length, min_length=0, length_penalty=0.0,
-    length_offset=5.0, banned_ids=(), prefix=None, limits=None, enough=None,
-):  # fmt: skip
+    step: DecodingStep | StepFunction,
+    state: Nested,
+    *,
+    start_ids: Tensor,
+    end_id: int,
+    beams: int,
+    n: int = 1,
+    max_length: int,
+    min_length: int = 0,
+    length_penalty: float = 0.0,
+    length_offset: float = 5.0,
+    banned_ids: Sequence[int] = (),
+    prefix: Tensor | None = None,
+    limits: Tensor | None = None,
+    enough: Tensor | None = None,
+) -> DecodingResult:
     """Keeps the `beams` most probable unfinished hypotheses and the n best finished ones.
 
     Stops as soon as no unfinished hypothesis can get among the n best. A hypothesis that reaches

@@ -1,12 +1,16 @@
 """How to decode, as data: the only place of decoding defaults."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from keras import ops
 
+from keras_tfmr._types import Nested, Tensor
 from keras_tfmr.config import Config
 from keras_tfmr.decoding.beam import beam_search
 from keras_tfmr.decoding.constraints import check_options
+from keras_tfmr.decoding.result import DecodingResult
+from keras_tfmr.decoding.step import DecodingStep, StepFunction
 
 # Beyond `length_factor`, which stops a model that repeats itself and lets a search end sooner, as
 # it knows how long a rival can get: room for sentences of a word or two, which vary most.
@@ -41,7 +45,7 @@ class DecodingConfig(Config):
     min_length: int = 0
     length_factor: float = 3.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_options(
             end_id=1,
             max_length=self.max_length,
@@ -55,7 +59,7 @@ class DecodingConfig(Config):
         if not self.length_factor > 0:
             raise ValueError(f"length_factor must be positive; received {self.length_factor}")
 
-    def limits(self, source_lengths):
+    def limits(self, source_lengths: Tensor) -> Tensor:
         """The greatest length of the translation of each source: int `[batch]` to int32 `[batch]`.
 
         >>> np.array(DecodingConfig(max_length=64).limits(np.array([1, 10, 100]))).tolist()
@@ -67,16 +71,16 @@ class DecodingConfig(Config):
 
     def decode(
         self,
-        step,
-        state,
+        step: DecodingStep | StepFunction,
+        state: Nested,
         *,
-        start_ids,
-        end_id,
-        banned_ids=(),
-        prefix=None,
-        limits=None,
-        enough=None,
-    ):
+        start_ids: Tensor,
+        end_id: int,
+        banned_ids: Sequence[int] = (),
+        prefix: Tensor | None = None,
+        limits: Tensor | None = None,
+        enough: Tensor | None = None,
+    ) -> DecodingResult:
         """Greedy or beam search, as configured; the arguments are those of `beam_search`."""
         return beam_search(
             step,

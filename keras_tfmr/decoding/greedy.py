@@ -1,14 +1,29 @@
 """Greedy decoding: the most probable next token, again and again."""
 
+from collections.abc import Sequence
+
+from keras_tfmr._types import Nested, Tensor
 from keras_tfmr.decoding.constraints import make_task
+from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.single import decode_single
+from keras_tfmr.decoding.step import DecodingStep, StepFunction
 from keras_tfmr.decoding.topk import argmax
 
 
 def greedy(
-    step, state, *, start_ids, end_id, max_length, min_length=0, length_penalty=0.0,
-    length_offset=5.0, banned_ids=(), prefix=None, limits=None,
-):  # fmt: skip
+    step: DecodingStep | StepFunction,
+    state: Nested,
+    *,
+    start_ids: Tensor,
+    end_id: int,
+    max_length: int,
+    min_length: int = 0,
+    length_penalty: float = 0.0,
+    length_offset: float = 5.0,
+    banned_ids: Sequence[int] = (),
+    prefix: Tensor | None = None,
+    limits: Tensor | None = None,
+) -> DecodingResult:
     """Takes the most probable token at every step, until every example has ended.
 
     Args:

@@ -1,8 +1,10 @@
 """What every decoder returns, and the length penalty its scores are made with."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from keras import ops
+
+from keras_tfmr._types import Tensor
 
 
 class DecodingResult(NamedTuple):
@@ -19,13 +21,13 @@ class DecodingResult(NamedTuple):
         scores: float32 `[batch, n]`, `log_probs` divided by the length penalty.
     """
 
-    ids: Any
-    lengths: Any
-    log_probs: Any
-    scores: Any
+    ids: Tensor
+    lengths: Tensor
+    log_probs: Tensor
+    scores: Tensor
 
 
-def length_penalty(lengths, alpha, offset=5.0):
+def length_penalty(lengths: Tensor, alpha: float, offset: float = 5.0) -> Tensor:
     """The length penalty ((k + length) / (k + 1))^alpha, by which a log-probability is divided.
 
     Args:

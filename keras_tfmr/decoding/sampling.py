@@ -1,17 +1,36 @@
 """Sampling from the model's distribution, from all of it or from its most probable part."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
+from keras_tfmr._types import Nested, Tensor
 from keras_tfmr.decoding.constraints import make_task
+from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.single import decode_single
+from keras_tfmr.decoding.step import DecodingStep, StepFunction
 from keras_tfmr.decoding.topk import offsets
 
 
 def sample(
-    step, state, *, start_ids, end_id, max_length, seed, temperature=1.0, top_k=None, top_p=None,
-    min_length=0, length_penalty=0.0, length_offset=5.0, banned_ids=(), prefix=None, limits=None,
-):  # fmt: skip
+    step: DecodingStep | StepFunction,
+    state: Nested,
+    *,
+    start_ids: Tensor,
+    end_id: int,
+    max_length: int,
+    seed: int | keras.random.SeedGenerator,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_length: int = 0,
+    length_penalty: float = 0.0,
+    length_offset: float = 5.0,
+    banned_ids: Sequence[int] = (),
+    prefix: Tensor | None = None,
+    limits: Tensor | None = None,
+) -> DecodingResult:
     """Draws every token from the distribution that `step` gives.
 
     The log-probabilities returned are the model's own, whatever the temperature and the set that

@@ -2,8 +2,10 @@
 
 from keras import ops
 
+from keras_tfmr._types import Tensor
 
-def score(logits, target_ids):
+
+def score(logits: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Sums the log-probabilities of given tokens.
 
     Agrees with the `log_probs` that the decoders return: the end id counts, padding does not.

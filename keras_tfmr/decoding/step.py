@@ -1,8 +1,11 @@
 """The contract between a search and what it searches: one more token for each row."""
 
 import abc
+from collections.abc import Callable, Sequence
 
 from keras import ops, tree
+
+from keras_tfmr._types import Nested, Tensor
 
 
 class DecodingStep(abc.ABC):
@@ -31,12 +34,12 @@ class DecodingStep(abc.ABC):
     [[[2, 1, 0, 0]]]
     """
 
-    max_length = None
-    rooms = None
-    shrinks = False
+    max_length: int | None = None
+    rooms: Sequence[int] | None = None
+    shrinks: bool = False
 
     @abc.abstractmethod
-    def __call__(self, tokens, state):
+    def __call__(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
         """One token more.
 
         Args:
@@ -48,20 +51,23 @@ class DecodingStep(abc.ABC):
             next state.
         """
 
-    def reorder(self, state, rows):
+    def reorder(self, state: Nested, rows: Tensor) -> Nested:
         """The state in which every row continues the given row, int32 `[rows]`, of its example.
 
         By default the rows of every leaf are taken, except of leaves of rank 0.
         """
         return take_rows(state, rows)
 
-    def take(self, state, examples):
+    def take(self, state: Nested, examples: Tensor) -> tuple["DecodingStep", Nested]:
         """A step and its state for some of the examples, int32 `[n]`; asked for if it `shrinks`."""
         raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `take`")
 
-    def resize(self, state, room):
+    def resize(self, state: Nested, room: int) -> Nested:
         """The state with room for so many tokens; asked for if it has `rooms`."""
         raise NotImplementedError(f"{type(self).__name__} has rooms, but no `resize`")
+
+
+StepFunction = Callable[[Tensor, Nested], tuple[Tensor, Nested]]
 
 
 class FunctionStep(DecodingStep):
@@ -72,14 +78,14 @@ class FunctionStep(DecodingStep):
         max_length: How many tokens it can be called for; None for any number.
     """
 
-    def __init__(self, function, max_length=None):
+    def __init__(self, function: StepFunction, max_length: int | None = None) -> None:
         self.function, self.max_length = function, max_length
 
-    def __call__(self, tokens, state):
+    def __call__(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
         return self.function(tokens, state)
 
 
-def as_step(step):
+def as_step(step: DecodingStep | StepFunction) -> DecodingStep:
     """The step itself, or a function as a step; raises TypeError for anything else."""
     if isinstance(step, DecodingStep):
         return step

@@ -1,15 +1,13 @@
-"""Will a stock TensorFlow Serving load and answer with this SavedModel? Asked of any SavedModel.
+"""Checks that a stock TensorFlow Serving 2.20 will load and serve a SavedModel, whoever made it.
 
     python -m keras_tfmr.export.check MODEL/1
 
 It checks, in a process of its own and through the server's own loader, that every op is one the
 server has, that nothing is pinned to a device, that each variable is stored once, that every
 signature runs for batches of 1, 3 and 0 rows with valid UTF-8 in its strings, and that the warm-up
-file replays. Given the answers of the model it was exported from, it holds them against the answers
-of the file.
+file replays. Given answers of the model it was exported from, it compares them with the file's.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -17,6 +15,10 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from keras_tfmr import _command_line
 
 BATCHES = (1, 3, 0)
 
@@ -35,11 +37,11 @@ class Report:
         facts: sizes and counts, by name.
     """
 
-    problems: list = dataclasses.field(default_factory=list)
-    notes: list = dataclasses.field(default_factory=list)
-    facts: dict = dataclasses.field(default_factory=dict)
+    problems: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def text(self, path):
+    def text(self, path: str | os.PathLike[str]) -> str:
         facts = ", ".join(f"{name} {value}" for name, value in self.facts.items())
         lines = [f"{path}: {'refused' if self.problems else 'sound'} ({facts})"]
         lines += [f"  problem: {problem}" for problem in self.problems]
@@ -47,7 +49,12 @@ class Report:
         return "\n".join(lines)
 
 
-def check_saved_model(path, cases=(), tolerance=1e-4, xla=False):
+def check_saved_model(
+    path: str | os.PathLike[str],
+    cases: Iterable[dict[str, Any]] = (),
+    tolerance: float = 1e-4,
+    xla: bool = False,
+) -> Report:
     """Checks a SavedModel in this process, which must not have loaded op libraries of its own.
 
     Args:
@@ -117,7 +124,13 @@ def _check_running(path, cases, tolerance, report):
         report.facts["warm-up requests"] = warmup.replay(session, path, report.problems)
 
 
-def check_in_fresh_process(path, cases=(), tolerance=1e-4, xla=False, timeout=1800):
+def check_in_fresh_process(
+    path: str | os.PathLike[str],
+    cases: Iterable[dict[str, Any]] = (),
+    tolerance: float = 1e-4,
+    xla: bool = False,
+    timeout: float = 1800,
+) -> Report:
     """`check_saved_model` in a new Python process, as a server would meet the SavedModel.
 
     Args:
@@ -159,15 +172,14 @@ def _environment(root):
     }
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints a report and returns 0 for a sound SavedModel, 1 for another."""
-    parser = argparse.ArgumentParser(
-        prog="python -m keras_tfmr.export.check",
-        description="Check that a stock TensorFlow Serving 2.20 will load and serve a SavedModel.",
-    )
+    parser = _command_line.parser(__doc__, prog="python -m keras_tfmr.export.check")
     parser.add_argument("path", help="the version's folder, with saved_model.pb in it")
-    parser.add_argument("--cases", help="JSON file of known answers, - for standard input")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="for known answers")
+    parser.add_argument("--cases", help="JSON file of known answers; -: standard input")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-4, help="how far a float may be from its known answer"
+    )
     parser.add_argument(
         "--xla", action="store_true", help="for a server with --xla_cpu_compilation_enabled"
     )

@@ -1,10 +1,12 @@
 """Our Transformer as a CTranslate2 model, through CTranslate2's own specification of models."""
 
+import os
 import pathlib
 
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
+from keras_tfmr.text.translator import Translator
 
 # What a CTranslate2 Transformer cannot be: {field of TransformerConfig: the values it can have}.
 _EXPECTED = {
@@ -18,7 +20,7 @@ _EXPECTED = {
 }
 
 
-def write_ctranslate2(translator, path):
+def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes a model for CTranslate2, with the tokenisers' SentencePiece models beside it.
 
     The weights are those of the translator, in float32; CTranslate2 quantises when it loads them.

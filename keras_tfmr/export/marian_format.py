@@ -1,12 +1,14 @@
 """Our Transformer as a folder that transformers loads as a MarianMTModel."""
 
 import json
+import os
 import pathlib
 
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.ctranslate2_format import check_architecture
+from keras_tfmr.text.translator import Translator
 
 _EXPECTED = {
     "norm_first": (False,),
@@ -26,7 +28,7 @@ _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output":
 _POSITIONS = 1024
 
 
-def write_marian(translator, path):
+def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes a MarianMTModel, its vocabulary and SentencePiece models, as transformers saves them.
 
     Args:

@@ -8,6 +8,8 @@ import platform
 import re
 import shutil
 import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,6 +17,7 @@ import keras_tfmr
 from keras_tfmr.export import questions, warmup
 from keras_tfmr.export.check import ExportError, check_in_fresh_process
 from keras_tfmr.text.graph import BATCH_BUCKETS
+from keras_tfmr.text.translator import Translator
 
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
@@ -24,15 +27,15 @@ _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
 def export_translator(
-    translator,
-    directory,
+    translator: Translator,
+    directory: str | os.PathLike[str],
     *,
-    xla=None,
-    precision=None,
-    metadata=None,
-    warmup_texts=None,
-    check=True,
-):
+    xla: bool | None = None,
+    precision: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    warmup_texts: Iterable[str] | None = None,
+    check: bool = True,
+) -> pathlib.Path:
     """Writes the next version of a SavedModel with everything a server needs, and nothing else.
 
     It holds one copy of each weight, no optimizer, and the tokenisers. The version appears in

@@ -1,7 +1,7 @@
 """The one place of model defaults."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Config
@@ -10,7 +10,7 @@ POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "alibi", "none")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
-def _sizes(layers, d_model, num_heads, dff):
+def _sizes(layers: int, d_model: int, num_heads: int, dff: int) -> dict[str, int]:
     return {
         "encoder_layers": layers,
         "decoder_layers": layers,
@@ -23,10 +23,10 @@ def _sizes(layers, d_model, num_heads, dff):
 class ModelConfig(Config):
     """The base of the configs of models, which may have `presets` by name."""
 
-    presets: ClassVar = {}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @classmethod
-    def preset(cls, name, **fields):
+    def preset(cls, name: str, **fields: Any) -> Self:
         """The config of a named size, with `fields` replaced."""
         if name not in cls.presets:
             known = ", ".join(cls.presets)
@@ -120,7 +120,7 @@ class TransformerConfig(ModelConfig):
     max_wavelength: float = 10_000.0
     max_length: int = 512
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         sizes = (
             "source_vocab", "target_vocab", "encoder_layers", "decoder_layers", "d_model",
             "num_heads", "dff", "max_length",
@@ -142,7 +142,7 @@ class TransformerConfig(ModelConfig):
         self._check_joint_vocab()
 
     @property
-    def head_width(self):
+    def head_width(self) -> int:
         """The width of a query and of a key in one head."""
         if self.key_dim is not None:
             return self.key_dim

@@ -10,11 +10,16 @@ import itertools
 import os
 import pathlib
 import unicodedata
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Self
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer as _text_ops
+
+from keras_tfmr._types import Tensor
 
 # SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 of the text. That one
 # travels as a code point which Unicode promises never to assign.
@@ -59,7 +64,7 @@ class SubwordTokenizer(tf.Module):
 
     pad_id, unknown_id, start_id, end_id = range(4)
 
-    def __init__(self, model_bytes):
+    def __init__(self, model_bytes: bytes) -> None:
         super().__init__(name="subword_tokenizer")
         self.model_bytes = bytes(model_bytes)
         try:
@@ -81,7 +86,14 @@ class SubwordTokenizer(tf.Module):
             raise ValueError("the SentencePiece model was learned without byte_fallback")
 
     @classmethod
-    def learn(cls, lines, vocab_size=8000, *, coverage=0.9998, max_lines=200_000):
+    def learn(
+        cls,
+        lines: Iterable[str],
+        vocab_size: int = 8000,
+        *,
+        coverage: float = 0.9998,
+        max_lines: int = 200_000,
+    ) -> Self:
         """Learns the pieces of a text; the same lines give the same pieces.
 
         Args:
@@ -129,7 +141,7 @@ class SubwordTokenizer(tf.Module):
         return cls(model.getvalue())
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | PathLike[str]) -> "SubwordTokenizer":
         """The tokenizer that `save` wrote to `path`, of whichever kind it is."""
         from keras_tfmr.text.marian_tokenizer import MarianTokenizer, is_joined
 
@@ -139,14 +151,16 @@ class SubwordTokenizer(tf.Module):
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def save(self, path):
+    def save(self, path: str | PathLike[str]) -> None:
         """Writes a SentencePiece model file; there is either the whole of it or none."""
         path = pathlib.Path(path)
         unfinished = path.with_name(path.name + ".unfinished")
         unfinished.write_bytes(self.model_bytes)
         os.replace(unfinished, path)
 
-    def encode(self, texts, max_length=None):
+    def encode(
+        self, texts: tf.Tensor | Sequence[str | bytes], max_length: int | None = None
+    ) -> tf.RaggedTensor:
         """Strings [batch] -> ids, ragged int32 [batch, (pieces)], without start and end id.
 
         Args:
@@ -155,7 +169,9 @@ class SubwordTokenizer(tf.Module):
         """
         return self._encode(texts, max_length)[0]
 
-    def encode_truncated(self, texts, max_length):
+    def encode_truncated(
+        self, texts: tf.Tensor | Sequence[str | bytes], max_length: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Strings [batch] -> what a model reads, and whether that is all.
 
         Args:
@@ -172,7 +188,7 @@ class SubwordTokenizer(tf.Module):
         end = tf.fill([pieces.nrows(tf.int32), 1], self.end_id)
         return tf.concat([pieces, end], axis=1).to_tensor(self.pad_id), truncated
 
-    def decode(self, ids):
+    def decode(self, ids: Tensor) -> tf.Tensor:
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
 
         A row ends before its first `end_id`. Padding, start ids and ids that no piece has are
@@ -195,7 +211,7 @@ class SubwordTokenizer(tf.Module):
         wanted &= tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) == 0
         return tf.ragged.boolean_mask(ids, wanted)
 
-    def pieces(self, ids):
+    def pieces(self, ids: Tensor) -> tf.Tensor:
         """The pieces of ids as strings of the same shape; empty for padding and ids without one.
 
         A space is written U+2581 and a byte `<0xC3>`, as SentencePiece does.
@@ -205,7 +221,7 @@ class SubwordTokenizer(tf.Module):
         flat = tf.reshape(tf.where(known, ids, self.unknown_id), [-1])
         return tf.where(known, tf.reshape(self._ops.id_to_string(flat), tf.shape(ids)), "")
 
-    def encode_lines(self, lines):
+    def encode_lines(self, lines: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes many lines outside of the graph, to the ids `encode` gives, in little memory.
 
         Args:
@@ -224,13 +240,13 @@ class SubwordTokenizer(tf.Module):
             values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
         return np.concatenate(values), np.cumsum(np.concatenate(lengths))
 
-    def word_beginnings(self):
+    def word_beginnings(self) -> np.ndarray:
         """bool [vocab]: which pieces begin with a space; a piece has no space but that."""
         processor = self._offline()
         pieces = (processor.id_to_piece(i) for i in range(self.vocab_size))
         return np.array([piece.startswith(_SPACE_SIGN) for piece in pieces])
 
-    def spellings(self, word, most):
+    def spellings(self, word: Sequence[int], most: int) -> list[tuple[list[int], float]]:
         """The most probable ways to make up a word of pieces.
 
         Args:

@@ -1,6 +1,7 @@
 """Lists of sentences in, lists of translations out, around a trained model."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -9,6 +10,9 @@ import tensorflow as tf
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.precision import with_precision
 from keras_tfmr.text.graph import TextGraph
+from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+Text = str | bytes
 
 
 class Hypothesis(NamedTuple):
@@ -36,8 +40,8 @@ class Explanation(NamedTuple):
         decoder_attention: float32 `[layers, heads, target, target]`, or None; the start id first.
     """
 
-    source_tokens: list
-    target_tokens: list
+    source_tokens: list[str]
+    target_tokens: list[str]
     attention: np.ndarray
     encoder_attention: np.ndarray | None = None
     decoder_attention: np.ndarray | None = None
@@ -76,14 +80,14 @@ class Translator:
 
     def __init__(
         self,
-        model,
-        source_tokenizer,
-        target_tokenizer=None,
-        config=None,
+        model: keras.Model,
+        source_tokenizer: SubwordTokenizer,
+        target_tokenizer: SubwordTokenizer | None = None,
+        config: DecodingConfig | None = None,
         *,
-        max_source_length=128,
-        xla=False,
-    ):
+        max_source_length: int = 128,
+        xla: bool = False,
+    ) -> None:
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 "Translator needs Keras on TensorFlow, whose graphs hold the tokenisers; "
@@ -108,7 +112,7 @@ class Translator:
         reference = tf.TensorSpec([None], tf.string, name="reference")
         translate = _traced(self.graph.translate, text)
         #: The functions of the export's signatures, by name.
-        self.signatures = {
+        self.signatures: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
             "serving_default": translate,
             "translate": translate,
             "translate_nbest": _traced(self.graph.translate_nbest, text),
@@ -140,7 +144,7 @@ class Translator:
                 f"config.max_length={self.config.max_length}"
             )
 
-    def replace(self, *, precision=None, xla=None):
+    def replace(self, *, precision: str | None = None, xla: bool | None = None) -> "Translator":
         """A translator with the same weights in another precision, compiled or not.
 
         Args:
@@ -160,7 +164,7 @@ class Translator:
             xla=self.xla if xla is None else xla,
         )
 
-    def translate(self, texts, batch_size=32):
+    def translate(self, texts: Iterable[Text], batch_size: int = 32) -> list[str]:
         """The best translation of each text.
 
         Args:
@@ -173,7 +177,7 @@ class Translator:
         rows = self._rows("translate", texts, batch_size=batch_size)
         return [row["translation"].decode() for row in rows]
 
-    def nbest(self, texts, batch_size=32):
+    def nbest(self, texts: Iterable[Text], batch_size: int = 32) -> list[list[Hypothesis]]:
         """The `config.n` best translations of each text.
 
         Returns:
@@ -191,7 +195,9 @@ class Translator:
             )
         return found
 
-    def score(self, texts, references, batch_size=32):
+    def score(
+        self, texts: Sequence[Text], references: Sequence[Text], batch_size: int = 32
+    ) -> list[Likelihood]:
         """How probable given translations are.
 
         Args:
@@ -209,7 +215,7 @@ class Translator:
         rows = self._rows("score", texts, references, batch_size=batch_size)
         return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
 
-    def explain(self, texts, batch_size=32):
+    def explain(self, texts: Iterable[Text], batch_size: int = 32) -> list[Explanation]:
         """What each token of each translation looked at.
 
         Returns:
@@ -221,21 +227,23 @@ class Translator:
             target = [token.decode() for token in row["target_tokens"] if token]
             n, m = len(target), len(source)
             sizes = {"attention_heads": (n, m), "encoder_heads": (m, m), "decoder_heads": (n, n)}
-            heads = [
+            heads: list[Any] = [
                 row[name][:, :, :queries, :keys] if name in row else None
                 for name, (queries, keys) in sizes.items()
             ]
             explanations.append(Explanation(source, target, *heads))
         return explanations
 
-    def _rows(self, signature, *columns, batch_size):
+    def _rows(
+        self, signature: str, *columns: Iterable[Text], batch_size: int
+    ) -> list[dict[str, Any]]:
         """Runs a signature over lists of strings; one dict of NumPy values for each row."""
-        columns = [_strings(column) for column in columns]
-        order = sorted(range(len(columns[0])), key=lambda row: len(columns[0][row]))
-        rows = [None] * len(order)
+        texts = [_strings(column) for column in columns]
+        order = sorted(range(len(texts[0])), key=lambda row: len(texts[0][row]))
+        rows: list[dict[str, Any]] = [{}] * len(order)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            batch = [tf.constant([column[row] for row in chosen]) for column in columns]
+            batch = [tf.constant([column[row] for row in chosen]) for column in texts]
             outputs = self.signatures[signature](*batch)
             outputs = {name: value.numpy() for name, value in outputs.items()}
             for place, row in enumerate(chosen):
@@ -248,7 +256,7 @@ def _traced(function, *signature):
     return tf.function(function, input_signature=signature, autograph=False)
 
 
-def _strings(texts):
+def _strings(texts: Iterable[Text]) -> list[bytes]:
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"Expected a list of strings. Received: one string, {texts[:40]!r}")
     texts = list(texts)

@@ -1,0 +1,56 @@
+"""What `__init__.py` imports on demand, for type checkers and editors; a test compares the two."""
+
+from keras_tfmr import client as client
+from keras_tfmr import decoding as decoding
+from keras_tfmr import layers as layers
+from keras_tfmr import models as models
+from keras_tfmr import recurrent as recurrent
+from keras_tfmr.export import export_translator as export_translator
+from keras_tfmr.layers import ALiBi as ALiBi
+from keras_tfmr.layers import CausalSelfAttention as CausalSelfAttention
+from keras_tfmr.layers import CrossAttention as CrossAttention
+from keras_tfmr.layers import Decoder as Decoder
+from keras_tfmr.layers import DecoderLayer as DecoderLayer
+from keras_tfmr.layers import DecoderOnly as DecoderOnly
+from keras_tfmr.layers import DecoderOnlyLayer as DecoderOnlyLayer
+from keras_tfmr.layers import Dropout as Dropout
+from keras_tfmr.layers import Encoder as Encoder
+from keras_tfmr.layers import EncoderLayer as EncoderLayer
+from keras_tfmr.layers import FeedForward as FeedForward
+from keras_tfmr.layers import GatedFeedForward as GatedFeedForward
+from keras_tfmr.layers import GlobalSelfAttention as GlobalSelfAttention
+from keras_tfmr.layers import LayerNormalization as LayerNormalization
+from keras_tfmr.layers import LearnedPositions as LearnedPositions
+from keras_tfmr.layers import Logits as Logits
+from keras_tfmr.layers import MultiHeadAttention as MultiHeadAttention
+from keras_tfmr.layers import NoPositions as NoPositions
+from keras_tfmr.layers import PositionalEmbedding as PositionalEmbedding
+from keras_tfmr.layers import PostNormResidual as PostNormResidual
+from keras_tfmr.layers import PreNormResidual as PreNormResidual
+from keras_tfmr.layers import RelativePositionBias as RelativePositionBias
+from keras_tfmr.layers import RMSNormalization as RMSNormalization
+from keras_tfmr.layers import RotaryPositions as RotaryPositions
+from keras_tfmr.layers import SinusoidalPositions as SinusoidalPositions
+from keras_tfmr.layers import TiedLogits as TiedLogits
+from keras_tfmr.layers import VectorEmbedding as VectorEmbedding
+from keras_tfmr.layers import positional_encoding as positional_encoding
+from keras_tfmr.layers import scaled_dot_product_attention as scaled_dot_product_attention
+from keras_tfmr.losses import LabelSmoothedCrossEntropy as LabelSmoothedCrossEntropy
+from keras_tfmr.losses import smoothed_cross_entropy as smoothed_cross_entropy
+from keras_tfmr.metrics import Perplexity as Perplexity
+from keras_tfmr.metrics import TokenAccuracy as TokenAccuracy
+from keras_tfmr.models import LanguageModel as LanguageModel
+from keras_tfmr.models import MeanOverTokens as MeanOverTokens
+from keras_tfmr.models import SequenceClassifier as SequenceClassifier
+from keras_tfmr.models import TokenClassifier as TokenClassifier
+from keras_tfmr.models import TransformerConfig as TransformerConfig
+from keras_tfmr.models import TranslationModel as TranslationModel
+from keras_tfmr.plots import plot_attention as plot_attention
+from keras_tfmr.plots import plot_positional_encoding as plot_positional_encoding
+from keras_tfmr.plots import plot_word as plot_word
+from keras_tfmr.schedules import NoamSchedule as NoamSchedule
+from keras_tfmr.schedules import WarmupCosine as WarmupCosine
+from keras_tfmr.text.tokenizer import SubwordTokenizer as SubwordTokenizer
+from keras_tfmr.text.translator import Translator as Translator
+
+__version__: str

@@ -1,0 +1,57 @@
+"""What a type checker makes of the library's use. Read by mypy (see .ci/run), never run."""
+
+import pathlib
+from typing import assert_type
+
+import keras_tfmr
+from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_translator
+from keras_tfmr.client import (
+    AsyncTranslatorClient,
+    Explanation,
+    ReferenceScore,
+    Translation,
+    TranslatorClient,
+)
+from keras_tfmr.decoding import DecodingConfig, DecodingResult, beam_search, greedy, sample
+from keras_tfmr.text.translator import Hypothesis
+
+
+def ask(client: TranslatorClient) -> None:
+    assert_type(client.translate(["bom dia"]), list[Translation])
+    assert_type(client.translate_nbest(["bom dia"]), list[list[Translation]])
+    assert_type(client.score(["bom dia"], ["good day"]), list[ReferenceScore])
+    (explanation,) = client.explain(["bom dia"])
+    assert_type(explanation, Explanation)
+    assert_type(explanation.source_tokens, list[str])
+    client.translate([1])  # type: ignore[list-item]
+    with client as same:
+        assert_type(same, TranslatorClient)
+
+
+async def ask_soon(client: AsyncTranslatorClient) -> None:
+    assert_type(await client.translate(["bom dia"]), list[Translation])
+    async with AsyncTranslatorClient("localhost", timeout=5) as other:
+        assert_type(await other.translate_nbest([b"bom dia"]), list[list[Translation]])
+
+
+def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:
+    translator = Translator(model, tokenizer, config=DecodingConfig(beams=1))
+    assert_type(translator.translate(["bom dia"]), list[str])
+    assert_type(translator.nbest(["bom dia"]), list[list[Hypothesis]])
+    assert_type(export_translator(translator, "models", xla=True), pathlib.Path)
+    export_translator(translator, "models", precision=16)  # type: ignore[arg-type]
+
+
+def decode(step: keras_tfmr.decoding.DecodingStep) -> None:
+    found = beam_search(step, (), start_ids=[2], end_id=3, beams=4, n=2, max_length=8)
+    assert_type(found, DecodingResult)
+    assert_type(greedy(step, (), start_ids=[2], end_id=3, max_length=8), DecodingResult)
+    sample(step, (), start_ids=[2], end_id="3", max_length=8, seed=1)  # type: ignore[arg-type]
+
+
+def configure() -> None:
+    config = TransformerConfig.preset("base", source_vocab=8000)
+    assert_type(config, TransformerConfig)
+    assert_type(config.replace(dff=64), TransformerConfig)
+    assert_type(TransformerConfig.from_json("{}"), TransformerConfig)
+    TransformerConfig(dff="wide")  # type: ignore[arg-type]
