@@ -1,11 +1,10 @@
-"""What does `fit` cost beyond the training step: pipeline, callbacks, progress bar?
+"""What does the loop cost beyond the training step: pipeline, history, progress?
 
     python benchmarks/fit.py [--data train.tsv] [--seconds 90]
 
 The default model on the built-in phrasebook (or DATA, lines of SOURCE<TAB>TARGET). Three ways to
-train on the same batches take turns: the bare step, a graph called in a loop on batches that lie
-in memory; `fit` on the same batches in memory; and `fit` as the training command calls it, with
-its pipeline and all of its callbacks.
+train on the same batches take turns: the bare update on batches that lie in memory; the same and
+batches that the pipeline makes meanwhile; and the loop of the training command.
 """
 
 import argparse
@@ -25,13 +24,15 @@ import tensorflow as tf
 
 from benchmarks import measure
 from training.run import session
-from training.run.callbacks import Run, training_callbacks
+from training.run.claim import Claim
+from training.run.clock import Clock
 from training.run.folder import RunFolder
+from training.run.on_tensorflow import Workers
 from training.run.settings import TrainingConfig
-from training.run.state import Budget, Clock, RunState
+from training.run.task import Translation
 
 BATCHES = 20  # of one turn
-CASES = ("bare step", "fit, batches in memory", "fit, pipeline and callbacks")
+CASES = ("bare update, batches in memory", "update and pipeline", "the loop of the command")
 
 
 def main():
@@ -53,41 +54,52 @@ def parse():
     return parser.parse_args()
 
 
+class FirstBatches:
+    """So many batches of every epoch."""
+
+    def __init__(self, batches, count):
+        self.batches, self.count = batches, count
+
+    def steps_per_epoch(self, epoch=0):
+        """Number of batches."""
+        return self.count
+
+    def dataset(self, *args, **options):
+        """As `Batches.dataset`."""
+        return self.batches.dataset(*args, **options).take(self.count)
+
+
 def run(args, directory):
     """Real target tokens a second of each case."""
     settings = TrainingConfig(
-        data=args.data, run=str(directory / "run"), evaluate_steps=10**9
-    ).resolved()
+        data=args.data, run=str(directory / "run"), minutes=1e9, evaluate_minutes=1e9,
+        evaluate_steps=10**9, evaluate_pairs=8,
+    ).resolved()  # fmt: skip
     keras.utils.set_random_seed(settings.seed)
-    folder = RunFolder(settings.run)
-    data = session.prepare(settings, folder)
-    vocab = [tokenizer.vocab_size for tokenizer in data.tokenizers]
-    trainer = session.make_trainer(settings, session.make_config(settings, *vocab))
-    state = RunState()
-    shared = Run(
-        settings, folder, trainer, state, Budget(Clock(time.time()), minutes=1e9), None,
-        SimpleNamespace(received=None),
-    )  # fmt: skip
-    callbacks = training_callbacks(shared)[0]
+    claim, task, workers = Claim(RunFolder(settings.run)), Translation(settings), Workers()
+    data = task.prepare(claim)
+    trainer = session.make_trainer(settings, task, task.config(data), workers)
+    clock, interrupts = Clock(time.monotonic()), SimpleNamespace(received=None)
+    loop = session.make_run(settings, task, claim, trainer, data, clock, interrupts, workers)
+    loop.batches = FirstBatches(data.batches, BATCHES)
     batches = list(itertools.islice(iter(data.batches.dataset(0)), BATCHES))
     tokens = sum(int(tf.math.count_nonzero(labels)) for _, labels in batches)
-    memory = in_memory(batches)
-    step = tf.function(trainer.train_step, reduce_retracing=True, autograph=False)
 
     def bare():
-        for batch in batches:
-            step(batch)
+        for number, batch in enumerate(batches):
+            trainer.update([batch], number)
 
-    def fit_pipeline():
-        state.batch, shared.epoch_batches = 0, BATCHES + 1
-        trainer.fit(data.batches.dataset(0).take(BATCHES), callbacks=callbacks, shuffle=False)
+    def pipeline():
+        for number, batch in enumerate(data.batches.dataset(0).take(BATCHES)):
+            trainer.update([batch], number)
 
-    def fit_memory():
-        trainer.fit(memory, shuffle=False, verbose=2)
+    def whole():
+        loop.state.epoch = loop.state.update = 0
+        loop.fit_epoch()
 
-    cases = dict(zip(CASES, (bare, fit_memory, fit_pipeline), strict=True))
+    cases = dict(zip(CASES, (bare, pipeline, whole), strict=True))
     wall, processor = measure.interleaved(cases, 3 if args.quick else 1000, args.seconds)
-    folder.close()
+    claim.close()
     return {
         "machine": measure.machine(),
         "versions": measure.versions("tensorflow", "keras"),
@@ -96,15 +108,6 @@ def run(args, directory):
         "seconds": wall,
         "processor_seconds": processor,
     }
-
-
-def in_memory(batches):
-    """A `tf.data` pipeline that only hands over what is there."""
-    ids = tf.TensorSpec([None, None], tf.int32)
-    dataset = tf.data.Dataset.from_generator(
-        lambda: iter(batches), output_signature=((ids, ids), ids)
-    )
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(batches))).cache()
 
 
 def page(numbers):
@@ -120,12 +123,12 @@ def page(numbers):
         )
         for name in CASES
     ]
-    head = ("", "real target tokens/s", "ms a batch", "of the bare step", "by processor time")
+    head = ("", "real target tokens/s", "ms a batch", "of the bare update", "by processor time")
     return (
         f"{numbers['machine']}, {numbers['versions']}; {numbers['data']}\n\n"
         + measure.table(head, rows)
         + "\nMedians of turns of "
-        + f"{BATCHES} batches. Goal: `fit` reaches 95 % of the bare step.\n"
+        + f"{BATCHES} batches. Goal: the loop reaches 95 % of the bare update.\n"
     )
 
 

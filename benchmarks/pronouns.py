@@ -10,7 +10,6 @@ sentence was trained on. Writes results/pronouns.md and .json.
 """
 
 import argparse
-import contextlib
 import os
 import random
 import sys
@@ -61,8 +60,7 @@ def main():
     parser.add_argument("run", help="folder of a phrasebook run of the Transformer")
     parser.add_argument("--quick", action="store_true", help="few sentences, nothing written")
     args = parser.parse_args()
-    with contextlib.closing(RunFolder(args.run)) as folder:
-        model, tokenizers = load(folder)
+    model, tokenizers = load(RunFolder(args.run))
     results = found_heads(model, tokenizers[1], examples(8 if args.quick else SENTENCES))
     print(page(results))
     if not args.quick:

@@ -40,7 +40,7 @@ BENCHMARKS = {
         ("train_step",),
     ),
     "fit": Benchmark(
-        "What does `fit` with its pipeline and callbacks cost beyond the bare training step?",
+        "What does the loop with its pipeline cost beyond the bare update?",
         "fit.py", ("--quick",), ("fit",),
     ),
     "large_corpus": Benchmark(

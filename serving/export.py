@@ -11,7 +11,6 @@ be read, 2 wrong arguments.
 """
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 
@@ -19,8 +18,7 @@ if __name__ == "__main__":
     # Run as a script, it finds the project's packages beside its folder, not in it.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-# What of a `DecodingConfig` a run can have settings of, and the command line options.
-DECODING = ("beams", "n", "length_penalty", "length_offset", "max_length", "length_factor")
+DECODING = ("beams", "n", "length_penalty", "max_length", "length_factor")  # options
 FORMATS = ("saved_model", "ctranslate2", "marian")
 
 
@@ -31,18 +29,19 @@ def parse_arguments(arguments=None):
         description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
+    default = " (default: %(default)s)"
     add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
-    add("--to", metavar="DIR", type=Path, help="folder of versions [RUN_FOLDER/saved_model]")
-    add("--format", choices=FORMATS, default="saved_model", help="[%(default)s]")
-    add("--weights", metavar="FILE", type=Path, help="[RUN_FOLDER/weights/best.weights.h5]")
+    add("--to", metavar="DIR", type=Path, help="folder of versions (default: the run's)")
+    add("--format", choices=FORMATS, default="saved_model", help="of the result" + default)
+    add("--weights", metavar="FILE", type=Path, help="(default: the run's best ones)")
     add("--xla", action="store_true", help="compile the decoder; the server must allow it")
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help="[%(default)s]")
-    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy [the run's]")
-    add("--n", type=int, metavar="N", help="translations of translate_nbest [beam width]")
-    add("--length_penalty", type=float, metavar="X", help="[the run's]")
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help=default)
+    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
+    add("--n", type=int, metavar="N", help="translations of translate_nbest (default: beam width)")
+    add("--length_penalty", type=float, metavar="X", help="(default: the run's)")
     add("--max_length", type=int, metavar="N", help="most tokens of a translation")
-    add("--length_factor", type=float, metavar="X", help="most tokens for each source token [3]")
-    add("--max_source_length", type=int, metavar="N", default=128, help="of a text [%(default)s]")
+    add("--length_factor", type=float, metavar="X", help="the same a source token (default: 3)")
+    add("--max_source_length", type=int, metavar="N", default=128, help="of a text" + default)
     add("--no_check", action="store_true", help="do not load and ask the result")
     return parser.parse_args(arguments)
 
@@ -52,7 +51,7 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     # Only here, so that --help and a wrong argument are answered at once.
     from keras_tfmr.export.check import ExportError
-    from training.run.folder import RunError
+    from training.run.files import RunError
 
     try:
         print(export(options))
@@ -65,19 +64,24 @@ def main(arguments=None):
 def export(options):
     """Rebuilds the run's translator and exports it; returns the version's path."""
     from keras_tfmr.export import export_translator
-    from training.run.folder import read_json
+    from training.run.folder import RunFolder
 
-    run = read_json(options.run / "config.json")
+    folder = RunFolder(options.run)
+    asked = {name: getattr(options, name) for name in DECODING}
+    translator = folder.translator(
+        options.weights,
+        options.max_source_length,
+        **{name: value for name, value in asked.items() if value is not None},
+    )
     if options.format != "saved_model":
-        return export_elsewhere(translator_of(options, run), options)
-    results = options.run / "results.json"
+        return export_elsewhere(translator, options)
     return export_translator(
-        translator_of(options, run),
-        options.to or options.run / "saved_model",
+        translator,
+        options.to or folder.saved_model,
         xla=options.xla,
         precision=options.precision,
-        metadata={"config": run, "results": read_json(results) if results.exists() else None},
-        warmup_texts=validation_texts(options.run),
+        metadata=folder.metadata(),
+        warmup_texts=folder.sources(),
         check=not options.no_check,
     )
 
@@ -89,41 +93,6 @@ def export_elsewhere(translator, options):
 
     write = {"ctranslate2": write_ctranslate2, "marian": write_marian}[options.format]
     return write(translator, options.to or options.run / options.format)
-
-
-def translator_of(options, run):
-    """The `Translator` of a run folder, with the decoding options of the command line."""
-    from keras_tfmr.decoding import DecodingConfig
-    from keras_tfmr.text.tokenizer import SubwordTokenizer
-    from keras_tfmr.text.translator import Translator
-    from training.run.folder import tokenizer_paths
-    from training.run.models import make_model
-
-    model = make_model(run["model"]["kind"], run["model"]["config"])
-    model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")
-    joint, both = tokenizer_paths(options.run)
-    asked = {name: getattr(options, name, None) for name in DECODING}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    decoding = {name: run["arguments"][name] for name in DECODING if name in run["arguments"]}
-    decoding |= asked
-    if "n" not in asked:
-        decoding["n"] = decoding["beams"]
-    return Translator(
-        model,
-        *(SubwordTokenizer.load(path) for path in ([joint] if joint.exists() else both)),
-        config=DecodingConfig(**decoding),
-        max_source_length=options.max_source_length,
-    )
-
-
-def validation_texts(run, count=16):
-    """The first source sentences the run was measured on: real requests for the warm-up file."""
-    file = run / "translations.tsv"
-    if not file.exists():
-        return None
-    with file.open(encoding="utf-8", newline="") as lines:
-        rows = csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE)
-        return [row["source"] for row, _ in zip(rows, range(count), strict=False)] or None
 
 
 if __name__ == "__main__":

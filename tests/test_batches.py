@@ -221,20 +221,28 @@ def test_a_permutation_is_as_random_as_numpys():
     assert ((steps - expected) ** 2 / expected).sum() < 33
 
 
-def test_shards_are_the_rows_of_each_batch(pairs):
-    batches = make(pairs, rows_multiple=4)
+@pytest.mark.parametrize("shards, multiple", [(2, 1), (3, 1), (2, 2)])
+def test_shards_are_the_rows_of_each_batch(pairs, shards, multiple):
+    """Whatever their number; behind the last ones are filler rows."""
+    batches = make(pairs)
     whole = list(batches.dataset(1, skip=3).as_numpy_iterator())
     pieces = [
-        batches.dataset(1, skip=3, shard=shard, shards=2).as_numpy_iterator() for shard in (0, 1)
+        batches.dataset(1, skip=3, shard=i, shards=shards, multiple=multiple).as_numpy_iterator()
+        for i in range(shards)
     ]
-    for expected, first, second in zip(whole, *pieces, strict=True):
+    for expected, *parts in zip(whole, *pieces, strict=True):
         expected = [expected[0][0], expected[0][1], expected[1]]
-        halves = [[part[0][0], part[0][1], part[1]] for part in (first, second)]
-        for array, *parts in zip(expected, *halves, strict=True):
-            assert parts[0].shape == parts[1].shape
-            np.testing.assert_array_equal(array, np.concatenate(parts))
-    with pytest.raises(ValueError, match=r"shard 0 of 3 cannot be cut .* multiple of 4"):
-        batches.dataset(shard=0, shards=3)
+        flat = [[part[0][0], part[0][1], part[1]] for part in parts]
+        for array, *of_shards in zip(expected, *flat, strict=True):
+            assert len({len(one) for one in of_shards}) == 1
+            assert len(of_shards[0]) % multiple == 0
+            joined = np.concatenate(of_shards)
+            np.testing.assert_array_equal(joined[: len(array)], array)
+            assert len(joined) - len(array) < shards * multiple
+        fillers = np.concatenate([part[2] for part in flat])[len(expected[2]) :]
+        assert not fillers.any()
+    with pytest.raises(ValueError, match="no shard 3 of 3"):
+        batches.dataset(shard=3, shards=3)
 
 
 def test_parts_are_mixed_by_their_rates(pairs):

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(ROOT))
 
 from serving import export as command  # noqa: E402
+from training.run.folder import RunFolder  # noqa: E402
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def run(tmp_path):
     tokenizer().save(tmp_path / "tokenizer.model")
     config = {
         "model": {"kind": "transformer", "config": model.config.to_dict()},
+        "training": {},
         "arguments": {"beams": 2, "length_penalty": 0.5},
+        "corpus": {},
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "results.json").write_text('{"validation_bleu": 12.5}')
@@ -60,9 +63,9 @@ def test_a_run_becomes_a_version(run, capsys):
 
 
 def test_the_first_sentences_of_the_run_warm_it_up(run):
-    assert command.validation_texts(run, count=3) == list(LINES[:3])
+    assert RunFolder(run).sources(count=3) == list(LINES[:3])
     (run / "translations.tsv").unlink()
-    assert command.validation_texts(run) is None
+    assert RunFolder(run).sources() is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from keras_tfmr import NoamSchedule, WarmupCosine
-from training.run.schedule import BudgetSchedule, CosineBudgetSchedule
 
 
 def test_noam_formula():
@@ -84,12 +83,3 @@ def test_first_step_moves_the_weights():
 def test_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize("kind", [BudgetSchedule, CosineBudgetSchedule])
-def test_a_budget_schedule_is_loaded_as_it_stood(kind):
-    schedule = kind(1e-3, 10, share=keras.Variable(0.25))
-    again = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
-    assert type(again) is kind and again.get_config() == schedule.get_config()
-    for step in (0, 5, 100):
-        np.testing.assert_allclose(again(step), schedule(step), rtol=1e-6)

@@ -1,14 +1,17 @@
 """Checkpoints and run folders: whole or absent, whatever happens to the process or the disk."""
 
 import json
+import tracemalloc
 
 import keras
 import numpy as np
 import pytest
 from helpers import full_disk
 
-from training.run.checkpoints import Checkpoints, read
-from training.run.folder import RunError, RunFolder, save_weights, write_atomically, write_json
+from training.run.checkpoints import Checkpoints, read, restore
+from training.run.claim import Claim
+from training.run.files import RunError, save_weights, write_atomically, write_json
+from training.run.folder import RunFolder
 
 
 def arrays(value, size=1000):
@@ -26,7 +29,7 @@ def saved(tmp_path):
 
 def test_the_newest_are_kept_and_the_newest_is_read(saved):
     assert [path.name for path in saved.paths()] == ["step-000000020.npz", "step-000000030.npz"]
-    found, meta = saved.newest()
+    found, meta = read(saved.newest())
     assert meta == {"step": 30}
     for name, expected in arrays(30).items():
         np.testing.assert_array_equal(found[name], expected)
@@ -38,7 +41,7 @@ def test_a_truncated_checkpoint_is_passed_over_with_a_message(saved, length):
     path = saved.paths()[-1]
     path.write_bytes(path.read_bytes()[:length])
     messages = []
-    _, meta = saved.newest(tell=messages.append)
+    _, meta = read(saved.newest(tell=messages.append))
     assert meta == {"step": 20}
     assert len(messages) == 1 and str(path) in messages[0] and "damaged" in messages[0]
 
@@ -48,7 +51,7 @@ def test_a_flipped_bit_anywhere_in_the_weights_is_noticed(saved):
     content = bytearray(path.read_bytes())
     content[content.index(np.float32(30).tobytes()) + 402] ^= 1
     path.write_bytes(content)
-    _, meta = saved.newest(tell=lambda _: None)
+    _, meta = read(saved.newest(tell=lambda _: None))
     assert meta == {"step": 20}
 
 
@@ -82,10 +85,69 @@ def test_a_full_disk_leaves_the_last_good_weights(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def weights(**shapes):
+    return {name: keras.Variable(np.ones(shape, "float32")) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    "now, message",
+    [
+        ({"a": (2, 2), "c": (2, 2)}, "holds no c"),
+        ({"a": (2, 2)}, "holds b, which this run does not have"),
+        ({"a": (2, 2), "b": (3, 2)}, r"holds b of shape \(2, 2\), this run's has \(3, 2\)"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path, now, message):
+    checkpoints = Checkpoints(tmp_path)
+    path = checkpoints.save(1, {name: np.zeros((2, 2)) for name in "ab"}, {})
+    variables = weights(**now)
+    with pytest.raises(RunError, match=message):
+        restore(path, variables)
+    assert all((variable.numpy() == 1).all() for variable in variables.values())
+
+
+def test_weights_of_equal_shapes_are_told_apart_by_name(tmp_path):
+    first, second = np.zeros((2, 2), "float32"), np.full((2, 2), 5, "float32")
+    path = Checkpoints(tmp_path).save(3, {"a": first, "b": second}, {"step": 3})
+    variables = weights(b=(2, 2), a=(2, 2))  # in another order
+    assert restore(path, variables) == {"step": 3}
+    np.testing.assert_array_equal(variables["a"].numpy(), first)
+    np.testing.assert_array_equal(variables["b"].numpy(), second)
+
+
+def test_a_checkpoint_is_streamed(tmp_path):
+    """Writing and reading needs less memory than one more copy of all arrays."""
+    arrays = {f"w{i}": np.ones(250_000, "float32") for i in range(20)}  # 20 MB
+    tracemalloc.start()
+    try:
+        path = Checkpoints(tmp_path).save(1, arrays, {})
+        assert Checkpoints(tmp_path).newest() == path
+        restore(path, {name: Assigned(array.shape) for name, array in arrays.items()})
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()
+
+
+class Assigned:
+    """Takes an array and forgets it."""
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def assign(self, array):
+        assert array.shape == self.shape
+
+
+def test_another_processor_s_precision_is_said_with_how_to_keep_it(tmp_path):
+    begun(tmp_path, {"precision": "mixed_bfloat16"})
+    with pytest.raises(RunError, match=r"--precision mixed_bfloat16 goes on in that of the run"):
+        begun(tmp_path, {"precision": "float32"})
+
+
 def test_an_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"Cannot write .*file/run"):
-        RunFolder(tmp_path / "file" / "run")
+        Claim(RunFolder(tmp_path / "file" / "run"))
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
@@ -98,11 +160,11 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
 
 
 def test_a_folder_is_one_process_s(tmp_path):
-    folder = RunFolder(tmp_path)
+    claim = Claim(RunFolder(tmp_path))
     with pytest.raises(RunError, match="Another process"):
-        RunFolder(tmp_path)
-    folder.close()
-    RunFolder(tmp_path).close()
+        Claim(RunFolder(tmp_path))
+    claim.close()
+    Claim(RunFolder(tmp_path)).close()
 
 
 CORPUS = {"train": {"pairs": 7}}
@@ -110,15 +172,15 @@ CORPUS = {"train": {"pairs": 7}}
 
 def begun(path, training, overwrite=False, **free):
     """Begins a run of these settings, as far as its config.json; says whether one goes on."""
-    folder = RunFolder(path)
+    claim = Claim(RunFolder(path))
     arguments = {**training, **free, "overwrite": overwrite}
     try:
-        goes_on = folder.begin(training, arguments, overwrite=overwrite)
+        goes_on = claim.begin(training, arguments, overwrite=overwrite)
         config = {"model": {}, "training": training, "arguments": arguments, "corpus": CORPUS}
-        write_json(folder.config, config)
+        claim.folder.write_config(config)
         return goes_on
     finally:
-        folder.close()
+        claim.close()
 
 
 def test_a_run_goes_on_only_with_the_same_settings(tmp_path):
@@ -157,16 +219,16 @@ def test_to_overwrite_spares_the_unfinished_run_of_the_very_same_command(tmp_pat
 
 def test_a_run_goes_on_only_with_the_same_corpus(tmp_path):
     begun(tmp_path, {"seed": 1})
-    folder = RunFolder(tmp_path)
-    assert folder.begin({"seed": 1}, {"seed": 1})
-    folder.keep_to(CORPUS)
-    assert folder.goes_on
+    claim = Claim(RunFolder(tmp_path))
+    assert claim.begin({"seed": 1}, {"seed": 1})
+    claim.keep_to(CORPUS)
+    assert claim.goes_on
     other = {"train": {"pairs": 8}}
     with pytest.raises(RunError, match=r"corpus is not the one.*'pairs': 7.*--overwrite"):
-        folder.keep_to(other)
-    folder.keep_to(other, overwrite=True)
-    assert not folder.goes_on and not folder.config.exists()
-    folder.close()
+        claim.keep_to(other)
+    claim.keep_to(other, overwrite=True)
+    assert not claim.goes_on and not claim.folder.config.exists()
+    claim.close()
 
 
 WRITTEN = (

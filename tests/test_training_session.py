@@ -1,6 +1,7 @@
 """The whole command on a small corpus: what it leaves in the run folder, and how it fails."""
 
 import csv
+import dataclasses
 import json
 import random
 import re
@@ -12,12 +13,14 @@ import tensorflow as tf
 
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.text.translator import Translator
 from training import train_pt_en
+from training.prepare import prepare
 from training.report.evaluation import Evaluator, spread
 from training.run import session
-from training.run.folder import RunError, RunFolder
-from training.run.models import KINDS, make_config, make_model
+from training.run.claim import Claim
+from training.run.files import RunError
+from training.run.folder import RunFolder
+from training.run.models import KINDS, make_config
 from training.run.settings import PRESETS, TrainingConfig, parse_arguments
 
 PORTUGUESE = ("casa", "gato", "livro", "mesa", "flor", "pão", "rio", "sol", "$ 5,00", "água")
@@ -55,7 +58,7 @@ def folder(tmp_path_factory):
     validation = write(path / "validation.tsv", pairs(340)[300:])
     status = run(
         "--data", train, "--validation", validation, "--run", path / "run", *SMALL,
-        "--no-joint_vocab", "--epochs", "2", "--accumulate", "2",
+        "--no-joint-vocab", "--epochs", "2", "--accumulate", "2",
     )  # fmt: skip
     assert status == 0
     return path / "run"
@@ -89,16 +92,10 @@ def translations(folder):
 
 
 def test_the_folder_rebuilds_the_translator_that_was_measured(folder):
-    config = json.loads((folder / "config.json").read_text())
-    model = make_model(config["model"]["kind"], config["model"]["config"])
-    model.load_weights(folder / "weights" / "best.weights.h5")
-    tokenizers = [SubwordTokenizer.load(folder / f"{side}.model") for side in ("source", "target")]
-    assert model.config.source_vocab == tokenizers[0].vocab_size
-    arguments = config["arguments"]
-    decoding = DecodingConfig(beams=arguments["beams"], length_penalty=arguments["length_penalty"])
+    translator = RunFolder(folder).translator(n=1)
     rows = translations(folder)
     assert len(rows) == 40
-    found = Translator(model, *tokenizers, decoding).nbest([row[0] for row in rows])
+    found = translator.nbest([row[0] for row in rows])
     for (_, _, hypothesis, score, _), ((text, value),) in zip(rows, found, strict=True):
         assert " ".join(text.split()) == hypothesis
         assert value == pytest.approx(float(score), abs=2e-4)
@@ -188,7 +185,7 @@ def test_a_start_that_fails_leaves_nothing_to_the_next(tmp_path, monkeypatch):
     other = write(tmp_path / "other.tsv", [(b, a) for a, b in pairs(300)])
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(session, "describe", stopped)
+        patch.setattr(session, "described", stopped)
         assert run("--data", one, "--run", path, *SMALL) == 1
     assert [file.name for file in path.iterdir()] == [".lock"]
     monkeypatch.setattr(session, "make_trainer", stopped)
@@ -204,7 +201,7 @@ def test_a_start_killed_before_the_tokenisers_were_written_goes_on(tmp_path, mon
     path = tmp_path / "run"
     monkeypatch.setattr(session, "make_trainer", stopped)
     with monkeypatch.context() as patch:
-        patch.setattr(session, "save_tokenizers", stopped)
+        patch.setattr(RunFolder, "save_tokenizers", stopped)
         assert run("--data", data, "--run", path, *SMALL) == 1
     assert not (path / "tokenizer.model").exists()
     for _ in range(2):  # learned, and loaded
@@ -216,15 +213,15 @@ def test_a_start_killed_before_the_tokenisers_were_written_goes_on(tmp_path, mon
 def test_tokenisers_are_taken_only_where_a_run_goes_on(tmp_path):
     data = write(tmp_path / "train.tsv", pairs(200))
     settings = TrainingConfig(data=data, vocab_size=330, joint_vocab=False)
-    folder = RunFolder(tmp_path / "run")
+    claim = Claim(RunFolder(tmp_path / "run"))
     left = SubwordTokenizer.learn(["um dois"], vocab_size=300)
-    left.save(folder.path / "tokenizer.model")
-    source, target = session.prepare(settings, folder).tokenizers
+    left.save(claim.folder.path / "tokenizer.model")
+    source, target = prepare(settings.resolved(), claim).tokenizers
     assert len({left.model_bytes, source.model_bytes, target.model_bytes}) == 3
-    folder.goes_on, folder.keep_to = True, lambda *_, **__: None
-    source, target = session.prepare(settings, folder).tokenizers
+    claim.goes_on, claim.keep_to = True, lambda *_, **__: None
+    source, target = prepare(settings.resolved(), claim).tokenizers
     assert source is target and source.model_bytes == left.model_bytes
-    folder.close()
+    claim.close()
 
 
 @pytest.mark.parametrize("option", ["--overwrite", "--overw", "--o"])
@@ -243,7 +240,8 @@ def test_to_go_on_never_says_to_overwrite(option):
         (["--data", "a", "--source", "a", "--target", "b"], "not both"),
         (["--validation", "a"], "--validation goes with"),
         (["--data", "a", "--validation", "a", "b", "c"], "one or two files"),
-        (["--accumulate", "2", "--devices", "2"], "one device"),
+        (["--accumulate", "0"], "--accumulate must be positive. Received: 0"),
+        (["--warmup-steps", "0"], "--warmup_steps must be positive. Received: 0"),
         (["--precision", "float8"], "invalid choice"),
         (["--length_penalty", "-1"], "--length_penalty must be 0 or more. Received: -1.0"),
         (["--length_penalty", "nan"], "--length_penalty must be finite. Received: nan"),
@@ -283,6 +281,28 @@ def test_every_preset_on_the_command_line_is_one_of_the_model(kind):
     assert KINDS.keys() == PRESETS.keys()
 
 
+def test_presets_fill_in_the_recipes_of_their_papers():
+    """Attention Is All You Need, 5.3: d_model^-0.5 at most times step^-0.5, 4,000 warm-up steps."""
+    for preset, width, dropout in (("base", 512, 0.1), ("big", 1024, 0.3)):
+        settings = TrainingConfig(preset=preset).resolved()
+        assert settings.learning_rate == pytest.approx(width**-0.5 * 4000**-0.5, rel=1e-4)
+        assert (settings.warmup_steps, settings.schedule) == (4000, "noam")
+        assert settings.tokens_per_batch * settings.accumulate == pytest.approx(25_000, rel=0.02)
+        config = make_config(settings, 320, 320)
+        assert not config.norm_first and config.dropout_rate == dropout
+    assert TrainingConfig(preset="base", learning_rate=1e-3).resolved().learning_rate == 1e-3
+    small = make_config(TrainingConfig(), 320, 320)
+    assert small.norm_first and small.d_model == 192
+
+
+def test_what_may_change_on_resume_is_said_by_the_fields():
+    settings = TrainingConfig().resolved()
+    longer = dataclasses.replace(settings, minutes=99.0, beams=7, run="elsewhere", keep=1)
+    assert longer.identity() == settings.identity()
+    for other in ({"seed": 2}, {"accumulate": 2}, {"preset": "tiny"}, {"devices": 2}):
+        assert dataclasses.replace(settings, **other).identity() != settings.identity()
+
+
 def test_defaults_are_those_of_the_dataclass():
     assert parse_arguments("", []) == TrainingConfig().resolved()
     assert parse_arguments("", []).phrasebook
@@ -309,9 +329,9 @@ def test_the_evaluator_keeps_the_order_and_finds_a_perfect_translation_perfect()
     tokenizer = SubwordTokenizer.learn(texts, vocab_size=320)
     same = [(text, text) for text in texts]
     evaluator = Evaluator(Echo(), (tokenizer, tokenizer), same, DecodingConfig(beams=1))
-    bleu, chrf, found = evaluator.measure()
+    scores, found = evaluator.measure()
     assert found == texts
-    assert bleu == pytest.approx(100) and chrf == pytest.approx(100)
+    assert scores == {"bleu": pytest.approx(100), "chrf": pytest.approx(100)}
 
 
 def test_a_slice_is_spread_over_all():

@@ -38,17 +38,16 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     from training.marian.published import MarianError
     from training.marian.run import import_model
-    from training.run.folder import RunError, RunFolder
+    from training.run.claim import Claim
+    from training.run.files import RunError
+    from training.run.folder import RunFolder
 
     try:
-        folder = RunFolder(options.run)
-        try:
-            folder.begin({}, {"folder": str(options.folder)}, overwrite=options.overwrite)
+        with Claim(RunFolder(options.run)) as claim:
+            claim.begin({}, {"folder": str(options.folder)}, overwrite=options.overwrite)
             published = import_model(
-                options.folder, folder, target_language=options.target_language
+                options.folder, claim.folder, target_language=options.target_language
             )
-        finally:
-            folder.close()
     except (MarianError, RunError) as error:
         print(f"import_marian.py: error: {error}", file=sys.stderr)
         return 1

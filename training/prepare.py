@@ -14,7 +14,7 @@ from training.corpus.files import CorpusError, rows
 from training.corpus.pairs import clean_blocks, read_pairs, record, told
 from training.corpus.pile import Pile
 from training.corpus.sampled_subwords import SampledBatches, SampledSubwords
-from training.run.folder import RunError, tokenizer_paths, write_atomically
+from training.run.files import RunError
 
 HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all
 LONGEST = 256  # tokens of a side; longer pairs are dropped
@@ -59,7 +59,7 @@ class HeldOut(NamedTuple):
         ]
 
 
-def prepare(settings, folder):
+def prepare(settings, claim):
     """Reads the pairs, learns the tokenizers, and makes the batches.
 
     Writes the encoded pairs into the run folder, where the next start finds them, and nothing else:
@@ -67,7 +67,7 @@ def prepare(settings, folder):
 
     Args:
         settings: A `TrainingConfig`.
-        folder: The `RunFolder`. If a run goes on in it, the tokenizers are loaded from it.
+        claim: The `Claim` of the run folder. If a run goes on in it, the tokenizers are loaded.
 
     Raises:
         RunError: If the pairs cannot be read or cannot be learned from, or are not those that
@@ -75,11 +75,16 @@ def prepare(settings, folder):
     """
     try:
         # Of another start, which came to nothing, there may be tokenizers too.
-        tokenizers = load_tokenizers(folder) if folder.goes_on else None
-        found = kept_store(settings, folder, tokenizers)
+        tokenizers = claim.folder.tokenizers() if claim.goes_on else None
+        found = kept_store(settings, claim, tokenizers)
+        if found is None and not claim.writes:
+            raise RunError(
+                f"This worker finds no whole encoded corpus in {claim.folder.encoded}, where the "
+                "chief wrote it: all workers need the same file system there"
+            )
         if found is None:
-            found, tokenizers = make_store(settings, folder, tokenizers)
-        batches = make_batches(settings, found, tokenizers, folder.encoded)
+            found, tokenizers = make_store(settings, claim, tokenizers)
+        batches = make_batches(settings, found, tokenizers, claim.scratch)
     except (CorpusError, OSError) as error:
         raise RunError(str(error)) from error
     return Data(
@@ -92,42 +97,43 @@ def prepare(settings, folder):
     )
 
 
-def kept_store(settings, folder, tokenizers):
+def kept_store(settings, claim, tokenizers):
     """The store of a run that goes on, or None if its corpus has to be read."""
-    found = tokenizers and store.read(folder.encoded, identity(tokenizers))
+    found = tokenizers and store.read(claim.folder.encoded, identity(tokenizers))
     if not found:
         return None
-    if changed := found.changed_files():
+    if changed := claim.writes and found.changed_files():
         if not settings.overwrite:
             files = "; ".join(f"{path} (sha256 {a[:12]}, now {b[:12]})" for path, a, b in changed)
             raise RunError(
-                f"The corpus is not the one that the run in {folder.path} began with: {files}. "
-                "Name another --run, or --overwrite"
+                f"The corpus is not the one that the run in {claim.folder.path} began with: "
+                f"{files}. Name another --run, or --overwrite"
             )
-        folder.clear()
+        claim.clear()
         return None
-    folder.keep_to(found.record, overwrite=settings.overwrite)
-    return found if folder.goes_on else None
+    claim.keep_to(found.record, overwrite=settings.overwrite)
+    return found if claim.goes_on else None
 
 
-def make_store(settings, folder, tokenizers):
+def make_store(settings, claim, tokenizers):
     """Reads, cleans and encodes the corpora; learns the tokenizers, unless a run with some goes on.
 
     Returns:
         the `Store` and the tokenizers.
     """
-    tokenizers = tokenizers if folder.goes_on else None
-    store.delete(folder.encoded)
-    folder.encoded.mkdir(parents=True)
+    tokenizers = tokenizers if claim.goes_on else None
+    folder = claim.folder.encoded
+    store.delete(folder)
+    folder.mkdir(parents=True)
     try:
-        found, used = encode(settings, folder.encoded, tokenizers)
+        found, used = encode(settings, folder, tokenizers)
     except BaseException:
-        store.delete(folder.encoded)
+        store.delete(folder)
         raise
-    went_on = folder.goes_on
-    folder.keep_to(found.record, overwrite=settings.overwrite)
-    if went_on and not folder.goes_on:  # it began with another corpus, and is gone
-        return make_store(settings, folder, None)
+    went_on = claim.goes_on
+    claim.keep_to(found.record, overwrite=settings.overwrite)
+    if went_on and not claim.goes_on:  # it began with another corpus, and is gone
+        return make_store(settings, claim, None)
     return found, used
 
 
@@ -236,17 +242,16 @@ def measured_rules(settings, corpora):
     return rules.measured_on(pairs)
 
 
-def make_batches(settings, found, tokenizers, folder):
-    """The encoded pairs as batches of token ids."""
+def make_batches(settings, found, tokenizers, scratch):
+    """The encoded pairs as batches of token ids, which may write files into `scratch`."""
     options = {
         "tokens_per_batch": settings.tokens_per_batch,
         "seed": settings.seed,
         "start_id": tokenizers[1].start_id,
         "end_id": tokenizers[1].end_id,
-        "max_length": min(LONGEST, settings.tokens_per_batch // settings.devices),
-        "rows_multiple": settings.devices,
+        "max_length": min(LONGEST, settings.tokens_per_batch),
         "parts": make_parts(settings, found.parts),
-        "scratch": folder,
+        "scratch": scratch,
     }
     if not settings.subword_sampling:
         return Batches(*found.sides, **options)
@@ -256,7 +261,7 @@ def make_batches(settings, found, tokenizers, folder):
             tokenizer,
             share=settings.subword_sampling,
             seed=[settings.seed, number],
-            scratch=folder,
+            scratch=scratch,
         )
         for number, (ids, tokenizer) in enumerate(zip(found.sides, tokenizers, strict=True))
     )
@@ -274,16 +279,6 @@ def make_parts(settings, sizes):
     ]
 
 
-def load_tokenizers(folder):
-    """The `(source, target)` tokenizers of a run folder, or None if there are none."""
-    joint, both = tokenizer_paths(folder.path)
-    if joint.exists():
-        return (SubwordTokenizer.load(joint),) * 2
-    if all(path.exists() for path in both):
-        return tuple(SubwordTokenizer.load(path) for path in both)
-    return None
-
-
 def learn_tokenizers(settings, pile, excluded, tags):
     """Learns the vocabulary, or one for each side, from the training pairs."""
     numbers = pile.spaced(LEARNED // 2 if settings.joint_vocab else LEARNED)
@@ -299,14 +294,6 @@ def learn_tokenizers(settings, pile, excluded, tags):
     except ValueError as error:
         raise CorpusError(str(error)) from error
     return (tokenizers[0], tokenizers[-1])
-
-
-def save_tokenizers(tokenizers, folder):
-    """Writes `(source, target)`, into one file if they are the same, where they are looked for."""
-    joint, both = tokenizer_paths(folder.path)
-    paths = (joint,) if tokenizers[0] is tokenizers[1] else both
-    for tokenizer, path in zip(tokenizers, paths, strict=False):
-        write_atomically(path, tokenizer.model_bytes)
 
 
 def summary(settings, found, tokenizers, batches):

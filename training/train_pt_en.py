@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-STARTED = time.time()  # the budget counts the imports too
+STARTED = time.monotonic()  # the budget counts the imports too
 
 # The folder of this script has modules with common names; the project's root is what counts.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -23,9 +23,9 @@ def main(arguments=None):
     from training.run.settings import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.run.folder import RunError
+    from training.run.files import RunError
+    from training.run.interrupts import Interrupts
     from training.run.session import train
-    from training.run.state import Interrupts
 
     interrupts = Interrupts()
     try:
@@ -37,7 +37,7 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("\nStopped. Run the same command to go on.", file=sys.stderr)
         return 128 + (interrupts.received or signal.SIGINT)
-    return 0 if done else 128 + interrupts.received
+    return 0 if done else 128 + (interrupts.received or signal.SIGTERM)
 
 
 if __name__ == "__main__":

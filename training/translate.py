@@ -17,7 +17,6 @@ import json
 import os
 import sys
 import time
-import types
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -76,7 +75,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Only here, so that --help and a wrong argument are answered at once.
-    from training.run.folder import RunError
+    from training.run.files import RunError
 
     try:
         translate(options)
@@ -197,30 +196,17 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the run."""
-    from keras_tfmr.decoding import DecodingConfig
-    from keras_tfmr.text.translator import Translator
-    from training.prepare import load_tokenizers
-    from training.run.folder import RunError, read_json
-    from training.run.models import make_model
+    from training.run.folder import RunFolder
 
-    run = read_json(options.run / "config.json")
-    tokenizers = load_tokenizers(types.SimpleNamespace(path=options.run))
-    if tokenizers is None:
-        raise RunError(f"{options.run} has no tokenizers: no run has begun in it")
-    model = make_model(run["model"]["kind"], run["model"]["config"])
-    model.load_weights(options.weights or options.run / "weights" / "best.weights.h5")
-    decoding = {name: run["arguments"][name] for name in ("beams", "length_penalty")}
+    folder = RunFolder(options.run)
+    arguments = folder.read_config()["arguments"]
+    decoding = {name: arguments[name] for name in ("beams", "length_penalty")}
     for name in ("beams", "length_penalty", "max_length"):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
     decoding["n"] = options.nbest or 1
     decoding["beams"] = 1 if options.sample else max(decoding["beams"], decoding["n"])
-    translator = Translator(
-        model,
-        *tokenizers,
-        config=DecodingConfig(**decoding),
-        max_source_length=options.max_source_length,
-    )
+    translator = folder.translator(options.weights, options.max_source_length, **decoding)
     return (
         translator.replace(precision="bfloat16") if options.precision == "bfloat16" else translator
     )

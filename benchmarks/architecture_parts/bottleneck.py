@@ -1,6 +1,5 @@
 """BLEU by the length of the source: what is lost when a sentence has to pass through one vector."""
 
-import contextlib
 import json
 import subprocess
 from pathlib import Path
@@ -59,9 +58,9 @@ def by_length(pairs):
 
 
 def measure_run(path, pairs):
-    with contextlib.closing(RunFolder(path)) as folder:
-        model, tokenizers = translators.load(folder)
-        final = json.loads(folder.results.read_text())
+    folder = RunFolder(path)
+    model, tokenizers = translators.load(folder)
+    final = json.loads(folder.results.read_text())
     flat = [pair for bucket in pairs.values() for pair in bucket]
     texts = iter(Evaluator(model, tokenizers, flat, DecodingConfig(beams=4)).translate())
     bleu = {}

@@ -18,9 +18,8 @@ from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.corpus.batches import Batches
 from training.corpus.pairs import read_pairs
-from training.run.optimizer import AveragedAdam
+from training.run.on_tensorflow import TensorFlowTrainer, Workers
 from training.run.schedule import BudgetSchedule
-from training.run.trainer import Trainer
 
 VOCAB, DROPOUT = 8000, 0.1
 EMBEDDING, UNITS = 128, 192  # gives the recurrent ones about the parameters of the Transformer
@@ -124,20 +123,32 @@ def sentences(tokenizer, path, limit):
     )  # fmt: skip
 
 
+class NextToken:
+    """What a `Trainer` asks of its task: here the next token of one side."""
+
+    def sums(self, model, batch):
+        """Loss, real tokens and those predicted."""
+        inputs, labels = batch
+        logits = model(inputs, training=True)
+        weight = real_tokens(labels)
+        right = weight * tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+        losses = smoothed_cross_entropy(labels, logits)
+        return tf.reduce_sum(losses * weight), tf.reduce_sum(weight), tf.reduce_sum(right)
+
+
 def train(model, averaged, training, validation, seconds, rate):
     """Trains for so many seconds, evaluations not counted."""
-    trainer = Trainer(model, averaged, clip_norm=1.0)
-    schedule = BudgetSchedule(rate, 400, trainer.share)
-    trainer.prepare(AveragedAdam(schedule, average=0.999, beta_2=0.98, epsilon=1e-9))
+    trainer = TensorFlowTrainer(
+        NextToken(), model, averaged, BudgetSchedule(rate, 400),
+        average=0.999, clip_norm=1.0, seed=1, workers=Workers(),
+    )  # fmt: skip
     perplexity = perplexity_function(averaged, validation)
-    step = tf.function(lambda *batch: trainer.train_step(batch), reduce_retracing=True)
     used, tokens, rows = 0.0, 0, []
-    for inputs, labels in endless(training):
+    for number, (inputs, labels) in enumerate(endless(training)):
         before = time.perf_counter()
-        step(inputs, labels)["loss"].numpy()
+        trainer.update([(inputs, labels)], number, (min(used / seconds, 1.0), 0.0, 0.0))
         used += time.perf_counter() - before
         tokens += int(np.count_nonzero(labels))
-        trainer.share.assign(min(used / seconds, 1.0))
         if used >= seconds * (len(rows) + 1) / EVALUATIONS:
             trainer.take_averages()
             rows.append({"minutes": used / 60, "tokens": tokens, "perplexity": perplexity()})

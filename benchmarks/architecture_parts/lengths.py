@@ -4,10 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import measure
-from training.run.models import make_config, make_model
-from training.run.optimizer import AveragedAdam
+from training.run.on_tensorflow import TensorFlowTrainer, Workers
 from training.run.settings import TrainingConfig
-from training.run.trainer import Trainer
+from training.run.task import Translation
 
 LENGTHS = (16, 32, 64, 128, 256)
 TOKENS = 2048
@@ -39,22 +38,22 @@ def run(args):
 
 
 def make_trainer(name, quick):
-    settings = TrainingConfig(model=name, preset="tiny" if quick else "small")
-    config = make_config(settings, VOCAB, VOCAB)
-    model = make_model(name, config)
-    trainer = Trainer(model, model, label_smoothing=0.1, clip_norm=1.0)
-    trainer.prepare(AveragedAdam(1e-4))
+    preset = "tiny" if quick else "small"
+    task = Translation(TrainingConfig(model=name, preset=preset, vocab_size=VOCAB).resolved())
+    model = task.model(task.config())
+    trainer = TensorFlowTrainer(
+        task, model, model, lambda step, share: 1e-4, clip_norm=1.0, workers=Workers()
+    )
     return trainer, model.count_params()
 
 
 def step(trainer, length):
-    compiled = tf.function(lambda *batch: trainer.train_step(batch))
     draw = np.random.default_rng(length)
     source, target, labels = (
         draw.integers(1, VOCAB, size=(TOKENS // length, length)).astype("int32") for _ in range(3)
     )
-    batch = [tf.constant(source), tf.constant(target)], tf.constant(labels)
-    return lambda: compiled(*batch)["loss"].numpy()
+    batch = (tf.constant(source), tf.constant(target)), tf.constant(labels)
+    return lambda: trainer.update([batch], 0)
 
 
 def section(results):

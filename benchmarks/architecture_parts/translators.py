@@ -1,6 +1,5 @@
 """RNNsearch and the Transformer learn the same pairs for the same time, and decode."""
 
-import contextlib
 import csv
 import json
 import statistics
@@ -14,10 +13,8 @@ import numpy as np
 from benchmarks import measure
 from keras_tfmr.decoding import DecodingConfig
 from training.corpus.pairs import read_pairs
-from training.prepare import load_tokenizers
 from training.report.evaluation import Evaluator
 from training.run.folder import RunFolder
-from training.run.models import make_model
 
 MODELS = ("transformer", "rnnsearch")
 SCRIPT = Path(__file__).parents[2] / "training" / "train_pt_en.py"
@@ -34,8 +31,7 @@ def train(args):
         path = Path(args.runs) / name
         if not (path / "results.json").exists():
             subprocess.run(command(name, path, args), check=True)
-        with contextlib.closing(RunFolder(path)) as folder:
-            yield name, result_of(folder)
+        yield name, result_of(RunFolder(path))
 
 
 def command(name, path, args):
@@ -66,10 +62,7 @@ def result_of(folder):
 
 def load(folder):
     """The best model of a run folder, and its tokenizers."""
-    config = json.loads(folder.config.read_text())["model"]
-    model = make_model(config["kind"], config["config"])
-    model.load_weights(folder.best)
-    return model, load_tokenizers(folder)
+    return folder.model(), folder.tokenizers()
 
 
 def training_section(results):
@@ -97,8 +90,7 @@ def decode(args):
     evaluators = {}
     pairs = list(read_pairs(args.validation).pairs())[: BATCH if args.quick else 8 * BATCH]
     for name in chosen(args):
-        with contextlib.closing(RunFolder(Path(args.runs) / name)) as folder:
-            model, tokenizers = load(folder)
+        model, tokenizers = load(RunFolder(Path(args.runs) / name))
         for beams in (1, 4):
             decoding = DecodingConfig(beams=beams)
             evaluators[name, beams] = Evaluator(model, tokenizers, pairs, decoding)

@@ -14,7 +14,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from benchmarks.bleu_parts.corpus import Task
-from training.run.models import SMALL
+from training.run.recipes import SMALL
 
 PEAK, WARMUP = 1e-3, 1000
 
@@ -77,13 +77,13 @@ def marian_config(task):
     """A MarianConfig of our default size."""
     return MarianConfig(
         vocab_size=task.vocab,
-        d_model=SMALL["d_model"],
-        encoder_layers=SMALL["encoder_layers"],
-        decoder_layers=SMALL["decoder_layers"],
-        encoder_attention_heads=SMALL["num_heads"],
-        decoder_attention_heads=SMALL["num_heads"],
-        encoder_ffn_dim=SMALL["dff"],
-        decoder_ffn_dim=SMALL["dff"],
+        d_model=SMALL.sizes["d_model"],
+        encoder_layers=SMALL.sizes["encoder_layers"],
+        decoder_layers=SMALL.sizes["decoder_layers"],
+        encoder_attention_heads=SMALL.sizes["num_heads"],
+        decoder_attention_heads=SMALL.sizes["num_heads"],
+        encoder_ffn_dim=SMALL.sizes["dff"],
+        decoder_ffn_dim=SMALL.sizes["dff"],
         max_position_embeddings=256,
         dropout=0.1,
         scale_embedding=True,

@@ -185,29 +185,28 @@ class Batches:
         batches = self.epoch(epoch)
         return [batches[i] for i in range(len(batches))]
 
-    def dataset(self, epoch=0, skip=0, *, shard=0, shards=1):
+    def dataset(self, epoch=0, skip=0, *, shard=0, shards=1, multiple=1):
         """A `tf.data.Dataset` of `((source, target_in), target_out)`, int32 [batch, length] each.
 
         Args:
             epoch: which order.
             skip: begin with this batch of the epoch; those before it are not even computed.
             shard, shards: of the rows of each batch, cut into `shards` equal pieces, yield piece
-                number `shard`; only their text is read. `shards` divides `rows_multiple`.
+                number `shard`; only their text is read.
+            multiple: of what the rows of a piece are a multiple. Filler rows make up for what is
+                missing, so that the batches are the same for any number of pieces.
         """
         steps = self.steps_per_epoch(epoch)
         if not 0 <= skip <= steps:
             raise ValueError(f"skip has to be between 0 and the {steps} batches, not {skip}")
-        if not 0 <= shard < shards or self._rows_multiple % shards:
-            raise ValueError(
-                f"shard {shard} of {shards} cannot be cut from batches whose rows are a multiple "
-                f"of {self._rows_multiple}"
-            )
+        if not 0 <= shard < shards:
+            raise ValueError(f"there is no shard {shard} of {shards}")
 
         def batches():
             order = self.epoch(epoch)
             for number in range(skip, steps):
                 shape, pairs = order[number]
-                rows = shape.rows // shards
+                rows = -(-shape.rows // (shards * multiple)) * multiple
                 yield self._build(shape, rows, pairs[shard * rows : (shard + 1) * rows])
 
         ids = tf.TensorSpec([None, None], tf.int32)

@@ -112,9 +112,9 @@ class SampledBatches:
         """Number of batches of an epoch."""
         return self.of(epoch).steps_per_epoch()
 
-    def dataset(self, epoch=0, skip=0):
+    def dataset(self, epoch=0, skip=0, **shard):
         """As `Batches.dataset`."""
-        return self.of(epoch).dataset(epoch, skip)
+        return self.of(epoch).dataset(epoch, skip, **shard)
 
     def summary(self):
         """One line for people, about the first epoch."""

@@ -102,7 +102,7 @@ def import_model(path, folder, *, target_language=None):
     Raises:
         MarianError: If the model cannot be imported.
     """
-    from training.run.folder import save_weights, tokenizer_paths, write_atomically, write_json
+    from training.run.files import write_atomically, write_json
 
     published = read(path)
     tokenizers = tokenizers_of(published, target_language)
@@ -122,10 +122,9 @@ def import_model(path, folder, *, target_language=None):
             "notes": list(published.notes),
         },
     }
-    write_json(folder.config, described)
-    for tokenizer, file in zip(tokenizers, tokenizer_paths(folder.path)[1], strict=True):
-        write_atomically(file, tokenizer.model_bytes)
-    save_weights(model, folder.best)
+    folder.write_config(described)
+    folder.save_tokenizers(tokenizers)
+    folder.save_best(model)
     write_atomically(folder.report, report(published, config, described["command"]))
     write_json(folder.results, {"parameters": int(model.count_params())})
     return published

@@ -16,17 +16,20 @@ PADDING = 8  # lengths are padded to multiples of this, for fewer shapes
 class Evaluator:
     """Translates the same sentences again and again as the model learns.
 
-    They are tokenised once, and the decoding graph is traced once.
+    They are tokenised once, and the decoding graph is traced once. Several workers translate a
+    share each; all of them get all translations.
 
     Args:
         model: Gives `start`; its weights may change between calls.
         tokenizers: `(source, target)`.
         pairs: List of `(source, reference)` texts.
         decoding: A `keras_tfmr.decoding.DecodingConfig`.
+        workers: The `Workers`; this process alone if left out.
     """
 
-    def __init__(self, model, tokenizers, pairs, decoding):
+    def __init__(self, model, tokenizers, pairs, decoding, workers=None):
         source, self.target = tokenizers
+        self.workers = workers
         self.sources = [pair[0] for pair in pairs]
         self.references = [pair[1] for pair in pairs]
         limit = decoding.max_length
@@ -42,19 +45,44 @@ class Evaluator:
         """The translation of each source, a list of texts."""
         texts = [None] * len(self.order)
         places = iter(self.order)
-        for source_ids in self.batches:
-            for text in self.target.decode(self.decode(source_ids)).numpy():
-                texts[next(places)] = text.decode()
+        for batch in shared(self._texts, self.batches, self.workers):
+            for text in batch:
+                texts[next(places)] = text
         return texts
+
+    def _texts(self, source_ids):
+        """Of a batch of ids."""
+        return [text.decode() for text in self.target.decode(self.decode(source_ids)).numpy()]
 
     def measure(self):
         """Translates, and compares with the references.
 
         Returns:
-            Corpus BLEU and chrF (sacrebleu's defaults: cased, detokenised), and the translations.
+            Corpus BLEU and chrF by name (sacrebleu's defaults: cased, detokenised), and the
+            translations.
         """
         texts = self.translate()
-        return *corpus_scores(texts, self.references), texts
+        bleu, chrf = corpus_scores(texts, self.references)
+        return {"bleu": bleu, "chrf": chrf}, texts
+
+    def sample(self, number, text):
+        """One translation beside its source and reference, for people."""
+        return f"{self.sources[number]}  ->  {text}  ({self.references[number]})"
+
+
+def shared(function, parts, workers=None):
+    """What a function gives of each part, in order; several workers compute a share each.
+
+    Args:
+        function: Of a part; what it returns goes to JSON.
+        parts: A list, the same on all workers.
+        workers: The `Workers`, which all have to call this; None for this process alone.
+    """
+    if workers is None or workers.count == 1:
+        return [function(part) for part in parts]
+    mine = [function(part) for part in parts[workers.index :: workers.count]]
+    of_workers = workers.gather(mine)
+    return [of_workers[i % workers.count][i // workers.count] for i in range(len(parts))]
 
 
 def corpus_scores(hypotheses, references):
@@ -73,25 +101,27 @@ def padded(rows):
 
 
 def decoding_function(model, tokenizer, decoding):
-    """A graph, traced once for all shapes: source ids in, ids of the best translations out."""
+    """A compiled function: source ids in, ids of the best translations out."""
     banned = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id)
 
-    # Without AutoGraph: the loop is one of Keras's, and the conversion takes seconds.
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def decode(source_ids):
+        ops = keras.ops
         step, state = model.start(source_ids, beams=decoding.beams, max_length=decoding.max_length)
-        lengths = keras.ops.sum(keras.ops.cast(source_ids != 0, "int32"), axis=1)
+        lengths = ops.sum(ops.cast(source_ids != 0, "int32"), axis=1)
         result = decoding.decode(
             step,
             state,
-            start_ids=tf.fill(tf.shape(source_ids)[:1], tokenizer.start_id),
+            start_ids=ops.full(ops.shape(source_ids)[:1], tokenizer.start_id, dtype="int32"),
             end_id=tokenizer.end_id,
             banned_ids=banned,
             limits=decoding.limits(lengths),
         )
         return result.ids[:, 0]
 
-    return decode
+    # Traced once for all shapes. Without AutoGraph: the loop is one of Keras's, and the conversion
+    # takes seconds.
+    signature = [tf.TensorSpec([None, None], tf.int32)]
+    return tf.function(decode, input_signature=signature, autograph=False)
 
 
 def spread(pairs, count):

@@ -1,7 +1,5 @@
 """report.md: what a run gave, for a person to read."""
 
-from training.run.folder import read_json
-
 SAMPLES = 12
 
 
@@ -14,7 +12,7 @@ def report(folder, rows, results, data):
         results: What results.json will say.
         data: The `prepare.Data`.
     """
-    config = read_json(folder.config)
+    config = folder.read_config()
     parts = [
         f"# {folder.path.name}",
         f"`{config['command']}`",
@@ -23,7 +21,7 @@ def report(folder, rows, results, data):
         table(("", "BLEU", "chrF"), scores(results)),
         "Cased and detokenised, as sacrebleu measures by default, with beam "
         f"{config['arguments']['beams']}. Trained for {results['minutes']} minutes, "
-        f"{results['steps']:,} batches at {speed(rows):,} real target tokens a second; "
+        f"{results['steps']:,} updates at {speed(rows):,} real target tokens a second; "
         f"{results['peak_memory_mib']:,} MiB of memory at most.",
         "![curves](curves.png)",
         "## Translations",
@@ -48,7 +46,7 @@ def scores(results):
 
 def speed(rows):
     """The median of the real target tokens a second, 0 without rows."""
-    speeds = sorted(row["tokens_per_second"] for row in rows)
+    speeds = sorted(row["tokens_per_second"] for row in rows if "tokens_per_second" in row)
     return speeds[len(speeds) // 2] if speeds else 0
 
 

@@ -1,13 +1,12 @@
 """Checkpoints that survive a kill at any moment and are never trusted unread."""
 
-import io
 import json
 import zipfile
 
 import numpy as np
 import tensorflow as tf
 
-from training.run.folder import RunError, write_atomically
+from training.run.files import RunError, write_atomically
 
 META = "meta"
 
@@ -17,7 +16,8 @@ class Checkpoints:
 
     A file appears under its name only when it is whole and on the disk. Every array in it carries
     a checksum (it is a zip archive of NumPy arrays), so that a file that was damaged afterwards
-    is recognised, and the one before it used.
+    is recognised, and the one before it used. Arrays are written and read one after the other:
+    no second copy of all of them is ever in memory.
 
     Args:
         directory: A `pathlib.Path`; made when it is needed.
@@ -28,23 +28,27 @@ class Checkpoints:
         self.directory = directory
         self.keep = keep
 
-    def save(self, step, arrays, meta):
+    def save(self, step, variables, meta):
         """Writes one, then deletes the oldest ones.
 
         Args:
             step: int that orders the checkpoints.
-            arrays: {name: NumPy array}.
+            variables: {name: variable or NumPy array}.
             meta: What goes to JSON.
 
         Raises:
             RunError: If it cannot be written; the checkpoints before it are untouched.
         """
-        text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        content = io.BytesIO()
-        np.savez(content, **arrays, **{META: text})
+
+        def write(file):
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, variable in variables.items():
+                    _write_array(archive, name, value_of(variable))
+                _write_array(archive, META, np.frombuffer(json.dumps(meta).encode(), np.uint8))
+
         path = self.directory / f"step-{step:09d}.npz"
         try:
-            write_atomically(path, content.getbuffer())
+            write_atomically(path, write)
         except RunError as error:
             paths = self.paths()
             last = f"the last good checkpoint is {paths[-1]}" if paths else "there is none before"
@@ -57,26 +61,25 @@ class Checkpoints:
         """The files there are, oldest first."""
         return sorted(self.directory.glob("step-*.npz"))
 
+    def clean(self):
+        """Deletes what a process left that was killed while it wrote."""
+        for leftover in self.directory.glob(".step-*"):
+            leftover.unlink()
+
     def newest(self, tell=print):
-        """The newest checkpoint that is whole.
+        """The path of the newest checkpoint that is whole, or None if there is none.
 
         Args:
             tell: Called with a message for each damaged one that is passed over.
 
-        Returns:
-            `(arrays, meta)`, or None if there is none.
-
         Raises:
             RunError: If there are checkpoints and all of them are damaged.
         """
-        for leftover in self.directory.glob(".step-*"):  # of a process that was killed
-            leftover.unlink()
         paths = self.paths()
         for path in reversed(paths):
-            try:
-                return read(path)
-            except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-                tell(f"{path} is damaged ({error}): going back to the checkpoint before it")
+            if (reason := damage(path)) is None:
+                return path
+            tell(f"{path} is damaged ({reason}): going back to the checkpoint before it")
         if paths:
             raise RunError(
                 f"All checkpoints in {self.directory} are damaged: delete it to begin anew"
@@ -84,49 +87,91 @@ class Checkpoints:
         return None
 
 
+def damage(path):
+    """Why a checkpoint cannot be read, or None; every checksum in it is compared."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if (bad := archive.testzip()) is not None:
+                return f"the checksum of {bad} is wrong"
+            json.loads(_read_array(archive, META).tobytes())
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        return error
+    return None
+
+
+def restore(path, variables):
+    """Assigns the arrays of a whole checkpoint to the variables of the same names.
+
+    Args:
+        path: The file.
+        variables: {name: variable}.
+
+    Returns:
+        The meta data.
+
+    Raises:
+        RunError: If the names or shapes are those of another model; then nothing was assigned.
+    """
+    with zipfile.ZipFile(path) as archive:
+        shapes = _shapes(archive)
+        if missing := sorted(variables.keys() - shapes.keys()):
+            raise RunError(
+                f"{path} holds no {missing[0]} ({len(missing)} of {len(variables)} weights are "
+                "missing): it is of another model or version"
+            )
+        if extra := sorted(shapes.keys() - variables.keys()):
+            raise RunError(
+                f"{path} holds {extra[0]}, which this run does not have ({len(extra)} in all): it "
+                "is of another model or version"
+            )
+        for name, variable in variables.items():
+            if shapes[name] != tuple(variable.shape):
+                raise RunError(
+                    f"{path} holds {name} of shape {shapes[name]}, this run's has "
+                    f"{tuple(variable.shape)}: it is of another model"
+                )
+        for name, variable in variables.items():
+            variable.assign(_read_array(archive, name))
+        return json.loads(_read_array(archive, META).tobytes())
+
+
 def read(path):
-    """`(arrays, meta)` of a checkpoint file, every checksum of which was compared."""
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+    """`({name: array}, meta)` of a checkpoint file."""
+    with zipfile.ZipFile(path) as archive:
+        arrays = {name: _read_array(archive, name) for name in (*_shapes(archive), META)}
     meta = json.loads(arrays.pop(META).tobytes())
     return arrays, meta
 
 
-def take(groups):
-    """The arrays of `{group: list of variables}`, as they are now."""
-    return {
-        f"{group}/{index:04d}": value_of(variable)
-        for group, variables in groups.items()
-        for index, variable in enumerate(variables)
-    }
+def _write_array(archive, name, array):
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+
+
+def _read_array(archive, name):
+    with archive.open(f"{name}.npy") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _shapes(archive):
+    """{name: shape} of the arrays, read from their headers alone."""
+    shapes = {}
+    for member in archive.namelist():
+        name = member.removesuffix(".npy")
+        if name != META:
+            with archive.open(member) as file:
+                np.lib.format.read_magic(file)
+                shapes[name] = np.lib.format.read_array_header_1_0(file)[0]
+    return shapes
 
 
 def value_of(variable):
-    """The NumPy value of a Keras variable, of the one value that it has on several devices."""
-    return tf.convert_to_tensor(variable.value).numpy()
-
-
-def put(groups, arrays):
-    """Assigns what `take` took to variables of the same shapes.
-
-    Raises:
-        RunError: If the arrays are those of another model; then nothing was assigned.
-    """
-    pairs = [
-        (f"{group}/{index:04d}", variable)
-        for group, variables in groups.items()
-        for index, variable in enumerate(variables)
-    ]
-    if sorted(name for name, _ in pairs) != sorted(arrays):
-        raise RunError(
-            f"The checkpoint holds {len(arrays)} arrays where this run has {len(pairs)} "
-            "variables: it is of another model or version"
-        )
-    for name, variable in pairs:
-        if arrays[name].shape != tuple(variable.shape):
-            raise RunError(
-                f"The checkpoint's array {name} has shape {arrays[name].shape}, this run's "
-                f"variable {variable.path} has {tuple(variable.shape)}: it is of another model"
-            )
-    for name, variable in pairs:
-        variable.assign(arrays[name])
+    """The NumPy value of a variable, of the one value that it has on several devices."""
+    if isinstance(variable, np.ndarray):
+        return variable
+    value = getattr(variable, "value", variable)
+    return (
+        tf.convert_to_tensor(value).numpy()
+        if tf.is_tensor(value) or isinstance(value, (tf.Variable, tf.distribute.DistributedValues))
+        else np.asarray(value)
+    )

@@ -1,6 +1,5 @@
 """After the training: the full evaluation, pictures, report and export of a run."""
 
-import json
 import resource
 import time
 
@@ -12,9 +11,9 @@ from keras_tfmr.export import export_translator
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.plots import plot_attention, plot_curves
 from keras_tfmr.text.translator import Translator
-from training.report.evaluation import BATCH, corpus_scores
+from training.report.evaluation import BATCH, corpus_scores, shared
 from training.report.report import report
-from training.run.folder import RunError, explained, save_weights, write_atomically, write_json
+from training.run.files import RunError, explained, save_weights, write_atomically, write_json
 
 SAMPLES = 3  # translations printed from the export
 
@@ -22,61 +21,84 @@ SAMPLES = 3  # translations printed from the export
 def finish(run, data):
     """Turns a trained run into a finished folder.
 
+    All workers translate; the chief writes.
+
     Args:
-        run: The `callbacks.Run`, trained.
+        run: The `loop.Run`, trained.
         data: The `prepare.Data`.
 
     Raises:
         RunError: If a file cannot be written, or the exported model does not pass its check.
     """
-    settings, folder = run.settings, run.folder
-    trained_minutes = run.clock.seconds() / 60
-    save_weights(run.trainer.take_averages(), folder.last)
+    settings, folder, workers = run.settings, run.folder, run.workers
+    minutes = run.clock.seconds() / 60
+    if workers.chief:
+        save_weights(run.trainer.take_averages(), folder.last)
+    workers.gather("the best weights are written")
     model = run.trainer.averaged
     model.load_weights(folder.best)
     beams = settings.beams  # all of them are exported, as hypotheses of translate_nbest
     decoding = DecodingConfig(beams=beams, n=beams, length_penalty=settings.length_penalty)
     translator = Translator(model, *data.tokenizers, decoding)
-
-    print(f"Translating {len(data.validation)} validation pairs with beam {settings.beams}.")
-    results = {"minutes": round(trained_minutes, 2), "steps": run.state.step}
-    results |= measured("validation", translator, data.validation, folder)
-    if data.test:
-        results |= measured("test", translator, data.test)
+    if workers.chief:
+        print(f"Translating {len(data.validation)} validation pairs with beam {beams}.")
+    results = {"minutes": round(minutes, 2), "steps": run.state.step}
+    results["skipped_updates"] = run.state.skipped
+    sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
+    for name, pairs in sets.items():
+        hypotheses = translations(translator, pairs, workers)
+        if workers.chief:
+            results |= measured(name, pairs, hypotheses)
+            if name == "validation":
+                write_translations(folder.translations, pairs, hypotheses)
+    if not workers.chief:
+        return
     results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
     draw(run, translator, data)
     if settings.export:
-        export(folder, translator, results, data)
+        export(run.claim, translator, results, data)
     results["minutes_in_all"] = round(run.clock.seconds() / 60, 2)
     write_atomically(folder.report, report(folder, run.state.rows, results, data))
     write_json(folder.results, results)
     print(f"Finished after {results['minutes_in_all']} minutes: {folder.report}")
 
 
-def measured(name, translator, pairs, folder=None):
-    """BLEU and chrF of a set, printed, for results.json; in a folder, translations.tsv too."""
-    sources, references = zip(*pairs, strict=True)
-    best = [hypotheses[0] for hypotheses in translator.nbest(sources, batch_size=BATCH)]
-    texts = [hypothesis.text for hypothesis in best]
-    if folder:
-        scores = [hypothesis.score for hypothesis in best]
-        rows = zip(sources, references, texts, scores, strict=True)
-        write_translations(folder.translations, rows)
+def translations(translator, pairs, workers):
+    """`(text, score)` of the best hypothesis of each source."""
+    sources = [source for source, _ in pairs]
+    # Of similar lengths, so that no batch waits for one long sentence; shared by the workers.
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    parts = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
+
+    def best(part):
+        found = translator.nbest([sources[i] for i in part], batch_size=BATCH)
+        return [(one[0].text, float(one[0].score)) for one in found]
+
+    results = [None] * len(sources)
+    for part, hypotheses in zip(parts, shared(best, parts, workers), strict=True):
+        for i, hypothesis in zip(part, hypotheses, strict=True):
+            results[i] = hypothesis
+    return results
+
+
+def measured(name, pairs, hypotheses):
+    """BLEU and chrF of a set, printed, for results.json."""
+    texts, references = [text for text, _ in hypotheses], [reference for _, reference in pairs]
     bleu, chrf = corpus_scores(texts, references)
     print(f"{name}: BLEU {bleu:.2f}, chrF {chrf:.2f} on {len(texts)} pairs")
     return {f"{name}_bleu": round(bleu, 2), f"{name}_chrf": round(chrf, 2)}
 
 
-def write_translations(path, rows):
+def write_translations(path, pairs, hypotheses):
     """translations.tsv: source, reference, hypothesis, its score, and its chrF.
 
     Args:
         path: The file.
-        rows: `(source, reference, hypothesis, length-normalised log-probability)`.
+        pairs: `(source, reference)`.
+        hypotheses: `(text, length-normalised log-probability)`.
     """
     lines = ["source\treference\thypothesis\tscore\tchrf"]
-    for source, reference, text, score in rows:
+    for (source, reference), (text, score) in zip(pairs, hypotheses, strict=True):
         chrf = sacrebleu.sentence_chrf(text, [reference]).score
         cells = (" ".join(cell.split()) for cell in (source, reference, text))
         lines.append("\t".join((*cells, f"{score:.4f}", f"{chrf:.1f}")))
@@ -104,22 +126,22 @@ def picture_sentence(pairs, words=9):
     return min((source for source, _ in pairs), key=lambda s: (abs(len(s.split()) - words), s))
 
 
-def export(folder, translator, results, data):
+def export(claim, translator, results, data):
     """Writes saved_model/1 and prints translations that come from it alone."""
     print("Exporting and checking the SavedModel.")
-    folder.clear_exports()  # of a process that was killed after its export
-    begun = time.time()
-    config = json.loads(folder.config.read_text())
+    claim.clear_exports()  # of a process that was killed after its export
+    begun = time.monotonic()
+    folder = claim.folder
     try:
         path = export_translator(
             translator,
             folder.saved_model,
-            metadata={"config": config, "results": results},
+            metadata={**folder.metadata(), "results": results},
             warmup_texts=[source for source, _ in data.validation[:16]],
         )
     except ExportError as error:
         raise RunError(str(error)) from error
-    print(f"{path}, in {time.time() - begun:.0f} s; it translates:")
+    print(f"{path}, in {time.monotonic() - begun:.0f} s; it translates:")
     sources = [source for source, _ in data.validation[:SAMPLES]]
     for source, text in zip(sources, exported_translations(path, sources), strict=True):
         print(f"    {source}  ->  {text}")

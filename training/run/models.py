@@ -3,22 +3,12 @@
 import importlib
 
 from keras_tfmr.precision import dtype_policy
-from training.run.settings import SIZES
 
 KINDS = {  # name: module, config class, model class
     "transformer": ("keras_tfmr.models", "TransformerConfig", "TranslationModel"),
     "seq2seq": ("keras_tfmr.recurrent", "Seq2SeqConfig", "Seq2SeqModel"),
     "rnnsearch": ("keras_tfmr.recurrent", "RNNSearchConfig", "RNNSearchModel"),
     "convolutional": ("keras_tfmr.recurrent", "ConvolutionalConfig", "ConvolutionalModel"),
-}
-# The size of the measured runs; no other one has been compared with it at equal minutes.
-SMALL = {
-    "d_model": 192,
-    "num_heads": 4,
-    "dff": 768,
-    "encoder_layers": 3,
-    "decoder_layers": 3,
-    "norm_first": True,
 }
 
 
@@ -29,17 +19,20 @@ def make_config(settings, source_vocab, target_vocab):
         ValueError: If a preset is unknown, or fields contradict each other.
     """
     config_class = _classes(settings.model)[0]
-    names = (*SIZES, "dropout_rate") if settings.model == "transformer" else ("dropout_rate",)
-    fields = {name: getattr(settings, name) for name in names}
-    fields = {name: value for name, value in fields.items() if value is not None}
-    fields |= {
+    recipe = settings.recipe
+    given = {**settings.sizes(), "dropout_rate": settings.dropout_rate}
+    fields = {
+        **recipe.sizes,
+        **{name: value for name, value in recipe.defaults().items() if name in given},
+        **{name: value for name, value in given.items() if value is not None},
         "source_vocab": source_vocab,
         "target_vocab": target_vocab,
         "joint_vocab": settings.joint_vocab,
     }
-    if settings.preset != "small":
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if settings.preset in config_class.presets:
         return config_class.preset(settings.preset, **fields)
-    return config_class(**{**(SMALL if settings.model == "transformer" else {}), **fields})
+    return config_class(**fields)
 
 
 def make_model(kind, config, precision="float32"):

@@ -7,36 +7,28 @@ import shlex
 import sys
 
 import keras
-import tensorflow as tf
 
-from keras_tfmr.decoding import DecodingConfig
 from training.corpus import store
-from training.prepare import prepare, save_tokenizers
-from training.report.evaluation import Evaluator, spread
-from training.run.callbacks import Run, training_callbacks
-from training.run.finish import finish
-from training.run.folder import RunError, RunFolder, write_json
-from training.run.models import make_config, make_model
-from training.run.optimizer import AveragedAdam
+from training.run.claim import Claim, FollowersClaim
+from training.run.clock import Budget, Clock
+from training.run.cluster import cluster_of
+from training.run.files import RunError
+from training.run.folder import RunFolder
+from training.run.loop import Run
+from training.run.on_tensorflow import TensorFlowTrainer, Workers
 from training.run.schedule import make_schedule
-from training.run.state import Budget, Clock, RunState
-from training.run.trainer import Trainer
-
-# What may differ when a run goes on: how long it lasts and what is told of it, not what it learns.
-FREE = {
-    "run", "overwrite", "minutes", "epochs", "steps", "patience", "evaluate_minutes",
-    "evaluate_steps", "evaluate_pairs", "checkpoint_minutes", "keep", "beams", "length_penalty",
-    "export",
-}  # fmt: skip
+from training.run.state import RunState
+from training.run.task import Translation
 
 
-def train(settings, started, interrupts):
+def train(settings, started, interrupts, make_task=Translation):
     """Trains, evaluates, draws and exports.
 
     Args:
         settings: A resolved `TrainingConfig`.
-        started: `time.time()` when the process began.
+        started: `time.monotonic()` when the process began.
         interrupts: The entered `Interrupts`.
+        make_task: Makes what is learned from the settings.
 
     Returns:
         Whether the run is finished; it is not if the user stopped it.
@@ -44,49 +36,56 @@ def train(settings, started, interrupts):
     Raises:
         RunError: If the run folder or the data cannot be used.
     """
-    checked_config(settings, settings.vocab_size, settings.vocab_size)  # before a corpus is read
+    if keras.backend.backend() != "tensorflow":
+        raise RunError(f"Training needs KERAS_BACKEND=tensorflow, not {keras.backend.backend()}")
+    task = make_task(settings)
+    checked_config(task)  # before a corpus is read
+    cluster = cluster_of(kind=settings.cluster)
+    workers = Workers(cluster, settings.devices, settings.worker_timeout)
     folder = RunFolder(settings.run)
-    try:
-        arguments = dataclasses.asdict(settings)
-        folder.begin(identity(settings), arguments, overwrite=settings.overwrite)
-        strategy = devices(settings.devices)
-        keras.utils.set_random_seed(settings.seed)
-        data = prepare(settings, folder)
-        config = checked_config(settings, *(side.vocab_size for side in data.tokenizers))
-        with discarding_encoded_pairs(folder):
-            describe(settings, folder, config, data)
-            save_tokenizers(data.tokenizers, folder)
-        with strategy.scope() if strategy else contextlib.nullcontext():
-            trainer = make_trainer(settings, config)
-        run = make_run(settings, folder, trainer, data, Clock(started), interrupts)
-        if folder.goes_on and run.restore():
-            print(f"Going on from step {run.state.step}, {run.clock.before / 60:.1f} minutes used.")
-        with interrupts.waiting():
-            fit(run, data.batches)
-        if not run.state.trained:
-            print(f"Stopped at step {run.state.step}. To go on: {command_to_go_on(sys.argv)}")
-            return False
-        finish(run, data)
-        return True
-    finally:
-        folder.close()
+    if workers.chief:
+        with Claim(folder) as claim:
+            return train_in(claim, settings, task, workers, started, interrupts)
+    workers.gather("begun")  # the chief has written what the run is
+    return train_in(FollowersClaim(folder), settings, task, workers, started, interrupts)
+
+
+def train_in(claim, settings, task, workers, started, interrupts):
+    """The same in a folder that is claimed."""
+    folder, arguments = claim.folder, dataclasses.asdict(settings)
+    claim.begin(settings.identity(), arguments, overwrite=settings.overwrite)
+    keras.utils.set_random_seed(settings.seed)
+    data = task.prepare(claim)
+    config = checked_config(task, data)
+    if workers.chief:
+        with discarding_encoded_pairs(claim):
+            folder.write_config(described(settings, task, config, data))
+            folder.save_tokenizers(data.tokenizers)
+        print(f"Run folder: {folder.path}\n{data.summary}\n{settings.model}: {config}")
+        workers.gather("begun")
+    trainer = make_trainer(settings, task, config, workers)
+    run = make_run(settings, task, claim, trainer, data, Clock(started), interrupts, workers)
+    if claim.goes_on and run.restore() and workers.chief:
+        print(f"Going on from step {run.state.step}, {run.clock.before / 60:.1f} minutes used.")
+    with interrupts.waiting():
+        run.fit()
+    if run.state.trained:
+        task.finish(run, data)
+    elif workers.chief:
+        print(f"Stopped at step {run.state.step}. To go on: {command_to_go_on(sys.argv)}")
+    workers.gather("ended")  # none leaves before the chief has written all
+    return run.state.trained
 
 
 @contextlib.contextmanager
-def discarding_encoded_pairs(folder):
+def discarding_encoded_pairs(claim):
     """Deletes the encoded pairs if a start fails inside: without tokenizers they are of no use."""
     try:
         yield
     except BaseException:
-        if not folder.goes_on:
-            store.delete(folder.encoded)
+        if not claim.goes_on:
+            store.delete(claim.folder.encoded)
         raise
-
-
-def identity(settings):
-    """The settings that the weights depend on, for config.json."""
-    fields = dataclasses.asdict(settings)
-    return {name: value for name, value in fields.items() if name not in FREE}
 
 
 def command_to_go_on(words):
@@ -100,85 +99,63 @@ def command_to_go_on(words):
     return shlex.join(["python", *(word for word, ask in zip(words, asks, strict=True) if not ask)])
 
 
-def checked_config(settings, source_vocab, target_vocab):
+def checked_config(task, data=None):
     """The model's config, or the reason why there is none in one line."""
     try:
-        return make_config(settings, source_vocab, target_vocab)
+        return task.config(data)
     except ValueError as error:
         raise RunError(str(error)) from error
 
 
-def devices(count):
-    """A mirrored strategy over so many devices, or None for one device.
-
-    Without so many GPUs the CPU is divided into logical devices: slower than one, but a way to
-    try.
-    """
-    if count == 1:
-        return None
-    kind = "GPU" if len(tf.config.list_physical_devices("GPU")) >= count else "CPU"
-    if kind == "CPU":
-        parts = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
-        try:
-            tf.config.set_logical_device_configuration(
-                tf.config.list_physical_devices("CPU")[0], parts
-            )
-        except RuntimeError as error:
-            raise RunError(f"Cannot divide the CPU into {count} devices: {error}") from error
-    return tf.distribute.MirroredStrategy([f"/{kind}:{i}" for i in range(count)])
-
-
-def make_trainer(settings, config):
-    """A `Trainer` ready for `fit`."""
-    model = make_model(settings.model, config, settings.precision)
-    # Evaluated and exported in float32, whatever the training computes in.
-    averaged = make_model(settings.model, config)
-    trainer = Trainer(
-        model,
-        averaged,
-        label_smoothing=settings.label_smoothing,
-        clip_norm=settings.clip_norm,
-        accumulate=settings.accumulate,
-    )
+def make_trainer(settings, task, config, workers):
+    """A `Trainer` of a model with the weights it begins from."""
+    with workers.scope():
+        model = task.model(config, settings.precision)
+        if settings.start:
+            start_from(model, settings.start)
     width = getattr(config, "d_model", None) or config.units
-    schedule = make_schedule(settings, width, trainer.share)
-    trainer.prepare(
-        AveragedAdam(schedule, average=settings.average, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    return TensorFlowTrainer(
+        task,
+        model,
+        # Evaluated and exported in float32, whatever the training computes in.
+        task.model(config),
+        make_schedule(settings, width),
+        average=settings.average,
+        clip_norm=settings.clip_norm,
+        seed=settings.seed,
+        workers=workers,
     )
-    return trainer
 
 
-def make_run(settings, folder, trainer, data, clock, interrupts):
-    """What the callbacks share."""
-    budget = Budget(
-        clock,
-        minutes=settings.minutes,
-        epochs=settings.epochs,
-        batches=settings.steps and settings.steps * settings.accumulate,
-    )
-    evaluator = Evaluator(
-        trainer.averaged,
-        data.tokenizers,
-        spread(data.validation, settings.evaluate_pairs),
-        DecodingConfig(beams=1),
-    )
-    return Run(settings, folder, trainer, RunState(), budget, evaluator, interrupts)
+def start_from(model, path):
+    """Takes over weights, those of another run for example."""
+    try:
+        model.load_weights(path)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"--start {path} does not hold weights of this model: {reason}") from error
 
 
-def describe(settings, folder, config, data):
-    """Prints what will be trained, and writes config.json."""
-    described = {
-        "model": {"kind": settings.model, "config": config.to_dict()},
-        "training": identity(settings),
+def make_run(settings, task, claim, trainer, data, clock, interrupts, workers):
+    """The `Run` of these parts."""
+    budget = Budget(clock, minutes=settings.minutes, epochs=settings.epochs, steps=settings.steps)
+    evaluator = task.evaluator(trainer.averaged, data, workers)
+    return Run(
+        settings, task, claim, trainer, data.batches, RunState(), budget, evaluator, interrupts,
+        workers,
+    )  # fmt: skip
+
+
+def described(settings, task, config, data):
+    """What config.json says of a run."""
+    return {
+        "model": {"kind": task.kind, "config": config.to_dict()},
+        "training": settings.identity(),
         "arguments": dataclasses.asdict(settings),
         "command": shlex.join(["python", *sys.argv]),
         "corpus": data.description,
         "versions": versions(),
     }
-    write_json(folder.config, described)
-    print(f"Run folder: {folder.path}")
-    print(data.summary)
-    print(f"{settings.model}: {config}")
 
 
 def versions():
@@ -187,23 +164,3 @@ def versions():
 
     names = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
-
-
-def fit(run, batches):
-    """Calls `fit` once an epoch, each with its own order of batches, until the budget ends."""
-    callbacks, evaluation = training_callbacks(run)
-    state = run.state
-    while not state.trained and run.interrupts.received is None:
-        run.epoch_batches = batches.steps_per_epoch(state.epoch)
-        run.trainer.fit(
-            batches.dataset(state.epoch, skip=state.batch),
-            initial_epoch=state.epoch,
-            epochs=state.epoch + 1,
-            callbacks=callbacks,
-            shuffle=False,
-        )
-    if state.trained:
-        evaluation.evaluate()
-        run.save()
-    elif run.saved_step != state.step:  # the signal came after the callbacks of an epoch's end
-        run.save()

@@ -1,64 +1,66 @@
 """Everything one training run can be told, with the defaults: one frozen dataclass.
 
-The command line is made from its fields, so that each option has one name and one default.
+A field says all there is to say of a setting: its default, its range, its help, and whether it may
+change when a run goes on. The command line is made from the fields.
 """
 
 import argparse
 import dataclasses
 import math
+from typing import NamedTuple
 
-# What the numbers must be unless they are None: (in words, the test, the fields).
-RANGES = (
-    ("finite", lambda value: abs(value) < math.inf, (
-        "minutes", "dropout_rate", "subword_sampling", "learning_rate", "label_smoothing",
-        "temperature", "clip_norm", "average", "evaluate_minutes", "checkpoint_minutes",
-        "length_penalty",
-    )),
-    ("positive", lambda value: value > 0, (
-        "minutes", "epochs", "steps", "patience", "d_model", "num_heads", "dff", "encoder_layers",
-        "decoder_layers", "vocab_size", "learning_rate", "warmup_steps", "tokens_per_batch",
-        "accumulate", "devices", "evaluate_steps", "evaluate_pairs", "keep", "beams",
-    )),
-    ("1 or more", lambda value: value >= 1, ("temperature",)),
-    ("0 or more", lambda value: value >= 0, (
-        "clip_norm", "evaluate_minutes", "checkpoint_minutes", "length_penalty",
-    )),
-    ("in [0, 1)", lambda value: 0 <= value < 1, (
-        "dropout_rate", "label_smoothing", "average", "subword_sampling",
-    )),
-    ("in [0, 2**32)", lambda value: 0 <= value < 2**32, ("seed",)),
-)  # fmt: skip
+from training.run.recipes import RECIPES
 
-# The kinds of model, and the presets of each.
-PRESETS = {
-    "transformer": ("small", "tiny", "tutorial", "base", "big"),
-    "seq2seq": ("small", "tiny", "tutorial", "paper"),
-    "rnnsearch": ("small", "tiny", "tutorial", "paper"),
-    "convolutional": ("small", "tiny", "tutorial"),
-}
-# What can be given instead of the preset's; of a transformer only.
-SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
+PRESETS = {kind: tuple(recipes) for kind, recipes in RECIPES.items()}
 
 
-def option(default, help, **argparse_options):
-    """A field of `TrainingConfig` with what the command line needs to know of it."""
-    metadata = {"help": help, **argparse_options}
-    return dataclasses.field(default=default, metadata=metadata)
+class Range(NamedTuple):
+    """What a number must be, in words and as a test."""
+
+    words: str
+    holds: object
 
 
-def _count(default, help):
-    return option(default, help, type=int, metavar="N")
+POSITIVE = Range("positive", lambda value: value > 0)
+ONE_OR_MORE = Range("1 or more", lambda value: value >= 1)
+NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
+SHARE = Range("in [0, 1)", lambda value: 0 <= value < 1)
+SEED = Range("in [0, 2**32)", lambda value: 0 <= value < 2**32)
 
 
-def _number(default, help):
-    return option(default, help, type=float, metavar="X")
+def option(default, help, *, range=None, resumes=False, size=False, **argparse_options):
+    """A field of `TrainingConfig`.
+
+    Args:
+        default: The value if none is given; None if it follows from other fields.
+        help: One line for `--help`.
+        range: A `Range`, or None for what is no number.
+        resumes: Whether it may be another one when the run goes on, as it has no part in what
+            the weights become.
+        size: Whether it belongs to a transformer's preset.
+        **argparse_options: For `add_argument`.
+    """
+    metadata = {"help": help, "range": range, "resumes": resumes, "size": size}
+    return dataclasses.field(default=default, metadata=metadata | {"argparse": argparse_options})
+
+
+def _count(default, help, range=POSITIVE, **about):
+    return option(default, help, range=range, type=int, metavar="N", **about)
+
+
+def _number(default, help, range=POSITIVE, **about):
+    return option(default, help, range=range, type=float, metavar="X", **about)
+
+
+def _switch(default, help, **about):
+    return option(default, help, action=argparse.BooleanOptionalAction, **about)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """How a translator is trained.
 
-    Where a default is None, it follows from the data: see `resolved`.
+    Where a default is None, it follows from the data or the preset: see `resolved`.
 
     >>> TrainingConfig(minutes=30).resolved().seed
     1
@@ -68,11 +70,11 @@ class TrainingConfig:
         (),
         "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .zst), patterns "
         "such as 'part-*.tsv', tatoeba:por-eng or tfds:ted_hrlr_translate/pt_to_en; with a weight "
-        "behind each, as in a.tsv:3 b.tsv:1, they are mixed; the built-in phrasebook if left out",
+        "behind each, as in a.tsv:3 b.tsv:1, they are mixed (default: the built-in phrasebook)",
         nargs="+", metavar="FILE",
     )  # fmt: skip
     temperature: float = _number(
-        1.0, "mix corpora without weights by their sizes to the power of one by this"
+        1.0, "mix corpora without weights by their sizes to the power of one by this", ONE_OR_MORE
     )
     tag: tuple = option(
         (),
@@ -93,101 +95,126 @@ class TrainingConfig:
     target: str = option(None, "the target lines that go with --source", metavar="FILE")
     validation: tuple = option(
         (),
-        "pairs to measure on: one tab-separated file, or the two line-aligned files; "
-        "a slice held out of the training pairs if left out",
+        "pairs to measure on: one tab-separated file, or the two line-aligned files "
+        "(default: a slice held out of the training pairs)",
         nargs="+", metavar="FILE",
     )  # fmt: skip
-    run: str = option(None, "the run folder; an unfinished run in it goes on", metavar="DIR")
+    start: str = option(
+        None, "weights to begin from (.weights.h5 of a model of this size)", metavar="FILE"
+    )
+    run: str = option(
+        None, "the run folder; an unfinished run in it goes on", resumes=True, metavar="DIR"
+    )
     overwrite: bool = option(
         False,
-        "start anew in a folder that holds a finished run, or one of another command or corpus; "
-        "the very same command goes on with its unfinished run all the same",
-        action="store_true",
-    )
+        "delete what an earlier run left in the folder; an unfinished run of the very same "
+        "command is not deleted but goes on",
+        resumes=True, action="store_true",
+    )  # fmt: skip
 
     minutes: float = _number(
-        None, "stop after so many minutes from the start of the process, evaluations included"
+        None, "stop after so many minutes from the start of the process, evaluations included",
+        resumes=True,
+    )  # fmt: skip
+    epochs: int = _count(None, "stop after so many passes over the pairs", resumes=True)
+    steps: int = _count(None, "stop after so many updates", resumes=True)
+    patience: int = _count(
+        None, "stop after so many evaluations without a better BLEU", resumes=True
     )
-    epochs: int = _count(None, "stop after so many passes over the pairs")
-    steps: int = _count(None, "stop after so many updates")
-    patience: int = _count(None, "stop after so many evaluations without a better BLEU")
 
     model: str = option("transformer", "the kind of model", choices=tuple(PRESETS))
     preset: str = option(
         "small",
-        "the size of the model, "
+        "the size of the model and its recipe, "
         + "; ".join(f"of a {kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
         metavar="NAME",
     )
     d_model: int = _count(
-        None, "instead of a transformer's preset: width of the vectors between layers"
+        None, "instead of a transformer's preset: width of the vectors between layers", size=True
     )
-    num_heads: int = _count(None, "heads of every attention")
-    dff: int = _count(None, "width of the feed-forward hidden layers")
-    encoder_layers: int = _count(None, "depth of the encoder")
-    decoder_layers: int = _count(None, "depth of the decoder")
-    dropout_rate: float = _number(None, "share dropped in training")
-    norm_first: bool = option(
-        None, "normalise before each sublayer, not after", action=argparse.BooleanOptionalAction
+    num_heads: int = _count(None, "heads of every attention", size=True)
+    dff: int = _count(None, "width of the feed-forward hidden layers", size=True)
+    encoder_layers: int = _count(None, "depth of the encoder", size=True)
+    decoder_layers: int = _count(None, "depth of the decoder", size=True)
+    norm_first: bool = _switch(
+        None, "normalise before each sublayer, not after (default: the preset's)", size=True
     )
+    dropout_rate: float = _number(None, "share dropped in training (default: the preset's)", SHARE)
     vocab_size: int = _count(8000, "number of subwords")
     subword_sampling: float = _number(
-        0.0, "share of the words of an epoch that are made up of other subwords than the best"
-    )
-    joint_vocab: bool = option(
-        True, "one vocabulary for both sides", action=argparse.BooleanOptionalAction
-    )
+        0.0, "share of the words that are split into other subwords, drawn anew in every epoch",
+        SHARE,
+    )  # fmt: skip
+    joint_vocab: bool = _switch(True, "one vocabulary for both sides")
 
     schedule: str = option(
-        "cosine", "how the rate falls after the warm-up", choices=("noam", "linear", "cosine")
+        None, "how the rate falls after the warm-up (default: the preset's)",
+        choices=("noam", "linear", "cosine"),
+    )  # fmt: skip
+    learning_rate: float = _number(
+        None, "the rate at the end of the warm-up (default: the preset's)"
     )
-    learning_rate: float = _number(3e-3, "the rate at the end of the warm-up")
-    warmup_steps: int = _count(800, "updates until the full rate")
-    label_smoothing: float = _number(0.1, "probability spread over the vocabulary")
-    clip_norm: float = _number(1.0, "greatest global norm of the gradient; 0 for no limit")
-    average: float = _number(0.999, "decay of the weights' moving average; 0 for none")
-    tokens_per_batch: int = _count(1024, "target positions in a batch")
-    accumulate: int = _count(1, "batches whose token losses make one update")
+    warmup_steps: int = _count(None, "updates until the full rate (default: the preset's)")
+    label_smoothing: float = _number(0.1, "probability spread over the vocabulary", SHARE)
+    clip_norm: float = _number(
+        None, "greatest global norm of the gradient; 0 for no limit (default: the preset's)",
+        NOT_NEGATIVE,
+    )  # fmt: skip
+    average: float = _number(0.999, "decay of the weights' moving average; 0 for none", SHARE)
+    tokens_per_batch: int = _count(
+        None, "target positions in a batch, of all workers together (default: the preset's)"
+    )
+    accumulate: int = _count(
+        None, "batches whose token losses make one update (default: the preset's)"
+    )
+    skip_limit: int = _count(
+        10, "updates in a row with a loss or gradient that is not finite, until the run ends",
+        resumes=True,
+    )  # fmt: skip
     precision: str = option(
         None,
         "in which layers compute (default: mixed_bfloat16 where the processor multiplies "
         "bfloat16, else float32)",
         choices=("float32", "mixed_bfloat16"),
     )
-    devices: int = _count(1, "devices that share each batch")
-    seed: int = _count(1, "what every random draw follows from")
+    devices: int = _count(1, "devices of this host that share its part of each batch")
+    cluster: str = option(
+        None, "who says which hosts train together (default: TF_CONFIG where it is set)",
+        resumes=True, choices=("slurm",),
+    )  # fmt: skip
+    worker_timeout: float = _number(
+        300.0, "seconds without an answer of another worker, until that is an error", resumes=True
+    )
+    seed: int = _count(1, "what every random draw follows from", SEED)
 
-    evaluate_minutes: float = _number(0.5, "at least so long between two evaluations")
+    evaluate_minutes: float = _number(
+        0.5, "at least so long between two evaluations", NOT_NEGATIVE, resumes=True
+    )
     evaluate_steps: int = _count(
-        None, "evaluate every so many batches too, not after epochs only (phrasebook: 300)"
+        None, "evaluate every so many updates too, not after epochs only (phrasebook: 300)",
+        resumes=True,
+    )  # fmt: skip
+    evaluate_pairs: int = _count(500, "validation pairs translated in training", resumes=True)
+    checkpoint_minutes: float = _number(
+        1.0, "time between two checkpoints", NOT_NEGATIVE, resumes=True
     )
-    evaluate_pairs: int = _count(500, "validation pairs translated in training")
-    checkpoint_minutes: float = _number(1.0, "time between two checkpoints")
-    keep: int = _count(3, "newest checkpoints kept")
-    beams: int = _count(4, "beam width of the final evaluation and of the export")
-    length_penalty: float = _number(0.6, "length penalty of the beam search")
-    export: bool = option(
-        True, "write saved_model/1 at the end", action=argparse.BooleanOptionalAction
+    keep: int = _count(3, "newest checkpoints kept", resumes=True)
+    beams: int = _count(4, "beam width of the final evaluation and of the export", resumes=True)
+    length_penalty: float = _number(
+        0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True
     )
+    export: bool = _switch(True, "write saved_model/1 at the end", resumes=True)
 
     def __post_init__(self):
-        for expected, holds, names in RANGES:
-            for name in names:
-                value = getattr(self, name)
-                if value is not None and not holds(value):
-                    raise ValueError(f"{flag(name)} must be {expected}. Received: {value!r}")
+        for field in dataclasses.fields(self):
+            check_range(flag(field.name), getattr(self, field.name), field.metadata["range"])
         self._check_data()
         self._check_model()
-        if self.accumulate > 1 and self.devices > 1:
-            raise ValueError(
-                "--accumulate works on one device; several devices share larger batches instead. "
-                f"Received: --accumulate {self.accumulate} --devices {self.devices}"
-            )
 
     def _check_data(self):
         if isinstance(self.data, str):
             object.__setattr__(self, "data", (self.data,))
-        for name in ("run", "data", "source", "target", "validation"):
+        for name in ("run", "data", "source", "target", "validation", "start"):
             value = getattr(self, name)
             if "" in (value if isinstance(value, tuple) else (value,)):
                 raise ValueError(f"{flag(name)} must name a file or folder. Received: ''")
@@ -209,13 +236,27 @@ class TrainingConfig:
                 f"--preset of --model {self.model} must be one of: {presets}. "
                 f"Received: {self.preset!r}"
             )
-        sizes = {flag(name): getattr(self, name) for name in SIZES}
-        sizes = [name for name, value in sizes.items() if value is not None]
+        sizes = [flag(name) for name, value in self.sizes().items() if value is not None]
         if sizes and self.model != "transformer":
             raise ValueError(
                 f"--model {self.model} has no {', '.join(sizes)}: choose its --preset, one of: "
                 f"{presets}"
             )
+
+    def sizes(self):
+        """{field: value} of what a transformer's preset has too."""
+        fields = dataclasses.fields(self)
+        return {field.name: getattr(self, field.name) for field in fields if field.metadata["size"]}
+
+    def identity(self):
+        """{field: value} of what the weights depend on: what may not change on resume."""
+        fields = [field for field in dataclasses.fields(self) if not field.metadata["resumes"]]
+        return {field.name: getattr(self, field.name) for field in fields}
+
+    @property
+    def recipe(self):
+        """The `Recipe` of the preset."""
+        return RECIPES[self.model][self.preset]
 
     @property
     def phrasebook(self):
@@ -224,7 +265,11 @@ class TrainingConfig:
 
     def resolved(self):
         """The same with the defaults that follow from other fields filled in."""
-        changes = {}
+        changes = {
+            name: value
+            for name, value in self.recipe.defaults().items()
+            if getattr(self, name) is None
+        }
         if self.minutes is None and self.epochs is None and self.steps is None:
             changes["minutes"] = 4.0 if self.phrasebook else 30.0
         if self.evaluate_steps is None and self.phrasebook:
@@ -234,6 +279,15 @@ class TrainingConfig:
         if self.run is None:
             changes["run"] = "runs/phrasebook" if self.phrasebook else "runs/translator"
         return dataclasses.replace(self, **changes)
+
+
+def check_range(name, value, range):
+    """Raises a ValueError that names the option unless the value is finite and in its range."""
+    if range is None or value is None:
+        return
+    for words, holds in (("finite", math.isfinite), range):
+        if not holds(value):
+            raise ValueError(f"{name} must be {words}. Received: {value!r}")
 
 
 def best_precision():
@@ -253,13 +307,23 @@ def flag(name):
 
 
 def parse_arguments(description, arguments=None):
-    """A `TrainingConfig` of command-line arguments; ends the process if they make no sense."""
+    """A `TrainingConfig` of command-line arguments; ends the process if they make no sense.
+
+    Args:
+        description: The first lines of `--help`.
+        arguments: Words, or None for those of the process. `--a-b` is read as `--a_b`.
+    """
     parser = argparse.ArgumentParser(description=description)
     for field in dataclasses.fields(TrainingConfig):
-        options = dict(field.metadata)
+        help = field.metadata["help"]
         if field.default not in (None, (), False):
-            options["help"] += f" (default: {field.default})"
-        parser.add_argument(flag(field.name), default=field.default, **options)
+            help += f" (default: {field.default})"
+        names = [flag(field.name)]
+        if "_" in field.name:
+            names.append(flag(field.name.replace("_", "-")))
+        parser.add_argument(
+            *names, dest=field.name, default=field.default, help=help, **field.metadata["argparse"]
+        )
     values = vars(parser.parse_args(arguments))
     for name in ("data", "tag", "filters", "languages", "validation"):
         values[name] = tuple(values[name])

@@ -1,124 +1,117 @@
-"""The `keras.Model` that `fit` trains: updates weighted by real tokens."""
+"""Updates: from batches to new weights, on whichever backend.
+
+Every update follows the gradient of one number: the sum of the token losses of all its batches, on
+all devices of all workers, divided by the number of their real tokens. Batches of a token budget
+differ in their real tokens, and a mean of means would weigh the tokens of a badly filled batch
+more.
+"""
 
 import keras
-import tensorflow as tf
-from keras import ops
+import numpy as np
 
-from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
-from keras_tfmr.metrics import TokenAccuracy
-from training.run.optimizer import AveragedAdam
+SUMS = ("loss", "weight", "right")  # of what was learned from
+CONTROL = ("share", "stop", "overdue")  # what the workers tell each other
+MADE = ("norm", "made", "rate")  # of the update itself
+BETA_1, BETA_2, EPSILON = 0.9, 0.98, 1e-9  # arXiv 1706.03762, section 5.3
 
 
-class Trainer(keras.Model):
-    """Trains a translation model with `fit`.
+class Trainer:
+    """A model with its optimizer, Adam with a moving average of the weights beside it.
 
-    Every update follows the gradient of one number: the sum of the token losses of all its
-    batches, on all its devices, divided by the number of their real tokens. Batches of a token
-    budget differ in their real tokens, and a mean of means would weigh the tokens of a badly
-    filled batch more.
+    A subclass computes with a backend: `gradient`, `add` and `apply`.
 
     Args:
-        model: A model `[source_ids, target_ids]` -> logits `[batch, target, vocab]`.
-        averaged: A second model of the same config, which takes the averaged weights. A model of
-            its own, so that to evaluate it never touches the weights in training.
-        label_smoothing: As of `LabelSmoothedCrossEntropy`.
+        task: What is learned, a `task.Translation` or another.
+        model: The model in training.
+        averaged: A second model of the same config, in float32, which takes the averaged weights.
+            A model of its own, so that to evaluate it never touches the weights in training.
+        schedule: The learning rate, a function of (updates made, share of the budget).
+        average: Decay of the moving average; 0 for none (the average is then the weights). It
+            grows as n / (n + 9) towards this, so that the average is of use from the first updates.
         clip_norm: Greatest global norm of an update's gradient; 0 for no limit.
-        accumulate: Number of batches whose tokens make one update.
+        seed: What the noise of dropout follows from.
+
+    Reference: Kingma and Ba 2015, Adam (arXiv 1412.6980), algorithm 1 in the form of the end of
+    section 2; Polyak and Juditsky 1992 for averages.
     """
 
-    def __init__(self, model, averaged, *, label_smoothing=0.0, clip_norm=0.0, accumulate=1):
-        super().__init__(name="trainer")
-        self.model = model
-        self.averaged = averaged
-        self.label_smoothing = label_smoothing
-        self.clip_norm = clip_norm
-        self.accumulate = accumulate
-        self.mean_loss = keras.metrics.Mean(name="loss")
-        self.accuracy = TokenAccuracy()
-        self.sums = self.token_sum = self.batches_in_sum = None
-        self.share = self._zeros(())  # of the budget, for schedules that end with it
+    def __init__(self, task, model, averaged, schedule, *, average=0.0, clip_norm=0.0, seed=0):
+        if not 0 <= average < 1:
+            raise ValueError(f"`average` must be in [0, 1). Received: {average!r}")
+        self.task, self.model, self.averaged, self.schedule = task, model, averaged, schedule
+        self.average, self.clip_norm, self.seed = average, clip_norm, seed
+        self.weights = model.trainable_variables
+        self.updates = keras.Variable(0, dtype="int32", trainable=False, name="updates")
+        self.momentums = [self._beside(weight, "momentum") for weight in self.weights]
+        self.velocities = [self._beside(weight, "velocity") for weight in self.weights]
+        self.averages = [self._beside(weight, "average") for weight in self.weights if average]
+        self.begin_averages()
 
-    def call(self, inputs, training=None):
-        return self.model(inputs, training=training)
+    def _beside(self, weight, name):
+        return keras.Variable(
+            np.zeros(weight.shape, "float32"), dtype="float32", trainable=False, name=name
+        )
 
-    @property
-    def metrics(self):
-        return [self.mean_loss, self.accuracy]
-
-    def prepare(self, optimizer):
-        """Compiles for `fit`, with every variable that training needs made before the first step.
-
-        Not by XLA: on a CPU it gains nothing, and it would compile each shape of batch anew.
-        """
-        if not isinstance(optimizer, AveragedAdam):
-            raise TypeError(f"Expected an AveragedAdam. Received: {optimizer!r}")
-        self.compile(optimizer=optimizer, jit_compile=False)
-        weights = self.model.trainable_variables
-        optimizer.build(weights)
-        for average, weight in zip(optimizer.averages, weights, strict=False):
+    def begin_averages(self):
+        """The averages become the weights, as before the first update."""
+        for average, weight in zip(self.averages, self.weights, strict=False):
             average.assign(weight)
-        if self.accumulate > 1:
-            self.sums = [self._zeros(weight.shape) for weight in weights]
-            self.token_sum, self.batches_in_sum = self._zeros(()), self._zeros(())
-        self.built = True
 
-    def _zeros(self, shape):
-        return self.add_weight(shape=shape, initializer="zeros", dtype="float32", trainable=False)
+    def update(self, batches, number, control=(0.0, 0.0, 0.0)):
+        """Learns from batches that make one update.
 
-    def train_step(self, data):
-        inputs, labels = data
-        weights = self.model.trainable_variables
-        tokens = ops.sum(real_tokens(labels))
-        with tf.GradientTape() as tape:
-            logits = self.model(inputs, training=True)
-            losses = smoothed_cross_entropy(labels, logits, self.label_smoothing)
-            total = ops.sum(losses * real_tokens(labels))
-        gradients = tape.gradient(total, [weight.value for weight in weights])
-        if self.accumulate == 1:
-            self._update(*self._over_devices(gradients, tokens))
-        else:
-            self._accumulate(gradients, tokens)
-        self.mean_loss.update_state(ops.divide_no_nan(total, tokens), sample_weight=tokens)
-        self.accuracy.update_state(labels, logits)
-        return {"loss": self.mean_loss.result(), "accuracy": self.accuracy.result()}
+        Args:
+            batches: This worker's rows of each.
+            number: Of the first batch, counted through all epochs: the noise of dropout is a
+                function of it.
+            control: This worker's part of `CONTROL`; the parts of all are added.
 
-    def _over_devices(self, gradients, tokens):
-        """The sums over all devices that share the batch."""
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        if self.distribute_strategy.num_replicas_in_sync == 1:
-            return gradients, tokens
-        context = tf.distribute.get_replica_context()
-        *gradients, tokens = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, tokens])
-        return gradients, tokens
+        Returns:
+            {name: float} of `SUMS`, `CONTROL` and `MADE`, the same on all workers. `made` is 0 if
+            the loss or the gradient was not finite: then no variable has changed.
+        """
+        total = None
+        for place, batch in enumerate(batches):
+            part = self.gradient(batch, number + place)
+            total = part if total is None else self.add(total, part)
+        values = self.apply(total, np.array(control, "float32"))
+        return dict(zip((*SUMS, *CONTROL, *MADE), values.tolist(), strict=True))
 
-    def _update(self, gradients, tokens):
-        """One step of the optimizer by summed gradients of so many tokens."""
-        scale = 1 / ops.maximum(tokens, 1)
-        if self.clip_norm:
-            norm = scale * tf.linalg.global_norm(gradients)
-            scale *= ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12))
-        # The optimizer sums over devices once more, where all have the same by now.
-        scale /= self.distribute_strategy.num_replicas_in_sync
-        gradients = [gradient * scale for gradient in gradients]
-        self.optimizer.apply(gradients, self.model.trainable_variables)
+    def gradient(self, batch, number):
+        """(gradients of the summed loss, `SUMS`) of a batch."""
+        raise NotImplementedError
 
-    def _accumulate(self, gradients, tokens):
-        """Adds to the sums; every `accumulate`-th batch makes the update and clears them."""
-        for total, gradient in zip(self.sums, gradients, strict=True):
-            total.assign_add(tf.convert_to_tensor(gradient))
-        self.token_sum.assign_add(tokens)
-        self.batches_in_sum.assign_add(1)
+    def add(self, total, part):
+        """Two results of `gradient` as one."""
+        raise NotImplementedError
 
-        def update():
-            self._update([total.value for total in self.sums], self.token_sum.value)
-            for variable in (*self.sums, self.token_sum, self.batches_in_sum):
-                variable.assign(ops.zeros_like(variable))
+    def apply(self, total, control):
+        """Changes the weights; returns what `update` does as a NumPy array."""
+        raise NotImplementedError
 
-        tf.cond(ops.equal(self.batches_in_sum, self.accumulate), update, lambda: None)
+    def read(self, dataset):
+        """The batches of a `tf.data.Dataset` as `gradient` takes them."""
+        raise NotImplementedError
+
+    def variables(self):
+        """{name: variable} of all that changes in training, by the weights' paths."""
+        named = {f"model/{variable.path}": variable for variable in self.model.weights}
+        for kind in ("momentum", "velocity", "average"):
+            slots = getattr(self, {"velocity": "velocities"}.get(kind, f"{kind}s"))
+            for weight, slot in zip(self.weights, slots, strict=False):
+                named[f"{kind}/{weight.path}"] = slot
+        return named | {"updates": self.updates}
+
+    def restored(self):
+        """Takes notice that `variables` were assigned."""
 
     def take_averages(self):
         """Copies the averaged weights into the `averaged` model; returns that."""
-        averages = self.optimizer.averages or self.model.trainable_variables
-        for weight, average in zip(self.averaged.trainable_variables, averages, strict=True):
-            weight.assign(average)
+        from training.run.checkpoints import value_of
+
+        self.variables()
+        for weight, average in zip(
+            self.averaged.trainable_variables, self.averages or self.weights, strict=True
+        ):
+            weight.assign(value_of(average))
         return self.averaged

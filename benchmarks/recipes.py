@@ -1,0 +1,73 @@
+"""Does each preset learn with its own recipe? Loss curves of so many updates.
+
+    python benchmarks/recipes.py --data train.tsv --validation validation.tsv [--updates 1000]
+
+Every preset is trained by the training command into `--runs`, where an unfinished run goes on. The
+curves go to results/recipes.png and results/recipes.json.
+"""
+
+import argparse
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import measure
+
+ROOT = Path(__file__).resolve().parents[1]
+PRESETS = ("small", "tutorial", "base", "big")
+
+
+def main():
+    """Trains, draws and writes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", required=True, help="training pairs")
+    parser.add_argument("--validation", required=True, help="validation pairs")
+    parser.add_argument("--updates", type=int, default=1000, help="(default: 1000)")
+    parser.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
+    parser.add_argument("--runs", default="runs/recipes", help="(default: runs/recipes)")
+    args = parser.parse_args()
+    curves = {preset: curve(args, preset) for preset in args.presets}
+    draw(curves, ROOT / "benchmarks" / "results" / "recipes.png")
+    numbers = {"machine": measure.machine(), "updates": args.updates, "curves": curves}
+    measure.write("recipes", page(curves), numbers)
+
+
+def curve(args, preset):
+    """[(updates, loss)] of a run, which is made unless it is there."""
+    run = Path(args.runs) / preset
+    if not (run / "results.json").exists():
+        command = [
+            sys.executable, ROOT / "training" / "train_pt_en.py", "--preset", preset, "--run", run,
+            "--data", args.data, "--validation", args.validation, "--steps", args.updates,
+            "--no-export",
+        ]  # fmt: skip
+        subprocess.run([str(word) for word in command], check=True)
+    with (run / "history.csv").open() as file:
+        return [(int(r["step"]), float(r["loss"])) for r in csv.DictReader(file) if r["loss"]]
+
+
+def draw(curves, path):
+    """Loss by updates, a line a preset."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot(xlabel="updates", ylabel="loss, nats a token")
+    for preset, points in curves.items():
+        axes.plot(*zip(*points, strict=True), label=preset)
+    axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+def page(curves):
+    """The first and the last loss of each."""
+    rows = [
+        [preset, points[-1][0], points[0][1], points[-1][1]] for preset, points in curves.items()
+    ]
+    return measure.table(["preset", "updates", "first loss", "last loss"], rows)
+
+
+if __name__ == "__main__":
+    main()

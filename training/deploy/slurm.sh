@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The same under SLURM: sbatch training/deploy/slurm.sh
+#SBATCH --job-name=translator-training
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=16
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --signal=TERM@120
+#SBATCH --open-mode=append
+set -euo pipefail
+
+# Two minutes before the time is up SLURM sends TERM: the run writes a checkpoint and ends, and
+# the requeued job goes on. The run folder has to lie on storage that all nodes mount.
+again() { scontrol requeue "$SLURM_JOB_ID"; }
+srun --kill-on-bad-exit=1 .venv/bin/python training/train_pt_en.py --cluster slurm \
+    --data train.tsv --validation validation.tsv --run runs/translator --steps 100000 &&
+    status=0 || status=$?
+if [ "$status" -ne 0 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then again; fi
+exit "$status"

@@ -1,0 +1,123 @@
+"""Which processes train together, as the environment says it."""
+
+import json
+import os
+from typing import NamedTuple
+
+from training.run.files import RunError
+
+PORT = 8888  # where TensorFlow's workers listen under SLURM
+
+
+class Cluster(NamedTuple):
+    """Workers by their addresses, and which of them this process is.
+
+    >>> cluster_of({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, '
+    ...                          '"task": {"type": "worker", "index": 1}}'})
+    Cluster(addresses=('a:1', 'b:1'), index=1)
+    """
+
+    addresses: tuple
+    index: int
+
+    def resolver(self):
+        """For TensorFlow's strategies."""
+        import tensorflow as tf
+
+        return tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": list(self.addresses)}),
+            task_type="worker", task_id=self.index, rpc_layer="grpc",
+        )  # fmt: skip
+
+
+def cluster_of(environment=os.environ, kind=None):
+    """The `Cluster` that the environment describes, or None for one process alone.
+
+    Args:
+        environment: Of the process. `TF_CONFIG` as Kubeflow and Vertex set it: chief first, then
+            the workers; evaluators and parameter servers are refused.
+        kind: "slurm" for the variables that `srun` sets instead.
+
+    Raises:
+        RunError: If it is not understood.
+    """
+    if kind == "slurm":
+        return _slurm(environment)
+    text = environment.get("TF_CONFIG")
+    if not text:
+        return None
+    try:
+        config = json.loads(text)
+        hosts, task = config["cluster"], config["task"]
+        groups = [name for name in ("chief", "master", "worker") if hosts.get(name)]
+        addresses = [address for name in groups for address in hosts[name]]
+        if strange := sorted(name for name in hosts if hosts[name] and name not in groups):
+            raise RunError(f"TF_CONFIG: nothing here is a task of type {strange[0]!r}")
+        before = sum(len(hosts[name]) for name in groups[: groups.index(task["type"])])
+        index = before + int(task["index"])
+        if not 0 <= index < len(addresses):
+            raise ValueError(f"task {task} is none of {hosts}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"TF_CONFIG is not understood ({error!r}): {text}") from error
+    return Cluster(tuple(addresses), index) if len(addresses) > 1 else None
+
+
+def _slurm(environment):
+    """One process a node or several, on consecutive ports of their hosts."""
+    try:
+        count, index = int(environment["SLURM_NTASKS"]), int(environment["SLURM_PROCID"])
+        hosts = expand(environment["SLURM_STEP_NODELIST"])
+        each = expand_counts(environment["SLURM_STEP_TASKS_PER_NODE"])
+        port = int(environment.get("KERAS_TFMR_PORT", PORT))
+        addresses = [
+            f"{host}:{port + i}" for host, n in zip(hosts, each, strict=True) for i in range(n)
+        ]
+        if not 0 <= index < count == len(addresses):
+            raise ValueError(f"task {index} of {count} on {addresses}")
+    except (KeyError, ValueError) as error:
+        raise RunError(f"--cluster slurm is for processes that srun started ({error!r})") from error
+    return Cluster(tuple(addresses), index) if count > 1 else None
+
+
+def expand(names):
+    """The hosts of SLURM's short notation.
+
+    >>> expand("gpu[1,08-10],login")
+    ['gpu1', 'gpu08', 'gpu09', 'gpu10', 'login']
+    """
+    hosts, depth, word = [], 0, ""
+    for letter in names + ",":
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            hosts += _expand_one(word)
+            word = ""
+        else:
+            word += letter
+    return hosts
+
+
+def _expand_one(word):
+    if "[" not in word:
+        return [word] if word else []
+    prefix, rest = word.split("[", 1)
+    inside, suffix = rest.split("]", 1)
+    numbers = []
+    for part in inside.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
+    tails = _expand_one(suffix) or [""]
+    return [f"{prefix}{number}{tail}" for number in numbers for tail in tails]
+
+
+def expand_counts(text):
+    """Tasks of each node.
+
+    >>> expand_counts("2(x3),1")
+    [2, 2, 2, 1]
+    """
+    counts = []
+    for part in text.split(","):
+        number, _, times = part.partition("(x")
+        counts += [int(number)] * (int(times.removesuffix(")")) if times else 1)
+    return counts

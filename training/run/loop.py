@@ -1,0 +1,209 @@
+"""The way of a batch: from the corpus through an update to history, evaluation and checkpoint."""
+
+import itertools
+import time
+
+from training.run import checkpoints
+from training.run.files import RunError
+from training.run.history import ROW_UPDATES, History, Progress
+
+
+class Run:
+    """A run under way.
+
+    Args:
+        settings: The `TrainingConfig`.
+        task: What is learned.
+        claim: The `Claim` of the folder.
+        trainer: A `Trainer`.
+        batches: `steps_per_epoch(epoch)` and `dataset(epoch, skip, shard=, shards=, multiple=)`.
+        state: The `RunState`.
+        budget: The `Budget`, with the `Clock`.
+        evaluator: Measures `trainer.averaged`.
+        interrupts: The entered `Interrupts`.
+        workers: The `Workers`.
+    """
+
+    def __init__(
+        self, settings, task, claim, trainer, batches, state, budget, evaluator, interrupts, workers
+    ):
+        self.settings, self.task, self.claim, self.folder = settings, task, claim, claim.folder
+        self.trainer, self.batches, self.state = trainer, batches, state
+        self.budget, self.clock, self.evaluator = budget, budget.clock, evaluator
+        self.interrupts, self.workers = interrupts, workers
+        self.checkpoints = checkpoints.Checkpoints(self.folder.checkpoints, settings.keep)
+        self.history = History(self.folder, state, self.clock, task.scores, workers.chief)
+        self.progress = Progress(self.history, workers.chief)
+        self.saved_step = 0  # of the newest checkpoint, 0 if there is none
+        self._saved_at = self._evaluated_at = time.monotonic()
+
+    def fit(self):
+        """Trains until the budget ends or somebody asks to stop; then the last checkpoint."""
+        stopped = self.workers.count == 1 and self._asked_to_stop()
+        while not (self.state.trained or stopped):
+            stopped = self.fit_epoch()
+        if self.state.trained:
+            self.evaluate()
+        if self.saved_step != self.state.step or self.state.trained:
+            self.save()
+
+    def fit_epoch(self):
+        """What is left of the epoch under way; returns whether to stop."""
+        state, accumulate = self.state, self.settings.accumulate
+        updates = self.updates_in(state.epoch)
+        self.progress.began(state, self.budget.share(state, updates))
+        for batches in self._batches_of_updates():
+            epoch, place = state.epoch, state.update * accumulate
+            values = self.trainer.update(batches, (epoch << 32) + place, self._control(updates))
+            state.step += 1
+            state.update += 1
+            self.history.updated(values, epoch)
+            self._count_skipped(values)
+            ended = state.update == updates
+            if ended:
+                state.epoch, state.update = epoch + 1, 0
+            if values["share"] >= 1 or self.budget.counted(state, updates) >= 1:
+                state.trained = True
+            stop = values["stop"] > 0 or (self.workers.count == 1 and self._asked_to_stop())
+            self._after_update(ended, overdue=values["overdue"] > 0, stop=stop, updates=updates)
+            if state.trained or stop:
+                return True
+        return False
+
+    def updates_in(self, epoch):
+        """Number of updates of an epoch; the batches of one never belong to two epochs."""
+        return -(-self.batches.steps_per_epoch(epoch) // self.settings.accumulate)
+
+    def _batches_of_updates(self):
+        """This worker's rows of the batches of each update that is left in the epoch."""
+        accumulate = self.settings.accumulate
+        dataset = self.batches.dataset(
+            self.state.epoch, skip=self.state.update * accumulate,
+            shard=self.workers.index, shards=self.workers.count, multiple=self.workers.devices,
+        )  # fmt: skip
+        stream = self.trainer.read(dataset)
+        while batches := tuple(itertools.islice(stream, accumulate)):
+            yield batches
+
+    def _control(self, updates):
+        """What this worker tells the others with its next update."""
+        stop = float(self._asked_to_stop())
+        if not self.workers.chief:
+            return 0.0, stop, 0.0
+        waited = time.monotonic() - self._evaluated_at
+        overdue = float(waited >= 60 * self.settings.evaluate_minutes)
+        return self.budget.share(self.state, updates), stop, overdue
+
+    def _asked_to_stop(self):
+        return self.interrupts.received is not None
+
+    def _count_skipped(self, values):
+        """Ends the run where too many updates in a row had nothing finite to learn from."""
+        state = self.state
+        if values["made"]:
+            state.skipped_in_row = 0
+            return
+        state.skipped += 1
+        state.skipped_in_row += 1
+        if state.skipped_in_row >= self.settings.skip_limit:
+            self.history.add_row()
+            self.history.write()
+            kept = self.checkpoints.paths()
+            raise RunError(
+                f"The loss or the gradient of {state.skipped_in_row} updates in a row was not "
+                f"finite, the last one at step {state.step}: lower --learning_rate or set "
+                f"--clip_norm. {f'The last good checkpoint is {kept[-1]}' if kept else ''}".strip()
+            )
+
+    def _after_update(self, ended, overdue, stop, updates):
+        """Row, evaluation and checkpoint, as far as they are due."""
+        state = self.state
+        if state.step % ROW_UPDATES == 0 or ended or state.trained:
+            self.history.add_row()
+        self.progress.updated(state, updates)
+        if ended or stop or state.trained:
+            self.progress.ended(state, updates, state.rows[-1] if state.rows else None)
+        every = self.settings.evaluate_steps
+        if not state.trained and ((every and state.step % every == 0) or (ended and overdue)):
+            self.evaluate()
+        due = time.monotonic() - self._saved_at >= 60 * self.settings.checkpoint_minutes
+        if (due or stop) and not state.skipped_in_row and self.saved_step != state.step:
+            with self.clock.pause():
+                self.save()
+
+    def evaluate(self):
+        """Measures now; keeps the averaged weights if they are the best so far."""
+        state = self.state
+        if state.evaluated == state.step:
+            return
+        with self.clock.pause():
+            self.trainer.take_averages()
+            scores, texts = self.evaluator.measure()
+            state.evaluated = state.step
+            self.history.add_scores(scores)
+            score = scores[self.task.scores[0]]
+            if score > state.best:
+                state.best, state.worse = score, 0
+                self.save_best()
+            else:
+                state.worse += 1
+            self._tell(scores, texts)
+        self._evaluated_at = time.monotonic()
+        patience = self.settings.patience
+        if patience and state.worse >= patience:
+            if self.workers.chief:
+                name = label(self.task.scores[0])
+                print(f"No better {name} in {patience} evaluations: the training ends here.")
+            state.trained = True
+
+    def _tell(self, scores, texts):
+        if not self.workers.chief:
+            return
+        told = ", ".join(f"{label(name)} {value:.2f}" for name, value in scores.items())
+        print(
+            f"\n{self.clock.seconds() / 60:.1f} min, step {self.state.step}: {told} on "
+            f"{len(texts)} validation pairs"
+        )
+        for i in sorted({0, len(texts) // 3, 2 * len(texts) // 3}):
+            print(f"    {self.evaluator.sample(i, texts[i])}")
+
+    def save(self):
+        """Writes a checkpoint."""
+        self.state.seconds = self.clock.seconds()
+        self.saved_step, self._saved_at = self.state.step, time.monotonic()
+        if self.workers.chief:
+            self.checkpoints.save(self.state.step, self.trainer.variables(), self.state.to_dict())
+
+    def save_best(self):
+        """Keeps the averaged weights, which were just found to be the best ones.
+
+        The checkpoint first: were it the other way round, and the process killed between the two,
+        then the run would go on without knowing how good the kept weights are, and worse ones
+        could replace them. As it is, `restore` makes up for what is missing.
+        """
+        self.save()
+        self._write_best()
+
+    def _write_best(self):
+        if self.workers.chief:
+            self.folder.save_best(self.trainer.take_averages())
+
+    def restore(self):
+        """Takes over the newest checkpoint, if there is one; says whether there was."""
+        if self.workers.chief:
+            self.checkpoints.clean()
+        path = self.checkpoints.newest(tell=print if self.workers.chief else lambda _: None)
+        if path is None:
+            return False
+        self.state.take(checkpoints.restore(path, self.trainer.variables()))
+        self.trainer.restored()
+        self.clock.before = self.state.seconds
+        self.saved_step = self.state.step
+        if self.saved_step and self.state.evaluated == self.saved_step and not self.state.worse:
+            self._write_best()
+        return True
+
+
+def label(score):
+    """How a score is written for people."""
+    return {"bleu": "BLEU", "chrf": "chrF"}.get(score, score)

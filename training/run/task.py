@@ -1,0 +1,79 @@
+"""What is learned: a task has a model, a loss and a way to measure it, and nothing of the run."""
+
+from keras import ops
+
+from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
+from training.prepare import prepare
+from training.report.evaluation import Evaluator, spread
+from training.run.finish import finish
+from training.run.models import make_config, make_model
+
+
+class Translation:
+    """Learns the target side of sentence pairs from the source side.
+
+    Another task is another class with the same members; session, loop, trainers, checkpoints and
+    workers know no more of a task than these.
+
+    Args:
+        settings: A resolved `TrainingConfig`.
+
+    Attributes:
+        kind: Name of the model, for config.json.
+        scores: Names of what the evaluator measures, the one that chooses weights first; a
+            greater score is a better one.
+    """
+
+    scores = ("bleu", "chrf")
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.kind = settings.model
+
+    def prepare(self, claim):
+        """What is learned from, as `prepare.Data`: `batches`, `validation`, `tokenizers` …"""
+        return prepare(self.settings, claim)
+
+    def config(self, data=None):
+        """The model's config; without data that of the vocabulary asked for, to be checked.
+
+        Raises:
+            ValueError: If the settings contradict each other.
+        """
+        asked = self.settings.vocab_size
+        sizes = [side.vocab_size for side in data.tokenizers] if data else [asked, asked]
+        return make_config(self.settings, *sizes)
+
+    def model(self, config, precision="float32"):
+        """A new model."""
+        return make_model(self.kind, config, precision)
+
+    def sums(self, model, batch):
+        """What a batch adds to an update, float32 scalars.
+
+        Args:
+            model: The model in training.
+            batch: `((source, target_in), target_out)`, int32 `[rows, length]` each.
+
+        Returns:
+            loss: The sum over `weight` real tokens, whose gradient is followed.
+            weight: Number of real tokens, by which the update divides.
+            right: Number of those that were predicted.
+        """
+        inputs, labels = batch
+        logits = model(inputs, training=True)  # [rows, length, vocab]
+        weight = real_tokens(labels)  # [rows, length]
+        losses = smoothed_cross_entropy(labels, logits, self.settings.label_smoothing)
+        found = ops.cast(ops.argmax(logits, axis=-1), labels.dtype)
+        right = weight * ops.cast(ops.equal(found, labels), "float32")
+        return ops.sum(losses * weight), ops.sum(weight), ops.sum(right)
+
+    def evaluator(self, model, data, workers):
+        """Measures the model as it learns: `measure()` gives scores and texts."""
+        pairs = spread(data.validation, self.settings.evaluate_pairs)
+        return Evaluator(model, data.tokenizers, pairs, DecodingConfig(beams=1), workers)
+
+    def finish(self, run, data):
+        """The full evaluation, the report and the export of a trained run."""
+        finish(run, data)
