@@ -30,12 +30,17 @@ def with_precision(model, precision):
         `model` itself if that is its dtype policy, or a new model.
 
     Raises:
-        ValueError: for another precision.
+        ValueError: for another precision, or a quantised model, whose weights are integers.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
     if model.dtype_policy.name == precision:
         return model
+    if any(layer.quantization_mode for layer in model._flatten_layers()):
+        raise ValueError(
+            f"A quantised model stays in its precision, {model.dtype_policy.name}. "
+            f"Received: precision={precision!r}"
+        )
     with dtype_policy(precision):
         copy = type(model)(model.config)
     copy.set_weights([np.asarray(weight, "float32") for weight in model.get_weights()])

@@ -5,13 +5,16 @@ a container, for trying and for tests. Production is TensorFlow Serving itself. 
 flags; they are tensorflow_model_server's.
 """
 
+import contextlib
 import os
 import pathlib
 import sys
+import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+from keras_tfmr.export import compile_cache
 from serving.devserver import configs, flags
 from serving.devserver.errors import ServingError
 
@@ -28,14 +31,26 @@ def main(arguments=None):
     options = flags.parse(arguments)
     try:
         settings = configs.settings(options)
-        # TensorFlow takes seconds to import: a mistake in the files is told before that.
-        from serving.devserver import app
+        with compiled_programs():
+            # TensorFlow takes seconds to import: a mistake in the files is told before that.
+            from serving.devserver import app
 
-        app.run(options, settings)
+            app.run(options, settings)
     except (ServingError, OSError, RuntimeError) as error:  # the last two: an address is taken
         print(f"Failed to start server. Error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+@contextlib.contextmanager
+def compiled_programs():
+    """A folder for what XLA compiles, of this process alone unless `TF_XLA_FLAGS` names another."""
+    if compile_cache.folder_in_use():
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="xla_cache_") as folder:
+        os.environ["TF_XLA_FLAGS"] = compile_cache.flags(folder)
+        yield
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ from helpers import full_disk
 from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr import export_translator
-from keras_tfmr.export import questions, warmup, write
+from keras_tfmr.export import compile_cache, questions, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession, without_compilation
 
@@ -204,7 +205,11 @@ def test_warmup_holds_every_signature_and_batch_size(version):
         rows = tf.make_ndarray(request.inputs["text"])
         assert set(rows) <= set(texts(*LINES[:3]))
         met.add((request.model_spec.signature_name, len(rows)))
-    assert met == {(name, rows) for name in SIGNATURES for rows in write.BATCH_BUCKETS}
+    assert met == {
+        (name, rows)
+        for name in set(SIGNATURES) - {"serving_default"}
+        for rows in write.BATCH_BUCKETS
+    }
 
 
 def test_metadata_says_how_it_was_made(version):
@@ -218,7 +223,7 @@ def test_metadata_says_how_it_was_made(version):
 
 def test_a_failing_check_leaves_nothing_behind(unchecked, tmp_path, monkeypatch):
     # What would be written and asked does not matter here, and takes its time.
-    monkeypatch.setattr(write, "_save", lambda translator, path: (path / "saved_model.pb").touch())
+    monkeypatch.setattr(write, "_save", lambda *given: (given[-1] / "saved_model.pb").touch())
     monkeypatch.setattr(questions, "record", lambda translator: [])
     unchecked.report = Report(problems=["it does not load", "nor run"])
     with pytest.raises(ExportError, match=r"(?s)not kept.*- it does not load\n- nor run"):
@@ -272,9 +277,25 @@ def test_bfloat16_is_stored_and_served(unchecked, translator):
     np.testing.assert_allclose(outputs["log_prob"], expected, rtol=0.05)
 
 
+def test_a_quantised_model_is_exported_in_integers(unchecked):
+    model = tiny_model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
+        model.quantize("int8")
+    unchecked.translator = tiny_translator(model)
+    with pytest.raises(ValueError, match=r"stays in its precision, float32.*bfloat16"):
+        unchecked(precision="bfloat16")
+    path = unchecked(check=False)
+    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    assert tf.int8 in reader.get_variable_to_dtype_map().values()
+    with SavedSession(path) as session:
+        found = session.run("translate", {"text": texts(*LINES[:3])})["translation"]
+    assert [text.decode() for text in found] == unchecked.translator.translate(LINES[:3])
+
+
 def test_the_translators_own_ways_are_kept(unchecked, monkeypatch):
     """Compiled or not, in its own precision, whatever the defaults of an export are."""
-    monkeypatch.setattr(write, "_save", lambda translator, path: saved.append(translator))
+    monkeypatch.setattr(write, "_save", lambda translator, *_: saved.append(translator))
     saved = []
     unchecked.translator = tiny_translator().replace(precision="bfloat16", xla=True)
     unchecked(check=False)
@@ -285,7 +306,7 @@ def test_the_translators_own_ways_are_kept(unchecked, monkeypatch):
 
 def test_blank_texts_do_not_warm_up(unchecked, monkeypatch):
     """With XLA there is a request for every length; blank texts have none to be made of."""
-    monkeypatch.setattr(write, "_save", lambda translator, path: None)
+    monkeypatch.setattr(write, "_save", lambda *_: None)
     unchecked.translator = tiny_translator(xla=True)
     for blank in ([], ["", " \n"], None):
         path = unchecked(check=False, warmup_texts=blank)
@@ -324,11 +345,42 @@ def test_a_recurrent_model_is_exported_alike(unchecked):
     assert "encoder_heads" not in explained, "it has no self-attention"
 
 
+@pytest.fixture(scope="module")
+def compiled(translator, tmp_path_factory):
+    return export_translator(translator, tmp_path_factory.mktemp("compiled"), xla=True)
+
+
 @pytest.mark.slow
-def test_compiled_exports_pass_the_same_check(translator, tmp_path):
-    path = export_translator(translator, tmp_path, xla=True)
-    with SavedSession(path) as session:
+def test_compiled_exports_pass_the_same_check(compiled, translator):
+    with SavedSession(compiled) as session:
         outputs = session.run("translate", {"text": texts(*LINES)})
     assert [t.decode() for t in outputs["translation"]] == translator.translate(LINES)
-    metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
+    metadata = json.loads((compiled / write.METADATA_FILE).read_text(encoding="utf-8"))
     assert metadata["xla"] is True
+
+
+@pytest.mark.slow
+def test_a_compiled_export_carries_one_program_for_each_size(compiled, translator):
+    """Whatever the signature: the check compiles each once, and another machine's are nobody's."""
+    (folder,) = (compiled / compile_cache.FOLDER).iterdir()
+    assert folder.name == compile_cache.key()
+    sizes = len(write.BATCH_BUCKETS) * len(translator.graph.length_buckets)
+    assert len(list(folder.glob("*.pb"))) == sizes
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_compile_refuses_it_or_serves_it_plain(compiled, translator):
+    """It is the warm-up file that fails, so the version is never up and never half of it works."""
+    problems = []
+    with SavedSession(compiled) as session, without_compilation():
+        warmup.replay(session, warmup.read(compiled, problems), problems)
+    assert "warm-up request 1 fails" in problems[0] and "XLA" in problems[0]
+    with SavedSession(compiled, write.PLAIN_TAGS) as session, without_compilation():
+        assert session.signatures.keys() == SIGNATURES.keys()
+        outputs = session.run("translate", {"text": texts(*LINES)})
+        warmup.replay(session, warmup.read(compiled, problems), problems)
+        assert len(problems) == 1
+    assert [t.decode() for t in outputs["translation"]] == translator.translate(LINES)
+    stored = tf.train.load_checkpoint(str(compiled / "variables" / "variables"))
+    shapes = stored.get_variable_to_shape_map()
+    assert len(shapes) - 1 == len(translator.model.weights), "one copy, for both"

@@ -8,19 +8,29 @@ signature runs for batches of 1, 3 and 0 rows with valid UTF-8 in its strings, a
 file replays. Given answers of the model it was exported from, it compares them with the file's.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from keras_tfmr import _command_line
+from keras_tfmr.export import compile_cache
+
+# Questions with known answers, as `questions.record` makes them, or a function that returns them.
+Cases = Iterable[dict[str, Any]] | Callable[[], Iterable[dict[str, Any]]]
 
 BATCHES = (1, 3, 0)
+
+# Sessions of one check, each with a share of the signatures: they are prepared, compiled and asked
+# side by side. One session compiles a function for one size after the other.
+SESSIONS = 2
 
 
 class ExportError(RuntimeError):
@@ -51,7 +61,7 @@ class Report:
 
 def check_saved_model(
     path: str | os.PathLike[str],
-    cases: Iterable[dict[str, Any]] = (),
+    cases: Cases = (),
     tolerance: float = 1e-4,
     xla: bool = False,
 ) -> Report:
@@ -59,7 +69,8 @@ def check_saved_model(
 
     Args:
         path: the folder that holds `saved_model.pb`.
-        cases: questions with known answers, as `questions.record` makes them.
+        cases: questions with known answers, as `questions.record` makes them, or a function that
+            returns them, called when they are needed.
         tolerance: how far a float may be from its known answer.
         xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
 
@@ -109,59 +120,102 @@ def _check_running(path, cases, tolerance, report):
     if error:
         report.problems.append(f"the server's loader says: {error}")
         return
-    try:
-        session = saved_session.SavedSession(path)
-    except Exception as error:  # what TensorFlow says of a model it cannot load is the finding
-        report.problems.append(f"it does not load: {questions.first_lines(error)}")
-        return
-    with session:
-        report.facts["signatures"] = len(session.signatures)
-        if not session.signatures:
+    with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(SESSIONS) as pool:
+        try:
+            loaded = pool.map(saved_session.SavedSession, [path] * SESSIONS)
+            sessions = [stack.enter_context(session) for session in loaded]
+        except Exception as error:  # what TensorFlow says of a model it cannot load is the finding
+            report.problems.append(f"it does not load: {questions.first_lines(error)}")
+            return
+        signatures = sessions[0].signatures
+        report.facts["signatures"] = len(signatures)
+        if not signatures:
             report.problems.append("it has no signature to call")
-        for name in session.signatures:
-            report.problems += questions.run_batches(session, name, BATCHES)
-        report.problems += questions.compare(session, cases, tolerance)
-        report.facts["warm-up requests"] = warmup.replay(session, path, report.problems)
+        warm = warmup.read(path, report.problems)
+        parts = range(SESSIONS)
+        if compile_cache.folder_in_use():
+            # The requests of one signature are one for each program; the rest finds them there.
+            programs = [request for request in warm if request.signature == warm[0].signature]
+            shares = [programs[part::SESSIONS] for part in parts]
+            list(pool.map(warmup.replay, sessions, shares, [[] for _ in parts]))
+        known = cases() if callable(cases) else cases
+        ask = functools.partial(_ask, known, warm, tolerance, _parts(signatures))
+        for problems in pool.map(ask, sessions, parts):
+            report.problems += problems
+        report.facts["warm-up requests"] = len(warm)
+
+
+def _parts(signatures):
+    """{signature: which session it is asked of}: the same tensors are prepared in one alone."""
+    groups = {}
+    for name, definition in signatures.items():
+        tensors = (*definition.inputs.values(), *definition.outputs.values())
+        groups.setdefault(frozenset(info.name for info in tensors), []).append(name)
+    return {name: place % SESSIONS for place, names in enumerate(groups.values()) for name in names}
+
+
+def _ask(cases, warm, tolerance, parts, session, part):
+    """Asks a session for its part of the signatures; returns the problems."""
+    from keras_tfmr.export import questions, warmup
+
+    def mine(name):
+        return parts.get(name, 0) == part
+
+    problems = []
+    for name in filter(mine, session.signatures):
+        problems += questions.run_batches(session, name, BATCHES)
+    own = [case for case in cases if mine(case["signature"])]
+    problems += questions.compare(session, own, tolerance)
+    warmup.replay(session, [each for each in warm if mine(each.signature)], problems)
+    return problems
 
 
 def check_in_fresh_process(
     path: str | os.PathLike[str],
-    cases: Iterable[dict[str, Any]] = (),
+    cases: Cases = (),
     tolerance: float = 1e-4,
     xla: bool = False,
     timeout: float = 1800,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Report:
     """`check_saved_model` in a new Python process, as a server would meet the SavedModel.
 
     Args:
         path: the folder that holds `saved_model.pb`.
-        cases: questions with known answers, as `questions.record` makes them.
+        cases: questions with known answers, as `questions.record` makes them, or a function that
+            returns them, called while the process starts and compiles.
         tolerance: how far a float may be from its known answer.
         xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
         timeout: seconds after which the check counts as failed.
+        cache: a folder for the programs that XLA compiles, or None.
 
     Returns:
         A `Report`. A crash or a hang of the process is a problem like any other.
     """
     command = [sys.executable, "-m", "keras_tfmr.export.check", str(path), "--json"]
     command += ["--tolerance", str(tolerance), "--cases", "-", *(["--xla"] if xla else [])]
+    # The package is found from where it was imported, whatever the working directory is.
+    root = str(pathlib.Path(__file__).resolve().parents[2])
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=_environment(root, cache),
+    )  # fmt: skip
     try:
-        # The package is found from where it was imported, whatever the working directory is.
-        root = str(pathlib.Path(__file__).resolve().parents[1])
-        done = subprocess.run(
-            command, input=json.dumps(list(cases)), capture_output=True, text=True,
-            timeout=timeout, check=False, env=_environment(root),
-        )  # fmt: skip
+        known = list(cases() if callable(cases) else cases)
+        output, errors = process.communicate(json.dumps(known), timeout=timeout)
     except subprocess.TimeoutExpired:
         return Report([f"the check did not end within {timeout} s"])
+    finally:
+        process.kill()  # if it is still there
+        process.wait()
     try:
-        return Report(**json.loads(done.stdout.splitlines()[-1]))
+        return Report(**json.loads(output.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):
-        ending = "\n".join(done.stderr.splitlines()[-10:])
-        return Report([f"the check's process died with code {done.returncode}: {ending}"])
+        ending = "\n".join(errors.splitlines()[-10:])
+        return Report([f"the check's process died with code {process.returncode}: {ending}"])
 
 
-def _environment(root):
+def _environment(root, cache):
     paths = [root, os.environ.get("PYTHONPATH", "")]
     # A GPU belongs to the process that exports; the check needs none.
     return {
@@ -169,6 +223,7 @@ def _environment(root):
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "CUDA_VISIBLE_DEVICES": "-1",
         "KERAS_BACKEND": "tensorflow",
+        **({} if cache is None else {"TF_XLA_FLAGS": compile_cache.flags(cache)}),
     }
 
 
@@ -186,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
     options = parser.parse_args(arguments)
     report = check_saved_model(
-        options.path, _read_cases(options.cases), options.tolerance, options.xla
+        options.path, lambda: _read_cases(options.cases), options.tolerance, options.xla
     )
     if options.json:
         print(json.dumps(dataclasses.asdict(report)))

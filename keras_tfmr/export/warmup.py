@@ -6,6 +6,7 @@ server from loading the version, so the file is replayed at export.
 """
 
 import pathlib
+from typing import NamedTuple
 
 from keras_tfmr.export import questions
 
@@ -50,7 +51,8 @@ def write(path, requests):
 def requests(translator, texts, batches):
     """Requests for every signature of a translator and every batch size.
 
-    A compiled decoder also gets texts of every length bucket, each of which it compiles once.
+    A compiled decoder is one program for each size of batch and source: the requests of the first
+    signature meet them all. What other signatures add to it is not compiled.
 
     Args:
         translator: a `Translator`.
@@ -64,64 +66,86 @@ def requests(translator, texts, batches):
     if translator.xla:
         groups = [[text] for text in translator.graph.text_per_bucket(texts)]
     found = []
-    for name, function in translator.signatures.items():
-        inputs = [spec.name for spec in function.input_signature]
-        # Only what contains the decoder is compiled; of the others one length is enough.
-        for group in groups if name != "score" else groups[:1]:
+    for name in ("translate", "translate_nbest", "score", "explain"):
+        inputs = [spec.name for spec in translator.signatures[name].input_signature]
+        for group in groups if name == "translate" else groups[:1]:
             for batch in batches:
                 column = [group[i % len(group)] for i in range(batch)]
                 found.append((name, dict.fromkeys(inputs, column)))
     return found
 
 
-def replay(session, path, problems):
-    """Replays a version's warm-up file, if it has one, through a session.
+class Request(NamedTuple):
+    """A request of a warm-up file: its place in it, its signature, {input name: array}."""
+
+    number: int
+    signature: str
+    inputs: dict
+
+
+def read(path, problems):
+    """The requests of a version's warm-up file, without records of kinds that ask no signature.
 
     Args:
-        session: a `SavedSession`.
         path: the version's folder.
         problems: a list to which what goes wrong is added, as sentences.
 
     Returns:
-        How many requests were replayed.
+        A list of `Request`, up to the first record that is none.
     """
     import tensorflow as tf
 
     file = pathlib.Path(path) / FILE
     if not file.exists():
-        return 0
+        return []
     try:
         from tensorflow_serving.apis import prediction_log_pb2
     except ImportError:
         problems.append("the warm-up file cannot be read without tensorflow-serving-api")
-        return 0
-    replayed = 0
+        return []
+    found, number = [], 0
     try:
         for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
             log = prediction_log_pb2.PredictionLog.FromString(record)
             if log.WhichOneof("log_type") is None:
                 raise ValueError("the record holds no request")
+            number += 1
             if log.HasField("predict_log"):
-                _replay_one(session, log.predict_log.request)
-            replayed += 1
+                asked = log.predict_log.request
+                inputs = {alias: tf.make_ndarray(value) for alias, value in asked.inputs.items()}
+                name = asked.model_spec.signature_name or "serving_default"
+                found.append(Request(number, name, inputs))
     except Exception as error:  # the server, too, refuses the version whatever the error is
-        problems.append(f"warm-up request {replayed + 1} fails: {questions.first_lines(error)}")
-    if replayed > MOST_RECORDS:
-        problems.append(
-            f"the warm-up file has {replayed} requests, the server takes {MOST_RECORDS}"
-        )
-    return replayed
+        problems.append(f"warm-up request {number + 1} fails: {questions.first_lines(error)}")
+    if number > MOST_RECORDS:
+        problems.append(f"the warm-up file has {number} requests, the server takes {MOST_RECORDS}")
+    return found
+
+
+def replay(session, requests, problems):
+    """Runs warm-up requests until one fails, as the server does.
+
+    Args:
+        session: a `SavedSession`.
+        requests: a list of `Request`.
+        problems: a list to which what goes wrong is added, as a sentence.
+    """
+    for request in requests:
+        try:
+            _replay_one(session, request)
+        except Exception as error:  # whatever it is, the server refuses the version
+            said = questions.first_lines(error)
+            problems.append(f"warm-up request {request.number} fails: {said}")
+            return
 
 
 def _replay_one(session, request):
-    import tensorflow as tf
-
-    name = request.model_spec.signature_name or "serving_default"
-    if name not in session.signatures:
-        raise ValueError(f"there is no signature {name}")
-    expected = set(session.signatures[name].inputs)
+    if request.signature not in session.signatures:
+        raise ValueError(f"there is no signature {request.signature}")
+    expected = set(session.signatures[request.signature].inputs)
     if set(request.inputs) != expected:
         raise ValueError(
-            f"{name} takes {sorted(expected)}, the request has {sorted(request.inputs)}"
+            f"{request.signature} takes {sorted(expected)}, the request has "
+            f"{sorted(request.inputs)}"
         )
-    session.run(name, {alias: tf.make_ndarray(value) for alias, value in request.inputs.items()})
+    session.run(request.signature, request.inputs)

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_tfmr
-from keras_tfmr.export import questions, warmup
+from keras_tfmr.export import compile_cache, questions, warmup
 from keras_tfmr.export.check import ExportError, check_in_fresh_process
 from keras_tfmr.text.graph import BATCH_BUCKETS
 from keras_tfmr.text.translator import Translator
@@ -22,6 +23,8 @@ from keras_tfmr.text.translator import Translator
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
+# What a compiled export has for a server that does not compile: --saved_model_tags=serve,plain.
+PLAIN_TAGS = ("plain", "serve")
 # How far a float may be from what it was in process: a session fuses other ops.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
@@ -38,16 +41,19 @@ def export_translator(
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel with everything a server needs, and nothing else.
 
-    It holds one copy of each weight, no optimizer, and the tokenisers. The version appears in
-    `directory` at once and complete, under the next free number; a server that watches the folder
-    never sees half of it. Without Keras and without this package it can be loaded by whoever has
-    TensorFlow and TensorFlow Text.
+    It holds one copy of each weight, no optimizer, and the tokenisers. If the decoder is compiled,
+    it also holds the same functions without compilation, under the tags `serve` and `plain`, and
+    what the check has compiled for this kind of processor: see `compile_cache`. The version appears
+    in `directory` at once and complete, under the next free number; a server that watches the
+    folder never sees half of it. Without Keras and without this package it can be loaded by whoever
+    has TensorFlow and TensorFlow Text.
 
     Args:
         translator: a `Translator`.
         directory: the folder of versions, a server's `--model_base_path`.
         xla: whether the decoder is compiled; a server then has to be started with
-            `--xla_cpu_compilation_enabled`. None: as in the translator.
+            `--xla_cpu_compilation_enabled`, or else with `--saved_model_tags=serve,plain`, or it
+            refuses the version when it loads it. None: as in the translator.
         precision: "float32" or "bfloat16" for weights and layers; log-probabilities are float32
             in either. None: the model's own.
         metadata: what else is worth keeping in the export's JSON file: the run's config, BLEU.
@@ -74,12 +80,14 @@ def export_translator(
     1 True
     """
     translator = translator.replace(xla=xla, precision=precision)
+    # Its answers are those to expect from what is compiled, too, without compiling it here.
+    plain = translator.replace(xla=False) if translator.xla else translator
     directory = pathlib.Path(directory)
     # Not a number, so no server takes it for a version; the same file system, so rename is atomic.
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
-        _save(translator, unfinished)
+        _save(translator, plain, unfinished)
         texts = [text for text in warmup_texts or () if text.split()] or questions.TEXTS
         warmup.write(unfinished, warmup.requests(translator, texts, BATCH_BUCKETS))
         _write_metadata(translator, unfinished, metadata or {})
@@ -89,7 +97,7 @@ def export_translator(
         raise _unwritable(directory, error.message.rsplit("; ", 1)[-1]) from error
     else:
         if check:
-            _check(translator, unfinished)
+            _check(translator, plain, unfinished)
         return _publish(unfinished, directory)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -108,13 +116,32 @@ class _Servable(tf.Module):
 
     def __init__(self, translator, functions):
         super().__init__()
-        variables = [variable for function in functions for variable in function.variables]
-        self.weights = list({id(variable): variable for variable in variables}.values())
+        read = {id(variable) for function in functions for variable in function.variables}
+        variables = {id(weight.value): weight.value for weight in translator.model.weights}
+        self.weights = [variable for key, variable in variables.items() if key in read]
         self.source_tokenizer = translator.source_tokenizer
         self.target_tokenizer = translator.target_tokenizer
 
 
-def _save(translator, path):
+def _save(translator, plain, path):
+    """Writes the graph, or the compiled and the plain one over the same variables."""
+    _save_functions(translator, path)
+    saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    if plain is not translator:
+        beside = path / "plain"
+        _save_functions(plain, beside)
+        other = saved_model_pb2.SavedModel.FromString((beside / "saved_model.pb").read_bytes())
+        other.meta_graphs[0].meta_info_def.tags[:] = PLAIN_TAGS
+        saved_model.meta_graphs.append(other.meta_graphs[0])
+        shutil.rmtree(beside)
+    for graph in saved_model.meta_graphs:
+        # The same tensors: a server prepares them once, and batches both signatures together.
+        graph.signature_def["serving_default"].CopyFrom(graph.signature_def["translate"])
+    (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    (path / "fingerprint.pb").unlink(missing_ok=True)  # of the graph before
+
+
+def _save_functions(translator, path):
     functions = {
         name: function.get_concrete_function() for name, function in translator.signatures.items()
     }
@@ -154,10 +181,13 @@ def _versions():
     return versions
 
 
-def _check(translator, path):
-    tolerance = _TOLERANCE.get(translator.model.dtype_policy.name, _TOLERANCE["bfloat16"])
+def _check(translator, plain, path):
     report = check_in_fresh_process(
-        path, questions.record(translator), tolerance, xla=translator.xla
+        path,
+        lambda: questions.record(plain),
+        _TOLERANCE.get(translator.model.dtype_policy.name, _TOLERANCE["bfloat16"]),
+        xla=translator.xla,
+        cache=path / compile_cache.FOLDER / compile_cache.key() if translator.xla else None,
     )
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)

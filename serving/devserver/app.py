@@ -14,7 +14,7 @@ import tensorflow as tf
 import uvloop
 from tensorflow.core.protobuf import config_pb2
 
-from keras_tfmr.export import saved_session
+from keras_tfmr.export import compile_cache, saved_session
 
 from . import batching, configs, examples, grpc_api, metrics, predict, rest_api, servable, versions
 from .errors import ServingError
@@ -48,6 +48,7 @@ class Server:
 
     def load(self, name, number, path):
         """Loads a version and replays its warm-up file; runs in a thread."""
+        compile_cache.adopt(path)
         tags = self.options.saved_model_tags.split(",")
         loaded = servable.Servable(name, number, path, tags, self._session_config())
         try:
