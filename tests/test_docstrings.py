@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +15,18 @@ import keras_tfmr
 pytestmark = pytest.mark.skipif(ON_JAX, reason="the examples print shapes as TensorFlow does")
 
 
+ROOT = Path(__file__).resolve().parents[1]
+
+
 def modules():
-    found = pkgutil.walk_packages(keras_tfmr.__path__, "keras_tfmr.")
-    return [info.name for info in found]
+    """All of keras_tfmr, and what shows examples of the two folders that are no packages."""
+    found = [info.name for info in pkgutil.walk_packages(keras_tfmr.__path__, "keras_tfmr.")]
+    for folder in ("training", "serving"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if ">>> " in file.read_text():
+                parts = file.relative_to(ROOT).with_suffix("").parts
+                found.append(".".join(part for part in parts if part != "__init__"))
+    return found
 
 
 @pytest.mark.parametrize("name", modules())

@@ -1,7 +1,6 @@
 """Stop and go on: a run that was killed again and again ends bit for bit like one that was not."""
 
 import csv
-import os
 import random
 import re
 import signal
@@ -92,7 +91,7 @@ def folders(tmp_path_factory):
     whole, broken = path / "whole", path / "broken"
     process = start(corpus, whole)
     outputs = []
-    draw = random.Random(os.getpid())
+    draw = random.Random(4)
     first, second = sorted(draw.sample(range(1, STEPS - 12), 2))
     print(f"interrupted after steps {first} and {second}")
     try:

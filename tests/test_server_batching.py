@@ -325,20 +325,32 @@ def rows(future):
     return list(future.result().outputs["rows"].int_val)
 
 
-def test_real_requests_share_a_run(server):
-    assert rows(ask(server, 1)) == [4]  # padded
-    assert rows(ask(server, *range(5))) == [8] * 5
-    futures = [ask(server, 1) for _ in range(8)]
-    assert [rows(future) for future in futures] == [[8]] * 8
-    assert status_of(server.prediction.Predict, request("slow", ms=[1] * 9)) == (
+def arrive(server):
+    """Returns when all that was asked before is in the queue, or refused: this one comes last."""
+    call = server.prediction.Predict
+    assert status_of(call, request("slow", ms=[1] * 9)) == (
         "INVALID_ARGUMENT",
         "Task size 9 is larger than maximum input batch size 8",
     )
 
 
+def has_room(server):
+    """Whether another whole batch is let into the queue; one that is not is refused at once."""
+    future = ask(server, *[1] * 8)
+    arrive(server)
+    return not future.done() or future.code() == grpc.StatusCode.OK
+
+
+def test_real_requests_share_a_run(server):
+    assert rows(ask(server, 1)) == [4]  # padded
+    assert rows(ask(server, *range(5))) == [8] * 5
+    futures = [ask(server, 1) for _ in range(8)]
+    assert [rows(future) for future in futures] == [[8]] * 8
+
+
 def test_flood_gets_unavailable_and_the_rest_is_served(server):
     long = ask(server, 2000, *[1] * 7)
-    time.sleep(0.4)
+    arrive(server)
     futures = [ask(server, *[1] * 8) for _ in range(20)]
     codes = [future.code() for future in futures]
     assert codes.count(grpc.StatusCode.OK) == 2
@@ -348,14 +360,15 @@ def test_flood_gets_unavailable_and_the_rest_is_served(server):
 
 
 def test_cancelled_clients_leave_the_queue(server):
-    long = ask(server, 2000, *[1] * 7)
-    time.sleep(0.4)
+    long = ask(server, 4000, *[1] * 7)
+    arrive(server)
     waiting = [ask(server, *[1] * 8) for _ in range(2)]
-    time.sleep(0.4)
+    arrive(server)
+    assert not has_room(server)
     for future in waiting:
         future.cancel()
-    time.sleep(0.4)
-    assert ask(server, *[1] * 8).code() == grpc.StatusCode.OK
+    server.wait_for(lambda: has_room(server))
+    assert not long.done()
     assert long.code() == grpc.StatusCode.OK
 
 
