@@ -119,7 +119,7 @@ def test_whole_model_by_the_formulas(name):
     np.testing.assert_allclose(came[real], expected[real], atol=2e-3, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", ["joint_tied", "separate"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_logits_are_float32(name, policy):
     with dtype_policy(policy), no_warnings():
@@ -216,9 +216,8 @@ def test_training_lowers_the_loss(policy, jit_compile):
         assert float(loss(labels, model(inputs))) < before
 
 
-@pytest.mark.parametrize("name", ["joint_tied", "separate"])
-def test_quantized_model_stays_close(name):
-    model = TranslationModel(VARIANTS[name])
+def test_quantized_model_stays_close():
+    model = TranslationModel(VARIANTS["separate"])
     before = to_numpy(model(batch()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
@@ -253,7 +252,7 @@ def quantized(name):
     return model
 
 
-@pytest.mark.parametrize("name", ["joint_tied", "separate", "uneven_value_dim"])
+@pytest.mark.parametrize("name", ["joint_tied", "uneven_value_dim"])
 def test_steps_of_a_quantized_model(name):
     """Its steps read integer weights, whose scales they must not forget."""
     model = quantized(name)

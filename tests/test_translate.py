@@ -113,15 +113,17 @@ def test_standard_streams(run, monkeypatch, expected):
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending):
+def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     source, target = tmp_path / "in.txt", tmp_path / f"out.txt{ending}"
     lines = [f"{i} {TEXTS[i % 60]}" for i in range(2048 * 4 + 100)]
     source.write_text("\n".join(lines) + "\n")
     words = [
-        sys.executable, "training/translate.py", run, "--input", source, "--output", target,
-        "--beams", "1", "--max_length", "6", "--batch_size", "64",
+        run, "--input", source, "--output", target, "--beams", "1", "--max_length", "6",
+        "--batch_size", "64",
     ]  # fmt: skip
-    process = subprocess.Popen(list(map(str, words)), cwd=ROOT, stderr=subprocess.PIPE)
+    words = list(map(str, words))
+    command = [sys.executable, "training/translate.py", *words]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
     progress = Path(f"{target}.progress")
     while not (progress.exists() and json.loads(progress.read_text())["lines"] >= 2048):
         assert process.poll() is None, process.communicate()[1]
@@ -133,9 +135,9 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending):
     with target.open("ab") as file:
         file.write(b"half of a li")  # as a kill within a write leaves it
     certain = target.read_bytes()[: before["bytes"]]
-    other = subprocess.run([*map(str, words), "--scores"], cwd=ROOT, capture_output=True, text=True)
-    assert other.returncode == 1 and "was begun by another command" in other.stderr
-    subprocess.run(list(map(str, words)), cwd=ROOT, check=True, capture_output=True)
+    assert translate.main([*words, "--scores"]) == 1
+    assert "was begun by another command" in capsys.readouterr().err
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     content = target.read_bytes()
     assert content.startswith(certain) and not progress.exists()
     content = gzip.decompress(content) if ending else content
@@ -144,8 +146,8 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending):
     chosen = [*range(0, len(lines), 400), *range(2040, 2060), len(lines) - 1]
     wanted = translator.translate([lines[i] for i in chosen])
     assert len(found) == len(lines) and [found[i] for i in chosen] == [flat(t) for t in wanted]
-    again = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True)
-    assert again.returncode == 1 and "--overwrite" in again.stderr
+    assert translate.main(words) == 1
+    assert "--overwrite" in capsys.readouterr().err
 
 
 def test_no_more_is_read_than_is_under_way(monkeypatch):

@@ -1,7 +1,5 @@
 """Other kinds of Transformer: by fields, by parts, and by subclasses of the attention."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -77,37 +75,46 @@ def in_a_graph(function, jit_compile):
     return tf.function(function, jit_compile=jit_compile)
 
 
-def check_steps(model, source, target):
-    """Cached steps give the numbers of the full pass: eagerly, in a graph, under XLA, in beams."""
+def as_it_is(function, jit_compile):
+    return function
+
+
+EVERYWHERE = ((as_it_is, 1, False), (in_a_graph, 3, False), (in_a_graph, 3, True))
+EAGERLY = ((as_it_is, 1, False), (as_it_is, 3, True))
+
+
+def check_steps(model, source, target, ways):
+    """Cached steps, one sentence and beams, those for XLA too, give the numbers of the full pass.
+
+    Each of the `ways` to run them: a wrapper, the number of beams, whether they are for XLA.
+    """
     full = ops.log_softmax(model(target if source is None else [source, target]), axis=-1)
     full = to_numpy(full)[:, None]  # [batch, 1, length, vocab]
     begin = len(target) if source is None else source
-    ways = [lambda step: step]  # eagerly
-    ways += [functools.partial(in_a_graph, jit_compile=jit) for jit in (False, True)]
-    for way, compiled in zip(ways, (False, False, True), strict=True):
-        for beams in (1, 3):
-            step, state = model.start(begin, beams, max_length=LENGTH, compiled=compiled)
-            run = way(lambda tokens, state, step=step: step(tokens, state))
-            for position in range(LENGTH):
-                tokens = ops.repeat(ops.convert_to_tensor(target)[:, position], beams, axis=0)
-                log_probs, state = run(tokens, state)
-                found = to_numpy(log_probs).reshape(-1, beams, VOCAB)
-                expected = np.broadcast_to(full[:, :, position], found.shape)
-                np.testing.assert_allclose(found, expected, atol=1e-4)
-                if beams > 1:  # each row goes on from its neighbour, which has the same past
-                    rows = np.arange(len(target) * beams).reshape(-1, beams)[:, ::-1]
-                    state = step.reorder(state, ops.convert_to_tensor(rows.ravel().astype("int32")))
+    for way, beams, compiled in ways:
+        step, state = model.start(begin, beams, max_length=LENGTH, compiled=compiled)
+        run = way(lambda tokens, state, step=step: step(tokens, state), compiled)
+        for position in range(LENGTH):
+            tokens = ops.repeat(ops.convert_to_tensor(target)[:, position], beams, axis=0)
+            log_probs, state = run(tokens, state)
+            found = to_numpy(log_probs).reshape(-1, beams, VOCAB)
+            expected = np.broadcast_to(full[:, :, position], found.shape)
+            np.testing.assert_allclose(found, expected, atol=1e-4)
+            if beams > 1:  # each row goes on from its neighbour, which has the same past
+                rows = np.arange(len(target) * beams).reshape(-1, beams)[:, ::-1]
+                state = step.reorder(state, ops.convert_to_tensor(rows.ravel().astype("int32")))
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_fields_decode_as_they_train(name):
     source, target = inputs_of()
-    check_steps(with_weights(TranslationModel(config_of(**FIELDS[name]))), source, target)
+    model = with_weights(TranslationModel(config_of(**FIELDS[name])))
+    check_steps(model, source, target, EVERYWHERE)
 
 
 def test_a_language_model_decodes_as_it_trains():
     _, target = inputs_of()
-    check_steps(with_weights(LanguageModel(config_of(**MODERN))), None, target)
+    check_steps(with_weights(LanguageModel(config_of(**MODERN))), None, target, EVERYWHERE)
 
 
 class OwnScore(MultiHeadAttention):
@@ -149,7 +156,7 @@ def test_an_override_trains_and_decodes_the_same_function(kind, monkeypatch):
     monkeypatch.setattr("keras_tfmr.layers.CrossAttention.attention_class", kind)
     model = with_weights(TranslationModel(config_of()))
     assert np.abs(to_numpy(model([source, target])) - before).max() > 0.05, "it overrides nothing"
-    check_steps(model, source, target)
+    check_steps(model, source, target, EAGERLY)
 
 
 SIZES = dict(num_layers=1, d_model=8, num_heads=2, dff=20)
