@@ -133,7 +133,7 @@ def growth(sizes, folder):
 
 def mixed(sizes, folder, sentences):
     """Compilations that sentences in requests of 1 to 40 cause, padded to our buckets."""
-    from keras_tfmr.text.graph import BATCH_BUCKETS, LENGTH_BUCKETS
+    from keras_tfmr.text.buckets import BATCH_BUCKETS, LENGTH_BUCKETS
 
     rng, rows, numbers = random.Random(0), [], []
     lengths = [min(128, max(2, round(rng.lognormvariate(2.9, 0.6)))) for _ in range(sentences)]

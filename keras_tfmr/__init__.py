@@ -61,7 +61,11 @@ _ON_KERAS = {
 # These need TensorFlow or Matplotlib, so that `from keras_tfmr import *` leaves them out.
 _ON_MORE = {
     "SubwordTokenizer": "text.tokenizer",
+    "Classifier": "text.classifier",
+    "Completer": "text.completer",
+    "Tagger": "text.tagger",
     "Translator": "text.translator",
+    "export_text_model": "export",
     "export_translator": "export",
     "plot_attention": "plots",
     "plot_positional_encoding": "plots",

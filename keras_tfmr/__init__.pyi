@@ -5,6 +5,7 @@ from keras_tfmr import decoding as decoding
 from keras_tfmr import layers as layers
 from keras_tfmr import models as models
 from keras_tfmr import recurrent as recurrent
+from keras_tfmr.export import export_text_model as export_text_model
 from keras_tfmr.export import export_translator as export_translator
 from keras_tfmr.layers import ALiBi as ALiBi
 from keras_tfmr.layers import CausalSelfAttention as CausalSelfAttention
@@ -50,6 +51,9 @@ from keras_tfmr.plots import plot_positional_encoding as plot_positional_encodin
 from keras_tfmr.plots import plot_word as plot_word
 from keras_tfmr.schedules import NoamSchedule as NoamSchedule
 from keras_tfmr.schedules import WarmupCosine as WarmupCosine
+from keras_tfmr.text.classifier import Classifier as Classifier
+from keras_tfmr.text.completer import Completer as Completer
+from keras_tfmr.text.tagger import Tagger as Tagger
 from keras_tfmr.text.tokenizer import SubwordTokenizer as SubwordTokenizer
 from keras_tfmr.text.translator import Translator as Translator
 

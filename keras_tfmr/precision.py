@@ -23,7 +23,7 @@ def with_precision(model, precision):
     """A model built again from the same config with its weights in another precision.
 
     Args:
-        model: a model with a `config`, built by `type(model)(config)`.
+        model: a `ConfiguredModel`, or another one built by `build_from`.
         precision: "float32" or "bfloat16".
 
     Returns:
@@ -42,6 +42,6 @@ def with_precision(model, precision):
             f"Received: precision={precision!r}"
         )
     with dtype_policy(precision):
-        copy = type(model)(model.config)
+        copy = type(model).build_from(model.config, model.get_config())
     copy.set_weights([np.asarray(weight, "float32") for weight in model.get_weights()])
     return copy

@@ -6,7 +6,7 @@ import pytest
 from decoding_toys import HashModel, hypotheses, normalise
 from keras import ops
 
-from keras_tfmr.decoding import greedy, sample, score
+from keras_tfmr.decoding import greedy, sample, sample_each, score
 
 END = 1
 ROWS = 4000
@@ -152,3 +152,40 @@ def test_score_is_the_sum_over_real_tokens():
     assert np.array(lengths).tolist() == [3, 1, 0]
     with pytest.raises(ValueError, match="received \\(3, 4\\) and \\(3, 4\\)"):
         score(logits[:, :, 0], target)
+
+
+def drawn(logits, noise, temperature, top_k, top_p):
+    """Which token the noise falls on, in float64, the sets found by sorting."""
+    if not temperature > 0:
+        return logits.argmax()
+    probs = np.exp((logits - logits.max()) / temperature)
+    order = np.argsort(-probs)
+    if top_k > 0:
+        probs[order[top_k:]] = 0
+    if top_p < 1:
+        before = np.cumsum(probs[order]) - probs[order]
+        probs[order[before >= max(top_p, 1e-9) * probs.sum()]] = 0
+    return np.searchsorted(np.cumsum(probs), noise * probs.sum(), side="right")
+
+
+def test_every_example_has_its_own_options_and_noise():
+    rng = np.random.default_rng(0)
+    rows, vocab = 300, 40
+    logits = normalise(rng.normal(0, 2, (rows, vocab))).astype("float64")
+    logits[:, 0] = -np.inf  # padding is never drawn
+    noise = rng.random((rows, 1)).astype("float32")
+    temperature = rng.choice([0.0, 0.5, 1.0, 3.0], rows).astype("float32")
+    top_k = rng.choice([0, 1, 5, 39, 1000], rows).astype("int32")
+    top_p = rng.choice([0.01, 0.5, 0.9, 1.0], rows).astype("float32")
+    columns = (logits, noise[:, 0], temperature, top_k, top_p)
+    tokens = [drawn(*row) for row in zip(*columns, strict=True)]
+    options = {"start_ids": np.zeros(rows, "int32"), "end_id": END, "max_length": 1}
+    log_probs = ops.convert_to_tensor(logits.astype("float32"))
+    result = sample_each(
+        lambda tokens, state: (log_probs, state), (), **options, noise=noise,
+        temperature=temperature, top_k=top_k, top_p=top_p,
+    )  # fmt: skip
+    found = np.array(result.ids)[:, 0, 0]
+    assert (found == tokens).mean() > 0.99, "but for rounding at a boundary"
+    own = logits[np.arange(rows), found]
+    np.testing.assert_allclose(np.array(result.log_probs)[:, 0], own, atol=1e-5)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from keras_tfmr.client import Target  # noqa: E402
-from keras_tfmr.text.graph import BATCH_BUCKETS  # noqa: E402
+from keras_tfmr.text.buckets import BATCH_BUCKETS  # noqa: E402
 from serving.devserver import configs, flags  # noqa: E402
 
 DEPLOY = ROOT / "serving" / "deploy"

@@ -12,6 +12,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("SavedModels need TensorFlow", allow_module_level=True)
 
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_tfmr.export import check, questions, warmup
 from keras_tfmr.export.allow_list import TEXT_OPS, core_ops
@@ -232,7 +233,10 @@ def test_a_tie_is_a_matter_of_its_own_row():
     """Of rows that rounding may have decided, those of another score have to have the same text."""
 
     class Session:
-        signatures = ("translate",)
+        def __init__(self):
+            definition = meta_graph_pb2.SignatureDef()
+            definition.inputs["text"].dtype = tf.string.as_datatype_enum
+            self.signatures = {"translate": definition}
 
         def run(self, name, inputs):
             texts = np.array([b"A", b"B\x00"], object)

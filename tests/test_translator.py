@@ -12,7 +12,7 @@ from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.decoding import DecodingResult
 from keras_tfmr.precision import with_precision
-from keras_tfmr.text.graph import BATCH_BUCKETS
+from keras_tfmr.text.buckets import BATCH_BUCKETS
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 HOSTILE = [
@@ -221,9 +221,9 @@ def test_compiled_shapes_are_few():
             assert len(outputs["translation"]) == rows
     assert {rows for rows, _ in met} == {*BATCH_BUCKETS, 64, 96, 160}
     assert {length for _, length in met} == {32, 100}
-    texts = translator.graph.text_per_bucket(LINES)
+    texts = translator.text_per_bucket(LINES)
     lengths = [tokenizer().encode_truncated([text], 100)[0].shape[1] for text in texts]
-    assert translator.graph.length_buckets == (32, 100)
+    assert translator.length_buckets == (32, 100)
     assert 0 < lengths[0] <= 32 < lengths[1] <= 100 and len(lengths) == 2
 
 

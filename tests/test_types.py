@@ -16,7 +16,10 @@ SURFACE = {
     **{name: getattr(decoding, name) for name in decoding.__all__},
     **{name: getattr(export, name) for name in export.__all__},
     **{name: getattr(keras_tfmr, name) for name in ("SubwordTokenizer", "TransformerConfig")},
-    **{name: getattr(keras_tfmr, name) for name in ("Translator", "export_translator")},
+    **{
+        name: getattr(keras_tfmr, name)
+        for name in ("Classifier", "Completer", "Tagger", "Translator")
+    },
 }
 
 

@@ -1,4 +1,4 @@
-"""Ask a translator behind TensorFlow Serving, without TensorFlow: gRPC or REST, sync or async.
+"""Ask a text model behind TensorFlow Serving, without TensorFlow: gRPC or REST, sync or async.
 
 >>> from keras_tfmr.client import TranslatorClient
 >>> with TranslatorClient("127.0.0.1:8500", model="translator") as client:
@@ -17,18 +17,23 @@ from keras_tfmr.client.errors import (
     UnavailableError,
 )
 from keras_tfmr.client.retries import Backoff
+from keras_tfmr.client.text_answers import Classification, Completion, Tags, TextScore
 
 __all__ = [
     "TLS",
     "AsyncTranslatorClient",
     "Backoff",
+    "Classification",
+    "Completion",
     "DeadlineExceededError",
     "Explanation",
     "MessageTooLargeError",
     "ModelNotFoundError",
     "ReferenceScore",
     "ServingError",
+    "Tags",
     "Target",
+    "TextScore",
     "Translation",
     "TranslatorClient",
     "UnavailableError",

@@ -81,7 +81,7 @@ def checked_texts(texts: Iterable[str | bytes], name: str = "texts") -> list[str
 
 def translations(outputs: dict[str, Any]) -> list[Translation]:
     """Outputs of the signature `translate`, one Translation for each text."""
-    return _rows(outputs, Translation, "translation", "score", "truncated")
+    return side_by_side(outputs, Translation, "translation", "score", "truncated")
 
 
 def nbest_translations(outputs: dict[str, Any]) -> list[list[Translation]]:
@@ -92,7 +92,7 @@ def nbest_translations(outputs: dict[str, Any]) -> list[list[Translation]]:
             for pair in zip(texts, scores, strict=True)
             if pair[1] > _NO_SCORE
         ]
-        for texts, scores, truncated in _rows(
+        for texts, scores, truncated in side_by_side(
             outputs, _columns, "translations", "scores", "truncated"
         )
     ]
@@ -100,12 +100,12 @@ def nbest_translations(outputs: dict[str, Any]) -> list[list[Translation]]:
 
 def reference_scores(outputs: dict[str, Any]) -> list[ReferenceScore]:
     """Outputs of `score`, one ReferenceScore for each text."""
-    return _rows(outputs, ReferenceScore, "log_prob", "tokens")
+    return side_by_side(outputs, ReferenceScore, "log_prob", "tokens")
 
 
 def explanations(outputs: dict[str, Any]) -> list[Explanation]:
     """Outputs of `explain`, one Explanation for each text, without the padding of the batch."""
-    rows = _rows(outputs, _columns, "source_tokens", "target_tokens", "attention")
+    rows = side_by_side(outputs, _columns, "source_tokens", "target_tokens", "attention")
     # [batch, layers, heads, query, key]
     names = ("attention_heads", "encoder_heads", "decoder_heads")
     heads = [outputs.get(name, [[]] * len(rows)) for name in names]
@@ -143,12 +143,12 @@ def _columns(*values):
     return values
 
 
-def _rows(outputs, row, *names):
+def side_by_side(outputs, row, *names):
     """The named outputs side by side, one `row` for each text."""
     missing = [name for name in names if name not in outputs]
     if missing:
         raise ServingError(
             f"The model answered without {', '.join(missing)} (it gave {', '.join(outputs)}): it "
-            f"is no translator exported with keras_tfmr"
+            f"was exported without this signature of keras_tfmr"
         )
     return [row(*values) for values in zip(*(outputs[name] for name in names), strict=True)]

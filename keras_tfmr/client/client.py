@@ -2,45 +2,35 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from keras_tfmr.client import answers
 from keras_tfmr.client.answers import Explanation, ReferenceScore, Translation
+from keras_tfmr.client.call import Answer, Call, Text
 from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, TLS, Target, with_default_port
 from keras_tfmr.client.errors import UnavailableError
 from keras_tfmr.client.grpc_transport import AsyncGrpcTransport, GrpcTransport
 from keras_tfmr.client.rest_transport import AsyncRestTransport, RestTransport
 from keras_tfmr.client.retries import Backoff
+from keras_tfmr.client.text_calls import AsyncTextCalls, TextCalls
 
 MAX_MESSAGE_BYTES = 256 << 20
 DEFAULT_BACKOFF = Backoff()
-Text = str | bytes
 Version = tuple[int, str, str]  # number, state, message
-Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class _Call(Generic[Answer]):
-    """What both clients ask: a signature, its inputs, and how its outputs are read."""
-
-    signature: str
-    inputs: dict[str, list[Text]]
-    read: Callable[[dict[str, Any]], list[Answer]]
+def _translate(texts: Iterable[Text]) -> Call[Translation]:
+    return Call("translate", {"text": answers.checked_texts(texts)}, answers.translations)
 
 
-def _translate(texts: Iterable[Text]) -> _Call[Translation]:
-    return _Call("translate", {"text": answers.checked_texts(texts)}, answers.translations)
-
-
-def _translate_nbest(texts: Iterable[Text]) -> _Call[list[Translation]]:
+def _translate_nbest(texts: Iterable[Text]) -> Call[list[Translation]]:
     inputs = {"text": answers.checked_texts(texts)}
-    return _Call("translate_nbest", inputs, answers.nbest_translations)
+    return Call("translate_nbest", inputs, answers.nbest_translations)
 
 
-def _score(texts: Iterable[Text], references: Iterable[Text]) -> _Call[ReferenceScore]:
+def _score(texts: Iterable[Text], references: Iterable[Text]) -> Call[ReferenceScore]:
     texts = answers.checked_texts(texts)
     references = answers.checked_texts(references, "references")
     if len(texts) != len(references):
@@ -49,11 +39,11 @@ def _score(texts: Iterable[Text], references: Iterable[Text]) -> _Call[Reference
             f"{len(references)} references"
         )
     inputs = {"text": texts, "reference": references}
-    return _Call("score", inputs, answers.reference_scores)
+    return Call("score", inputs, answers.reference_scores)
 
 
-def _explain(texts: Iterable[Text]) -> _Call[Explanation]:
-    return _Call("explain", {"text": answers.checked_texts(texts)}, answers.explanations)
+def _explain(texts: Iterable[Text]) -> Call[Explanation]:
+    return Call("explain", {"text": answers.checked_texts(texts)}, answers.explanations)
 
 
 class _Client:
@@ -95,8 +85,11 @@ class _Client:
             yield left, pause if pause is not None and pause < left else None
 
 
-class TranslatorClient(_Client):
-    """A translator behind TensorFlow Serving, called and waited for. Threads may share one.
+class TranslatorClient(TextCalls, _Client):
+    """A translator, or another text model, behind TensorFlow Serving, called and waited for.
+
+    Threads may share one. `classify`, `tag`, `complete` and `log_prob` are for the exports of other
+    text models.
 
     Args:
         server: `HOST:PORT`; the port is 8500 unless named, and 8501 for REST.
@@ -164,8 +157,8 @@ class TranslatorClient(_Client):
         transport = RestTransport if self.rest else GrpcTransport
         return transport(target, tls, max_message_bytes)
 
-    def _ask(self, call: _Call[Answer]) -> list[Answer]:
-        if not call.inputs["text"]:
+    def _ask(self, call: Call[Answer]) -> list[Answer]:
+        if call.is_empty():
             return []
         return call.read(self._retried(self._transport.predict, call.signature, call.inputs))
 
@@ -179,7 +172,7 @@ class TranslatorClient(_Client):
             time.sleep(pause)
 
 
-class AsyncTranslatorClient(_Client):
+class AsyncTranslatorClient(AsyncTextCalls, _Client):
     """The same calls, awaited; for use inside one event loop.
 
     Takes TranslatorClient's arguments.
@@ -232,8 +225,8 @@ class AsyncTranslatorClient(_Client):
         transport = AsyncRestTransport if self.rest else AsyncGrpcTransport
         return transport(target, tls, max_message_bytes)
 
-    async def _ask(self, call: _Call[Answer]) -> list[Answer]:
-        if not call.inputs["text"]:
+    async def _ask(self, call: Call[Answer]) -> list[Answer]:
+        if call.is_empty():
             return []
         return call.read(await self._retried(self._transport.predict, call.signature, call.inputs))
 

@@ -126,12 +126,12 @@ class AsyncGrpcTransport:
 
 
 def predict_request(target, signature, inputs):
-    """The PredictRequest for input name -> texts."""
+    """The PredictRequest for input name -> texts or `Numbers`."""
     request = serving_pb2.PredictRequest()
     _fill_spec(request.model_spec, target)
     request.model_spec.signature_name = signature
     for name, texts in inputs.items():
-        request.inputs[name].CopyFrom(tensors.string_tensor(texts))
+        request.inputs[name].CopyFrom(tensors.tensor(texts))
     return request
 
 

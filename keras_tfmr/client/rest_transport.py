@@ -44,7 +44,7 @@ class RestTransport:
         body = {
             "signature_name": signature,
             "inputs": {
-                name: [json_string(text) for text in texts] for name, texts in inputs.items()
+                name: [json_value(value) for value in values] for name, values in inputs.items()
             },
         }
         answer = self._ask("POST", self._path() + ":predict", timeout, json.dumps(body).encode())
@@ -163,12 +163,14 @@ class AsyncRestTransport:
         """Connections close with the threads that opened them."""
 
 
-def json_string(text):
-    """A text as JSON carries it: bytes that are no UTF-8 go as base64.
+def json_value(text):
+    """A text as JSON carries it, bytes that are no UTF-8 as base64; a number as it is.
 
-    >>> json_string("olá"), json_string(b"ol\\xe1")
-    ('olá', {'b64': 'b2zh'})
+    >>> json_value("olá"), json_value(b"ol\\xe1"), json_value(0.5)
+    ('olá', {'b64': 'b2zh'}, 0.5)
     """
+    if isinstance(text, int | float):
+        return text
     content = tensors.utf8(text)
     try:
         return content.decode("utf-8")

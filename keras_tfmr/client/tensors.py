@@ -40,6 +40,17 @@ def string_tensor(texts):
     return tensor
 
 
+def tensor(values):
+    """A tensor [batch] of texts, or of numbers where the list has a `dtype`."""
+    if not hasattr(values, "dtype"):
+        return string_tensor(values)
+    kind = {"float32": DT_FLOAT, "int32": DT_INT32, "int64": DT_INT64}[values.dtype]
+    field, _, _ = _LAYOUT[kind]
+    filled = serving_pb2.TensorProto(dtype=kind, **{field: values})
+    filled.tensor_shape.dim.add(size=len(values))
+    return filled
+
+
 def to_lists(tensor):
     """The tensor's values, nested as its shape says; bytes become text.
 

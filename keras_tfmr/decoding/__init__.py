@@ -9,6 +9,7 @@ from keras_tfmr.decoding.config import DecodingConfig
 from keras_tfmr.decoding.greedy import greedy
 from keras_tfmr.decoding.result import DecodingResult, length_penalty
 from keras_tfmr.decoding.sampling import sample
+from keras_tfmr.decoding.sampling_each import sample_each
 from keras_tfmr.decoding.scoring import score
 from keras_tfmr.decoding.step import DecodingStep, FunctionStep
 
@@ -21,5 +22,6 @@ __all__ = [
     "greedy",
     "length_penalty",
     "sample",
+    "sample_each",
     "score",
 ]

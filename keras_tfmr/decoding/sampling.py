@@ -106,13 +106,21 @@ def _draw(logits, noise, top_k, top_p):
         total = ops.sum(probs, axis=-1, keepdims=True)
         before = ops.cumsum(probs, axis=-1) - probs
         probs = ops.where(before < top_p * total, probs, 0.0)
+    place = draw_place(probs, noise)
+    if order is None:
+        return place
+    flat = place + offsets(ops.shape(order)[0], order.shape[-1])[:, 0]
+    return ops.take(ops.reshape(order, (-1,)), flat, axis=0)
+
+
+def draw_place(probs, noise):
+    """Where uniform `noise` `[rows]` falls in the sums of `probs` `[rows, vocab]`: int32 `[rows]`.
+
+    The probabilities need not sum up to 1; one that is 0 is never met.
+    """
     cumulated = ops.cumsum(probs, axis=-1)
     # Rounding may lift noise * total to the total itself, past the last token that can be drawn:
     # the first place where the sum reaches its end is the last place allowed.
     reached = noise[:, None] * cumulated[:, -1:]
     passed = (cumulated <= reached) & (cumulated < cumulated[:, -1:])
-    place = ops.sum(ops.cast(passed, "int32"), axis=-1)  # [rows]
-    if order is None:
-        return place
-    flat = place + offsets(ops.shape(order)[0], order.shape[-1])[:, 0]
-    return ops.take(ops.reshape(order, (-1,)), flat, axis=0)
+    return ops.sum(ops.cast(passed, "int32"), axis=-1)

@@ -1,4 +1,4 @@
-"""A translator as a SavedModel that TensorFlow Serving loads, and the check of any SavedModel."""
+"""A text model as a SavedModel that TensorFlow Serving loads, and the check of any SavedModel."""
 
 import importlib
 
@@ -8,6 +8,7 @@ _LAZY = {
     "ExportError": "check",
     "check_in_fresh_process": "check",
     "check_saved_model": "check",
+    "export_text_model": "write",
     "export_translator": "write",
 }
 

@@ -26,13 +26,17 @@ def run_batches(session, name, batches):
     """Runs a signature with made-up inputs; returns what went wrong, as a list of sentences.
 
     Where the first dimension is open, it is filled with each of `batches`, and outputs must have
-    as many rows; strings must be UTF-8 unless their name ends in `_bytes`.
+    as many rows; strings must be UTF-8 unless their name ends in `_bytes`. The Examples that are
+    made up for Classify and Regress have one feature, `text`.
     """
     definition = session.signatures[name]
     batched = all(_open(info) for info in definition.inputs.values())
     problems = []
     for batch in batches if batched else (1,):
-        inputs = {alias: _made_up(info, batch) for alias, info in definition.inputs.items()}
+        inputs = {
+            alias: _made_up(info, batch, definition.method_name)
+            for alias, info in definition.inputs.items()
+        }
         try:
             outputs = session.run(name, inputs)
         except Exception as error:  # whatever a kernel says is the finding
@@ -50,7 +54,7 @@ def _open(info):
     return shape.unknown_rank or (len(shape.dim) > 0 and shape.dim[0].size == -1)
 
 
-def _made_up(info, batch):
+def _made_up(info, batch, method):
     import tensorflow as tf
 
     dtype = tf.as_dtype(info.dtype)
@@ -61,8 +65,18 @@ def _made_up(info, batch):
     if dtype == tf.string:
         count = int(np.prod(shape))
         texts = [TEXTS[i % len(TEXTS)].encode() for i in range(count)]
+        if method in (tf.saved_model.CLASSIFY_METHOD_NAME, tf.saved_model.REGRESS_METHOD_NAME):
+            texts = [_example(text) for text in texts]
         return np.array(texts, dtype=object).reshape(shape)
     return np.ones(shape, dtype.as_numpy_dtype)
+
+
+def _example(text):
+    import tensorflow as tf
+
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
+    example = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
+    return example.SerializeToString()
 
 
 def _output_problem(alias, value, batch):
@@ -82,8 +96,8 @@ def first_lines(error, count=2):
     return " ".join(str(error).strip().splitlines()[:count])
 
 
-def record(translator):
-    """Questions and the answers a `Translator` gives in process.
+def record(text_model):
+    """Questions and the answers a `TextModel` gives in process.
 
     Each text is asked alone, so that comparing them with the answers to a whole batch also shows
     that no row depends on its neighbours.
@@ -92,30 +106,49 @@ def record(translator):
         A list of cases for `compare`, which can go through JSON.
     """
     plain = [text.encode() for text in TEXTS]
-    cases = [_case(translator, "translate", [plain]), _case(translator, "translate_nbest", [plain])]
-    cases.append(_case(translator, "translate", [list(HOSTILE)]))
-    cases.append(_case(translator, "score", [plain, plain[::-1]]))
-    # One text: the widths of what explains it depend on the longest of a batch.
-    explained = _case(translator, "explain", [plain[1:2]])
-    cases.append(explained)
-    if translator.model.dtype_policy.name != "float32":
-        # Rounding makes ties of translations, and no score here says that there was one.
-        explained["outputs"] = {"source_tokens": explained["outputs"]["source_tokens"]}
-        return [{**case, "ties": True} for case in cases]
+    rounded = text_model.model.dtype_policy.name != "float32"
+    cases = []
+    for name in text_model.signatures:
+        hostile = HOSTILE if name == text_model.default else ()
+        # One text where every pair of its tokens has a number for each layer and head.
+        texts = plain[1:2] if name == "explain" else [*plain, *hostile]
+        case = _case(text_model, name, texts)
+        certain = text_model.answers_when_rounded(name)
+        if rounded and certain is not None:
+            case["outputs"] = {alias: case["outputs"][alias] for alias in certain}
+        # Rounding makes ties of hypotheses, and no score says that there was one.
+        cases.append({**case, "ties": True} if rounded else case)
     return cases
 
 
-def _case(translator, signature, columns):
+def _case(text_model, signature, texts):
     import tensorflow as tf
 
-    function = translator.signatures[signature]
-    names = ("text", "reference")[: len(columns)]
-    rows = [function(*(tf.constant([text]) for text in row)) for row in zip(*columns, strict=True)]
-    outputs = {
-        name: _to_json(np.concatenate([row[name].numpy() for row in rows])) for name in rows[0]
-    }
-    inputs = {name: _to_json(column) for name, column in zip(names, columns, strict=True)}
+    function = text_model.signatures[signature]
+    request = text_model.request(signature, texts)
+    specs = function.input_signature
+    columns = [request[spec.name] for spec in specs]
+    rows = [
+        function(
+            *(tf.constant([value], spec.dtype) for value, spec in zip(row, specs, strict=True))
+        )
+        for row in zip(*columns, strict=True)
+    ]
+    outputs = {name: _to_json(_joined([row[name].numpy() for row in rows])) for name in rows[0]}
+    inputs = {spec.name: _to_json(column) for spec, column in zip(specs, columns, strict=True)}
     return {"signature": signature, "inputs": inputs, "outputs": outputs}
+
+
+def _joined(answers):
+    """Answers [1, ...] below each other, padded to the largest as those of one batch are."""
+    shape = np.max([answer.shape for answer in answers], axis=0)
+    empty = b"" if answers[0].dtype == object else 0
+    widths = [
+        [(0, most - size) for most, size in zip(shape, a.shape, strict=True)] for a in answers
+    ]
+    return np.concatenate(
+        [np.pad(a, width, constant_values=empty) for a, width in zip(answers, widths, strict=True)]
+    )
 
 
 def _to_json(value):
@@ -139,7 +172,8 @@ def compare(session, cases, tolerance):
         if name not in session.signatures:
             problems.append(f"there is no signature {name}")
             continue
-        inputs = {alias: _strings(column) for alias, column in case["inputs"].items()}
+        definition = session.signatures[name].inputs
+        inputs = {alias: _array(case["inputs"][alias], definition[alias]) for alias in definition}
         try:
             outputs = session.run(name, inputs)
         except Exception as error:  # whatever a kernel says is the finding
@@ -149,8 +183,13 @@ def compare(session, cases, tolerance):
     return problems
 
 
-def _strings(column):
-    return np.array([text.encode("latin-1") for text in column], dtype=object)
+def _array(column, info):
+    import tensorflow as tf
+
+    dtype = tf.as_dtype(info.dtype)
+    if dtype == tf.string:
+        return np.array([text.encode("latin-1") for text in column], dtype=object)
+    return np.array(column, dtype.as_numpy_dtype)
 
 
 def _differences(case, outputs, tolerance):

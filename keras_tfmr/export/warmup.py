@@ -8,26 +8,38 @@ server from loading the version, so the file is replayed at export.
 import pathlib
 from typing import NamedTuple
 
+import numpy as np
+
 from keras_tfmr.export import questions
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
+
+_PREDICT = "tensorflow/serving/predict"
+# The method of a signature, and the field of a PredictionLog that has its requests.
+METHODS = {
+    _PREDICT: "predict_log",
+    "tensorflow/serving/classify": "classify_log",
+    "tensorflow/serving/regress": "regress_log",
+}
 
 # The server stops with an error at more.
 MOST_RECORDS = 1000
 
 
-def write(path, requests):
+def write(path, requests, methods=None):
     """Writes a warm-up file.
 
     Args:
         path: the version's folder.
-        requests: a list of (signature, {input name: list of strings}).
+        requests: a list of (signature, {input name: values}); the values are a list of strings or
+            an array, and serialised Examples for Classify and Regress.
+        methods: {signature: method} of those whose method is not Predict; see `METHODS`.
 
     Raises:
         ValueError: for more requests than the server accepts.
     """
     import tensorflow as tf
-    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+    from tensorflow_serving.apis import prediction_log_pb2
 
     requests = list(requests)
     if len(requests) > MOST_RECORDS:
@@ -38,24 +50,28 @@ def write(path, requests):
     file.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
         for signature, inputs in requests:
-            request = predict_pb2.PredictRequest()
+            method = (methods or {}).get(signature, _PREDICT)
+            log = prediction_log_pb2.PredictionLog()
+            request = getattr(log, METHODS[method]).request
             request.model_spec.signature_name = signature
-            for name, values in inputs.items():
-                request.inputs[name].CopyFrom(tf.make_tensor_proto(values, tf.string))
-            log = prediction_log_pb2.PredictionLog(
-                predict_log=prediction_log_pb2.PredictLog(request=request)
-            )
+            if method == _PREDICT:
+                for name, values in inputs.items():
+                    request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
+            else:
+                (examples,) = inputs.values()
+                parsed = [tf.train.Example.FromString(example) for example in examples]
+                request.input.example_list.examples.extend(parsed)
             writer.write(log.SerializeToString())
 
 
-def requests(translator, texts, batches):
-    """Requests for every signature of a translator and every batch size.
+def requests(text_model, texts, batches):
+    """Requests for every signature of a text model and every batch size.
 
-    A compiled decoder is one program for each size of batch and source: the requests of the first
-    signature meet them all. What other signatures add to it is not compiled.
+    What is compiled is one program for each size of batch and text: the requests of the default
+    signature, which come first, meet them all. What other signatures add to it is not compiled.
 
     Args:
-        translator: a `Translator`.
+        text_model: a `TextModel`.
         texts: a list of strings such as will be asked.
         batches: the batch sizes.
 
@@ -63,16 +79,23 @@ def requests(translator, texts, batches):
         A list for `write`.
     """
     groups = [list(texts)]
-    if translator.xla:
-        groups = [[text] for text in translator.graph.text_per_bucket(texts)]
+    if text_model.xla:
+        groups = [[text] for text in text_model.text_per_bucket(texts)]
+    default = text_model.default
     found = []
-    for name in ("translate", "translate_nbest", "score", "explain"):
-        inputs = [spec.name for spec in translator.signatures[name].input_signature]
-        for group in groups if name == "translate" else groups[:1]:
+    for name in (default, *(name for name in text_model.signatures if name != default)):
+        for group in groups if name == default else groups[:1]:
             for batch in batches:
-                column = [group[i % len(group)] for i in range(batch)]
-                found.append((name, dict.fromkeys(inputs, column)))
+                asked = text_model.request(name, [group[i % len(group)] for i in range(batch)])
+                found.append((name, _arrays(text_model.signatures[name], asked)))
     return found
+
+
+def _arrays(function, request):
+    return {
+        spec.name: np.array(request[spec.name], spec.dtype.as_numpy_dtype)
+        for spec in function.input_signature
+    }
 
 
 class Request(NamedTuple):
@@ -107,19 +130,29 @@ def read(path, problems):
     try:
         for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
             log = prediction_log_pb2.PredictionLog.FromString(record)
-            if log.WhichOneof("log_type") is None:
+            kind = log.WhichOneof("log_type")
+            if kind is None:
                 raise ValueError("the record holds no request")
             number += 1
-            if log.HasField("predict_log"):
-                asked = log.predict_log.request
-                inputs = {alias: tf.make_ndarray(value) for alias, value in asked.inputs.items()}
+            if kind in METHODS.values():
+                asked = getattr(log, kind).request
                 name = asked.model_spec.signature_name or "serving_default"
-                found.append(Request(number, name, inputs))
+                found.append(Request(number, name, _inputs(asked)))
     except Exception as error:  # the server, too, refuses the version whatever the error is
         problems.append(f"warm-up request {number + 1} fails: {questions.first_lines(error)}")
     if number > MOST_RECORDS:
         problems.append(f"the warm-up file has {number} requests, the server takes {MOST_RECORDS}")
     return found
+
+
+def _inputs(request):
+    """{name: array} of a PredictRequest, ClassificationRequest or RegressionRequest."""
+    import tensorflow as tf
+
+    if hasattr(request, "inputs"):
+        return {alias: tf.make_ndarray(value) for alias, value in request.inputs.items()}
+    examples = request.input.example_list.examples
+    return {"inputs": np.array([example.SerializeToString() for example in examples], object)}
 
 
 def replay(session, requests, problems):

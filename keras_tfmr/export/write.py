@@ -1,4 +1,4 @@
-"""A translator as a SavedModel that TensorFlow Serving loads: strings in, strings out."""
+"""A text model as a SavedModel that TensorFlow Serving loads: strings in, answers out."""
 
 import importlib.metadata
 import json
@@ -17,8 +17,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 import keras_tfmr
 from keras_tfmr.export import compile_cache, questions, warmup
 from keras_tfmr.export.check import ExportError, check_in_fresh_process
-from keras_tfmr.text.graph import BATCH_BUCKETS
-from keras_tfmr.text.translator import Translator
+from keras_tfmr.text.buckets import BATCH_BUCKETS
+from keras_tfmr.text.text_model import TextModel
 
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
@@ -29,8 +29,8 @@ PLAIN_TAGS = ("plain", "serve")
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
-def export_translator(
-    translator: Translator,
+def export_text_model(
+    text_model: TextModel,
     directory: str | os.PathLike[str],
     *,
     xla: bool | None = None,
@@ -41,7 +41,7 @@ def export_translator(
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel with everything a server needs, and nothing else.
 
-    It holds one copy of each weight, no optimizer, and the tokenisers. If the decoder is compiled,
+    It holds one copy of each weight, no optimizer, and the tokenisers. If the model is compiled,
     it also holds the same functions without compilation, under the tags `serve` and `plain`, and
     what the check has compiled for this kind of processor: see `compile_cache`. The version appears
     in `directory` at once and complete, under the next free number; a server that watches the
@@ -49,11 +49,11 @@ def export_translator(
     has TensorFlow and TensorFlow Text.
 
     Args:
-        translator: a `Translator`.
+        text_model: a `Translator`, `Classifier`, `Tagger` or `Completer`.
         directory: the folder of versions, a server's `--model_base_path`.
-        xla: whether the decoder is compiled; a server then has to be started with
+        xla: whether the model is compiled; a server then has to be started with
             `--xla_cpu_compilation_enabled`, or else with `--saved_model_tags=serve,plain`, or it
-            refuses the version when it loads it. None: as in the translator.
+            refuses the version when it loads it. None: as in the text model.
         precision: "float32" or "bfloat16" for weights and layers; log-probabilities are float32
             in either. None: the model's own.
         metadata: what else is worth keeping in the export's JSON file: the run's config, BLEU.
@@ -79,28 +79,32 @@ def export_translator(
     ...     print(path.name, (path / "saved_model.pb").exists())
     1 True
     """
-    translator = translator.replace(xla=xla, precision=precision)
+    text_model = text_model.replace(xla=xla, precision=precision)
     # Its answers are those to expect from what is compiled, too, without compiling it here.
-    plain = translator.replace(xla=False) if translator.xla else translator
+    plain = text_model.replace(xla=False) if text_model.xla else text_model
     directory = pathlib.Path(directory)
     # Not a number, so no server takes it for a version; the same file system, so rename is atomic.
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
-        _save(translator, plain, unfinished)
+        _save(text_model, plain, unfinished)
         texts = [text for text in warmup_texts or () if text.split()] or questions.TEXTS
-        warmup.write(unfinished, warmup.requests(translator, texts, BATCH_BUCKETS))
-        _write_metadata(translator, unfinished, metadata or {})
+        asked = warmup.requests(text_model, texts, BATCH_BUCKETS)
+        warmup.write(unfinished, asked, text_model.methods)
+        _write_metadata(text_model, unfinished, metadata or {})
     except OSError as error:
         raise _unwritable(directory, error.strerror or error) from error
     except tf.errors.OpError as error:  # "file; reason"; TensorFlow writes the largest files
         raise _unwritable(directory, error.message.rsplit("; ", 1)[-1]) from error
     else:
         if check:
-            _check(translator, plain, unfinished)
+            _check(text_model, plain, unfinished)
         return _publish(unfinished, directory)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+export_translator = export_text_model
 
 
 def _unwritable(directory, reason):
@@ -114,20 +118,19 @@ class _Servable(tf.Module):
     handle the graph does not read, and the server then finds the first one uninitialised.
     """
 
-    def __init__(self, translator, functions):
+    def __init__(self, text_model, functions):
         super().__init__()
         read = {id(variable) for function in functions for variable in function.variables}
-        variables = {id(weight.value): weight.value for weight in translator.model.weights}
+        variables = {id(weight.value): weight.value for weight in text_model.model.weights}
         self.weights = [variable for key, variable in variables.items() if key in read]
-        self.source_tokenizer = translator.source_tokenizer
-        self.target_tokenizer = translator.target_tokenizer
+        self.tokenizers = text_model.tokenizers
 
 
-def _save(translator, plain, path):
+def _save(text_model, plain, path):
     """Writes the graph, or the compiled and the plain one over the same variables."""
-    _save_functions(translator, path)
+    _save_functions(text_model, path)
     saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    if plain is not translator:
+    if plain is not text_model:
         beside = path / "plain"
         _save_functions(plain, beside)
         other = saved_model_pb2.SavedModel.FromString((beside / "saved_model.pb").read_bytes())
@@ -136,30 +139,32 @@ def _save(translator, plain, path):
         shutil.rmtree(beside)
     for graph in saved_model.meta_graphs:
         # The same tensors: a server prepares them once, and batches both signatures together.
-        graph.signature_def["serving_default"].CopyFrom(graph.signature_def["translate"])
+        graph.signature_def["serving_default"].CopyFrom(graph.signature_def[text_model.default])
+        for name, method in text_model.methods.items():  # TensorFlow writes Predict for all
+            graph.signature_def[name].method_name = method
     (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
     (path / "fingerprint.pb").unlink(missing_ok=True)  # of the graph before
 
 
-def _save_functions(translator, path):
+def _save_functions(text_model, path):
     functions = {
-        name: function.get_concrete_function() for name, function in translator.signatures.items()
+        name: function.get_concrete_function() for name, function in text_model.signatures.items()
     }
-    module = _Servable(translator, functions.values())
+    functions["serving_default"] = functions[text_model.default]  # for TensorFlow's Python loader
+    module = _Servable(text_model, functions.values())
     tf.saved_model.save(module, str(path), signatures=functions)
 
 
-def _write_metadata(translator, path, run):
-    config = translator.model.config
+def _write_metadata(text_model, path, run):
+    model = text_model.model
     metadata = {
-        "decoding": translator.config.to_dict(),
-        "max_source_length": translator.max_source_length,
-        "precision": translator.model.dtype_policy.name,
-        "xla": translator.xla,
+        "kind": type(text_model).__name__,
+        **text_model.to_metadata(),
+        "precision": model.dtype_policy.name,
+        "xla": text_model.xla,
         "batch_buckets": list(BATCH_BUCKETS),
-        "source_length_buckets": list(translator.graph.length_buckets) if translator.xla else None,
-        "model": {"class": type(translator.model).__name__, **config.to_dict()},
-        "parameters": int(translator.model.count_params()),
+        "model": {"class": type(model).__name__, **model.config.to_dict()},
+        "parameters": int(model.count_params()),
         "versions": _versions(),
         "run": run,
     }
@@ -181,13 +186,13 @@ def _versions():
     return versions
 
 
-def _check(translator, plain, path):
+def _check(text_model, plain, path):
     report = check_in_fresh_process(
         path,
         lambda: questions.record(plain),
-        _TOLERANCE.get(translator.model.dtype_policy.name, _TOLERANCE["bfloat16"]),
-        xla=translator.xla,
-        cache=path / compile_cache.FOLDER / compile_cache.key() if translator.xla else None,
+        _TOLERANCE.get(text_model.model.dtype_policy.name, _TOLERANCE["bfloat16"]),
+        xla=text_model.xla,
+        cache=path / compile_cache.FOLDER / compile_cache.key() if text_model.xla else None,
     )
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)

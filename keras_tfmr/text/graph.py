@@ -5,17 +5,11 @@ outside of what XLA compiles; between the tokenisers lies one function of intege
 decoder.
 """
 
-import bisect
-
 import tensorflow as tf
 
 from keras_tfmr import decoding
-
-# Each pair of sizes is a program of its own: 5 s of compilation on one core, or 1 s where the
-# export's compilations are at hand. Requests are of one sentence, of a few, or batched; and few
-# sentences are longer than 32 tokens, whose padding costs an encoder's pass and no step.
-BATCH_BUCKETS = (1, 4, 32)
-LENGTH_BUCKETS = (32, 128)
+from keras_tfmr.text.buckets import at_least_one, length_buckets, pad_to_buckets
+from keras_tfmr.text.text_model import compiled
 
 # Nothing but separators and control characters: there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
@@ -46,18 +40,14 @@ class TextGraph:
         self.model = model
         self.source, self.target = source_tokenizer, target_tokenizer
         self.config, self.max_source_length, self.xla = config, max_source_length, xla
-        shorter = [rung for rung in LENGTH_BUCKETS if rung < max_source_length]
-        self.length_buckets = (*shorter, max_source_length)
+        self.length_buckets = length_buckets(max_source_length)
         # One function for all signatures, and so one program for each size of its input.
-        self._decoder = tf.function(
+        self._decoder = compiled(
             self._search,
-            input_signature=[
-                tf.TensorSpec([None, None], tf.int32, name="source_ids"),
-                tf.TensorSpec([None], tf.int32, name="limits"),
-                tf.TensorSpec([], tf.int32, name="enough"),
-            ],
-            jit_compile=xla,
-            autograph=False,
+            xla,
+            source_ids=([None, None], tf.int32),
+            limits=([None], tf.int32),
+            enough=([], tf.int32),
         )
 
     def translate(self, text):
@@ -102,7 +92,7 @@ class TextGraph:
         )
         source_ids, _, _ = self._read(text)
         target_ids, _ = self.target.encode_truncated(reference, self.config.max_length)
-        target_ids = _at_least_one(target_ids)  # [batch, target], end id included
+        target_ids = at_least_one(target_ids)  # [batch, target], end id included
         logits = self.model([source_ids, self._shifted(target_ids)], training=False)
         log_prob, tokens = decoding.score(logits, target_ids)
         rows = tf.size(text)
@@ -139,27 +129,6 @@ class TextGraph:
             answer["decoder_heads"] = _stacked(scores.decoder, target_ids, fed_ids)
         return answer
 
-    def text_per_bucket(self, texts):
-        """One text for every source length that is compiled, made of the words of `texts`."""
-        words = " ".join(texts).split()
-        words = words * (1 + self.max_source_length // len(words))  # at least one token each
-        found, start = [], 0
-        for bucket in self.length_buckets:
-            # The longest beginning that fits; the tokens of a beginning grow with its words.
-            fits = bisect.bisect_right(
-                range(1, len(words) + 1), bucket, key=lambda n: self._tokens_of(words[:n])
-            )
-            if fits > start:
-                found.append(" ".join(words[:fits]))
-            start = fits
-        return found
-
-    def _tokens_of(self, words):
-        ids, truncated = self.source.encode_truncated(
-            tf.constant([" ".join(words)]), self.max_source_length
-        )
-        return int(tf.shape(ids)[1]) + int(truncated[0])
-
     def _read(self, text):
         """Strings [batch] -> ids [rows, source], truncated [batch], blank [batch].
 
@@ -168,7 +137,7 @@ class TextGraph:
         # The server does not hold what it is sent against the signature's rank.
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.source.encode_truncated(text, self.max_source_length)
-        return _at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
+        return at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
 
     def _decode(self, source_ids, blank, enough):
         """Decodes ids [rows, source] into a result of [batch, n, ...], the first `enough` certain.
@@ -180,10 +149,7 @@ class TextGraph:
         lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
         limits = tf.where(blank, 0, self.config.limits(lengths))
         if self.xla:
-            shape = tf.shape(source_ids)
-            source_ids = _pad_to(
-                source_ids, _rung(shape[0], BATCH_BUCKETS), _rung(shape[1], self.length_buckets)
-            )
+            source_ids = pad_to_buckets(source_ids, self.length_buckets)
         limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
         result = self._decoder(source_ids, limits, tf.constant(enough))
         return decoding.DecodingResult(*(field[:rows] for field in result))
@@ -215,21 +181,3 @@ def _stacked(scores, query_ids, key_ids):
     heads = tf.cast(tf.stack(scores, axis=1), tf.float32)
     real = (query_ids != 0)[:, :, None] & (key_ids != 0)[:, None, :]
     return tf.where(real[:, None, None], heads, 0.0)
-
-
-def _at_least_one(ids):
-    """Adds a row, a column of padding where there is none."""
-    return _pad_to(ids, tf.maximum(tf.shape(ids)[0], 1), tf.maximum(tf.shape(ids)[1], 1))
-
-
-def _pad_to(ids, rows, columns):
-    shape = tf.shape(ids)
-    return tf.pad(ids, [[0, rows - shape[0]], [0, columns - shape[1]]])
-
-
-def _rung(size, ladder):
-    """The smallest bucket that `size` fits; above the ladder, multiples of its last rung."""
-    rungs, last = tf.constant(ladder), ladder[-1]
-    above = tf.reduce_sum(tf.cast(rungs < size, tf.int32))
-    multiple = -(-size // last) * last
-    return tf.where(size > last, multiple, rungs[tf.minimum(above, len(ladder) - 1)])

@@ -1,6 +1,6 @@
 """Lists of sentences in, lists of translations out, around a trained model."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -8,11 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.precision import with_precision
 from keras_tfmr.text.graph import TextGraph
+from keras_tfmr.text.text_model import Text, TextModel, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-
-Text = str | bytes
 
 
 class Hypothesis(NamedTuple):
@@ -47,15 +45,10 @@ class Explanation(NamedTuple):
     decoder_attention: np.ndarray | None = None
 
 
-class Translator:
+class Translator(TextModel):
     """Translates lists of strings with a model, its tokenisers and a way to decode.
 
-    What it answers is what its export answers: both run the same graph functions, each traced once
-    whatever the number and length of the texts. Weights that change, in training for instance,
-    change the answers; there is nothing to rebuild.
-
-    Any bytes are welcome as text. Invalid UTF-8 is replaced, a text that is too long is cut, a text
-    without a visible character has the empty translation.
+    A text without a visible character has the empty translation.
 
     Args:
         model: a translation model with `start` and `explain`, such as `TranslationModel`.
@@ -78,6 +71,8 @@ class Translator:
     ['', '']
     """
 
+    default = "translate"
+
     def __init__(
         self,
         model: keras.Model,
@@ -88,17 +83,11 @@ class Translator:
         max_source_length: int = 128,
         xla: bool = False,
     ) -> None:
-        if keras.backend.backend() != "tensorflow":
-            raise RuntimeError(
-                "Translator needs Keras on TensorFlow, whose graphs hold the tokenisers; "
-                f"KERAS_BACKEND is {keras.backend.backend()!r}"
-            )
-        self.model = model
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer or source_tokenizer
+        tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
+        super().__init__(model, tokenizers, max_source_length, xla)
+        self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
         self.max_source_length = max_source_length
-        self.xla = xla
         self._check()
         self.graph = TextGraph(
             model,
@@ -108,61 +97,43 @@ class Translator:
             max_source_length,
             xla=xla,
         )
-        text = tf.TensorSpec([None], tf.string, name="text")
-        reference = tf.TensorSpec([None], tf.string, name="reference")
-        translate = _traced(self.graph.translate, text)
-        #: The functions of the export's signatures, by name.
-        self.signatures: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
-            "serving_default": translate,
-            "translate": translate,
-            "translate_nbest": _traced(self.graph.translate_nbest, text),
-            "score": _traced(self.graph.score, text, reference),
-            "explain": _traced(self.graph.explain, text),
+        self.signatures = {
+            "translate": traced(self.graph.translate, text=tf.string),
+            "translate_nbest": traced(self.graph.translate_nbest, text=tf.string),
+            "score": traced(self.graph.score, text=tf.string, reference=tf.string),
+            "explain": traced(self.graph.explain, text=tf.string),
         }
 
     def _check(self):
-        if self.max_source_length < 1:
-            raise ValueError(
-                f"max_source_length must be at least 1. Received: {self.max_source_length}"
-            )
-        config = getattr(self.model, "config", None)
-        for side, tokenizer in (
-            ("source", self.source_tokenizer),
-            ("target", self.target_tokenizer),
-        ):
-            size = getattr(config, f"{side}_vocab", None)
-            if size is not None and size < tokenizer.vocab_size:
-                raise ValueError(
-                    f"The model has {size} {side} ids, the {side} tokenizer produces "
-                    f"{tokenizer.vocab_size}"
-                )
-        longest = max(self.max_source_length, self.config.max_length)
-        if getattr(config, "positions", None) == "learned" and longest > config.max_length:
-            raise ValueError(
-                f"The model has learned {config.max_length} positions. Received: "
-                f"max_source_length={self.max_source_length}, "
-                f"config.max_length={self.config.max_length}"
-            )
-
-    def replace(self, *, precision: str | None = None, xla: bool | None = None) -> "Translator":
-        """A translator with the same weights in another precision, compiled or not.
-
-        Args:
-            precision: "float32" or "bfloat16" for weights and layers; softmax and
-                log-probabilities are float32 in either. None keeps the model as it is.
-            xla: as in the constructor; None keeps it.
-
-        Returns:
-            A `Translator`, with a model of its own if the precision differs.
-        """
-        return Translator(
-            self.model if precision is None else with_precision(self.model, precision),
-            self.source_tokenizer,
-            self.target_tokenizer,
-            self.config,
-            max_source_length=self.max_source_length,
-            xla=self.xla if xla is None else xla,
+        for side, tokenizer in self.tokenizers.items():
+            self._check_vocabulary(f"{side}_vocab", tokenizer, f"{side} ")
+        self._check_positions(
+            max(self.max_source_length, self.config.max_length),
+            f"max_source_length={self.max_source_length}, "
+            f"config.max_length={self.config.max_length}",
         )
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "source_tokenizer": self.source_tokenizer,
+            "target_tokenizer": self.target_tokenizer,
+            "config": self.config,
+            "max_source_length": self.max_source_length,
+        }
+
+    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        texts = list(texts)
+        return {"text": texts, **({"reference": texts[::-1]} if signature == "score" else {})}
+
+    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
+        return ("source_tokens",) if signature == "explain" else None
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {
+            "decoding": self.config.to_dict(),
+            "max_source_length": self.max_source_length,
+            "source_length_buckets": list(self.length_buckets) if self.xla else None,
+        }
 
     def translate(self, texts: Iterable[Text], batch_size: int = 32) -> list[str]:
         """The best translation of each text.
@@ -233,37 +204,3 @@ class Translator:
             ]
             explanations.append(Explanation(source, target, *heads))
         return explanations
-
-    def _rows(
-        self, signature: str, *columns: Iterable[Text], batch_size: int
-    ) -> list[dict[str, Any]]:
-        """Runs a signature over lists of strings; one dict of NumPy values for each row."""
-        texts = [_strings(column) for column in columns]
-        order = sorted(range(len(texts[0])), key=lambda row: len(texts[0][row]))
-        rows: list[dict[str, Any]] = [{}] * len(order)
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            batch = [tf.constant([column[row] for row in chosen]) for column in texts]
-            outputs = self.signatures[signature](*batch)
-            outputs = {name: value.numpy() for name, value in outputs.items()}
-            for place, row in enumerate(chosen):
-                rows[row] = {name: value[place] for name, value in outputs.items()}
-        return rows
-
-
-def _traced(function, *signature):
-    # There is no Python control flow over tensors for AutoGraph to find, only time to lose.
-    return tf.function(function, input_signature=signature, autograph=False)
-
-
-def _strings(texts: Iterable[Text]) -> list[bytes]:
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"Expected a list of strings. Received: one string, {texts[:40]!r}")
-    texts = list(texts)
-    for text in texts:
-        if not isinstance(text, (str, bytes)):
-            raise TypeError(f"Expected a list of strings. Received an element: {text!r}")
-    # A lone surrogate is no text; the tokeniser replaces it like any other invalid bytes.
-    return [
-        text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts
-    ]

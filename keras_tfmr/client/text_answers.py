@@ -1,0 +1,99 @@
+"""The signatures of exported classifiers, taggers and language models, as plain Python values.
+
+Outputs arrive as a dict from output name to nested lists, the same from gRPC and from REST.
+"""
+
+from typing import Any, NamedTuple
+
+from keras_tfmr.client.answers import side_by_side
+
+
+class Classification(NamedTuple):
+    """The labels of one text.
+
+    Attributes:
+        label: The most probable one.
+        probabilities: Dict from every label to its probability, the most probable first.
+        truncated: Whether the text was longer than the model reads.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+    truncated: bool
+
+
+class Tags(NamedTuple):
+    """The words of one text and a tag for each.
+
+    Attributes:
+        words: The words and punctuation marks.
+        tags: The most probable tag of each.
+        probabilities: How probable that tag is.
+        truncated: Whether the text was longer than the model reads, so that words are missing.
+    """
+
+    words: list[str]
+    tags: list[str]
+    probabilities: list[float]
+    truncated: bool
+
+
+class Completion(NamedTuple):
+    """How one text may go on.
+
+    Attributes:
+        text: What follows the prompt, with the space it begins with, if it does.
+        log_prob: Its log-probability after the prompt, summed over its tokens.
+        tokens: Number of tokens, the closing one included.
+        finished: Whether the text ends here; otherwise it is as long as it was allowed to be.
+        truncated: Whether the prompt was longer than the model reads, so that its end alone counts.
+    """
+
+    text: str
+    log_prob: float
+    tokens: int
+    finished: bool
+    truncated: bool
+
+
+class TextScore(NamedTuple):
+    """How likely the model finds a text.
+
+    Attributes:
+        log_prob: Sum of the log-probabilities of its tokens.
+        tokens: Number of tokens, the closing one included.
+        truncated: Whether the text was longer than the model reads, so that its beginning counts.
+    """
+
+    log_prob: float
+    tokens: int
+    truncated: bool
+
+
+def classifications(outputs: dict[str, Any]) -> list[Classification]:
+    """Outputs of the signature `classify`, one Classification for each text."""
+    return side_by_side(outputs, _classification, "label", "labels", "probabilities", "truncated")
+
+
+def tags(outputs: dict[str, Any]) -> list[Tags]:
+    """Outputs of `tag` and `tag_words`, one Tags for each text, without the batch's padding."""
+    return side_by_side(outputs, _tags, "words", "tags", "probabilities", "truncated")
+
+
+def completions(outputs: dict[str, Any]) -> list[Completion]:
+    """Outputs of `complete`, one Completion for each prompt."""
+    return side_by_side(outputs, Completion, *Completion._fields)
+
+
+def text_scores(outputs: dict[str, Any]) -> list[TextScore]:
+    """Outputs of `log_prob`, one TextScore for each text."""
+    return side_by_side(outputs, TextScore, *TextScore._fields)
+
+
+def _classification(label, labels, probabilities, truncated):
+    return Classification(label, dict(zip(labels, probabilities, strict=True)), truncated)
+
+
+def _tags(words, tags, probabilities, truncated):
+    count = sum(word != "" for word in words)
+    return Tags(words[:count], tags[:count], probabilities[:count], truncated)

@@ -1,0 +1,165 @@
+"""The calls of classifiers, taggers and language models."""
+
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from keras_tfmr.client import answers, text_answers
+from keras_tfmr.client.call import Answer, Call, Text
+from keras_tfmr.client.text_answers import Classification, Completion, Tags, TextScore
+
+
+class Numbers(list):
+    """Numbers that go out as a tensor of a type; a plain list is one of texts.
+
+    >>> Numbers("int32", [1, 2]).dtype
+    'int32'
+    """
+
+    def __init__(self, dtype: str, values: Iterable[float]) -> None:
+        super().__init__(float(v) if dtype == "float32" else int(v) for v in values)
+        self.dtype = dtype
+
+
+def _classify(texts: Iterable[Text]) -> Call[Classification]:
+    return Call("classify", {"text": answers.checked_texts(texts)}, text_answers.classifications)
+
+
+def _tag(texts: Iterable[Text], split: bool) -> Call[Tags]:
+    inputs = {"text": answers.checked_texts(texts)}
+    return Call("tag" if split else "tag_words", inputs, text_answers.tags)
+
+
+def _complete(
+    prompts: Iterable[Text],
+    length: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | None,
+) -> Call[Completion]:
+    prompts = answers.checked_texts(prompts, "prompts")
+    _check(length, temperature, top_k, top_p)
+    count = len(prompts)
+    seed = secrets.randbits(62) if seed is None else seed
+    inputs: dict[str, Any] = {
+        "prompt": prompts,
+        "length": Numbers("int32", [length] * count),
+        "temperature": Numbers("float32", [temperature] * count),
+        "top_k": Numbers("int32", [top_k] * count),
+        "top_p": Numbers("float32", [top_p] * count),
+        "seed": Numbers("int64", [(seed + i) % 2**63 for i in range(count)]),
+    }
+    return Call("complete", inputs, text_answers.completions)
+
+
+def _log_prob(texts: Iterable[Text]) -> Call[TextScore]:
+    return Call("log_prob", {"text": answers.checked_texts(texts)}, text_answers.text_scores)
+
+
+def _check(length: int, temperature: float, top_k: int, top_p: float) -> None:
+    if not 1 <= length < 2**31:
+        raise ValueError(f"A completion has at least 1 token. Received: length={length}")
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature must be 0 or more, and finite. Received: {temperature}")
+    if not 0 <= top_k < 2**31:
+        raise ValueError(f"top_k must be at least 1, or 0 for all. Received: {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")
+
+
+class TextCalls:
+    """The calls of a client that waits for its answers."""
+
+    def _ask(self, call: Call[Answer]) -> list[Answer]:
+        raise NotImplementedError
+
+    def classify(self, texts: Iterable[Text]) -> list[Classification]:
+        """The labels of each text.
+
+        Args:
+            texts: List of str.
+
+        Returns:
+            List of `Classification(label, probabilities, truncated)`, one for each text.
+
+        Raises:
+            ServingError: One of its subclasses says what to do about it.
+        """
+        return self._ask(_classify(texts))
+
+    def tag(self, texts: Iterable[Text], split: bool = True) -> list[Tags]:
+        """The words of each text and their tags: `Tags(words, tags, probabilities, truncated)`.
+
+        Args:
+            texts: List of str.
+            split: Whether punctuation marks are words of their own; otherwise a word is what
+                stands between two spaces.
+        """
+        return self._ask(_tag(texts, split))
+
+    def complete(
+        self,
+        prompts: Iterable[Text],
+        *,
+        length: int = 64,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> list[Completion]:
+        """One way in which each text may go on.
+
+        Args:
+            prompts: List of str.
+            length: Most tokens of a completion, up to what the export allows.
+            temperature: Log-probabilities are divided by it; 0 takes the most probable token.
+            top_k: Draw from so many of the most probable tokens; 0 for all.
+            top_p: Draw from the most probable tokens that have this probability together.
+            seed: An int; prompt i is completed with seed + i. The same seed and options give the
+                same text. None: another one each time.
+
+        Returns:
+            List of `Completion(text, log_prob, tokens, finished, truncated)`, one for each prompt.
+
+        Raises:
+            ValueError: For an option that makes no sense.
+            ServingError: One of its subclasses says what to do about it.
+        """
+        return self._ask(_complete(prompts, length, temperature, top_k, top_p, seed))
+
+    def log_prob(self, texts: Iterable[Text]) -> list[TextScore]:
+        """How likely each text is, its end included: `TextScore(log_prob, tokens, truncated)`."""
+        return self._ask(_log_prob(texts))
+
+
+class AsyncTextCalls:
+    """The same calls, awaited."""
+
+    async def _ask(self, call: Call[Answer]) -> list[Answer]:
+        raise NotImplementedError
+
+    async def classify(self, texts: Iterable[Text]) -> list[Classification]:
+        """As `TextCalls.classify`."""
+        return await self._ask(_classify(texts))
+
+    async def tag(self, texts: Iterable[Text], split: bool = True) -> list[Tags]:
+        """As `TextCalls.tag`."""
+        return await self._ask(_tag(texts, split))
+
+    async def complete(
+        self,
+        prompts: Iterable[Text],
+        *,
+        length: int = 64,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> list[Completion]:
+        """As `TextCalls.complete`."""
+        return await self._ask(_complete(prompts, length, temperature, top_k, top_p, seed))
+
+    async def log_prob(self, texts: Iterable[Text]) -> list[TextScore]:
+        """As `TextCalls.log_prob`."""
+        return await self._ask(_log_prob(texts))

@@ -1,0 +1,142 @@
+"""Sampling with options of its own for each example, as requests of many callers have them."""
+
+from collections.abc import Sequence
+
+from keras import ops
+
+from keras_tfmr._types import Nested, Tensor
+from keras_tfmr.decoding.constraints import make_task
+from keras_tfmr.decoding.result import DecodingResult
+from keras_tfmr.decoding.sampling import draw_place
+from keras_tfmr.decoding.single import decode_single
+from keras_tfmr.decoding.step import DecodingStep, StepFunction
+from keras_tfmr.decoding.topk import argmax, offsets
+
+# Below the most probable token by so many nats, float32 has no probability left.
+_LOWEST = -104.0
+# Halvings of that range, down to differences that rounding makes.
+_HALVINGS = 30
+
+
+def sample_each(
+    step: DecodingStep | StepFunction,
+    state: Nested,
+    *,
+    start_ids: Tensor,
+    end_id: int,
+    max_length: int,
+    noise: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_length: int = 0,
+    length_penalty: float = 0.0,
+    length_offset: float = 5.0,
+    banned_ids: Sequence[int] = (),
+    prefix: Tensor | None = None,
+    limits: Tensor | None = None,
+) -> DecodingResult:
+    """Draws every token as `sample` does, with options and random numbers by example.
+
+    What is drawn for an example depends on its own numbers alone, whatever else is in the batch.
+    The log-probabilities returned are the model's own. Tokens that are equally probable as the last
+    one that may be drawn may be drawn, too.
+
+    Args:
+        noise: float32 `[batch, max_length]`, uniform in [0, 1): for each token to be drawn.
+        temperature: float32 `[batch]`, by which log-probabilities are divided; where it is not
+            positive, the most probable token is taken.
+        top_k: int32 `[batch]`: draw from the k most probable tokens only; from all where it is not
+            positive.
+        top_p: float32 `[batch]`: draw from the smallest set of the most probable tokens whose
+            probabilities, at this temperature, sum up to p or more; from all where it is 1 or more.
+            With `top_k` too, of the k tokens renormalised.
+
+    The other arguments are those of `greedy`.
+
+    Returns:
+        DecodingResult with n = 1.
+
+    Raises:
+        ValueError: for a number, id, rank or penalty that makes no sense.
+
+    Paper: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751), for `top_p`.
+
+    >>> log_probs = ops.log(ops.array([[0.02, 0.5, 0.4, 0.08]]))
+    >>> step = lambda tokens, state: (ops.repeat(log_probs, 2, axis=0), state)
+    >>> result = sample_each(step, (), start_ids=[0, 0], end_id=3, max_length=2,
+    ...     noise=ops.array([[0.9, 0.9], [0.9, 0.9]]), temperature=ops.array([0.0, 1.0]),
+    ...     top_k=ops.array([0, 2]), top_p=ops.array([1.0, 1.0]))
+    >>> np.array(result.ids).tolist()
+    [[[1, 1]], [[2, 2]]]
+    """
+    task = make_task(
+        start_ids=start_ids,
+        end_id=end_id,
+        max_length=max_length,
+        min_length=min_length,
+        length_penalty=length_penalty,
+        length_offset=length_offset,
+        banned_ids=banned_ids,
+        prefix=prefix,
+        limits=limits,
+    )
+    noise = ops.transpose(noise)  # [length, batch]
+
+    def choose(log_probs, free, position, rows):
+        drawn = ops.take(ops.take(noise, position, axis=0), rows, axis=0)
+        own = (ops.take(option, rows, axis=0) for option in (temperature, top_k, top_p))
+        tokens = _draw(free, drawn, *own)
+        flat = tokens + offsets(ops.shape(log_probs)[0], log_probs.shape[-1])[:, 0]
+        return tokens, ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
+
+    return decode_single(step, state, choose, task)
+
+
+def _draw(logits, noise, temperature, top_k, top_p):
+    """One token per row of `[rows, vocab]`."""
+    best, _ = argmax(logits)
+    sampled = temperature > 0
+
+    def draw():
+        below = (logits - ops.max(logits, axis=-1, keepdims=True)) / ops.where(
+            sampled, temperature, 1.0
+        )[:, None]
+        below = ops.maximum(below, 2 * _LOWEST)  # minus infinity, too, but a number
+        allowed = ops.cond(
+            ops.any(sampled & ((top_k > 0) | (top_p < 1))),
+            lambda: below >= _lowest_allowed(below, top_k, top_p)[:, None],
+            lambda: below > _LOWEST,
+        )
+        probs = ops.where(allowed & (below > _LOWEST), ops.exp(below), 0.0)
+        return ops.where(sampled, draw_place(probs, noise), best)
+
+    return ops.cond(ops.any(sampled), draw, lambda: best)
+
+
+def _lowest_allowed(below, top_k, top_p):
+    """The lowest log-probability that may be drawn, relative to the greatest: `[rows]`."""
+    tokens = ops.cast(below > _LOWEST, "float32")
+    wanted = ops.where(top_k > 0, ops.cast(top_k, "float32"), below.shape[-1])
+    among = _threshold(below, tokens, wanted)
+    probs = ops.where(below >= among[:, None], tokens * ops.exp(below), 0.0)
+    mass = ops.sum(probs, axis=-1)
+    nucleus = _threshold(below, probs, ops.where(top_p < 1, top_p * mass, 2 * mass))
+    return ops.maximum(among, nucleus)
+
+
+def _threshold(below, weights, wanted):
+    """The highest value above which weights sum up to what is wanted, or the lowest of all.
+
+    By halving: a vocabulary need not be sorted for it.
+    """
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        enough = ops.sum(ops.where(below >= middle[:, None], weights, 0.0), axis=-1) >= wanted
+        return ops.where(enough, middle, low), ops.where(enough, high, middle)
+
+    low = ops.zeros_like(below[:, 0]) + _LOWEST
+    low, _ = ops.fori_loop(0, _HALVINGS, halve, (low, ops.zeros_like(low)))
+    return low

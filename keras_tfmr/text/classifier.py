@@ -1,0 +1,169 @@
+"""Lists of sentences in, labels with probabilities out."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
+from keras_tfmr.text.text_model import Text, TextModel, compiled, example_of, texts_of, traced
+from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+
+class Classification(NamedTuple):
+    """The labels of a text.
+
+    Fields:
+        label: the most probable one.
+        probabilities: a dict from every label to its probability, the most probable first.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+
+
+class Classifier(TextModel):
+    """Labels texts with a model, its tokeniser and the names of its classes.
+
+    Args:
+        model: a `SequenceClassifier`.
+        tokenizer: a `SubwordTokenizer`.
+        labels: the names of the model's classes, in their order.
+        max_length: tokens of a text, its end id counted; what is longer is cut.
+        xla: whether the model is compiled, once for every bucket of batch size and length.
+
+    Raises:
+        RuntimeError: if Keras does not run on TensorFlow.
+        ValueError: if vocabulary, labels or lengths do not fit the model.
+
+    >>> from keras_tfmr import SequenceClassifier, SubwordTokenizer, TransformerConfig
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
+    ...     joint_vocab=False)
+    >>> classifier = Classifier(SequenceClassifier(config, 2), tokenizer, ["pt", "en"])
+    >>> [found] = classifier.classify(["o gato"])
+    >>> sorted(found.probabilities), found.label in ("pt", "en")
+    (['en', 'pt'], True)
+    """
+
+    default = "classify"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: SubwordTokenizer,
+        labels: Iterable[str],
+        *,
+        max_length: int = 128,
+        xla: bool = False,
+    ) -> None:
+        super().__init__(model, {"text": tokenizer}, max_length, xla)
+        self.tokenizer, self.labels = tokenizer, checked_labels(labels, model)
+        self._check_vocabulary("source_vocab", tokenizer)
+        self._check_positions(max_length, f"max_length={max_length}")
+        self._model = compiled(
+            lambda token_ids: tf.nn.softmax(model(token_ids, training=False)),
+            xla,
+            token_ids=([None, None], tf.int32),
+        )
+        self.signatures = {
+            "classify": traced(self._classify, text=tf.string),
+            "classify_examples": traced(self._classify_examples, inputs=tf.string),
+        }
+        self.methods = {"classify_examples": tf.saved_model.CLASSIFY_METHOD_NAME}
+        if len(self.labels) == 2:
+            self.signatures["regress_examples"] = traced(self._regress_examples, inputs=tf.string)
+            self.methods["regress_examples"] = tf.saved_model.REGRESS_METHOD_NAME
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer, "labels": self.labels, "max_length": self.max_length,
+        }  # fmt: skip
+
+    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        if signature in self.methods:
+            return {"inputs": [example_of(text) for text in texts]}
+        return {"text": list(texts)}
+
+    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
+        return ("probabilities",) if signature == "classify" else None
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {**super().to_metadata(), "labels": self.labels}
+
+    def classify(self, texts: Iterable[Text], batch_size: int = 32) -> list[Classification]:
+        """The labels of each text.
+
+        Args:
+            texts: a list of strings.
+            batch_size: how many are read at a time; texts of a similar length go together.
+
+        Returns:
+            A list of `Classification`, in the order of `texts`.
+        """
+        return [
+            Classification(
+                row["label"].decode(),
+                {
+                    label.decode(): float(probability)
+                    for label, probability in zip(row["labels"], row["probabilities"], strict=True)
+                },
+            )
+            for row in self._rows("classify", texts, batch_size=batch_size)
+        ]
+
+    def _classify(self, text):
+        """`text` string [batch] -> the labels, the most probable first.
+
+        `label` string and `truncated` bool, both [batch]; `labels` string and `probabilities`
+        float32, both [batch, classes]. A text that is too long is cut and flagged.
+        """
+        probabilities, truncated = self._probabilities(text)
+        sorted_probabilities, order = tf.nn.top_k(probabilities, len(self.labels))
+        labels = tf.gather(tf.constant(self.labels), order)
+        return {
+            "label": labels[:, 0],
+            "labels": labels,
+            "probabilities": sorted_probabilities,
+            "truncated": truncated,
+        }
+
+    def _classify_examples(self, inputs):
+        """Examples [batch] -> `classes` string, `scores` float32 [batch, classes], in model order.
+
+        What TensorFlow Serving's Classify asks for.
+        """
+        probabilities, _ = self._probabilities(texts_of(inputs))
+        classes = tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
+        return {"classes": classes, "scores": probabilities}
+
+    def _regress_examples(self, inputs):
+        """Examples [batch] -> `outputs` float32 [batch], how probable the second of two labels is.
+
+        What TensorFlow Serving's Regress asks for.
+        """
+        probabilities, _ = self._probabilities(texts_of(inputs))
+        return {"outputs": probabilities[:, 1]}
+
+    def _probabilities(self, text):
+        """Strings [batch] -> float32 [batch, classes], bool [batch]."""
+        text = tf.ensure_shape(text, [None])
+        ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
+        ids = at_least_one(ids)
+        if self.xla:
+            ids = pad_to_buckets(ids, self.length_buckets)
+        return self._model(ids)[: tf.size(text)], truncated
+
+
+def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
+    """The labels as a list of str; ValueError where they are not one for each class."""
+    labels = list(labels)
+    if len(labels) != model.num_classes or len(set(labels)) != len(labels):
+        raise ValueError(
+            f"The model has {model.num_classes} classes, each of which needs a label of its own. "
+            f"Received: {labels}"
+        )
+    if not all(isinstance(label, str) and label for label in labels):
+        raise ValueError(f"A label is a str of at least one character. Received: {labels}")
+    return labels

@@ -1,0 +1,346 @@
+"""Lists of beginnings in, what a language model has to follow them out."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_tfmr import decoding
+from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
+from keras_tfmr.text.text_model import Text, TextModel, compiled, example_of, texts_of, traced
+from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
+from keras_tfmr.text.translator import Likelihood
+
+# Only so many of the last characters of a prompt can be among the tokens that are read of it.
+_PIECE_CHARACTERS, _MARGIN = 16, 64
+_BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
+# Of the export's questions and warm-up requests: long enough to leave the first token behind.
+_ASKED_LENGTH = 16
+
+_SAMPLING = {
+    "length": tf.int32,
+    "temperature": tf.float32,
+    "top_k": tf.int32,
+    "top_p": tf.float32,
+    "seed": tf.int64,
+}
+
+
+class Completion(NamedTuple):
+    """How a text may go on.
+
+    Fields:
+        text: what follows the prompt, with the space it begins with, if it does.
+        log_prob: its log-probability after the prompt, summed over its tokens.
+        tokens: how many these are, the end id counted.
+        finished: whether the text ends here; otherwise it is as long as it was allowed to be.
+    """
+
+    text: str
+    log_prob: float
+    tokens: int
+    finished: bool
+
+
+class Completer(TextModel):
+    """Goes on with texts, and says how probable texts are, with a language model.
+
+    Args:
+        model: a `LanguageModel`.
+        tokenizer: a `SubwordTokenizer`.
+        max_length: tokens of a text; of a longer prompt, the last ones are read.
+        max_new_tokens: tokens of a completion.
+        xla: whether decoding is compiled, once for every bucket of batch size and prompt length.
+
+    Raises:
+        RuntimeError: if Keras does not run on TensorFlow.
+        ValueError: if vocabulary or lengths do not fit the model.
+
+    >>> from keras_tfmr import LanguageModel, SubwordTokenizer, TransformerConfig
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> config = TransformerConfig.preset("tiny", target_vocab=tokenizer.vocab_size,
+    ...     joint_vocab=False)
+    >>> completer = Completer(LanguageModel(config), tokenizer)
+    >>> [found] = completer.complete(["the black"], length=4, temperature=0.8, seed=1)
+    >>> found.tokens <= 4 and found.log_prob < 0
+    True
+    """
+
+    default = "complete_greedily"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: SubwordTokenizer,
+        *,
+        max_length: int = 128,
+        max_new_tokens: int = 128,
+        xla: bool = False,
+    ) -> None:
+        super().__init__(model, {"text": tokenizer}, max_length, xla)
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1. Received: {max_new_tokens}")
+        self.tokenizer, self.max_new_tokens = tokenizer, max_new_tokens
+        self._check_vocabulary("target_vocab", tokenizer)
+        self._check_positions(
+            max_length + max_new_tokens,
+            f"max_length={max_length}, max_new_tokens={max_new_tokens}",
+        )
+        # One function for all signatures, and so one program for each size of its input.
+        self._decoder = compiled(
+            self._search,
+            xla,
+            prompt_ids=([None, None], tf.int32),
+            limits=([None], tf.int32),
+            noise=([None, max_length + max_new_tokens], tf.float32),
+            temperature=([None], tf.float32),
+            top_k=([None], tf.int32),
+            top_p=([None], tf.float32),
+        )
+        self.signatures = {
+            "complete": traced(self._complete, prompt=tf.string, **_SAMPLING),
+            "complete_greedily": traced(self._complete_greedily, prompt=tf.string),
+            "log_prob": traced(self._log_prob, text=tf.string),
+            "regress_examples": traced(self._regress_examples, inputs=tf.string),
+        }
+        self.methods = {"regress_examples": tf.saved_model.REGRESS_METHOD_NAME}
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer,
+            "max_length": self.max_length,
+            "max_new_tokens": self.max_new_tokens,
+        }
+
+    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        texts, count = list(texts), len(texts)
+        if signature == "log_prob":
+            return {"text": texts}
+        if signature == "regress_examples":
+            return {"inputs": [example_of(text) for text in texts]}
+        if signature == "complete_greedily":
+            return {"prompt": texts}
+        places = range(count)
+        return {
+            "prompt": texts,
+            "length": [min(_ASKED_LENGTH, self.max_new_tokens)] * count,
+            "temperature": [(1.0, 0.0, 0.7)[i % 3] for i in places],
+            "top_k": [(0, 0, 40)[i % 3] for i in places],
+            "top_p": [(0.9, 1.0, 1.0)[i % 3] for i in places],
+            "seed": list(places),
+        }
+
+    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
+        return ("truncated",) if signature.startswith("complete") else None
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {**super().to_metadata(), "max_new_tokens": self.max_new_tokens}
+
+    def complete(
+        self,
+        prompts: Iterable[Text],
+        *,
+        length: int = 64,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        batch_size: int = 32,
+    ) -> list[Completion]:
+        """One way in which each text may go on.
+
+        Args:
+            prompts: a list of strings; after an empty one, a text begins.
+            length: most tokens of a completion, up to `max_new_tokens`.
+            temperature: log-probabilities are divided by it; 0 takes the most probable token.
+            top_k: draw from so many of the most probable tokens; 0 for all.
+            top_p: draw from the most probable tokens that have this probability together.
+            seed: an int; prompt i is completed with seed + i. The same seed and options give the
+                same text, whatever is asked beside it. None: another one each time.
+            batch_size: how many are completed at a time.
+
+        Returns:
+            A list of `Completion`, in the order of `prompts`.
+
+        Raises:
+            ValueError: for an option that makes no sense.
+        """
+        check_sampling(length, temperature, top_k, top_p)
+        if length > self.max_new_tokens:
+            raise ValueError(
+                f"A completion has at most max_new_tokens={self.max_new_tokens} tokens. "
+                f"Received: length={length}"
+            )
+        prompts = list(prompts) if not isinstance(prompts, (str, bytes)) else prompts
+        count = len(prompts)
+        seed = secrets.randbits(62) if seed is None else seed
+        columns = [[value] * count for value in (length, temperature, top_k, top_p)]
+        seeds = [(seed + i) % 2**63 for i in range(count)]
+        rows = self._rows("complete", prompts, *columns, seeds, batch_size=batch_size)
+        return [
+            Completion(
+                row["text"].decode(),
+                float(row["log_prob"]),
+                int(row["tokens"]),
+                bool(row["finished"]),
+            )
+            for row in rows
+        ]
+
+    def log_prob(self, texts: Iterable[Text], batch_size: int = 32) -> list[Likelihood]:
+        """How probable whole texts are, their end included: a list of `Likelihood`."""
+        rows = self._rows("log_prob", texts, batch_size=batch_size)
+        return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
+
+    def _complete(self, prompt, length, temperature, top_k, top_p, seed):
+        """Prompts string [batch], and what is asked for each -> how they go on.
+
+        `text` string, `log_prob` float32, `tokens` int32 and `finished` and `truncated` bool, all
+        [batch]: see `Completion`; `truncated` says that only the end of a prompt was read. Whatever
+        the options are, there is an answer, so that no caller spoils a batch for the others: a
+        length is cut to what is allowed, a temperature that is not positive takes the most probable
+        token, and a `top_k` or `top_p` of 0 or less draws from all and from the most probable one.
+        """
+        rows = [tf.ensure_shape(x, [None]) for x in (length, temperature, top_k, top_p, seed)]
+        for name, value in zip(_SAMPLING, rows, strict=True):
+            tf.debugging.assert_equal(
+                tf.size(value), tf.size(prompt), f"prompt and {name} must have the same batch size"
+            )
+        length, temperature, top_k, top_p, seed = rows
+        width = self.max_length + self.max_new_tokens
+        noise = tf.map_fn(
+            lambda one: tf.random.stateless_uniform([width], tf.stack([one, 0])),
+            seed,
+            fn_output_signature=tf.TensorSpec([width], tf.float32),
+        )  # by row, so that what is drawn for one does not depend on the others
+        return self._completed(prompt, length, noise, temperature, top_k, top_p)
+
+    def _complete_greedily(self, prompt):
+        """`prompt` string [batch] -> what `complete` gives at temperature 0, of any length."""
+        rows = tf.size(prompt)
+        return self._completed(
+            prompt,
+            tf.fill([rows], self.max_new_tokens),
+            tf.zeros([rows, self.max_length + self.max_new_tokens]),
+            tf.zeros([rows]),
+            tf.zeros([rows], tf.int32),
+            tf.ones([rows]),
+        )
+
+    def _completed(self, prompt, length, *sampling):
+        ids, truncated = self._prompt_ids(prompt)
+        given = tf.reduce_sum(tf.cast(ids != 0, tf.int32), axis=1)  # [rows]
+        result = self._decode(ids, given, length, sampling)
+        rows = tf.size(prompt)
+        ids, given, lengths = ids[:rows], given[:rows], result.lengths[:, 0]
+        columns = tf.range(tf.shape(result.ids)[2])
+        new = (columns >= given[:, None]) & (columns < lengths[:, None])
+        new_ids = tf.ragged.boolean_mask(result.ids[:, 0], new).to_tensor(0)
+        new_ids = tf.pad(new_ids, [[0, 0], [0, 1]])  # a column there always is
+        tokens = tf.reduce_sum(tf.cast(new_ids != 0, tf.int32), axis=1)
+        return {
+            "text": self._continued(new_ids, given),
+            "log_prob": tf.where(tokens > 0, result.log_probs[:, 0] - self._of_prompt(ids), 0.0),
+            "tokens": tokens,
+            "finished": tf.reduce_any(new_ids == self.tokenizer.end_id, axis=1),
+            "truncated": truncated,
+        }
+
+    def _decode(self, ids, given, length, sampling):
+        """Prompts [rows, prompt] with their lengths -> a result of [batch, 1, ...]."""
+        rows = tf.size(length)
+        wanted = tf.clip_by_value(length, 0, self.max_new_tokens)
+        limits = tf.where(wanted > 0, given[:rows] + wanted, 0)
+        if self.xla:
+            ids = pad_to_buckets(ids, self.length_buckets)
+        more = tf.shape(ids)[0] - rows
+        limits, *sampling = (
+            tf.pad(x, [[0, more], *[[0, 0]] * (len(x.shape) - 1)]) for x in (limits, *sampling)
+        )
+        result = self._decoder(ids, limits, *sampling)
+        return decoding.DecodingResult(*(field[:rows] for field in result))
+
+    def _search(self, prompt_ids, limits, noise, temperature, top_k, top_p):
+        """The model's own part, and all that is compiled."""
+        longest = self.max_length + self.max_new_tokens
+        step, state = self.model.start(
+            tf.shape(prompt_ids)[0], max_length=longest, compiled=self.xla
+        )
+        return decoding.sample_each(
+            step,
+            state,
+            start_ids=tf.fill(tf.shape(limits), self.tokenizer.start_id),
+            end_id=self.tokenizer.end_id,
+            max_length=longest,
+            noise=noise,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            banned_ids=(self.tokenizer.unknown_id, self.tokenizer.start_id),
+            prefix=prompt_ids,
+            limits=limits,
+        )
+
+    def _prompt_ids(self, prompt):
+        """Strings [batch] -> the last ids of each [rows, prompt], and whether there are more."""
+        text = valid_utf8(tf.ensure_shape(prompt, [None]))
+        most = _PIECE_CHARACTERS * self.max_length + _MARGIN
+        characters = tf.strings.length(text, unit="UTF8_CHAR")
+        before = tf.maximum(characters - most, 0)
+        pieces = self.tokenizer.encode(
+            tf.strings.substr(text, before, tf.fill(tf.shape(text), most), unit="UTF8_CHAR")
+        )
+        truncated = (before > 0) | (pieces.row_lengths() > self.max_length)
+        ids = pieces[:, -self.max_length :].to_tensor(self.tokenizer.pad_id)
+        return at_least_one(ids), truncated
+
+    def _of_prompt(self, ids):
+        """The log-probability of prompts [batch, prompt], float32 [batch]."""
+        ids = at_least_one(ids)
+        logits = self.model(self._shifted(ids), training=False)
+        return decoding.score(logits, ids)[0]
+
+    def _continued(self, new_ids, given):
+        """The text of new tokens behind so many of a prompt, with the space between both."""
+        first = self.tokenizer.pieces(new_ids[:, 0])
+        spaced = tf.strings.regex_full_match(first, _BEGINS_WITH_SPACE) & (given > 0)
+        return tf.where(spaced, " ", "") + self.tokenizer.decode(new_ids)
+
+    def _log_prob(self, text):
+        """`text` string [batch] -> `log_prob` float32, `tokens` int32, `truncated` bool [batch].
+
+        The log-probability of the whole text, summed over `tokens` tokens, the last of which is the
+        end id. A text that is too long is cut and flagged.
+        """
+        text = tf.ensure_shape(text, [None])
+        ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
+        ids = at_least_one(ids)
+        log_prob, tokens = decoding.score(self.model(self._shifted(ids), training=False), ids)
+        rows = tf.size(text)
+        return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated}
+
+    def _regress_examples(self, inputs):
+        """Examples [batch] -> `outputs` float32 [batch], the `log_prob` of their texts.
+
+        What TensorFlow Serving's Regress asks for.
+        """
+        return {"outputs": self._log_prob(texts_of(inputs))["log_prob"]}
+
+    def _shifted(self, ids):
+        """What the model is fed to predict `ids`: the start id, then all but the last."""
+        start = tf.fill([tf.shape(ids)[0], 1], self.tokenizer.start_id)
+        return tf.concat([start, ids[:, :-1]], axis=1)
+
+
+def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raises ValueError where an option of `complete` makes no sense."""
+    if length < 1:
+        raise ValueError(f"A completion has at least 1 token. Received: length={length}")
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature must be 0 or more, and finite. Received: {temperature}")
+    if top_k < 0:
+        raise ValueError(f"top_k must be at least 1, or 0 for all. Received: {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")

@@ -1,0 +1,127 @@
+"""Lists of sentences in, their words with a tag each out."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
+from keras_tfmr.text.classifier import checked_labels
+from keras_tfmr.text.text_model import Text, TextModel, compiled, traced
+from keras_tfmr.text.tokenizer import SubwordTokenizer
+from keras_tfmr.text.words import first_pieces, spaced_words_of, words_of
+
+
+class TaggedWord(NamedTuple):
+    """A word of a text, its most probable tag and how probable that is."""
+
+    word: str
+    tag: str
+    probability: float
+
+
+class Tagger(TextModel):
+    """Tags the words of texts with a model, its tokeniser and the names of its classes.
+
+    A word is tagged by what the model says at its first piece, as in BERT (arXiv 1810.04805).
+
+    Args:
+        model: a `TokenClassifier`.
+        tokenizer: a `SubwordTokenizer`.
+        tags: the names of the model's classes, in their order.
+        max_length: tokens of a text, its end id counted; words behind them are left out.
+        xla: whether the model is compiled, once for every bucket of batch size and length.
+
+    Raises:
+        RuntimeError: if Keras does not run on TensorFlow.
+        ValueError: if vocabulary, tags or lengths do not fit the model.
+
+    >>> from keras_tfmr import SubwordTokenizer, TokenClassifier, TransformerConfig
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
+    ...     joint_vocab=False)
+    >>> tagger = Tagger(TokenClassifier(config, 2), tokenizer, ["NOUN", "OTHER"])
+    >>> [[word.word for word in text] for text in tagger.tag(["The cat's black.", ""])]
+    [['The', "cat's", 'black', '.'], []]
+    """
+
+    default = "tag"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: SubwordTokenizer,
+        tags: Iterable[str],
+        *,
+        max_length: int = 128,
+        xla: bool = False,
+    ) -> None:
+        super().__init__(model, {"text": tokenizer}, max_length, xla)
+        self.tokenizer, self.tags = tokenizer, checked_labels(tags, model)
+        self._check_vocabulary("source_vocab", tokenizer)
+        self._check_positions(max_length, f"max_length={max_length}")
+        self._model = compiled(
+            lambda token_ids: tf.nn.softmax(model(token_ids, training=False)),
+            xla,
+            token_ids=([None, None], tf.int32),
+        )
+        self.signatures = {
+            "tag": traced(lambda text: self._tag(text, words_of), text=tf.string),
+            "tag_words": traced(lambda text: self._tag(text, spaced_words_of), text=tf.string),
+        }
+
+    def arguments(self) -> dict[str, Any]:
+        return {"tokenizer": self.tokenizer, "tags": self.tags, "max_length": self.max_length}
+
+    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        return {"text": list(texts)}
+
+    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
+        return ("words", "truncated")
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {**super().to_metadata(), "tags": self.tags}
+
+    def tag(
+        self, texts: Iterable[Text], *, split: bool = True, batch_size: int = 32
+    ) -> list[list[TaggedWord]]:
+        """The words of each text with their tags.
+
+        Args:
+            texts: a list of strings.
+            split: whether punctuation marks are words of their own; otherwise a word is what
+                stands between two spaces.
+            batch_size: how many are read at a time; texts of a similar length go together.
+
+        Returns:
+            A list of lists of `TaggedWord`, in the order of `texts`.
+        """
+        found = []
+        for row in self._rows("tag" if split else "tag_words", texts, batch_size=batch_size):
+            columns = zip(row["words"], row["tags"], row["probabilities"], strict=True)
+            found.append([TaggedWord(w.decode(), t.decode(), float(p)) for w, t, p in columns if w])
+        return found
+
+    def _tag(self, text, split):
+        """`text` string [batch] -> its words and their tags.
+
+        `words` and `tags` string [batch, words], padded with empty strings; `probabilities`
+        float32 [batch, words], of these tags, padded with 0; `truncated` bool [batch].
+        """
+        words = split(tf.ensure_shape(text, [None]))
+        ids, words, places, truncated = first_pieces(words, self.tokenizer, self.max_length)
+        ids = at_least_one(ids)
+        if self.xla:
+            ids = pad_to_buckets(ids, self.length_buckets)
+        probabilities = self._model(ids)  # [rows, length, tags]
+        at = tf.stack([places.value_rowids(), places.flat_values], axis=1)
+        found = tf.gather_nd(probabilities, at)  # [words of all texts, tags]
+        tags = tf.gather(tf.constant(self.tags), tf.argmax(found, axis=1))
+        best = words.with_flat_values(tf.reduce_max(found, axis=1))
+        return {
+            "words": words.to_tensor(""),
+            "tags": words.with_flat_values(tags).to_tensor(""),
+            "probabilities": best.to_tensor(0.0),
+            "truncated": truncated,
+        }

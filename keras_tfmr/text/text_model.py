@@ -1,0 +1,200 @@
+"""What the models of strings share: functions with names, which run in process and in exports."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from keras_tfmr.precision import with_precision
+from keras_tfmr.text.buckets import length_buckets, text_per_bucket
+from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+Text = str | bytes
+
+
+class TextModel(abc.ABC):
+    """Lists of strings in, answers out, around a trained model.
+
+    What it answers is what its export answers: both run the same graph functions, each traced once
+    whatever the number and length of the texts. Weights that change, in training for instance,
+    change the answers; there is nothing to rebuild.
+
+    Any bytes are welcome as text. Invalid UTF-8 is replaced, and a text that is too long is cut.
+    A row's answer does not depend on the other rows.
+
+    Attributes:
+        model: the Keras model.
+        tokenizers: its tokenisers, by what they are for.
+        xla: whether what is between the tokenisers is compiled, once for every size of
+            `BATCH_BUCKETS` and `length_buckets`.
+        max_length: tokens that are read of a text.
+        length_buckets: the lengths up to which they are padded, if it is compiled.
+        signatures: the functions of the export's signatures, by name.
+        methods: what TensorFlow Serving calls the method of a signature, where it is not Predict.
+        default: the signature that is asked where none is named; with `xla`, its requests meet
+            every program that is compiled.
+    """
+
+    default = ""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizers: dict[str, SubwordTokenizer],
+        max_length: int,
+        xla: bool,
+    ) -> None:
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                f"{type(self).__name__} needs Keras on TensorFlow, whose graphs hold the "
+                f"tokenisers; KERAS_BACKEND is {keras.backend.backend()!r}"
+            )
+        if max_length < 1:
+            raise ValueError(f"a text has at least 1 token, its end id. Received: {max_length}")
+        self.model, self.tokenizers = model, tokenizers
+        self.max_length, self.xla = max_length, xla
+        self.length_buckets = length_buckets(max_length)
+        self.signatures: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
+        self.methods: dict[str, str] = {}
+
+    @abc.abstractmethod
+    def arguments(self) -> dict[str, Any]:
+        """What the constructor was given behind the model and `xla`, as keyword arguments."""
+
+    @abc.abstractmethod
+    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        """A request of a signature about these texts: {name of the input: a value for each}."""
+
+    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
+        """Names of the outputs that rounding to bfloat16 moves a little only; None for all.
+
+        The others can turn over to another value altogether, as the best of two labels does.
+        """
+        return None
+
+    def to_metadata(self) -> dict[str, Any]:
+        """What there is to know of it beside the model, for an export's JSON file."""
+        return {
+            "max_length": self.max_length,
+            "length_buckets": list(self.length_buckets) if self.xla else None,
+        }
+
+    def replace(self, *, precision: str | None = None, xla: bool | None = None) -> Self:
+        """The same with the same weights in another precision, compiled or not.
+
+        Args:
+            precision: "float32" or "bfloat16" for weights and layers; softmax and
+                log-probabilities are float32 in either. None keeps the model as it is.
+            xla: as in the constructor; None keeps it.
+
+        Returns:
+            One of the same class, with a model of its own if the precision differs.
+        """
+        return type(self)(
+            self.model if precision is None else with_precision(self.model, precision),
+            **self.arguments(),
+            xla=self.xla if xla is None else xla,
+        )
+
+    def text_per_bucket(self, texts: Sequence[str]) -> list[str]:
+        """One text for every length that is compiled, made of the words of `texts`."""
+        tokenizer = next(iter(self.tokenizers.values()))
+
+        def count(text):
+            ids, truncated = tokenizer.encode_truncated(tf.constant([text]), self.max_length)
+            return int(tf.shape(ids)[1]) + int(truncated[0])
+
+        return text_per_bucket(texts, self.length_buckets, count)
+
+    def _check_vocabulary(self, field, tokenizer, side=""):
+        size = getattr(getattr(self.model, "config", None), field, None)
+        if size is not None and size < tokenizer.vocab_size:
+            raise ValueError(
+                f"The model has {size} {side}ids, the {side}tokenizer produces "
+                f"{tokenizer.vocab_size}"
+            )
+
+    def _check_positions(self, longest, received):
+        config = getattr(self.model, "config", None)
+        if getattr(config, "positions", None) == "learned" and longest > config.max_length:
+            raise ValueError(
+                f"The model has learned {config.max_length} positions. Received: {received}"
+            )
+
+    def _rows(self, signature, *columns, batch_size):
+        """Runs a signature over lists of values; one dict of NumPy values for each row."""
+        function = self.signatures[signature]
+        dtypes = [spec.dtype for spec in function.input_signature]
+        columns = [
+            _strings(column) if dtype == tf.string else list(column)
+            for column, dtype in zip(columns, dtypes, strict=True)
+        ]
+        order = sorted(range(len(columns[0])), key=lambda row: len(columns[0][row]))
+        rows = [None] * len(order)
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            batch = [
+                tf.constant([column[row] for row in chosen], dtype)
+                for column, dtype in zip(columns, dtypes, strict=True)
+            ]
+            outputs = {name: value.numpy() for name, value in function(*batch).items()}
+            for place, row in enumerate(chosen):
+                rows[row] = {name: value[place] for name, value in outputs.items()}
+        return rows
+
+
+def traced(function, **inputs):
+    """A function of tensors [batch] as the `tf.function` of a signature.
+
+    Args:
+        function: takes the inputs in their order, and returns a dict of tensors [batch, ...].
+        inputs: the dtype of each input, by its name.
+    """
+    specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in inputs.items()]
+    # There is no Python control flow over tensors for AutoGraph to find, only time to lose.
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
+def compiled(function, xla, **inputs):
+    """A function between the tokenisers, traced once for all signatures and compiled or not.
+
+    Args:
+        function: takes tensors in the order of the inputs.
+        xla: whether it is compiled.
+        inputs: (shape, dtype) of each input, by its name.
+    """
+    specs = [tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in inputs.items()]
+    return tf.function(function, input_signature=specs, jit_compile=xla, autograph=False)
+
+
+def texts_of(examples):
+    """The feature `text` of serialised `tf.train.Example`s, string [batch], for Classify, Regress.
+
+    An example without it, or with more than one text, is an error of the whole batch: TensorFlow
+    names the feature.
+    """
+    features = {"text": tf.io.FixedLenFeature([], tf.string)}
+    return tf.io.parse_example(tf.ensure_shape(examples, [None]), features)["text"]
+
+
+def example_of(text):
+    """A text as a serialised `tf.train.Example`."""
+    text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
+    example = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
+    return example.SerializeToString(deterministic=True)
+
+
+def _strings(texts):
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"Expected a list of strings. Received: one string, {texts[:40]!r}")
+    texts = list(texts)
+    for text in texts:
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"Expected a list of strings. Received an element: {text!r}")
+    # A lone surrogate is no text; the tokeniser replaces it like any other invalid bytes.
+    return [
+        text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts
+    ]

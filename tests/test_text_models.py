@@ -1,0 +1,287 @@
+"""Classifier, tagger and completer: against the models' own forward pass, alone and in batches."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("text models need TensorFlow", allow_module_level=True)
+
+import tensorflow as tf
+from formulas import log_softmax
+from text_models import LABELS, TAGS, classifier, completer, tagger
+from translators import LINES, tokenizer
+
+from keras_tfmr import Classifier, Tagger
+from keras_tfmr.export.questions import HOSTILE
+from keras_tfmr.text.words import words_of
+
+KINDS = {"classifier": classifier, "tagger": tagger, "completer": completer}
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {kind: make() for kind, make in KINDS.items()}
+
+
+def softmax(logits):
+    return np.exp(log_softmax(np.asarray(logits, "float64")))
+
+
+def answers(model, signature, texts):
+    """What a signature answers to texts, as NumPy arrays."""
+    function = model.signatures[signature]
+    request = model.request(signature, texts)
+    specs = function.input_signature
+    outputs = function(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def test_labels_are_the_softmax_of_the_model(models):
+    found = models["classifier"].classify(LINES)
+    for text, classification in zip(LINES, found, strict=True):
+        ids = tokenizer().encode_truncated([text], 24)[0].numpy()
+        expected = softmax(models["classifier"].model(ids))[0]
+        probabilities = list(classification.probabilities.values())
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert classification.label == LABELS[expected.argmax()]
+        by_label = [classification.probabilities[label] for label in LABELS]
+        np.testing.assert_allclose(by_label, expected, atol=1e-5)
+    assert len({classification.label for classification in found}) > 1, "it ignores the text"
+
+
+def test_examples_have_the_probabilities_in_the_order_of_the_classes(models):
+    outputs = answers(models["classifier"], "classify_examples", LINES)
+    assert [[label.decode() for label in row] for row in outputs["classes"]] == [LABELS] * 6
+    for row, found in enumerate(models["classifier"].classify(LINES)):
+        expected = [found.probabilities[label] for label in LABELS]
+        np.testing.assert_allclose(outputs["scores"][row], expected, atol=1e-5)
+
+
+def test_regress_is_the_probability_of_the_second_of_two_labels(models):
+    two = classifier(labels=["pt", "en"])
+    outputs = answers(two, "regress_examples", LINES)["outputs"]
+    expected = [found.probabilities["en"] for found in two.classify(LINES)]
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert "regress_examples" not in models["classifier"].signatures, "three have no one value"
+
+
+@pytest.mark.parametrize(
+    ("example", "named"), [(tf.train.Example(), "text"), (b"not an example", "parse")], ids=str
+)
+def test_an_example_without_a_text_is_an_error(models, example, named):
+    content = example if isinstance(example, bytes) else example.SerializeToString()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=named):
+        models["classifier"].signatures["classify_examples"](tf.constant([content]))
+
+
+TEXTS = [*LINES[:3], "It's 3.5 km, at 10:30 (or so)…", "d'água", "", " \t\n", "👋🏽!"]
+WORDS = [
+    ["Bom", "dia", "!", "Onde", "fica", "a", "estação", "de", "comboios", "?"],
+    ["O", "gato", "preto", "dorme", "em", "cima", "da", "mesa", "."],
+    ["Não", "sei", "o", "que", "dizer", "."],
+    ["It's", "3.5", "km", ",", "at", "10:30", "(", "or", "so", ")", "…"],
+    ["d'água"],
+    [],
+    [],
+    ["👋", "🏽", "!"],
+]
+
+
+def test_texts_are_split_into_words_and_signs():
+    split = words_of(tf.constant(TEXTS)).to_list()
+    assert [[word.decode() for word in text] for text in split] == WORDS
+
+
+def test_a_word_has_the_tag_of_its_first_piece():
+    """The pieces of the words joined by spaces, as the tokeniser finds them in the whole text."""
+    model = tagger(max_length=64)
+    beginnings = tokenizer().word_beginnings()
+    for words, found in zip(WORDS, model.tag(TEXTS), strict=True):
+        assert [word.word for word in found] == words
+        if words:
+            ids = tokenizer().encode_truncated([" ".join(words)], 64)[0].numpy()
+            probabilities = softmax(model.model(ids))[0][beginnings[ids[0]]]
+            assert [word.tag for word in found] == [TAGS[i] for i in probabilities.argmax(1)]
+            given = [word.probability for word in found]
+            np.testing.assert_allclose(given, probabilities.max(1), atol=1e-5)
+
+
+def test_words_with_spaces_between_them_are_left_as_they_are(models):
+    [found] = models["tagger"].tag(["It 's U.S. law ."], split=False)
+    assert [word.word for word in found] == ["It", "'s", "U.S.", "law", "."]
+
+
+def test_words_behind_the_longest_text_are_missing_and_said_to_be(models):
+    outputs = answers(models["tagger"], "tag", ["Bom dia", "gato " * 30, "x" * 500, "a " * 9000])
+    assert outputs["truncated"].tolist() == [False, True, True, True]
+    pieces = len(tokenizer().encode(["gato"]).to_list()[0])
+    expected = -(-23 // pieces)  # the words whose first piece is among 23
+    assert [word for word in outputs["words"][1] if word] == [b"gato"] * expected
+    assert outputs["words"][2].tolist()[:2] == [b"x" * 500, b""]
+
+
+def greedy_by_hand(model, given, longest):
+    """Greedy decoding by the full forward pass: new ids, and their log-probability."""
+    start, end = tokenizer().start_id, tokenizer().end_id
+    ids, total = [], 0.0
+    while len(ids) < longest and end not in ids:
+        log_probs = log_softmax(model(np.array([[start, *given, *ids]], "int32")).numpy()[0, -1])
+        allowed = log_probs.copy()
+        allowed[[tokenizer().pad_id, tokenizer().unknown_id, start]] = -np.inf
+        ids.append(int(allowed.argmax()))
+        total += log_probs[ids[-1]]
+    return ids, total
+
+
+def test_greedy_completion_is_the_full_forward_pass_repeated(models):
+    model, prompts = models["completer"], ["", "Bom", "The black cat", "Não sei o que"]
+    for prompt, found in zip(
+        prompts, model.complete(prompts, length=9, temperature=0), strict=True
+    ):
+        given = tokenizer().encode([prompt]).to_list()[0]
+        ids, log_prob = greedy_by_hand(model.model, given, 9)
+        whole = tokenizer().decode(np.array([[*given, *ids]])).numpy()[0].decode()
+        assert prompt + found.text == whole
+        assert found.tokens == len(ids)
+        assert found.finished == (ids[-1] == tokenizer().end_id)
+        assert found.log_prob == pytest.approx(log_prob, abs=1e-3)
+
+
+def test_log_prob_is_the_sum_over_the_whole_text(models):
+    texts = ["", "Bom", *LINES]
+    found = models["completer"].log_prob(texts)
+    regressed = answers(models["completer"], "regress_examples", texts)["outputs"]
+    for text, likelihood, regression in zip(texts, found, regressed, strict=True):
+        ids = tokenizer().encode_truncated([text], 24)[0].numpy()
+        fed = np.concatenate([[[tokenizer().start_id]], ids[:, :-1]], axis=1)
+        log_probs = log_softmax(models["completer"].model(fed).numpy())[0]
+        expected = log_probs[np.arange(ids.shape[1]), ids[0]].sum()
+        assert likelihood.log_prob == pytest.approx(expected, abs=1e-3)
+        assert regression == pytest.approx(expected, abs=1e-3)
+        assert likelihood.tokens == ids.shape[1]
+
+
+def test_a_seed_gives_one_text_whatever_is_asked_beside_it(models):
+    model = models["completer"]
+    prompts = [*LINES, "", "Bom"]
+    options = {"temperature": 1.5, "top_p": 0.95, "length": 12}
+    together = model.complete(prompts, seed=7, **options)
+    assert together == model.complete(prompts, seed=7, **options)
+    for place in (0, 3, 7):
+        [alone] = model.complete([prompts[place]], seed=7 + place, **options)
+        assert alone.text == together[place].text
+        assert alone.log_prob == pytest.approx(together[place].log_prob, abs=1e-3)
+    other = model.complete(prompts, seed=70, **options)
+    assert [found.text for found in other] != [found.text for found in together]
+    texts = {found.text for found in model.complete([LINES[0]] * 8, seed=1, **options)}
+    assert len(texts) > 4, "each prompt has a seed of its own"
+
+
+def test_one_token_to_draw_from_is_the_most_probable_one(models):
+    prompts = ["Bom", "The black"]
+    greedy = models["completer"].complete(prompts, temperature=0, length=8)
+    for options in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}):
+        found = models["completer"].complete(prompts, length=8, **options)
+        assert [one.text for one in found] == [one.text for one in greedy]
+
+
+def test_of_a_long_prompt_the_end_is_read(models):
+    long = "gato preto " * 5000 + "O que"
+    outputs = answers(models["completer"], "complete_greedily", [long, "O que"])
+    assert outputs["truncated"].tolist() == [True, False]
+    given = tokenizer().encode([long]).to_list()[0][-24:]
+    ids, log_prob = greedy_by_hand(models["completer"].model, given, 20)
+    assert outputs["tokens"][0] == len(ids)
+    assert outputs["log_prob"][0] == pytest.approx(log_prob, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"length": 0}, {"length": 21}, {"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 2}],
+    ids=str,
+)
+def test_options_that_make_no_sense_are_named(models, options):
+    (name,) = options
+    with pytest.raises(ValueError, match=name):
+        models["completer"].complete(["Bom"], **options)
+
+
+def test_options_that_make_no_sense_do_not_spoil_a_batch(models):
+    """The graph has an answer to them: other callers' rows are in the same batch."""
+    complete = models["completer"].signatures["complete"]
+
+    def ask(prompt, length, temperature, top_k, top_p, seed):
+        outputs = complete(
+            tf.constant(prompt), tf.constant(length), tf.constant(temperature), tf.constant(top_k),
+            tf.constant(top_p), tf.constant(seed, tf.int64),
+        )  # fmt: skip
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    good = ask(["Bom"], [6], [0.9], [5], [0.9], [3])
+    nan = float("nan")
+    mixed = ask(
+        ["Bom", "Bom", "Bom", "Bom", "Bom"],
+        [6, -2, 2**30, 6, 6],
+        [0.9, 1.0, nan, float("inf"), -1.0],
+        [5, 0, -7, 2**31 - 1, 0],
+        [0.9, 1.0, nan, -1.0, 99.0],
+        [3, 0, -1, 2**62, 0],
+    )
+    assert mixed["text"][0] == good["text"][0]
+    assert mixed["tokens"][1] == 0 and mixed["text"][1] == b"" and mixed["log_prob"][1] == 0
+    assert 0 < mixed["tokens"][2] <= 20
+    assert np.isfinite(mixed["log_prob"]).all()
+    [greedy] = models["completer"].complete(["Bom"], length=6, temperature=0)
+    assert mixed["text"][4].decode() == greedy.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_rows_leave_their_neighbours_alone(models, kind):
+    model = models[kind]
+    for signature in model.signatures:
+        together = answers(model, signature, HOSTILE)
+        for row in (0, 3, 4, 6):
+            [request] = [model.request(signature, HOSTILE)]
+            function = model.signatures[signature]
+            specs = function.input_signature
+            one = [tf.constant([request[spec.name][row]], spec.dtype) for spec in specs]
+            for name, value in function(*one).items():
+                alone, mine = value.numpy()[0], together[name][row]
+                if np.ndim(mine):  # the batch is padded to its longest row
+                    mine, rest = mine[: len(alone)], mine[len(alone) :]
+                    assert not rest.any()
+                if together[name].dtype == object:
+                    assert np.all(mine == alone)
+                    [text.decode("utf-8") for text in np.ravel(mine)]
+                else:
+                    np.testing.assert_allclose(mine, alone, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signatures_take_any_number_of_rows_and_are_traced_once(models, kind):
+    for signature, function in models[kind].signatures.items():
+        for texts in ([], LINES[:1], LINES[:5]):
+            request = models[kind].request(signature, texts)
+            specs = function.input_signature
+            outputs = function(*(tf.constant(request[s.name], s.dtype) for s in specs))
+            assert all(len(value) == len(texts) for value in outputs.values())
+        assert function.experimental_get_tracing_count() == 1
+
+
+def test_labels_and_sizes_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"3 classes.*\['a', 'b'\]"):
+        Classifier(classifier().model, tokenizer(), ["a", "b"])
+    with pytest.raises(ValueError, match="label of its own"):
+        Tagger(tagger().model, tokenizer(), ["a", "b", "c", "a"])
+    with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
+        completer(max_new_tokens=0)
+
+
+def test_bfloat16_keeps_the_head(models):
+    copy = models["classifier"].replace(precision="bfloat16")
+    assert {weight.dtype for weight in copy.model.weights} == {"bfloat16"}
+    exact, rounded = (m.classify(LINES[:3]) for m in (models["classifier"], copy))
+    for one, other in zip(exact, rounded, strict=True):
+        for label in LABELS:
+            assert abs(one.probabilities[label] - other.probabilities[label]) < 0.05
