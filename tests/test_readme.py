@@ -20,7 +20,11 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+# Asks a server: see `test_commands_serve_and_translate`.
+ASKS = "docs/guide/serving.md"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p != ASKS and blocks(p, "python")])
 def test_python_blocks_run(page):
     code = "\n".join(blocks(page, "python"))
     done = subprocess.run(
@@ -99,7 +103,7 @@ def command(word):
 
 
 def test_commands_serve_and_translate(trained):
-    """The server, the client and curl, word for word but for the ports."""
+    """The server, the client, curl and the guide's program, word for word but for the ports."""
     folder, _ = trained
     grpc_port, rest_port = free_ports()
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
@@ -115,6 +119,11 @@ def test_commands_serve_and_translate(trained):
         line = shell(ask, folder, 60)
         assert line.returncode == 0, line.stderr
         assert line.stdout.rstrip("\n") == outputs["translation"][0]
+        (program,) = blocks(ASKS, "python")
+        program = program.replace("8500", str(grpc_port))
+        printed = shell(f"{sys.executable} - <<'END'\n{program}END", folder, 60).stdout.splitlines()
+        assert len(printed) == 2 and repr(outputs["translation"][0]) in printed[0]
+        assert all(re.match(r"Translation\(text=.*, score=-\d.*, truncated=", p) for p in printed)
     finally:
         server.terminate()
         assert server.wait(60) == 0
