@@ -103,7 +103,7 @@ def speed(directory, workers, updates):
         }  # fmt: skip
         command = [
             sys.executable, ROOT / "training" / "train_pt_en.py", "--run", run, "--steps", updates,
-            "--evaluate_steps", 10**6, "--evaluate_pairs", 8, "--no-export",
+            "--evaluate_steps", 10**6, "--evaluate_pairs", 8, "--no_export",
         ]  # fmt: skip
         processes.append(subprocess.Popen([*map(str, command)], env=environment, cwd=ROOT))
     if any([process.wait() for process in processes]):

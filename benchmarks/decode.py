@@ -159,7 +159,9 @@ def parse(arguments=None):
     parser.add_argument(
         "--quick", action="store_true", help="one setting of each engine, once; writes nothing"
     )
-    parser.add_argument("--sizes", nargs="+", help="default: tutorial base; quick: tutorial")
+    parser.add_argument(
+        "--sizes", nargs="+", help="(default: tutorial base, with --quick tutorial)"
+    )
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 32])
     parser.add_argument(

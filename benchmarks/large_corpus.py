@@ -106,7 +106,7 @@ def start(corpus, validation, run, train_seconds=0):
     command = [
         sys.executable, ROOT / "training" / "train_pt_en.py", "--data", corpus,
         "--validation", validation, "--run", run, "--steps", 100_000,
-        "--checkpoint_minutes", "0.001", "--no-export", "--evaluate_minutes", "1000",
+        "--checkpoint_minutes", "0.001", "--no_export", "--evaluate_minutes", "1000",
     ]  # fmt: skip
     before = {path.name for path in run.glob("checkpoints/step-*.npz")}
     begun, updated = time.perf_counter(), None

@@ -58,7 +58,9 @@ def parse():
     parser.add_argument("--data", required=True, help="clean Portuguese-English pairs")
     parser.add_argument("--validation", required=True)
     parser.add_argument("--other", required=True, help="pairs of another domain, to misalign")
-    parser.add_argument("--minutes", type=float, default=15, help="of each run [%(default)s]")
+    parser.add_argument(
+        "--minutes", type=float, default=15, help="of each run (default: %(default)s)"
+    )
     parser.add_argument("--quick", action="store_true", help="2,000 pairs, 20 updates; no file")
     return parser.parse_args()
 
@@ -104,7 +106,7 @@ def train(corpus, run, args, more):
     budget = ["--steps", 20] if args.quick else ["--minutes", args.minutes]
     command = [
         sys.executable, ROOT / "training" / "train_pt_en.py", "--data", corpus,
-        "--validation", args.validation, "--run", run, "--no-export", *budget, *more,
+        "--validation", args.validation, "--run", run, "--no_export", *budget, *more,
     ]  # fmt: skip
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
     results = json.loads((run / "results.json").read_text())

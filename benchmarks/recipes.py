@@ -42,7 +42,7 @@ def curve(args, preset):
         command = [
             sys.executable, ROOT / "training" / "train_pt_en.py", "--preset", preset, "--run", run,
             "--data", args.data, "--validation", args.validation, "--steps", args.updates,
-            "--no-export",
+            "--no_export",
         ]  # fmt: skip
         subprocess.run([str(word) for word in command], check=True)
     with (run / "history.csv").open() as file:

@@ -286,9 +286,11 @@ def page(numbers):
 def main(arguments=None):
     """Fuzzes, prints what came of it, and returns 1 if anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--requests", type=int, default=200_000, help="[%(default)s]")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="at most [%(default)s]")
-    parser.add_argument("--seed", type=int, default=0, help="[%(default)s]")
+    parser.add_argument("--requests", type=int, default=200_000, help="(default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=3600.0, help="at most (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.add_argument("--dry", action="store_true", help="leave the results as they are")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, three_models(pathlib.Path(folder)) as server:

@@ -63,7 +63,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("export", help="folder of versions")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--seconds", type=float, default=60, help="of each part [%(default)s]")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="of each part (default: %(default)s)"
+    )
     options = parser.parse_args()
     file = measure.RESULTS / "serving.json"
     numbers = json.loads(file.read_text()) if file.exists() else {}

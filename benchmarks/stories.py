@@ -59,7 +59,7 @@ def arguments():
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--tyings", nargs="+", choices=TYINGS, default=list(TYINGS))
     parser.add_argument("--stories", type=int, default=10000, help="for training")
-    parser.add_argument("--linear-epochs", type=int, default=5, help="first, without softmax")
+    parser.add_argument("--linear_epochs", type=int, default=5, help="first, without softmax")
     parser.add_argument("--width", type=int, default=40, help="of the embedded sentences")
     parser.add_argument("--hops", type=int, default=3)
     parser.add_argument("--restarts", type=int, default=3, help="of which validation picks one")

@@ -9,12 +9,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help or ""
-        unsaid = action.default in (None, False, "", (), argparse.SUPPRESS)
+        value = action.default
+        unsaid = value is None or value is False or value in ("", (), argparse.SUPPRESS)
         if unsaid or "default: " in text or not action.option_strings:
             return text
-        if isinstance(action.default, list | tuple):
-            return f"{text} (default: {' '.join(map(str, action.default))})"
-        return f"{text} (default: {'yes' if action.default is True else '%(default)s'})"
+        if isinstance(value, list | tuple):
+            return f"{text} (default: {' '.join(map(str, value))})"
+        return f"{text} (default: {'yes' if value is True else '%(default)s'})"
 
 
 def parser(documentation: str, **options: Any) -> argparse.ArgumentParser:

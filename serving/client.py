@@ -4,12 +4,11 @@
     python serving/client.py --server=translator.example:8500 --nbest "bom dia"
     python serving/client.py < portuguese.txt > english.txt
 
-Lines on standard input go out in batches as they arrive, several on the way at once, and come
-back in order, one line for each. Exit status: 0 done, 2 wrong arguments, 3 no server, 4 no such
+Lines on standard input are sent in batches as they arrive, several at the same time; answers are
+printed in order, one line for each. Exit status: 0 done, 2 wrong arguments, 3 no server, 4 no such
 model, 5 message too large, 6 no answer in time, 1 any other error.
 """
 
-import argparse
 import contextlib
 import itertools
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from keras_tfmr import _command_line  # noqa: E402
 from keras_tfmr.client import (  # noqa: E402
     TLS,
     Backoff,
@@ -32,29 +32,29 @@ ON_THE_WAY = 4  # batches; keeps the server's queue filled while answers are pri
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    introduction, rest = __doc__.split("\n", 1)
-    parser = argparse.ArgumentParser(
-        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _command_line.parser(__doc__)
     texts = "texts to translate; none: lines of standard input"
     parser.add_argument("texts", nargs="*", metavar="TEXT", help=texts)
     what = parser.add_mutually_exclusive_group()
-    nbest = "print number of the text, score and translation of each hypothesis"
+    nbest = "print each hypothesis: number of the text, score, translation"
     what.add_argument("--nbest", action="store_true", help=nbest)
-    what.add_argument("--explain", metavar="FILE.png", help="draw what one TEXT attended to")
+    what.add_argument(
+        "--explain", metavar="FILE.png", help="draw what the translation of one TEXT attended to"
+    )
     add = parser.add_argument_group("server").add_argument
-    add("--server", metavar="HOST:PORT", help="default: 127.0.0.1, port 8500 (REST: 8501)")
+    add("--server", metavar="HOST:PORT", help="(default: 127.0.0.1:8500, with --rest 8501)")
     add("--rest", action="store_true", help="use the REST API instead of gRPC")
-    add("--model", default=Target.model, help="the model's name on the server [%(default)s]")
-    add("--model-version", type=int, metavar="N", help="version number [newest]")
-    add("--label", help="version label, instead of a number")
+    add("--model", default=Target.model, help="the model's name on the server")
+    add("--model_version", type=int, metavar="N", help="version number (default: the newest)")
+    add("--label", help="version label, instead of --model_version")
     add_patience(parser.add_argument_group("patience").add_argument)
     add = parser.add_argument_group("encryption").add_argument
     add("--tls", action="store_true", help="encrypt, checking with the system's certificates")
     add("--ca", metavar="FILE", help="encrypt, checking the server with these certificates (PEM)")
     add("--cert", metavar="FILE", help="the client's own certificate (PEM)")
     add("--key", metavar="FILE", help="its private key (PEM)")
-    add("--server-name", metavar="NAME", help="name in the server's certificate, if not the host's")
+    name = "name in the server's certificate (default: the host's)"
+    add("--server_name", metavar="NAME", help=name)
     options = parser.parse_args(arguments)
     if options.explain and len(options.texts) != 1:
         parser.error(f"--explain draws one TEXT; received {len(options.texts)}")
@@ -62,14 +62,13 @@ def parse_arguments(arguments=None):
 
 
 def add_patience(add):
-    """Options with a number: how much at once, how long, how often."""
+    """The options with a number: how much at once, how long, how often."""
     for name, kind, default, letter, meaning in (
-        ("--batch", positive, 32, "N", "most texts sent at once"),
+        ("--batch_size", positive, 32, "N", "most texts in one request"),
         ("--timeout", float, 30.0, "S", "seconds a batch may take, retries included"),
         ("--attempts", positive, 5, "N", "tries while the server is unavailable"),
     ):
-        text = f"{meaning} [{default}]"
-        add(name, type=kind, default=default, metavar=letter, help=text)
+        add(name, type=kind, default=default, metavar=letter, help=meaning)
 
 
 def positive(text):
@@ -105,7 +104,9 @@ def print_translations(client, options):
     show = print_hypotheses if options.nbest else print_translation
     numbers = itertools.count(1)
     # Closed at once where printing fails, not when Python gets round to it.
-    with contextlib.closing(in_order(ask, batches(groups, options.batch), ON_THE_WAY)) as parts:
+    with contextlib.closing(
+        in_order(ask, batches(groups, options.batch_size), ON_THE_WAY)
+    ) as parts:
         for answers in parts:
             for answer in answers:
                 show(next(numbers), answer)
@@ -128,7 +129,7 @@ def print_translation(number, answer):
 def warn_if_truncated(number, answer):
     """Says that only the beginning of text `number` was translated."""
     if answer.truncated:
-        warn(f"line {number} is longer than the model reads: only its beginning counts")
+        warn(f"line {number} is too long for the model: only its beginning was translated")
 
 
 def explain(client, options):
@@ -148,7 +149,7 @@ def one_line(text):
 
 def warn(message):
     """Says something beside the translations."""
-    print(f"client: {message}", file=sys.stderr)
+    print(f"client.py: {message}", file=sys.stderr)
 
 
 def standard_input():

@@ -1,12 +1,11 @@
-"""A page to type Portuguese into: English as you type, and what each word looked at.
+"""A page that translates as you type, and shows what each word attended to.
 
-    python serving/demo.py --model_base_path=RUN_FOLDER/saved_model     # with a server of its own
-    python serving/demo.py --server=127.0.0.1:8500                      # with one that runs
+    python serving/demo.py --model_base_path=RUN_FOLDER/saved_model     # starts its own server
+    python serving/demo.py --server=127.0.0.1:8500                      # uses a running one
 
-and open http://127.0.0.1:8080 . For one person on one machine: it listens on loopback only.
+Then open http://127.0.0.1:8080 . For one person on one machine: it listens on loopback only.
 """
 
-import argparse
 import asyncio
 import contextlib
 import signal
@@ -20,6 +19,7 @@ from aiohttp import web
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT)
 
+from keras_tfmr import _command_line  # noqa: E402
 from keras_tfmr.client import (  # noqa: E402
     AsyncTranslatorClient,
     Backoff,
@@ -42,19 +42,18 @@ HEADERS = {
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    introduction, rest = __doc__.split("\n", 1)
-    parser = argparse.ArgumentParser(
-        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _command_line.parser(__doc__)
     add = parser.add_argument
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--server", metavar="HOST:PORT", help="prediction server [127.0.0.1:8500]")
     where.add_argument(
-        "--model_base_path", metavar="DIR", help="start the development server on it"
+        "--server", metavar="HOST:PORT", help="prediction server (default: 127.0.0.1:8500)"
+    )
+    where.add_argument(
+        "--model_base_path", metavar="DIR", help="start a development server on this folder"
     )
     add("--rest", action="store_true", help="reach the server through its REST API")
-    add("--model", default=Target.model, help="the model's name on the server [%(default)s]")
-    add("--port", type=int, default=8080, help="port of the page; 0: any free one [%(default)s]")
+    add("--model", default=Target.model, help="the model's name on the server")
+    add("--port", type=int, default=8080, help="port of the page; 0: any free one")
     options = parser.parse_args(arguments)
     if options.rest and options.model_base_path:
         parser.error("--rest goes with --server")
@@ -246,7 +245,7 @@ def main():
     try:
         return asyncio.run(serve(options))
     except (OSError, ValueError) as error:
-        print(f"demo: {error}", file=sys.stderr)
+        print(f"demo.py: error: {error}", file=sys.stderr)
         return 2
 
 

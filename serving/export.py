@@ -4,13 +4,12 @@
     python serving/export.py runs/translator --to /srv/models/translator --xla --precision bfloat16
     python serving/export.py runs/translator --format ctranslate2
 
-The new version is loaded and asked in a process of its own before it appears under the next free
-number. With --format it is a folder for CTranslate2, or one that transformers loads as a
-MarianMTModel, instead. Exit status: 0 done, 1 the export would not serve or the run folder cannot
-be read, 2 wrong arguments.
+The new version is loaded and queried in a separate process before it appears under the next free
+number. --format writes a folder for CTranslate2, or one that transformers loads as a MarianMTModel,
+instead. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read, 2 wrong
+arguments.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -24,25 +23,28 @@ FORMATS = ("saved_model", "ctranslate2", "marian")
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    introduction, rest = __doc__.split("\n", 1)
-    parser = argparse.ArgumentParser(
-        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    from keras_tfmr import _command_line
+
+    parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    default = " (default: %(default)s)"
     add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
-    add("--to", metavar="DIR", type=Path, help="folder of versions (default: the run's)")
-    add("--format", choices=FORMATS, default="saved_model", help="of the result" + default)
-    add("--weights", metavar="FILE", type=Path, help="(default: the run's best ones)")
+    add("--to", metavar="DIR", type=Path, help="where to write (default: RUN_FOLDER/FORMAT)")
+    add("--format", choices=FORMATS, default="saved_model", help="what to write")
+    add("--weights", metavar="FILE", type=Path, help="(default: the best of the run)")
     add("--xla", action="store_true", help="compile the decoder; the server must allow it")
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help=default)
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help="of the weights")
     add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
-    add("--n", type=int, metavar="N", help="translations of translate_nbest (default: beam width)")
+    add("--n", type=int, metavar="N", help="translations of translate_nbest (default: --beams)")
     add("--length_penalty", type=float, metavar="X", help="(default: the run's)")
-    add("--max_length", type=int, metavar="N", help="most tokens of a translation")
-    add("--length_factor", type=float, metavar="X", help="the same a source token (default: 3)")
-    add("--max_source_length", type=int, metavar="N", default=128, help="of a text" + default)
-    add("--no_check", action="store_true", help="do not load and ask the result")
+    add("--max_length", type=int, metavar="N", help="most tokens of a translation (default: 128)")
+    add(
+        "--length_factor",
+        type=float,
+        metavar="X",
+        help="the same for each source token (default: 3)",
+    )
+    add("--max_source_length", type=int, metavar="N", default=128, help="most tokens of a text")
+    add("--no_check", action="store_true", help="do not load and query the result")
     return parser.parse_args(arguments)
 
 
@@ -56,7 +58,7 @@ def main(arguments=None):
     try:
         print(export(options))
     except (ExportError, RunError, ValueError, OSError) as error:
-        print(f"export: {error}", file=sys.stderr)
+        print(f"export.py: error: {error}", file=sys.stderr)
         return 1
     return 0
 

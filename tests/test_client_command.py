@@ -72,7 +72,7 @@ def test_nbest(server):
     assert rows[0] == ["1", "0.0000", "UM"] and rows[-1] == ["2", "-0.5000", "DOIS 2"]
     assert len(rows) == 6
     long = run(server, "--nbest", "x" * (LONGEST + 1))
-    assert b"line 1 is longer" in long.stderr and len(long.stdout.splitlines()) == 3
+    assert b"line 1 is too long" in long.stderr and len(long.stdout.splitlines()) == 3
 
 
 def test_truncated_lines_are_named(server):
@@ -106,7 +106,7 @@ def test_exit_codes_say_what_went_wrong(server, stub):
     assert run(server, "um").returncode == 1
     for done in (down, unknown, large, late):
         assert done.stdout == b"" and len(done.stderr.splitlines()) == 1
-    for wrong in (["--batch=0"], ["--ca=nowhere.pem"], ["--cert=a"], ["--timeout=-1"]):
+    for wrong in (["--batch_size=0"], ["--ca=nowhere.pem"], ["--cert=a"], ["--timeout=-1"]):
         assert run(server, *wrong, "um").returncode == 2
 
 
@@ -116,7 +116,7 @@ def test_a_failing_batch_ends_the_output_where_it_stands(server, stub):
             context.abort(grpc.StatusCode.INTERNAL, "no luck")
 
     stub.behave = fail_at
-    done = run(server, "--batch=10", input=b"".join(b"linha %d\n" % n for n in range(100)))
+    done = run(server, "--batch_size=10", input=b"".join(b"linha %d\n" % n for n in range(100)))
     assert done.returncode == 1 and b"no luck" in done.stderr
     assert done.stdout.decode().splitlines() == [english(f"linha {n}") for n in range(50)]
 

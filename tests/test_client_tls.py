@@ -83,7 +83,7 @@ def test_anybody_else_is_refused(server, files):
 
 
 def test_the_command(server, files):
-    flags = [f"--server={server}", "--server-name=translator.test", f"--ca={files['ca']}"]
+    flags = [f"--server={server}", "--server_name=translator.test", f"--ca={files['ca']}"]
     flags += [f"--cert={files['client']}", f"--key={files['key']}"]
     done = subprocess.run([*COMMAND, *flags, "bom dia"], capture_output=True, timeout=60)
     assert done.returncode == 0 and done.stdout == b"BOM DIA\n"

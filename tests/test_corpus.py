@@ -392,7 +392,7 @@ def test_tatoeba_exports_are_joined_and_split(tmp_path, monkeypatch, capsys):
     assert sources.parse([str(folder)])[0].name == str(folder)
     assert tatoeba.split_path(str(folder), "test") == folder / "test.tsv"
     (folder / "test.tsv").write_text("x\ty\n")
-    with pytest.raises(CorpusError, match=r"is not what .*SHA256SUMS says"):
+    with pytest.raises(CorpusError, match=r"does not match .*SHA256SUMS"):
         tatoeba.split_path(str(folder), "test")
 
 

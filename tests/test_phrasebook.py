@@ -126,7 +126,7 @@ def test_english_forms():
     assert_maps(
         english.past,
         "buy=bought, visit=visited, arrive=arrived, study=studied, play=played, "
-        "look for=looked for, wake up=woke up, read=read, travel=traveled",
+        "look for=looked for, wake up=woke up, read=read, travel=traveled, hug=hugged",
     )
     assert_maps(
         english.third_person,

@@ -36,7 +36,7 @@ def start(corpus, run, *more):
         "--vocab_size", "300", "--preset", "tiny", "--d_model", "16", "--encoder_layers", "1",
         "--decoder_layers", "1", "--dropout_rate", "0.2", "--tokens_per_batch", "192",
         "--steps", str(STEPS), "--warmup_steps", "10", "--evaluate_minutes", "0",
-        "--evaluate_pairs", "8", "--beams", "2", "--checkpoint_minutes", "0", "--no-export", *more,
+        "--evaluate_pairs", "8", "--beams", "2", "--checkpoint_minutes", "0", "--no_export", *more,
     ]  # fmt: skip
     return subprocess.Popen(
         [str(part) for part in command],
@@ -135,12 +135,12 @@ def test_history_has_no_gap_and_no_double(folders):
 
 def test_the_user_is_told(folders):
     _, _, broken, (killed, interrupted, status, last) = folders
-    assert "Going on" not in killed
-    assert "is damaged" in interrupted and "Going on from step" in interrupted
+    assert "Resuming" not in killed
+    assert "is damaged" in interrupted and "Resuming from step" in interrupted
     assert status == str(128 + signal.SIGINT)
-    assert "To go on: python training/train_pt_en.py" in interrupted and str(broken) in interrupted
+    assert "To resume: python training/train_pt_en.py" in interrupted and str(broken) in interrupted
     assert "--overwrite" not in interrupted  # it would end, some day, the finished run
-    assert "Going on from step" in last and "Finished" in last
+    assert "Resuming from step" in last and "Finished" in last
 
 
 def test_few_checkpoints_are_kept_and_no_half_ones(folders):

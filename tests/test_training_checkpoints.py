@@ -59,7 +59,7 @@ def test_no_checkpoint_and_no_good_checkpoint_are_told_apart(saved, tmp_path):
     assert Checkpoints(tmp_path / "other").newest() is None
     for path in saved.paths():
         path.write_bytes(b"")
-    with pytest.raises(RunError, match="delete it to begin anew"):
+    with pytest.raises(RunError, match="delete the folder to start again"):
         saved.newest(tell=lambda _: None)
 
 
@@ -140,7 +140,7 @@ class Assigned:
 
 def test_another_processor_s_precision_is_said_with_how_to_keep_it(tmp_path):
     begun(tmp_path, {"precision": "mixed_bfloat16"})
-    with pytest.raises(RunError, match=r"--precision mixed_bfloat16 goes on in that of the run"):
+    with pytest.raises(RunError, match=r"--precision mixed_bfloat16 keeps that of the run"):
         begun(tmp_path, {"precision": "float32"})
 
 

@@ -43,7 +43,7 @@ def start(corpus, run, workers, *more):
         "--decoder_layers", "1", "--dropout_rate", "0.2", "--tokens_per_batch", "192",
         "--steps", STEPS, "--warmup_steps", "10", "--evaluate_minutes", "0", "--evaluate_steps",
         "25", "--evaluate_pairs", "8", "--beams", "1", "--checkpoint_minutes", "0",
-        "--precision", "float32", "--worker_timeout", "120", "--no-export", *more,
+        "--precision", "float32", "--worker_timeout", "120", "--no_export", *more,
     ]  # fmt: skip
     addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
     processes = []
@@ -205,7 +205,7 @@ def test_a_worker_that_does_not_answer_is_an_error_in_the_stated_time(capfd):
     assert not ended
     with watchdog:
         time.sleep(1.0)
-    assert ended == [1] and "no answer of another worker for 0.2 s" in capfd.readouterr().err
+    assert ended == [1] and "no answer from another worker for 0.2 s" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("version", ["1.30", "1.37"])

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
     validation = write(path / "validation.tsv", pairs(340)[300:])
     status = run(
         "--data", train, "--validation", validation, "--run", path / "run", *SMALL,
-        "--no-joint-vocab", "--epochs", "2", "--accumulate", "2",
+        "--no_joint_vocab", "--epochs", "2", "--accumulate", "2",
     )  # fmt: skip
     assert status == 0
     return path / "run"
@@ -189,7 +189,7 @@ def test_a_start_that_fails_leaves_nothing_to_the_next(tmp_path, monkeypatch):
         assert run("--data", one, "--run", path, *SMALL) == 1
     assert [file.name for file in path.iterdir()] == [".lock"]
     monkeypatch.setattr(session, "make_trainer", stopped)
-    changed = ("--data", other, "--run", path, *SMALL, "--vocab_size", "330", "--no-joint_vocab")
+    changed = ("--data", other, "--run", path, *SMALL, "--vocab_size", "330", "--no_joint_vocab")
     assert run(*changed) == 1
     assert {file.name for file in path.iterdir()} == {
         ".lock", "config.json", "encoded", "source.model", "target.model",
@@ -241,7 +241,7 @@ def test_to_go_on_never_says_to_overwrite(option):
         (["--validation", "a"], "--validation goes with"),
         (["--data", "a", "--validation", "a", "b", "c"], "one or two files"),
         (["--accumulate", "0"], "--accumulate must be positive. Received: 0"),
-        (["--warmup-steps", "0"], "--warmup_steps must be positive. Received: 0"),
+        (["--warmup_steps", "0"], "--warmup_steps must be positive. Received: 0"),
         (["--precision", "float8"], "invalid choice"),
         (["--length_penalty", "-1"], "--length_penalty must be 0 or more. Received: -1.0"),
         (["--length_penalty", "nan"], "--length_penalty must be finite. Received: nan"),
@@ -306,7 +306,7 @@ def test_what_may_change_on_resume_is_said_by_the_fields():
 def test_defaults_are_those_of_the_dataclass():
     assert parse_arguments("", []) == TrainingConfig().resolved()
     assert parse_arguments("", []).phrasebook
-    settings = parse_arguments("", ["--data", "a.tsv", "--no-norm_first", "--steps", "5"])
+    settings = parse_arguments("", ["--data", "a.tsv", "--no_norm_first", "--steps", "5"])
     assert settings.minutes is None and settings.norm_first is False
 
 

@@ -2,11 +2,10 @@
 
     python training/get_tatoeba.py por-eng
 
-needs a network once. The sentences are by Tatoeba's contributors, under CC BY 2.0 FR: the file
-ATTRIBUTION beside them says so and goes where they go.
+Needs a network. The sentences are by Tatoeba's contributors, under CC BY 2.0 FR: keep the file
+ATTRIBUTION beside them.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -16,16 +15,17 @@ if __name__ == "__main__":
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
+    from keras_tfmr import _command_line
     from training.corpus import tatoeba
     from training.corpus.files import CorpusError
 
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = _command_line.parser(__doc__)
     parser.add_argument("pair", help="two codes of ISO 639-3, source first, as in por-eng")
     parser.add_argument(
-        "--folder", type=Path, default=tatoeba.FOLDER, help="(default: %(default)s)"
+        "--folder", metavar="DIR", type=Path, default=tatoeba.FOLDER, help="where to write"
     )
     parser.add_argument(
-        "--exports", type=Path, help="folder of exports that were downloaded before"
+        "--exports", metavar="DIR", type=Path, help="exports that were downloaded before"
     )
     args = parser.parse_args(arguments)
     folder = args.folder / args.pair

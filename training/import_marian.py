@@ -1,15 +1,14 @@
-"""Turns a published Marian model, one of OPUS-MT for instance, into a run folder.
+"""Turns a published Marian model, such as one of OPUS-MT, into a run folder.
 
     python training/import_marian.py opus-mt-pt-en --run runs/opus-pt-en
     python training/import_marian.py opus-2020-01-01.zip --run runs/opus --target_language por
 
 FOLDER is what was downloaded: a release of Marian (*.npz, *vocab.yml, source.spm, target.spm,
 decoder.yml) or a folder of transformers (config.json, model.safetensors, vocab.json, source.spm,
-target.spm), as a folder, a .zip or a .tar.gz. The run folder is then served as any other one:
+target.spm), as a folder, a .zip or a .tar.gz. The run folder is then exported like any other:
 python serving/export.py RUN.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -21,15 +20,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    introduction, rest = __doc__.split("\n", 1)
-    parser = argparse.ArgumentParser(
-        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    from keras_tfmr import _command_line
+
+    parser = _command_line.parser(__doc__)
     add = parser.add_argument
     add("folder", metavar="FOLDER", type=Path, help="the published model, a folder or an archive")
     add("--run", type=Path, required=True, help="the run folder to write")
-    add("--target_language", metavar="CODE", help="into which texts without a tag are translated")
-    add("--overwrite", action="store_true", help="delete a run that is in the way")
+    add("--target_language", metavar="CODE", help="target language of texts without a tag")
+    add("--overwrite", action="store_true", help="delete an earlier run in the folder")
     return parser.parse_args(arguments)
 
 

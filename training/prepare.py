@@ -303,7 +303,7 @@ def summary(settings, found, tokenizers, batches):
         lines.insert(
             0,
             "The built-in phrasebook: sentences that a small grammar generates, to try training "
-            "and serving out. For real sentences give --data.",
+            "and serving; BLEU on them is a self-test. For real sentences give --data.",
         )
     sizes = dict.fromkeys(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
     lines.append(f"vocabulary: {' and '.join(sizes)} subwords")

@@ -1,8 +1,8 @@
 """Trains a translator from plain text to a SavedModel that can be served.
 
 Without arguments it learns a built-in Portuguese-English phrasebook in a few minutes, a
-demonstration that needs no network. With --data it learns a corpus of yours, in any two
-languages. Run the same command again after an interruption, and it goes on where it was.
+demonstration that needs no network. With --data it learns your own corpus, in any two languages.
+After an interruption, run the same command again to resume.
 """
 
 import os
@@ -35,7 +35,7 @@ def main(arguments=None):
         print(f"train_pt_en.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. Run the same command to go on.", file=sys.stderr)
+        print("\nStopped. Run the same command to resume.", file=sys.stderr)
         return 128 + (interrupts.received or signal.SIGINT)
     return 0 if done else 128 + (interrupts.received or signal.SIGTERM)
 

@@ -3,11 +3,10 @@
     python training/translate.py runs/translator < in.txt > out.txt
     python training/translate.py runs/translator --input in.txt.gz --output out.txt.gz
 
-Lines come out in the order in which they went in. Of lines with tabs, one column is translated and
-the others are kept. With --output, the same command after a kill goes on behind what is written.
+Lines come out in the order in which they went in. In lines with tabs, one column is translated and
+the others are kept. With --output, the same command resumes an interrupted one.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import contextlib
@@ -34,30 +33,29 @@ class TranslateError(Exception):
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    introduction, rest = __doc__.split("\n", 1)
-    parser = argparse.ArgumentParser(
-        description=introduction, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    from keras_tfmr import _command_line
+
+    parser = _command_line.parser(__doc__)
     add = parser.add_argument
     add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
-    add("--input", metavar="FILE", type=Path, help="lines to translate, also .gz [standard input]")
-    add("--output", metavar="FILE", type=Path, help="where to write, also .gz [standard output]")
-    add("--overwrite", action="store_true", help="begin anew where --output exists")
-    add("--column", type=int, default=1, metavar="N", help="of lines with tabs [%(default)s]")
+    add("--input", metavar="FILE", type=Path, help="lines, or .gz (default: standard input)")
+    add("--output", metavar="FILE", type=Path, help="lines, or .gz (default: standard output)")
+    add("--overwrite", action="store_true", help="start again if --output exists")
+    add("--column", type=int, default=1, metavar="N", help="column of lines with tabs")
     add("--nbest", type=int, metavar="N", help="N lines each: number ||| translation ||| score")
     add("--scores", action="store_true", help="append a column: log-probability by length")
-    add("--sample", action="store_true", help="draw translations instead of searching the best")
-    add("--temperature", type=float, default=1.0, metavar="X", help="of --sample [%(default)s]")
+    add("--sample", action="store_true", help="draw translations instead of searching for the best")
+    add("--temperature", type=float, default=1.0, metavar="X", help="for --sample")
     add("--top_k", type=int, metavar="N", help="sample from the N most probable tokens")
-    add("--seed", type=int, default=1, metavar="N", help="of --sample [%(default)s]")
-    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy [the run's]")
-    add("--length_penalty", type=float, metavar="X", help="[the run's]")
-    add("--max_length", type=int, metavar="N", help="most tokens of a translation")
-    add("--max_source_length", type=int, metavar="N", default=128, help="of a text [%(default)s]")
-    add("--weights", metavar="FILE", type=Path, help="[RUN_FOLDER/weights/best.weights.h5]")
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help="[%(default)s]")
-    add("--batch_size", type=int, default=32, metavar="N", help="lines at a time [%(default)s]")
-    add("--threads", type=int, metavar="N", help="batches at the same time [one for each core]")
+    add("--seed", type=int, default=1, metavar="N", help="for --sample")
+    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
+    add("--length_penalty", type=float, metavar="X", help="(default: the run's)")
+    add("--max_length", type=int, metavar="N", help="most tokens of a translation (default: 128)")
+    add("--max_source_length", type=int, metavar="N", default=128, help="most tokens of a text")
+    add("--weights", metavar="FILE", type=Path, help="(default: the best of the run)")
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help="of the weights")
+    add("--batch_size", type=int, default=32, metavar="N", help="lines translated together")
+    add("--threads", type=int, metavar="N", help="batches at the same time (default: one per core)")
     options = parser.parse_args(arguments)
     for name in ("column", "nbest", "batch_size", "threads", "top_k", "beams", "max_length"):
         value = getattr(options, name)

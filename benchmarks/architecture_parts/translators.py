@@ -37,7 +37,7 @@ def train(args):
 def command(name, path, args):
     line = [
         sys.executable, SCRIPT, "--model", name, "--minutes", args.minutes, "--run", path,
-        "--no-export",
+        "--no_export",
     ]  # fmt: skip
     if args.data:
         line += ["--data", args.data, "--validation", args.validation]

@@ -14,7 +14,7 @@ def run(args):
     folder = Path(args.run)
     command = [
         sys.executable, SCRIPT, "--data", args.data, "--validation", args.validation,
-        "--minutes", args.minutes, "--run", folder, "--overwrite", "--no-export",
+        "--minutes", args.minutes, "--run", folder, "--overwrite", "--no_export",
     ]  # fmt: skip
     subprocess.run(list(map(str, command)), check=True)
     with open(folder / "history.csv", encoding="utf-8") as file:

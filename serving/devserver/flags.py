@@ -27,14 +27,20 @@ FLAGS = {
     "file_system_poll_wait_seconds": (1, "look for new versions this often; 0 or less: never"),
     "allow_version_labels_for_unavailable_models": (
         False,
-        "new labels before their version is loaded",
+        "accept new labels before their version is loaded",
     ),
-    "force_allow_any_version_labels_for_unavailable_models": (False, "and labels that move, too"),
+    "force_allow_any_version_labels_for_unavailable_models": (
+        False,
+        "the same for labels that move",
+    ),
     "saved_model_tags": ("serve", "comma-separated tags of the meta graph"),
     "enable_model_warmup": (True, "replay each version's warm-up file before it serves"),
     "num_request_iterations_for_warmup": (1, "how often each warm-up record is replayed"),
     "max_num_load_retries": (5, "how often a version that does not load is tried again"),
-    "load_retry_interval_micros": (1_000_000, "pause before that (the real server: a minute)"),
+    "load_retry_interval_micros": (
+        1_000_000,
+        "pause between those tries (the real server: a minute)",
+    ),
     "num_load_threads": (0, "threads that load models; 0: one"),
     "enable_batching": (False, "batch across requests"),
     "batching_parameters_file": ("", "text BatchingParameters"),
@@ -44,7 +50,7 @@ FLAGS = {
     "tensorflow_inter_op_parallelism": (0, "threads between operations; 0: automatic"),
     "xla_cpu_compilation_enabled": (False, "allow XLA on CPUs"),
     "xla_gpu_compilation_enabled": (False, "allow XLA on GPUs"),
-    "grpc_max_threads": (4 * (os.cpu_count() or 1), "unbatched runs at a time"),
+    "grpc_max_threads": (4 * (os.cpu_count() or 1), "unbatched runs at the same time"),
     "enable_grpc_healthcheck_service": (False, "serve grpc.health.v1"),
     "rest_api_timeout_in_ms": (30000, "time limit of a REST call"),
     "rest_api_enable_cors_support": (False, "send CORS headers"),
@@ -74,13 +80,13 @@ def parse(arguments=None):
         prog="server.py",
         usage="%(prog)s --model_base_path=DIR [--flag=value ...]",
         allow_abbrev=False,
-        description="TensorFlow Serving's API on one machine, for trying and for tests. For "
-        "production use TensorFlow Serving.",
+        description="TensorFlow Serving's API on one machine, for trying things out and for tests. "
+        "In production, use TensorFlow Serving itself.",
     )
     for name, (default, text) in FLAGS.items():
         switch = {"type": boolean, "nargs": "?", "const": True}
         kind = switch if isinstance(default, bool) else {"type": type(default)}
-        shown = "" if default == "" else f" [{str(default).lower()}]"
+        shown = "" if default == "" else f" (default: {str(default).lower()})"
         parser.add_argument(f"--{name}", default=default, help=text + shown, **kind)
     for name in IGNORED:
         parser.add_argument(f"--{name}", nargs="?", const="true", help=argparse.SUPPRESS)

@@ -118,7 +118,7 @@ class SampledBatches:
 
     def summary(self):
         """One line for people, about the first epoch."""
-        return self.of(0).summary() + "; subwords drawn anew in every epoch"
+        return self.of(0).summary() + "; subwords drawn again in every epoch"
 
 
 class _Hashes:

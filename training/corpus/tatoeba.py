@@ -48,7 +48,8 @@ def split_path(name, split, folder=FOLDER):
     sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
     if sums.get(path.name) != sha256(path):
         raise CorpusError(
-            f"{path} is not what {path.parent / SUMS} says: delete it and get it anew"
+            f"{path} does not match {path.parent / SUMS}: delete the folder and run "
+            f"`python training/get_tatoeba.py {pathlib.Path(name).name}` again"
         )
     return path
 
@@ -90,7 +91,7 @@ def download(pair, folder):
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             part.unlink(missing_ok=True)
             raise CorpusError(
-                f"Cannot get {url} ({error}). Fetch it elsewhere and put it into {folder}"
+                f"Cannot download {url} ({error}). Download it elsewhere and put it into {folder}"
             ) from error
         os.replace(part, path)
 
@@ -117,7 +118,7 @@ def build(pair, exports, folder, seed=1):
     pairs = [(texts[a], texts[b]) for a, b in links if a in texts and b in texts]
     corpus = clean(pairs)
     if len(corpus) < 20:
-        raise CorpusError(f"{pair}: {len(corpus)} pairs are too few to be split")
+        raise CorpusError(f"{pair}: {len(corpus)} pairs are too few to split")
     splits = _split(list(corpus.pairs()), seed)
     folder.mkdir(parents=True, exist_ok=True)
     sums = []

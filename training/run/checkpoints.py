@@ -82,7 +82,7 @@ class Checkpoints:
             tell(f"{path} is damaged ({reason}): going back to the checkpoint before it")
         if paths:
             raise RunError(
-                f"All checkpoints in {self.directory} are damaged: delete it to begin anew"
+                f"All checkpoints in {self.directory} are damaged: delete the folder to start again"
             )
         return None
 

@@ -197,8 +197,7 @@ def _of_precision(others):
         return ""
     before, _ = others["precision"]
     return (
-        f". This processor's own precision is another one; --precision {before} goes on in that "
-        "of the run"
+        f". This processor's default precision differs; --precision {before} keeps that of the run"
     )
 
 

@@ -66,13 +66,13 @@ def train_in(claim, settings, task, workers, started, interrupts):
     trainer = make_trainer(settings, task, config, workers)
     run = make_run(settings, task, claim, trainer, data, Clock(started), interrupts, workers)
     if claim.goes_on and run.restore() and workers.chief:
-        print(f"Going on from step {run.state.step}, {run.clock.before / 60:.1f} minutes used.")
+        print(f"Resuming from step {run.state.step}, {run.clock.before / 60:.1f} minutes used.")
     with interrupts.waiting():
         run.fit()
     if run.state.trained:
         task.finish(run, data)
     elif workers.chief:
-        print(f"Stopped at step {run.state.step}. To go on: {command_to_go_on(sys.argv)}")
+        print(f"Stopped at step {run.state.step}. To resume: {command_to_go_on(sys.argv)}")
     workers.gather("ended")  # none leaves before the chief has written all
     return run.state.trained
 

@@ -4,11 +4,11 @@ A field says all there is to say of a setting: its default, its range, its help,
 change when a run goes on. The command line is made from the fields.
 """
 
-import argparse
 import dataclasses
 import math
 from typing import NamedTuple
 
+from keras_tfmr import _command_line
 from training.run.recipes import RECIPES
 
 PRESETS = {kind: tuple(recipes) for kind, recipes in RECIPES.items()}
@@ -53,7 +53,7 @@ def _number(default, help, range=POSITIVE, **about):
 
 
 def _switch(default, help, **about):
-    return option(default, help, action=argparse.BooleanOptionalAction, **about)
+    return option(default, help, action=_command_line.Switch, **about)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +69,12 @@ class TrainingConfig:
     data: tuple = option(
         (),
         "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .zst), patterns "
-        "such as 'part-*.tsv', tatoeba:por-eng or tfds:ted_hrlr_translate/pt_to_en; with a weight "
-        "behind each, as in a.tsv:3 b.tsv:1, they are mixed (default: the built-in phrasebook)",
+        "such as 'part-*.tsv', tatoeba:por-eng or tfds:ted_hrlr_translate/pt_to_en; with weights, "
+        "as in a.tsv:3 b.tsv:1, they are mixed (default: the built-in phrasebook)",
         nargs="+", metavar="FILE",
     )  # fmt: skip
     temperature: float = _number(
-        1.0, "mix corpora without weights by their sizes to the power of one by this", ONE_OR_MORE
+        1.0, "mix corpora without weights by their sizes to the power of 1 / X", ONE_OR_MORE
     )
     tag: tuple = option(
         (),
@@ -83,12 +83,12 @@ class TrainingConfig:
     )  # fmt: skip
     filters: tuple = option(
         (),
-        "drop pairs that are: identical, length_ratio, letters, script, near_duplicate, language",
+        "filters of pairs: identical, length_ratio, letters, script, near_duplicate, language",
         nargs="+", metavar="NAME",
     )  # fmt: skip
     languages: tuple = option(
         (),
-        "codes of source and target language for the filter language, as in pt en",
+        "codes of source and target language for the filter `language`, as in pt en",
         nargs=2, metavar="CODE",
     )  # fmt: skip
     source: str = option(None, "instead of --data: the source lines", metavar="FILE")
@@ -103,30 +103,33 @@ class TrainingConfig:
         None, "weights to begin from (.weights.h5 of a model of this size)", metavar="FILE"
     )
     run: str = option(
-        None, "the run folder; an unfinished run in it goes on", resumes=True, metavar="DIR"
+        None,
+        "the run folder; an unfinished run in it is resumed "
+        "(default: runs/phrasebook or runs/translator)",
+        resumes=True,
+        metavar="DIR",
     )
     overwrite: bool = option(
         False,
-        "delete what an earlier run left in the folder; an unfinished run of the very same "
-        "command is not deleted but goes on",
+        "delete an earlier run in the folder, except an unfinished one of exactly this command, "
+        "which is resumed",
         resumes=True, action="store_true",
     )  # fmt: skip
 
     minutes: float = _number(
-        None, "stop after so many minutes from the start of the process, evaluations included",
+        None, "stop after X minutes from the start of the process, evaluations included "
+        "(default: 30, phrasebook 4)",
         resumes=True,
     )  # fmt: skip
-    epochs: int = _count(None, "stop after so many passes over the pairs", resumes=True)
-    steps: int = _count(None, "stop after so many updates", resumes=True)
-    patience: int = _count(
-        None, "stop after so many evaluations without a better BLEU", resumes=True
-    )
+    epochs: int = _count(None, "stop after N passes over the pairs", resumes=True)
+    steps: int = _count(None, "stop after N updates", resumes=True)
+    patience: int = _count(None, "stop after N evaluations without a better BLEU", resumes=True)
 
     model: str = option("transformer", "the kind of model", choices=tuple(PRESETS))
     preset: str = option(
         "small",
-        "the size of the model and its recipe, "
-        + "; ".join(f"of a {kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
+        "the size of the model and its recipe; "
+        + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
         metavar="NAME",
     )
     d_model: int = _count(
@@ -142,7 +145,8 @@ class TrainingConfig:
     dropout_rate: float = _number(None, "share dropped in training (default: the preset's)", SHARE)
     vocab_size: int = _count(8000, "number of subwords")
     subword_sampling: float = _number(
-        0.0, "share of the words that are split into other subwords, drawn anew in every epoch",
+        0.0, "share of the words that are split into other subwords than the most probable ones, "
+        "drawn again in every epoch",
         SHARE,
     )  # fmt: skip
     joint_vocab: bool = _switch(True, "one vocabulary for both sides")
@@ -168,30 +172,32 @@ class TrainingConfig:
         None, "batches whose token losses make one update (default: the preset's)"
     )
     skip_limit: int = _count(
-        10, "updates in a row with a loss or gradient that is not finite, until the run ends",
+        10, "end the run after N updates in a row whose loss or gradient is not finite",
         resumes=True,
     )  # fmt: skip
     precision: str = option(
         None,
-        "in which layers compute (default: mixed_bfloat16 where the processor multiplies "
+        "what layers compute in (default: mixed_bfloat16 where the processor multiplies "
         "bfloat16, else float32)",
         choices=("float32", "mixed_bfloat16"),
     )
     devices: int = _count(1, "devices of this host that share its part of each batch")
     cluster: str = option(
-        None, "who says which hosts train together (default: TF_CONFIG where it is set)",
+        None, "what names the hosts that train together (default: TF_CONFIG if set)",
         resumes=True, choices=("slurm",),
     )  # fmt: skip
     worker_timeout: float = _number(
-        300.0, "seconds without an answer of another worker, until that is an error", resumes=True
+        300.0,
+        "seconds without an answer from another worker before the run ends with an error",
+        resumes=True,
     )
-    seed: int = _count(1, "what every random draw follows from", SEED)
+    seed: int = _count(1, "seed of every random number", SEED)
 
     evaluate_minutes: float = _number(
-        0.5, "at least so long between two evaluations", NOT_NEGATIVE, resumes=True
+        0.5, "least time between two evaluations", NOT_NEGATIVE, resumes=True
     )
     evaluate_steps: int = _count(
-        None, "evaluate every so many updates too, not after epochs only (phrasebook: 300)",
+        None, "evaluate every N updates as well as after epochs (default: never, phrasebook 300)",
         resumes=True,
     )  # fmt: skip
     evaluate_pairs: int = _count(500, "validation pairs translated in training", resumes=True)
@@ -310,19 +316,14 @@ def parse_arguments(description, arguments=None):
     """A `TrainingConfig` of command-line arguments; ends the process if they make no sense.
 
     Args:
-        description: The first lines of `--help`.
-        arguments: Words, or None for those of the process. `--a-b` is read as `--a_b`.
+        description: The docstring of the script.
+        arguments: Words, or None for those of the process.
     """
-    parser = argparse.ArgumentParser(description=description)
+    parser = _command_line.parser(description)
     for field in dataclasses.fields(TrainingConfig):
         help = field.metadata["help"]
-        if field.default not in (None, (), False):
-            help += f" (default: {field.default})"
-        names = [flag(field.name)]
-        if "_" in field.name:
-            names.append(flag(field.name.replace("_", "-")))
         parser.add_argument(
-            *names, dest=field.name, default=field.default, help=help, **field.metadata["argparse"]
+            flag(field.name), default=field.default, help=help, **field.metadata["argparse"]
         )
     values = vars(parser.parse_args(arguments))
     for name in ("data", "tag", "filters", "languages", "validation"):

@@ -34,8 +34,8 @@ class Watchdog:
             deadline = self._deadline
             if deadline is not None and time.monotonic() > deadline:
                 print(
-                    f"error: no answer of another worker for {self.seconds:g} seconds "
-                    "(--worker_timeout): start all of them again, and the run goes on from its "
+                    f"error: no answer from another worker for {self.seconds:g} seconds "
+                    "(--worker_timeout): start all of them again, and the run resumes from its "
                     "last checkpoint",
                     file=sys.stderr, flush=True,
                 )  # fmt: skip

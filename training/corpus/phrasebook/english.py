@@ -23,7 +23,7 @@ _IRREGULAR = words(
     "think thought wake woke write wrote"
 )
 _PAST = dict(zip(_IRREGULAR[::2], _IRREGULAR[1::2], strict=True))
-_DOUBLED = frozenset(words("cut forget get plan put run stop swim"))
+_DOUBLED = frozenset(words("cut forget get hug plan put run stop swim"))
 _VOWELS = "aeiou"
 # A vowel letter that is no vowel sound.
 _CONSONANT_SOUNDS = ("uni", "use", "euro", "one")
