@@ -1,5 +1,6 @@
 """Fixtures every test file may use."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -8,6 +9,12 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import keras
 import pytest
 from fresh_process import FreshProcess
+
+
+def pytest_collection_finish():
+    """Leaves what has been imported out of later collections: Keras asks for one per weight."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -52,11 +52,14 @@ class FreshProcess:
 
 
 def _serve():
+    import gc
+
     import keras
     import numpy as np
 
     import keras_tfmr.recurrent  # noqa: F401  registers these layers, and all others
 
+    gc.freeze()  # Keras asks for a collection per quantised weight
     for line in sys.stdin:
         request = json.loads(line)
         try:
