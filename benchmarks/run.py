@@ -5,7 +5,7 @@
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
 Names: layers, train_step, fit, large_corpus, decode, serving, serving_fuzz, bleu, architectures,
-stories, gradients, pronouns.
+stories, gradients, pronouns, few_labels, language_speed.
 """
 
 import subprocess
@@ -79,6 +79,14 @@ BENCHMARKS = {
     "pronouns": Benchmark(
         "Does a head connect a pronoun with its noun?",
         "pronouns.py", ("--quick",), ("pronouns",), "run",
+    ),
+    "few_labels": Benchmark(
+        "What does pre-training gain where labels are few?",
+        "few_labels.py", ("--quick",), ("few_labels",),
+    ),
+    "language_speed": Benchmark(
+        "How fast is a language model, beside GPT-2 in transformers and KerasHub?",
+        "language_speed.py", ("--quick",), ("language_speed",),
     ),
 }  # fmt: skip
 

@@ -150,12 +150,13 @@ def _label(axes, source_tokens, target_tokens):
     axes.tick_params(length=0)
 
 
-def plot_curves(rows, *, title=None):
-    """How a training went, against its minutes: loss, BLEU and chrF, learning rate, tokens/s.
+def plot_curves(rows, *, scores=("bleu", "chrf"), title=None):
+    """How a training went, against its minutes: loss, scores, learning rate, tokens/s.
 
     Args:
-        rows: Dictionaries with "minutes" and any of "loss", "bleu", "chrf", "learning_rate" and
+        rows: Dictionaries with "minutes" and any of "loss", the scores, "learning_rate" and
             "tokens_per_second"; what a row lacks is left out of its curve.
+        scores: Names of what was measured on validation texts.
         title: What stands above all curves.
 
     Returns:
@@ -167,7 +168,7 @@ def plot_curves(rows, *, title=None):
     """
     panels = (
         ("loss (nats a token)", ("loss",)),
-        ("validation score", ("bleu", "chrf")),
+        ("validation score", scores),
         ("learning rate", ("learning_rate",)),
         ("real target tokens a second", ("tokens_per_second",)),
     )
@@ -177,7 +178,7 @@ def plot_curves(rows, *, title=None):
         for name in names:
             points = [(row["minutes"], row[name]) for row in rows if row.get(name) is not None]
             if points:
-                marker = "o" if name in ("bleu", "chrf") else None
+                marker = "o" if name in scores else None
                 axes.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
         axes.set_title(label, fontsize=10)
         axes.grid(alpha=0.3)

@@ -1,8 +1,9 @@
-"""Translates text through a TensorFlow Serving server, or this project's development server.
+"""Asks a text model behind a TensorFlow Serving server, or this project's development server.
 
     python serving/client.py "o livro está na mesa"
     python serving/client.py --server=translator.example:8500 --nbest "bom dia"
     python serving/client.py < portuguese.txt > english.txt
+    python serving/client.py --ask tag "the book is on the table"
 
 Lines on standard input are sent in batches as they arrive, several at the same time; answers are
 printed in order, one line for each. Exit status: 0 done, 2 wrong arguments, 3 no server, 4 no such
@@ -41,6 +42,9 @@ def parse_arguments(arguments=None):
     what.add_argument(
         "--explain", metavar="FILE.png", help="draw what the translation of one TEXT attended to"
     )
+    ask = "of a classifier: label and probability; of a tagger: word/TAG; of a language model: how "
+    ask += "the text goes on, or log-probability and number of tokens"
+    what.add_argument("--ask", choices=SHOWN, help=ask)
     add = parser.add_argument_group("server").add_argument
     add("--server", metavar="HOST:PORT", help="(default: 127.0.0.1:8500, with --rest 8501)")
     add("--rest", action="store_true", help="use the REST API instead of gRPC")
@@ -100,8 +104,9 @@ def print_translations(client, options):
     A batch that fails ends it: what is printed is then a prefix of the answer.
     """
     ask = client.translate_nbest if options.nbest else client.translate
+    ask = getattr(client, options.ask) if options.ask else ask
     groups = [options.texts] if options.texts else lines(standard_input())
-    show = print_hypotheses if options.nbest else print_translation
+    show = print_hypotheses if options.nbest else SHOWN.get(options.ask, print_translation)
     numbers = itertools.count(1)
     # Closed at once where printing fails, not when Python gets round to it.
     with contextlib.closing(
@@ -111,6 +116,39 @@ def print_translations(client, options):
             for answer in answers:
                 show(next(numbers), answer)
             sys.stdout.flush()
+
+
+def print_label(number, answer):
+    """The label of text `number` and its probability."""
+    print(answer.label, f"{answer.probabilities[answer.label]:.4f}", sep="\t")
+    warn_if_truncated(number, answer)
+
+
+def print_tags(number, answer):
+    """The words of text `number` with their tags."""
+    print(*map("/".join, zip(answer.words, answer.tags, strict=True)))
+    warn_if_truncated(number, answer)
+
+
+def print_completion(number, answer):
+    """What follows text `number`, on a line."""
+    print(one_line(answer.text.strip()))
+    if answer.truncated:
+        warn(f"line {number} is longer than the model reads: only its end counts")
+
+
+def print_score(number, answer):
+    """The log-probability of text `number`, and how many tokens it has."""
+    print(f"{answer.log_prob:.4f}", answer.tokens, sep="\t")
+    warn_if_truncated(number, answer)
+
+
+SHOWN = {
+    "classify": print_label,
+    "tag": print_tags,
+    "complete": print_completion,
+    "log_prob": print_score,
+}
 
 
 def print_hypotheses(number, hypotheses):
@@ -127,9 +165,9 @@ def print_translation(number, answer):
 
 
 def warn_if_truncated(number, answer):
-    """Says that only the beginning of text `number` was translated."""
+    """Says that only the beginning of text `number` was read."""
     if answer.truncated:
-        warn(f"line {number} is too long for the model: only its beginning was translated")
+        warn(f"line {number} is too long for the model: only its beginning was read")
 
 
 def explain(client, options):

@@ -1,4 +1,4 @@
-"""Exports a trained translator as a SavedModel for TensorFlow Serving.
+"""Exports a trained model as a SavedModel for TensorFlow Serving.
 
     python serving/export.py runs/translator
     python serving/export.py runs/translator --to /srv/models/translator --xla --precision bfloat16
@@ -27,7 +27,7 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
+    add("run", metavar="RUN_FOLDER", type=Path, help="what a script of training/ wrote")
     add("--to", metavar="DIR", type=Path, help="where to write (default: RUN_FOLDER/FORMAT)")
     add("--format", choices=FORMATS, default="saved_model", help="what to write")
     add("--weights", metavar="FILE", type=Path, help="(default: the best of the run)")
@@ -64,11 +64,14 @@ def main(arguments=None):
 
 
 def export(options):
-    """Rebuilds the run's translator and exports it; returns the version's path."""
-    from keras_tfmr.export import export_translator
+    """Rebuilds the run's text model and exports it; returns the version's path."""
+    from keras_tfmr.export import export_text_model
     from training.run.folder import RunFolder
+    from training.text.settings import TASKS
 
     folder = RunFolder(options.run)
+    if folder.read_config()["model"]["kind"] in TASKS:
+        return export_text_task(folder, options)
     asked = {name: getattr(options, name) for name in DECODING}
     translator = folder.translator(
         options.weights,
@@ -77,8 +80,29 @@ def export(options):
     )
     if options.format != "saved_model":
         return export_elsewhere(translator, options)
-    return export_translator(
+    return export_text_model(
         translator,
+        options.to or folder.saved_model,
+        xla=options.xla,
+        precision=options.precision,
+        metadata=folder.metadata(),
+        warmup_texts=folder.sources(),
+        check=not options.no_check,
+    )
+
+
+def export_text_task(folder, options):
+    """Exports the classifier, tagger or language model of a run."""
+    from keras_tfmr.export import export_text_model
+    from training.run.files import RunError
+    from training.text.tasks import text_model_of
+
+    given = [name for name in DECODING if getattr(options, name) is not None]
+    if given or options.format != "saved_model":
+        what = ", ".join([*(f"--{name}" for name in given), f"--format {options.format}"])
+        raise RunError(f"{what} is for translators; {folder.path} is a run of another task")
+    return export_text_model(
+        text_model_of(folder, options.weights, options.max_source_length),
         options.to or folder.saved_model,
         xla=options.xla,
         precision=options.precision,

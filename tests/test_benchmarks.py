@@ -180,7 +180,7 @@ def test_bleu(part, corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fit", "stories", "architectures", "large_corpus"])
+@pytest.mark.parametrize("name", ["fit", "stories", "architectures", "large_corpus", "few_labels"])
 def test_the_quick_run_of(name):
     script("run.py", name, "--quick", seconds=1200)
 

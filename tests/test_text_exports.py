@@ -1,6 +1,9 @@
 """Exported classifiers, taggers and language models: checked, served, asked by real clients."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import grpc
 import keras
@@ -22,6 +25,7 @@ from keras_tfmr.export import warmup, write
 from keras_tfmr.export.questions import HOSTILE
 from keras_tfmr.export.saved_session import SavedSession
 
+ROOT = Path(__file__).resolve().parents[1]
 MODELS = {"classifier": classifier, "tagger": tagger, "completer": completer}
 METHODS = {
     "classifier": {"classify_examples": "classify"},
@@ -152,6 +156,30 @@ def test_complete_and_log_prob_by_our_client(connect, models):
     assert client.complete([]) == [] and client.log_prob([]) == []
     with pytest.raises(ValueError, match="top_p must lie"):
         client.complete(prompts, top_p=0)
+
+
+def test_the_command_asks_each_of_them(server, models):
+    def command(model, ask):
+        words = [sys.executable, str(ROOT / "serving" / "client.py"), "--model", model]
+        words += ["--ask", ask, "--server", f"127.0.0.1:{server.port}", *LINES[:2]]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+        return done.stdout.splitlines()
+
+    found = models["classifier"].classify(LINES[:2])
+    assert command("classifier", "classify") == [
+        f"{one.label}\t{one.probabilities[one.label]:.4f}" for one in found
+    ]
+    assert command("tagger", "tag") == [
+        " ".join(f"{word.word}/{word.tag}" for word in text)
+        for text in models["tagger"].tag(LINES[:2])
+    ]
+    scores = [line.split("\t") for line in command("completer", "log_prob")]
+    for (log_prob, tokens), other in zip(
+        scores, models["completer"].log_prob(LINES[:2]), strict=True
+    ):
+        assert float(log_prob) == pytest.approx(other.log_prob, abs=1e-3)
+        assert int(tokens) == other.tokens
+    assert len(command("completer", "complete")) == 2
 
 
 def test_a_signature_that_a_model_has_not_is_named(connect):

@@ -59,7 +59,44 @@ class HeldOut(NamedTuple):
         ]
 
 
-def prepare(settings, claim):
+class Pairs:
+    """How a corpus is read: as sentence pairs. Another task has its own subclass.
+
+    Args:
+        settings: A `TrainingConfig`.
+    """
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def corpora(self):
+        """What the settings name, as a list of `sources.Source` or the phrasebook."""
+        if self.settings.phrasebook:
+            return [sources.Phrasebook(self.settings.seed)]
+        if self.settings.source:
+            return [sources.Source(self.settings.source, aligned=self.settings.target)]
+        settings = self.settings
+        return sources.parse(settings.data, settings.tag, also=settings.validation)
+
+    def given_validation(self):
+        """The `pairs.Corpus` that `--validation` names."""
+        return read_pairs(*self.settings.validation)
+
+    def excluded(self, pairs):
+        """Of held-out pairs, the sets of sources and of targets that must not be learned."""
+        return [{pair[side] for pair in pairs} for side in (0, 1)]
+
+    def tokenizers(self, pile, excluded, tags):
+        """The tokenizers of both sides, learned from a pile."""
+        return learn_tokenizers(self.settings, pile, excluded, tags)
+
+    def vocabulary(self, tokenizers):
+        """A line about them."""
+        sizes = dict.fromkeys(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
+        return f"vocabulary: {' and '.join(sizes)} subwords"
+
+
+def prepare(settings, claim, reading=None):
     """Reads the pairs, learns the tokenizers, and makes the batches.
 
     Writes the encoded pairs into the run folder, where the next start finds them, and nothing else:
@@ -68,11 +105,13 @@ def prepare(settings, claim):
     Args:
         settings: A `TrainingConfig`.
         claim: The `Claim` of the run folder. If a run goes on in it, the tokenizers are loaded.
+        reading: How the corpus is read; as `Pairs` if left out.
 
     Raises:
         RunError: If the pairs cannot be read or cannot be learned from, or are not those that
             the run began with.
     """
+    reading = reading or Pairs(settings)
     try:
         # Of another start, which came to nothing, there may be tokenizers too.
         tokenizers = claim.folder.tokenizers() if claim.goes_on else None
@@ -83,8 +122,8 @@ def prepare(settings, claim):
                 "chief wrote it: all workers need the same file system there"
             )
         if found is None:
-            found, tokenizers = make_store(settings, claim, tokenizers)
-        batches = make_batches(settings, found, tokenizers, claim.scratch)
+            found, tokenizers = make_store(settings, reading, claim, tokenizers)
+        batches = make_batches(settings, reading, found, tokenizers, claim.scratch)
     except (CorpusError, OSError) as error:
         raise RunError(str(error)) from error
     return Data(
@@ -93,7 +132,7 @@ def prepare(settings, claim):
         test=found.held_out["test"],
         tokenizers=tokenizers,
         description=found.record,
-        summary=summary(settings, found, tokenizers, batches),
+        summary=summary(settings, reading, found, tokenizers, batches),
     )
 
 
@@ -115,7 +154,7 @@ def kept_store(settings, claim, tokenizers):
     return found if claim.goes_on else None
 
 
-def make_store(settings, claim, tokenizers):
+def make_store(settings, reading, claim, tokenizers):
     """Reads, cleans and encodes the corpora; learns the tokenizers, unless a run with some goes on.
 
     Returns:
@@ -126,30 +165,28 @@ def make_store(settings, claim, tokenizers):
     store.delete(folder)
     folder.mkdir(parents=True)
     try:
-        found, used = encode(settings, folder, tokenizers)
+        found, used = encode(settings, reading, folder, tokenizers)
     except BaseException:
         store.delete(folder)
         raise
     went_on = claim.goes_on
     claim.keep_to(found.record, overwrite=settings.overwrite)
     if went_on and not claim.goes_on:  # it began with another corpus, and is gone
-        return make_store(settings, claim, None)
+        return make_store(settings, reading, claim, None)
     return found, used
 
 
-def encode(settings, folder, tokenizers):
+def encode(settings, reading, folder, tokenizers):
     """The same without a look at what was there before."""
-    corpora, files = the_corpora(settings), []
-    sets = given_sets(settings, corpora)
+    corpora, files = reading.corpora(), []
+    sets = given_sets(settings, reading, corpora)
     rules = measured_rules(settings, corpora)
     pile = Pile(folder, (corpus.blocks("train", files) for corpus in corpora), rules)
     pile.check(corpora[0].name)
     tags = [corpus.tag for corpus in corpora]
     sets = sets or {"validation": hold_out(pile, settings.seed, tags)}
-    excluded = [
-        {pair[side] for held_out in sets.values() for pair in held_out.pairs} for side in (0, 1)
-    ]
-    tokenizers = tokenizers or learn_tokenizers(settings, pile, excluded, tags)
+    excluded = reading.excluded([pair for found in sets.values() for pair in found.pairs])
+    tokenizers = tokenizers or reading.tokenizers(pile, excluded, tags)
     parts, arrays = store.write(folder, pile, tokenizers, excluded, tags)
     pile.delete()
     return store.finish(
@@ -177,19 +214,10 @@ def identity(tokenizers):
     return [hashlib.sha256(tokenizer.model_bytes).hexdigest() for tokenizer in tokenizers]
 
 
-def the_corpora(settings):
-    """What the settings name, as a list of `sources.Source` or the phrasebook."""
-    if settings.phrasebook:
-        return [sources.Phrasebook(settings.seed)]
-    if settings.source:
-        return [sources.Source(settings.source, aligned=settings.target)]
-    return sources.parse(settings.data, settings.tag, also=settings.validation)
-
-
-def given_sets(settings, corpora):
+def given_sets(settings, reading, corpora):
     """The validation and test sets that were given, {name: HeldOut}."""
     if settings.validation:
-        corpus = read_pairs(*settings.validation)
+        corpus = reading.given_validation()
         tag = sources.tags_of(settings.tag).get(settings.validation[0], "")
         return {"validation": set_of([corpus], [tag])}
     with_splits = [corpus for corpus in corpora if corpus.has_splits]
@@ -242,7 +270,7 @@ def measured_rules(settings, corpora):
     return rules.measured_on(pairs)
 
 
-def make_batches(settings, found, tokenizers, scratch):
+def make_batches(settings, reading, found, tokenizers, scratch):
     """The encoded pairs as batches of token ids, which may write files into `scratch`."""
     options = {
         "tokens_per_batch": settings.tokens_per_batch,
@@ -250,7 +278,7 @@ def make_batches(settings, found, tokenizers, scratch):
         "start_id": tokenizers[1].start_id,
         "end_id": tokenizers[1].end_id,
         "max_length": min(LONGEST, settings.tokens_per_batch),
-        "parts": make_parts(settings, found.parts),
+        "parts": make_parts(settings, reading, found.parts),
         "scratch": scratch,
     }
     if not settings.subword_sampling:
@@ -268,9 +296,9 @@ def make_batches(settings, found, tokenizers, scratch):
     return SampledBatches(*sampled, **options)
 
 
-def make_parts(settings, sizes):
+def make_parts(settings, reading, sizes):
     """The corpora as `Part`s of the encoded pairs, by their weights."""
-    rates = sources.rates(the_corpora(settings), sizes, settings.temperature)
+    rates = sources.rates(reading.corpora(), sizes, settings.temperature)
     ends = list(itertools.accumulate(sizes))
     return [
         Part(end - size, end, rate)
@@ -296,7 +324,7 @@ def learn_tokenizers(settings, pile, excluded, tags):
     return (tokenizers[0], tokenizers[-1])
 
 
-def summary(settings, found, tokenizers, batches):
+def summary(settings, reading, found, tokenizers, batches):
     """What was read and made of it, a line each."""
     lines = list(found.summaries)
     if settings.phrasebook:
@@ -305,7 +333,6 @@ def summary(settings, found, tokenizers, batches):
             "The built-in phrasebook: sentences that a small grammar generates, to try training "
             "and serving; BLEU on them is a self-test. For real sentences give --data.",
         )
-    sizes = dict.fromkeys(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
-    lines.append(f"vocabulary: {' and '.join(sizes)} subwords")
+    lines.append(reading.vocabulary(tokenizers))
     lines.append(f"batches: {batches.summary()}")
     return "\n".join(lines)

@@ -10,7 +10,8 @@ from keras_tfmr.decoding.constraints import make_task
 from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.step import DecodingStep, StepFunction
-from keras_tfmr.decoding.topk import offsets
+from keras_tfmr.decoding.topk import offsets, relative, threshold
+from keras_tfmr.decoding.topk import top_k as greatest
 
 
 def sample(
@@ -78,7 +79,7 @@ def sample(
 
     def choose(log_probs, free, position, rows):
         drawn = ops.take(ops.take(noise, position, axis=0), rows, axis=0)
-        tokens = _draw(free / temperature, drawn, top_k, top_p)
+        tokens = _draw(free, drawn, temperature, top_k, top_p)
         vocab = log_probs.shape[-1]
         flat = tokens + offsets(ops.shape(log_probs)[0], vocab)[:, 0]
         return tokens, ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
@@ -95,17 +96,16 @@ def _check_sampling(temperature, top_k, top_p):
         raise ValueError(f"top_p must lie in (0, 1]; received {top_p}")
 
 
-def _draw(logits, noise, top_k, top_p):
+def _draw(logits, noise, temperature, top_k, top_p):
     """One token per row of `[rows, vocab]`, by where uniform `noise` falls in the cumulated sum."""
     vocab, order = logits.shape[-1], None
-    if top_k is not None or top_p is not None:
-        logits, order = ops.top_k(logits, min(top_k or vocab, vocab))  # descending
-    probs = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))  # up to a factor
+    if top_k is not None and top_k < vocab:
+        logits, order = greatest(logits, top_k)
+    below = relative(logits, temperature)
+    probs = ops.exp(below)  # up to a factor
     if top_p is not None:
-        # Kept while the sum before the token is below p: the most probable always is.
-        total = ops.sum(probs, axis=-1, keepdims=True)
-        before = ops.cumsum(probs, axis=-1) - probs
-        probs = ops.where(before < top_p * total, probs, 0.0)
+        lowest = threshold(below, probs, top_p * ops.sum(probs, axis=-1))
+        probs = ops.where(below >= lowest[:, None], probs, 0.0)
     place = draw_place(probs, noise)
     if order is None:
         return place

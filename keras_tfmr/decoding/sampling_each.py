@@ -10,12 +10,7 @@ from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.sampling import draw_place
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.step import DecodingStep, StepFunction
-from keras_tfmr.decoding.topk import argmax, offsets
-
-# Below the most probable token by so many nats, float32 has no probability left.
-_LOWEST = -104.0
-# Halvings of that range, down to differences that rounding makes.
-_HALVINGS = 30
+from keras_tfmr.decoding.topk import LOWEST, argmax, offsets, relative, threshold
 
 
 def sample_each(
@@ -99,44 +94,24 @@ def _draw(logits, noise, temperature, top_k, top_p):
     sampled = temperature > 0
 
     def draw():
-        below = (logits - ops.max(logits, axis=-1, keepdims=True)) / ops.where(
-            sampled, temperature, 1.0
-        )[:, None]
-        below = ops.maximum(below, 2 * _LOWEST)  # minus infinity, too, but a number
-        allowed = ops.cond(
+        below = relative(logits, ops.where(sampled, temperature, 1.0)[:, None])
+        probs = ops.where(below > LOWEST, ops.exp(below), 0.0)
+        probs = ops.cond(
             ops.any(sampled & ((top_k > 0) | (top_p < 1))),
-            lambda: below >= _lowest_allowed(below, top_k, top_p)[:, None],
-            lambda: below > _LOWEST,
+            lambda: _restricted(below, probs, top_k, top_p),
+            lambda: probs,
         )
-        probs = ops.where(allowed & (below > _LOWEST), ops.exp(below), 0.0)
         return ops.where(sampled, draw_place(probs, noise), best)
 
     return ops.cond(ops.any(sampled), draw, lambda: best)
 
 
-def _lowest_allowed(below, top_k, top_p):
-    """The lowest log-probability that may be drawn, relative to the greatest: `[rows]`."""
-    tokens = ops.cast(below > _LOWEST, "float32")
-    wanted = ops.where(top_k > 0, ops.cast(top_k, "float32"), below.shape[-1])
-    among = _threshold(below, tokens, wanted)
-    probs = ops.where(below >= among[:, None], tokens * ops.exp(below), 0.0)
+def _restricted(below, probs, top_k, top_p):
+    """The probabilities with 0 for what must not be drawn, `[rows, vocab]`."""
+    tokens = ops.cast(probs > 0, "float32")
+    # More than there is, where a row has no restriction: then nothing is below the threshold.
+    wanted = ops.where(top_k > 0, ops.cast(top_k, "float32"), probs.shape[-1] + 1.0)
+    probs = ops.where(below >= threshold(below, tokens, wanted)[:, None], probs, 0.0)
     mass = ops.sum(probs, axis=-1)
-    nucleus = _threshold(below, probs, ops.where(top_p < 1, top_p * mass, 2 * mass))
-    return ops.maximum(among, nucleus)
-
-
-def _threshold(below, weights, wanted):
-    """The highest value above which weights sum up to what is wanted, or the lowest of all.
-
-    By halving: a vocabulary need not be sorted for it.
-    """
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = (low + high) / 2
-        enough = ops.sum(ops.where(below >= middle[:, None], weights, 0.0), axis=-1) >= wanted
-        return ops.where(enough, middle, low), ops.where(enough, high, middle)
-
-    low = ops.zeros_like(below[:, 0]) + _LOWEST
-    low, _ = ops.fori_loop(0, _HALVINGS, halve, (low, ops.zeros_like(low)))
-    return low
+    lowest = threshold(below, probs, ops.where(top_p < 1, top_p * mass, 2 * mass))
+    return ops.where(below >= lowest[:, None], probs, 0.0)

@@ -3,6 +3,11 @@
 import numpy as np
 from keras import ops
 
+# Below the most probable token by so many nats, float32 has no probability left.
+LOWEST = -104.0
+# Halvings of that range, down to differences that rounding makes.
+_HALVINGS = 30
+
 
 def argmax(values):
     """The first position of the greatest value of each row, and that value.
@@ -64,3 +69,45 @@ def _group_size(n, k):
     best = min(cost, key=cost.get, default=1)
     # Small rows are cheaper to select from at once than through a dozen small operations.
     return best if n >= 1024 and cost[best] * 4 < n else 1
+
+
+def relative(logits, temperature=1.0):
+    """Logits less the greatest of each row, at least twice `LOWEST`, which stands for nothing.
+
+    Args:
+        logits: float32 `[rows, n]`; minus infinity for what must not be drawn.
+        temperature: what the differences are divided by, a number or `[rows, 1]`.
+    """
+    below = (logits - ops.max(logits, axis=-1, keepdims=True)) / temperature
+    return ops.maximum(below, 2 * LOWEST)
+
+
+def threshold(below, weights, wanted):
+    """The highest value at and above which the weights of a row sum up to what is wanted.
+
+    By halving, for which a vocabulary need not be sorted. Values that differ by less than rounding
+    makes count as equal.
+
+    Args:
+        below: float32 `[rows, n]`, not above 0, as `relative` gives.
+        weights: float32 `[rows, n]`, not negative.
+        wanted: float32 `[rows]`.
+
+    Returns:
+        float32 `[rows]`; `LOWEST` where there is not as much.
+
+    >>> below = np.log(np.array([[0.25, 1.0, 0.5]], "float32"))
+    >>> found = threshold(below, np.exp(below), np.array([1.2], "float32"))
+    >>> (np.array(below >= found[:, None])).tolist()
+    [[False, True, True]]
+    """
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        reached = ops.sum(ops.where(below >= middle[:, None], weights, 0.0), axis=-1)
+        enough = reached >= wanted
+        return ops.where(enough, middle, low), ops.where(enough, high, middle)
+
+    low = ops.zeros_like(below[:, 0]) + LOWEST
+    return ops.fori_loop(0, _HALVINGS, halve, (low, ops.zeros_like(low)))[0]

@@ -135,7 +135,8 @@ class Claim:
         of = self.folder
         return (
             of.joint_tokenizer, *of.side_tokenizers, of.best, of.last, of.history,
-            of.translations, of.report, of.curves, of.attention, of.results, of.config,
+            of.translations, of.report, of.curves, of.attention, of.predictions, of.confusion,
+            of.results, of.config,
         )  # fmt: skip
 
     def _exports(self):

@@ -31,6 +31,8 @@ class RunFolder:
         self.report = self.path / "report.md"
         self.curves = self.path / "curves.png"
         self.attention = self.path / "attention.png"
+        self.predictions = self.path / "predictions.tsv"
+        self.confusion = self.path / "confusion.png"
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
         self.saved_model = self.path / "saved_model"
@@ -63,12 +65,10 @@ class RunFolder:
 
     def tokenizers(self):
         """The `(source, target)` tokenizers, one twice for a joint vocabulary; None without."""
-        from keras_tfmr.text.tokenizer import SubwordTokenizer
-
         if self.joint_tokenizer.exists():
-            return (SubwordTokenizer.load(self.joint_tokenizer),) * 2
+            return (load_side(self.joint_tokenizer),) * 2
         if all(path.exists() for path in self.side_tokenizers):
-            return tuple(SubwordTokenizer.load(path) for path in self.side_tokenizers)
+            return tuple(load_side(path) for path in self.side_tokenizers)
         return None
 
     def save_tokenizers(self, tokenizers):
@@ -123,9 +123,19 @@ class RunFolder:
         )
 
     def sources(self, count=16):
-        """The first source sentences that the run was measured on, or None before that."""
-        if not self.translations.exists():
-            return None
-        with self.translations.open(encoding="utf-8", newline="") as lines:
-            rows = csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE)
-            return [row["source"] for row, _ in zip(rows, range(count), strict=False)] or None
+        """The first texts that the run was measured on, or None before that."""
+        columns = {self.translations: "source", self.predictions: "text"}
+        for path, column in columns.items():
+            if path.exists():
+                with path.open(encoding="utf-8", newline="") as lines:
+                    rows = csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE)
+                    return [row[column] for row, _ in zip(rows, range(count), strict=False)] or None
+        return None
+
+
+def load_side(path):
+    """The tokenizer, or the labels, that a run has for one side."""
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+    from training.text.labels import Labels
+
+    return Labels.of_bytes(path.read_bytes()) or SubwordTokenizer.load(path)

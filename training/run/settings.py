@@ -211,6 +211,8 @@ class TrainingConfig:
     )
     export: bool = _switch(True, "write saved_model/1 at the end", resumes=True)
 
+    hidden = ()
+
     def __post_init__(self):
         for field in dataclasses.fields(self):
             check_range(flag(field.name), getattr(self, field.name), field.metadata["range"])
@@ -312,23 +314,25 @@ def flag(name):
     return "--" + name
 
 
-def parse_arguments(description, arguments=None):
+def parse_arguments(description, arguments=None, config_class=TrainingConfig):
     """A `TrainingConfig` of command-line arguments; ends the process if they make no sense.
 
     Args:
         description: The docstring of the script.
         arguments: Words, or None for those of the process.
+        config_class: `TrainingConfig` or a subclass, whose `hidden` fields have no option.
     """
     parser = _command_line.parser(description)
-    for field in dataclasses.fields(TrainingConfig):
+    for field in dataclasses.fields(config_class):
+        if field.name in config_class.hidden:
+            continue
         help = field.metadata["help"]
         parser.add_argument(
             flag(field.name), default=field.default, help=help, **field.metadata["argparse"]
         )
     values = vars(parser.parse_args(arguments))
-    for name in ("data", "tag", "filters", "languages", "validation"):
-        values[name] = tuple(values[name])
+    values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     try:
-        return TrainingConfig(**values).resolved()
+        return config_class(**values).resolved()
     except ValueError as error:
         parser.error(str(error))

@@ -100,13 +100,18 @@ def split(seed=0, train=100_000, validation=500, test=500):
 
 
 def _distinct(seed):
-    draw = random.Random(seed)
-    kinds, weights = zip(*_KINDS.items(), strict=True)
-    weights = list(itertools.accumulate(weights))
     seen = set()
-    while True:
-        kind = draw.choices(kinds, cum_weights=weights)[0]
-        pair = tuple(kind(draw))
+    for _, pair in drawn(seed):
         if pair[0] not in seen:
             seen.add(pair[0])
             yield pair
+
+
+def drawn(seed):
+    """Endlessly what a seed gives: the name of the kind of sentence, and the pair."""
+    draw = random.Random(seed)
+    kinds, weights = zip(*_KINDS.items(), strict=True)
+    weights = list(itertools.accumulate(weights))
+    while True:
+        kind = draw.choices(kinds, cum_weights=weights)[0]
+        yield kind.__name__, tuple(kind(draw))

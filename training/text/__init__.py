@@ -1,0 +1,1 @@
+"""Training of classifiers, taggers and language models, beside the translator's."""

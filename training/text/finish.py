@@ -1,0 +1,165 @@
+"""After the training: the full evaluation, pictures, report and export of a text task."""
+
+import resource
+import time
+
+from keras_tfmr.export.check import ExportError
+from keras_tfmr.plots import plot_curves
+from training.report.report import speed, table
+from training.run.files import RunError, explained, save_weights, write_atomically, write_json
+from training.text.evaluation import class_scores
+from training.text.pictures import plot_confusion
+
+SAMPLES = 12
+# How scores are written for people, and with how many digits.
+SCORES = {
+    "accuracy": ("accuracy, %", 2),
+    "macro_f1": ("F1, mean over labels, %", 2),
+    "byte_probability": ("probability of a byte, geometric mean, %", 2),
+    "bits_per_byte": ("bits per byte", 4),
+    "perplexity": ("perplexity of a token", 3),
+}
+
+
+def finish(task, run, data):
+    """Turns a trained run into a finished folder.
+
+    Args:
+        task: The `TextTask`.
+        run: The `loop.Run`, trained.
+        data: The `prepare.Data`.
+
+    Raises:
+        RunError: If a file cannot be written, or the exported model does not pass its check.
+    """
+    folder = run.folder
+    results = {"minutes": round(run.clock.seconds() / 60, 2), "steps": run.state.step}
+    results["skipped_updates"] = run.state.skipped
+    save_weights(run.trainer.take_averages(), folder.last)
+    model = run.trainer.averaged
+    model.load_weights(folder.best)
+    tables = {}
+    for name, rows in (("validation", data.validation), ("test", data.test)):
+        if not rows:
+            continue
+        evaluator = task.evaluator_class(task, model, data.tokenizers, rows)
+        scores, found = evaluator.measure()
+        tables[name] = evaluator.table
+        results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
+        told = ", ".join(f"{SCORES[n][0]}: {v:.{SCORES[n][1]}f}" for n, v in scores.items())
+        print(f"{name}: {told}; {len(rows)} texts")
+        if name == "validation":
+            write_predictions(task, folder.predictions, rows, found)
+    results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    draw(task, run, data, tables["validation"])
+    if run.settings.export and task.kind != "masked":
+        export(run.claim, results, data)
+    results["minutes_in_all"] = round(run.clock.seconds() / 60, 2)
+    write_atomically(folder.report, report(task, folder, run.state.rows, results, data, tables))
+    write_json(folder.results, results)
+    print(f"Finished after {results['minutes_in_all']} minutes: {folder.report}")
+
+
+def write_predictions(task, path, rows, found):
+    """predictions.tsv: each validation text, what it should be, and what was found."""
+    learned = task.evaluator_class.learned
+    lines = ["text\texpected\tfound"]
+    for row, one in zip(rows, found, strict=True):
+        lines.append("\t".join((row[learned], "" if learned else row[1], one)))
+    write_atomically(path, "\n".join(lines) + "\n")
+
+
+def draw(task, run, data, confusions):
+    """curves.png; and confusion.png, where there are labels."""
+    curves = plot_curves(run.state.rows, scores=task.scores[:2], title=run.folder.path.name)
+    with explained(run.folder.path):
+        curves.savefig(run.folder.curves, dpi=110)
+        if confusions is not None:
+            picture = plot_confusion(confusions, data.tokenizers[1].names)
+            picture.savefig(run.folder.confusion, dpi=110)
+
+
+def export(claim, results, data):
+    """Writes saved_model/1."""
+    from keras_tfmr.export import export_text_model
+    from training.text.tasks import text_model_of
+
+    print("Exporting and checking the SavedModel.")
+    claim.clear_exports()  # of a process that was killed after its export
+    begun, folder = time.monotonic(), claim.folder
+    try:
+        path = export_text_model(
+            text_model_of(folder),
+            folder.saved_model,
+            metadata={**folder.metadata(), "results": results},
+            warmup_texts=texts_of(data.validation[:16]),
+        )
+    except ExportError as error:
+        raise RunError(str(error)) from error
+    print(f"{path}, in {time.monotonic() - begun:.0f} s")
+
+
+def texts_of(rows):
+    """The texts of some rows, of whichever column they are."""
+    return [text if text != "-" else other for text, other in rows]
+
+
+def report(task, folder, rows, results, data, tables):
+    """The text of report.md."""
+    config = folder.read_config()
+    sets = [name for name in ("validation", "test") if f"{name}_{task.scores[0]}" in results]
+    measured = [
+        (SCORES[score][0], *(f"{results[f'{name}_{score}']:.{SCORES[score][1]}f}" for name in sets))
+        for score in task.scores
+    ]
+    last = "test" if "test" in sets else "validation"
+    parts = [
+        f"# {folder.path.name}",
+        f"`{config['command']}`",
+        data.summary,
+        "## Results",
+        table(("", *sets), measured),
+        f"Trained for {results['minutes']} minutes, {results['steps']:,} updates at "
+        f"{speed(rows):,} {UNITS[task.kind]} a second; "
+        f"{results['peak_memory_mib']:,} MiB of memory at most.",
+        "![curves](curves.png)",
+    ]
+    if tables[last] is not None:
+        parts += labels_of(tables[last], data.tokenizers[1].names, last)
+    parts += [
+        "## Some of the validation texts",
+        table(("text", "expected", "found"), samples(folder)),
+        "All of them are in [predictions.tsv](predictions.tsv).",
+        "## Model and settings",
+        table(("", ""), sorted(config["model"]["config"].items())),
+        table(("", ""), sorted(config["training"].items())),
+        table(("", ""), sorted(config["versions"].items())),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+UNITS = {
+    "classify": "texts", "tag": "tagged tokens", "language": "tokens", "masked": "masked tokens",
+}  # fmt: skip
+
+
+def labels_of(confusions, names, name):
+    """The part of a report about each label."""
+    rows = [
+        (label, *(f"{100 * value:.1f}" for value in scores[:3]), int(scores[3]))
+        for label, scores in zip(names, class_scores(confusions), strict=True)
+    ]
+    return [
+        "## Labels",
+        f"Of the {name} set, in %:",
+        table(("label", "precision", "recall", "F1", "how many"), rows),
+        "What each label, a row, of the validation set was taken for:",
+        "![confusion matrix](confusion.png)",
+    ]
+
+
+def samples(folder):
+    """Some rows of predictions.tsv at even distances."""
+    lines = folder.predictions.read_text(encoding="utf-8").splitlines()[1:]
+    chosen = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
+    return [line.split("\t") for line in chosen]

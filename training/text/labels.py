@@ -1,0 +1,67 @@
+"""The labels or tags of a corpus, numbered like the ids of a tokenizer."""
+
+import json
+
+import numpy as np
+
+from training.corpus.files import CorpusError
+
+MOST = 1000  # labels; more of them are free text by mistake
+
+
+class Labels:
+    """Names of classes, as the target side of a corpus of pairs.
+
+    Class c is id c + 1, as 0 is padding. A line of several names, with spaces between them, has an
+    id for each.
+
+    Args:
+        names: list of str.
+
+    >>> Labels(["NOUN", "VERB"]).encode_lines(["VERB NOUN", "NOUN"])
+    (array([2, 1, 1], dtype=uint16), array([0, 2, 3]))
+    """
+
+    start_id = 0  # `target_in` is not read
+
+    def __init__(self, names):
+        self.names = list(names)
+        self.end_id = len(self.names) + 1
+        self.vocab_size = len(self.names) + 2
+        self._ids = {name: number for number, name in enumerate(self.names, 1)}
+        self.model_bytes = json.dumps({"labels": self.names}, ensure_ascii=False).encode()
+
+    @classmethod
+    def learn(cls, lines):
+        """Those that occur in lines, in alphabetical order.
+
+        Raises:
+            CorpusError: if there are fewer than two, or far too many.
+        """
+        names = sorted({name for line in lines for name in line.split()})
+        if not 2 <= len(names) <= MOST:
+            raise CorpusError(
+                f"Labels are names of 2 to {MOST} classes, without spaces. Received {len(names)}: "
+                f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+            )
+        return cls(names)
+
+    @classmethod
+    def of_bytes(cls, content):
+        """What `model_bytes` was made of, or None if the content is no such thing."""
+        if not content.startswith(b'{"labels"'):
+            return None
+        return cls(json.loads(content)["labels"])
+
+    def encode_lines(self, lines):
+        """`(values, offsets)` of lines, as `SubwordTokenizer.encode_lines` gives.
+
+        Raises:
+            CorpusError: for a name that is none of these.
+        """
+        rows = [[self._ids.get(name) for name in line.split()] for line in lines]
+        for row, line in zip(rows, lines, strict=True):
+            if None in row:
+                raise CorpusError(f"a label that no other line has: {line[:80]!r}")
+        lengths = np.array([0, *map(len, rows)], np.int64)
+        return np.array([i for row in rows for i in row], np.uint16), np.cumsum(lengths)

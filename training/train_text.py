@@ -1,0 +1,50 @@
+"""Trains a classifier, a tagger or a language model from plain text to a SavedModel.
+
+    python training/train_text.py --task classify --data reviews.tsv
+    python training/train_text.py --task tag
+    python training/train_text.py --task masked --data texts.txt --run runs/encoder
+    python training/train_text.py --task classify --data few.tsv --start_from runs/encoder
+
+Without --data it learns sentences of a built-in grammar, a demonstration that needs no network. Run
+the same command again after an interruption, and it goes on where it was.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+STARTED = time.monotonic()  # the budget counts the imports too
+
+# The folder of this script has modules with common names; the project's root is what counts.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def main(arguments=None):
+    """Runs the command line; returns the exit status."""
+    from training.run.settings import parse_arguments
+    from training.text.settings import TextConfig
+
+    settings = parse_arguments(__doc__, arguments, TextConfig)
+    from training.run.files import RunError
+    from training.run.interrupts import Interrupts
+    from training.run.session import train
+    from training.text.tasks import make_task
+
+    interrupts = Interrupts()
+    try:
+        with interrupts:
+            done = train(settings, STARTED, interrupts, make_task)
+    except RunError as error:
+        print(f"train_text.py: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped. Run the same command to go on.", file=sys.stderr)
+        return 128 + (interrupts.received or signal.SIGINT)
+    return 0 if done else 128 + (interrupts.received or signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
