@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import tensorflow as tf
 
 from training.run import loop
 from training.run.claim import Claim
@@ -55,9 +56,6 @@ class Trainer:
     def __init__(self, state, bad=()):
         self.state, self.bad, self.numbers = state, bad, []
 
-    def read(self, dataset):
-        return iter(dataset)
-
     def update(self, batches, number, control):
         self.numbers.append(number)
         made = float(self.state.step + 1 not in self.bad)
@@ -86,7 +84,7 @@ class Batches:
         return self.count
 
     def dataset(self, epoch, skip, **shard):
-        return range(skip, self.count)
+        return tf.data.Dataset.range(skip, self.count)
 
 
 def make_run(claim, scores, bad=(), batches=EPOCH, workers=ALONE, **options):

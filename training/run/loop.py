@@ -1,11 +1,11 @@
 """The way of a batch: from the corpus through an update to history, evaluation and checkpoint."""
 
-import itertools
 import time
 
 from training.run import checkpoints
 from training.run.files import RunError
 from training.run.history import ROW_UPDATES, History, Progress
+from training.run.updates import Updates
 
 
 class Run:
@@ -34,6 +34,8 @@ class Run:
         self.checkpoints = checkpoints.Checkpoints(self.folder.checkpoints, settings.keep)
         self.history = History(self.folder, state, self.clock, task.scores, workers.chief)
         self.progress = Progress(self.history, workers.chief)
+        self.model = Updates(self._update, self._updated, settings.accumulate)
+        self.updates = 0  # of the epoch under way
         self.saved_step = 0  # of the newest checkpoint, 0 if there is none
         self._saved_at = self._evaluated_at = time.monotonic()
 
@@ -49,50 +51,48 @@ class Run:
 
     def fit_epoch(self):
         """What is left of the epoch under way; returns whether to stop."""
-        state, accumulate = self.state, self.settings.accumulate
-        updates = self.updates_in(state.epoch)
-        self.progress.began(state, self.budget.share(state, updates))
-        for batches in self._batches_of_updates():
-            epoch, place = state.epoch, state.update * accumulate
-            values = self.trainer.update(batches, (epoch << 32) + place, self._control(updates))
-            state.step += 1
-            state.update += 1
-            self.history.updated(values, epoch)
-            self._count_skipped(values)
-            ended = state.update == updates
-            if ended:
-                state.epoch, state.update = epoch + 1, 0
-            if values["share"] >= 1 or self.budget.counted(state, updates) >= 1:
-                state.trained = True
-            stop = values["stop"] > 0 or (self.workers.count == 1 and self._asked_to_stop())
-            self._after_update(ended, overdue=values["overdue"] > 0, stop=stop, updates=updates)
-            if state.trained or stop:
-                return True
-        return False
+        state, settings, workers = self.state, self.settings, self.workers
+        self.updates = self.updates_in(state.epoch)
+        self.progress.began(state, self.budget.share(state, self.updates))
+        rows = self.batches.dataset(
+            state.epoch, skip=state.update * settings.accumulate,
+            shard=workers.index, shards=workers.count, multiple=workers.devices,
+        )  # fmt: skip
+        return self.model.fit_epoch(rows, state.epoch, self.updates - state.update)
+
+    def _update(self, batches):
+        """Makes one update of this worker's rows of its batches."""
+        place = self.state.update * self.settings.accumulate
+        return self.trainer.update(batches, (self.state.epoch << 32) + place, self._control())
+
+    def _updated(self, values):
+        """What follows an update; returns whether to stop."""
+        state, epoch = self.state, self.state.epoch
+        state.step += 1
+        state.update += 1
+        self.history.updated(values, epoch)
+        self._count_skipped(values)
+        ended = state.update == self.updates
+        if ended:
+            state.epoch, state.update = epoch + 1, 0
+        if values["share"] >= 1 or self.budget.counted(state, self.updates) >= 1:
+            state.trained = True
+        stop = values["stop"] > 0 or (self.workers.count == 1 and self._asked_to_stop())
+        self._after_update(ended, overdue=values["overdue"] > 0, stop=stop)
+        return state.trained or stop
 
     def updates_in(self, epoch):
         """Number of updates of an epoch; the batches of one never belong to two epochs."""
         return -(-self.batches.steps_per_epoch(epoch) // self.settings.accumulate)
 
-    def _batches_of_updates(self):
-        """This worker's rows of the batches of each update that is left in the epoch."""
-        accumulate = self.settings.accumulate
-        dataset = self.batches.dataset(
-            self.state.epoch, skip=self.state.update * accumulate,
-            shard=self.workers.index, shards=self.workers.count, multiple=self.workers.devices,
-        )  # fmt: skip
-        stream = self.trainer.read(dataset)
-        while batches := tuple(itertools.islice(stream, accumulate)):
-            yield batches
-
-    def _control(self, updates):
+    def _control(self):
         """What this worker tells the others with its next update."""
         stop = float(self._asked_to_stop())
         if not self.workers.chief:
             return 0.0, stop, 0.0
         waited = time.monotonic() - self._evaluated_at
         overdue = float(waited >= 60 * self.settings.evaluate_minutes)
-        return self.budget.share(self.state, updates), stop, overdue
+        return self.budget.share(self.state, self.updates), stop, overdue
 
     def _asked_to_stop(self):
         return self.interrupts.received is not None
@@ -115,14 +115,14 @@ class Run:
                 f"--clip_norm. {f'The last good checkpoint is {kept[-1]}' if kept else ''}".strip()
             )
 
-    def _after_update(self, ended, overdue, stop, updates):
+    def _after_update(self, ended, overdue, stop):
         """Row, evaluation and checkpoint, as far as they are due."""
         state = self.state
         if state.step % ROW_UPDATES == 0 or ended or state.trained:
             self.history.add_row()
-        self.progress.updated(state, updates)
+        self.progress.updated(state, self.updates)
         if ended or stop or state.trained:
-            self.progress.ended(state, updates, state.rows[-1] if state.rows else None)
+            self.progress.ended(state, self.updates, state.rows[-1] if state.rows else None)
         every = self.settings.evaluate_steps
         if not state.trained and ((every and state.step % every == 0) or (ended and overdue)):
             self.evaluate()

@@ -141,9 +141,6 @@ class TensorFlowTrainer(Trainer):
         self.noise = RowNoise(self.model, self.seed)
         self._graphs = {}
 
-    def read(self, dataset):
-        return iter(dataset)
-
     def gradient(self, batch, number):
         batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
         with self.workers.answering():

@@ -89,10 +89,6 @@ class Trainer:
         """Changes the weights; returns what `update` does as a NumPy array."""
         raise NotImplementedError
 
-    def read(self, dataset):
-        """The batches of a `tf.data.Dataset` as `gradient` takes them."""
-        raise NotImplementedError
-
     def variables(self):
         """{name: variable} of all that changes in training, by the weights' paths."""
         named = {f"model/{variable.path}": variable for variable in self.model.weights}
