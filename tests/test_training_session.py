@@ -21,6 +21,7 @@ from training.run.claim import Claim
 from training.run.files import RunError
 from training.run.folder import RunFolder
 from training.run.models import KINDS, make_config
+from training.run.on_tensorflow import Workers
 from training.run.settings import PRESETS, TrainingConfig, parse_arguments
 
 PORTUGUESE = ("casa", "gato", "livro", "mesa", "flor", "pão", "rio", "sol", "$ 5,00", "água")
@@ -328,7 +329,7 @@ def test_the_evaluator_keeps_the_order_and_finds_a_perfect_translation_perfect()
     texts = [source for source, _ in pairs(150)]
     tokenizer = SubwordTokenizer.learn(texts, vocab_size=320)
     same = [(text, text) for text in texts]
-    evaluator = Evaluator(Echo(), (tokenizer, tokenizer), same, DecodingConfig(beams=1))
+    evaluator = Evaluator(Echo(), (tokenizer, tokenizer), same, DecodingConfig(beams=1), Workers())
     scores, found = evaluator.measure()
     assert found == texts
     assert scores == {"bleu": pytest.approx(100), "chrf": pytest.approx(100)}

@@ -11,6 +11,7 @@ from training.corpus import phrasebook
 from training.corpus.pairs import read_pairs
 from training.report.evaluation import Evaluator, corpus_scores
 from training.run.folder import RunFolder
+from training.run.on_tensorflow import Workers
 
 MODELS = ("seq2seq", "rnnsearch", "transformer")
 # Words of a source, the longest ones together.
@@ -62,7 +63,8 @@ def measure_run(path, pairs):
     model, tokenizers = translators.load(folder)
     final = json.loads(folder.results.read_text())
     flat = [pair for bucket in pairs.values() for pair in bucket]
-    texts = iter(Evaluator(model, tokenizers, flat, DecodingConfig(beams=4)).translate())
+    decoding = DecodingConfig(beams=4)
+    texts = iter(Evaluator(model, tokenizers, flat, decoding, Workers()).translate())
     bleu = {}
     for bucket, some in pairs.items():
         hypotheses = [next(texts) for _ in some]

@@ -15,6 +15,7 @@ from keras_tfmr.decoding import DecodingConfig
 from training.corpus.pairs import read_pairs
 from training.report.evaluation import Evaluator
 from training.run.folder import RunFolder
+from training.run.on_tensorflow import Workers
 
 MODELS = ("transformer", "rnnsearch")
 SCRIPT = Path(__file__).parents[2] / "training" / "train_pt_en.py"
@@ -93,7 +94,7 @@ def decode(args):
         model, tokenizers = load(RunFolder(Path(args.runs) / name))
         for beams in (1, 4):
             decoding = DecodingConfig(beams=beams)
-            evaluators[name, beams] = Evaluator(model, tokenizers, pairs, decoding)
+            evaluators[name, beams] = Evaluator(model, tokenizers, pairs, decoding, Workers())
     seconds, tokens = {key: [] for key in evaluators}, {}
     for _ in range(4):
         for key, evaluator in evaluators.items():

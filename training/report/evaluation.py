@@ -7,7 +7,6 @@ takes its time from the training. The final figures come from the `Translator` t
 import keras
 import numpy as np
 import sacrebleu
-import tensorflow as tf
 
 BATCH = 64  # sentences decoded at once
 PADDING = 8  # lengths are padded to multiples of this, for fewer shapes
@@ -24,10 +23,10 @@ class Evaluator:
         tokenizers: `(source, target)`.
         pairs: List of `(source, reference)` texts.
         decoding: A `keras_tfmr.decoding.DecodingConfig`.
-        workers: The `Workers`; this process alone if left out.
+        workers: The `Workers`.
     """
 
-    def __init__(self, model, tokenizers, pairs, decoding, workers=None):
+    def __init__(self, model, tokenizers, pairs, decoding, workers):
         source, self.target = tokenizers
         self.workers = workers
         self.sources = [pair[0] for pair in pairs]
@@ -39,7 +38,7 @@ class Evaluator:
         self.batches = [padded(rows[i : i + BATCH]) for i in range(0, len(rows), BATCH)]
         longest = max(len(row) for row in ids)
         self.decoding = decoding.replace(max_length=int(decoding.limits(longest)))
-        self.decode = decoding_function(model, self.target, self.decoding)
+        self.decode = workers.compiled(decoding_function(model, self.target, self.decoding), model)
 
     def translate(self):
         """The translation of each source, a list of texts."""
@@ -101,7 +100,7 @@ def padded(rows):
 
 
 def decoding_function(model, tokenizer, decoding):
-    """A compiled function: source ids in, ids of the best translations out."""
+    """A function: source ids in, ids of the best translations out."""
     banned = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id)
 
     def decode(source_ids):
@@ -118,10 +117,7 @@ def decoding_function(model, tokenizer, decoding):
         )
         return result.ids[:, 0]
 
-    # Traced once for all shapes. Without AutoGraph: the loop is one of Keras's, and the conversion
-    # takes seconds.
-    signature = [tf.TensorSpec([None, None], tf.int32)]
-    return tf.function(decode, input_signature=signature, autograph=False)
+    return decode
 
 
 def spread(pairs, count):

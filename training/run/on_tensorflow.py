@@ -25,11 +25,13 @@ class Workers:
         count: Of workers.
         chief: Whether this one writes.
         devices: Of each worker.
-        scope: A context in which variables are made on all devices.
+        finishes: Whether its process can evaluate and export what was trained.
 
     Raises:
         RunError: If there are no such devices, or the other workers do not answer.
     """
+
+    finishes = True
 
     def __init__(self, cluster=None, devices=1, timeout=300.0):
         self.index, self.count, self.devices = 0, 1, devices
@@ -60,7 +62,19 @@ class Workers:
         return tf.distribute.get_strategy()
 
     def scope(self):
+        """A context in which variables are made on all devices."""
         return self.strategy.scope()
+
+    def trainer(self, *args, **options):
+        """A `Trainer` whose updates these workers share."""
+        return TensorFlowTrainer(*args, workers=self, **options)
+
+    def compiled(self, function, model):
+        """A function of int32 ids `[batch, length]` as a graph, traced once for all shapes."""
+        # Without AutoGraph: the loop is one of Keras's, and the conversion takes seconds.
+        signature = [tf.TensorSpec([None, None], tf.int32)]
+        graph = tf.function(function, input_signature=signature, autograph=False)
+        return lambda ids: graph(ids).numpy()
 
     @contextlib.contextmanager
     def answering(self):

@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import os
 import platform
 import shlex
+import subprocess
 import sys
 
 import keras
@@ -15,7 +17,6 @@ from training.run.cluster import cluster_of
 from training.run.files import RunError
 from training.run.folder import RunFolder
 from training.run.loop import Run
-from training.run.on_tensorflow import TensorFlowTrainer, Workers
 from training.run.schedule import make_schedule
 from training.run.state import RunState
 from training.run.task import Translation
@@ -36,18 +37,43 @@ def train(settings, started, interrupts, make_task=Translation):
     Raises:
         RunError: If the run folder or the data cannot be used.
     """
-    if keras.backend.backend() != "tensorflow":
-        raise RunError(f"Training needs KERAS_BACKEND=tensorflow, not {keras.backend.backend()}")
+    workers_class = workers_of(keras.backend.backend())
     task = make_task(settings)
     checked_config(task)  # before a corpus is read
     cluster = cluster_of(kind=settings.cluster)
-    workers = Workers(cluster, settings.devices, settings.worker_timeout)
+    workers = workers_class(cluster, settings.devices, settings.worker_timeout)
     folder = RunFolder(settings.run)
     if workers.chief:
         with Claim(folder) as claim:
-            return train_in(claim, settings, task, workers, started, interrupts)
+            trained = train_in(claim, settings, task, workers, started, interrupts)
+        if trained and not workers.finishes:
+            finish_by_tensorflow(settings)
+        return trained
     workers.gather("begun")  # the chief has written what the run is
     return train_in(FollowersClaim(folder), settings, task, workers, started, interrupts)
+
+
+def workers_of(backend):
+    """The class of the processes that train together, by the name of Keras's backend."""
+    if backend == "tensorflow":
+        from training.run.on_tensorflow import Workers
+    elif backend == "jax":
+        from training.run.on_jax import Workers
+    else:
+        raise RunError(f"Training needs KERAS_BACKEND=tensorflow or jax, not {backend}")
+    return Workers
+
+
+def finish_by_tensorflow(settings):
+    """The same command again, by TensorFlow: the training is over, so it evaluates and exports."""
+    alone = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    command = [sys.executable, *sys.argv, "--precision", settings.precision]
+    ended = subprocess.run(command, env={**alone, "KERAS_BACKEND": "tensorflow"})
+    if ended.returncode:
+        raise RunError(
+            "The training is over, but its evaluation and export by TensorFlow failed: repeat the "
+            "command with KERAS_BACKEND=tensorflow"
+        )
 
 
 def train_in(claim, settings, task, workers, started, interrupts):
@@ -70,7 +96,8 @@ def train_in(claim, settings, task, workers, started, interrupts):
     with interrupts.waiting():
         run.fit()
     if run.state.trained:
-        task.finish(run, data)
+        if workers.finishes:
+            task.finish(run, data)
     elif workers.chief:
         print(f"Stopped at step {run.state.step}. To resume: {command_to_go_on(sys.argv)}")
     workers.gather("ended")  # none leaves before the chief has written all
@@ -114,7 +141,7 @@ def make_trainer(settings, task, config, workers):
         if settings.start:
             start_from(model, settings.start)
     width = getattr(config, "d_model", None) or config.units
-    return TensorFlowTrainer(
+    return workers.trainer(
         task,
         model,
         # Evaluated and exported in float32, whatever the training computes in.
@@ -123,7 +150,6 @@ def make_trainer(settings, task, config, workers):
         average=settings.average,
         clip_norm=settings.clip_norm,
         seed=settings.seed,
-        workers=workers,
     )
 
 

@@ -20,12 +20,14 @@ class Updates(keras.Model):
     def __init__(self, update, updated, accumulate):
         super().__init__(name="updates")
         self.update, self.updated, self.accumulate = update, updated, accumulate
-        self.compile(optimizer=None, jit_compile=False)
+        self.compile(jit_compile=False)  # an optimizer of no variables: `update` has its own
         self.built = True
 
     def make_train_function(self, force=False):
-        def train(iterator):
-            return self.update(tuple(itertools.islice(iterator, self.accumulate)))
+        def train(*arguments):
+            *state, iterator = arguments  # JAX's `fit` hands a state through
+            values = self.update(tuple(itertools.islice(iterator, self.accumulate)))
+            return (values, *state) if state else values
 
         self.train_function = train
 

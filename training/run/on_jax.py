@@ -1,0 +1,250 @@
+"""Training with JAX: the devices of one process, or of several, by data parallelism."""
+
+import contextlib
+import json
+import os
+
+import jax
+import keras
+import numpy as np
+from jax import numpy as jnp
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from keras_tfmr.layers import Dropout
+from training.run.files import RunError
+from training.run.trainer import BETA_1, BETA_2, CONTROL, EPSILON, SUMS, Trainer
+from training.run.watchdog import Watchdog
+
+AXIS = "batch"
+
+
+class Workers:
+    """The processes that train together, of which this is one; see `on_tensorflow.Workers`.
+
+    Every array of rows is divided between all devices of all processes; weights are on each.
+
+    Args:
+        cluster: A `cluster.Cluster`, or None for this process alone.
+        devices: Devices of this process that share its part of each batch.
+        timeout: Seconds without an answer of another worker, until that is an error.
+
+    Raises:
+        RunError: If there are no such devices, or the other workers do not answer.
+    """
+
+    finishes = False  # the export's graphs are TensorFlow's
+
+    def __init__(self, cluster=None, devices=1, timeout=300.0):
+        self.index, self.count, self.devices = 0, 1, devices
+        if cluster is not None:
+            self.index, self.count = cluster.index, len(cluster.addresses)
+        self.chief = self.index == 0
+        self._watchdog = Watchdog(timeout) if self.count > 1 else None
+        with self.answering():
+            if self.count > 1:
+                jax.distributed.initialize(
+                    cluster.addresses[0], self.count, self.index,
+                    initialization_timeout=int(timeout),
+                )  # fmt: skip
+            mesh = Mesh(np.array(_devices(self.count, devices)), (AXIS,))
+        names = [f"{device.platform}:{device.id}" for device in mesh.devices]
+        self.distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
+        self._rows = NamedSharding(mesh, PartitionSpec(AXIS))
+
+    def scope(self):
+        """A context in which variables are made on all devices."""
+        return self.distribution.scope()
+
+    def trainer(self, *args, **options):
+        """A `Trainer` whose updates these workers share."""
+        return JaxTrainer(*args, workers=self, **options)
+
+    def compiled(self, function, model):
+        """A function of int32 ids, compiled; it reads the model's weights anew at each call."""
+        variables = model.variables
+
+        @jax.jit
+        def run(values, ids):
+            with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+                return function(ids)
+
+        return lambda ids: np.asarray(run([variable.value for variable in variables], ids))
+
+    @contextlib.contextmanager
+    def answering(self):
+        """Inside, other workers are waited for: not for ever, and errors say who is missing."""
+        if self._watchdog is None:
+            yield
+            return
+        try:
+            with self._watchdog:
+                yield
+        except jax.errors.JaxRuntimeError as error:
+            raise RunError(
+                f"Worker {self.index} of {self.count} lost another one "
+                f"({str(error).splitlines()[0]}): start all of them again, and the run goes on "
+                "from its last checkpoint"
+            ) from error
+
+    def rows(self, array):
+        """The rows of all workers as one array, of which this one gives its own."""
+        return jax.make_array_from_process_local_data(self._rows, np.asarray(array))
+
+    def gather(self, value):
+        """What every worker gave, in the order of workers; they all have to call it.
+
+        Args:
+            value: Anything that goes to JSON.
+        """
+        if self.count == 1:
+            return [value]
+        content = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        with self.answering():
+            sizes = multihost_utils.process_allgather(np.array([len(content)]))[:, 0]
+            padded = np.pad(content, (0, int(sizes.max()) - len(content)))
+            table = multihost_utils.process_allgather(padded)
+        return [json.loads(row[:size].tobytes()) for row, size in zip(table, sizes, strict=True)]
+
+
+def _devices(processes, each):
+    """So many devices of each process, in the order of processes."""
+    if each > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # of no use once JAX has looked for devices
+            jax.config.update("jax_num_cpu_devices", each)
+    of_processes = [jax.local_devices(process_index=i)[:each] for i in range(processes)]
+    if any(len(devices) < each for devices in of_processes):
+        raise RunError(
+            f"Expected {each} devices in each of {processes} processes; JAX found "
+            f"{[len(devices) for devices in of_processes]}: say --devices"
+        )
+    return [device for devices in of_processes for device in devices]
+
+
+class JaxTrainer(Trainer):
+    """A `Trainer` whose updates are compiled by XLA, for all devices at once.
+
+    Each shape of batch is compiled when it is first met.
+
+    Args:
+        workers: The `Workers`.
+        **options: As for `Trainer`.
+    """
+
+    def __init__(self, *args, workers, **options):
+        self.workers = workers
+        with workers.scope(), workers.answering():
+            super().__init__(*args, **options)
+        self.noise = Noise(self.model, self.seed)
+        self._gradient_of = jax.jit(self._gradient)
+        self._applied = jax.jit(self._apply)
+
+    def gradient(self, batch, number):
+        rows = jax.tree.map(self.workers.rows, batch)
+        halves = np.array([number >> 32, number & 0xFFFFFFFF], "uint32")
+        with self.workers.answering():
+            return self._gradient_of(_values(self.model.variables), rows, halves)
+
+    def add(self, total, part):
+        return jax.tree.map(jnp.add, total, part)
+
+    def apply(self, total, control):
+        devices = self.workers.devices
+        of_devices = self.workers.rows(np.tile(control / devices, (devices, 1)))
+        slots = [self.weights, self.momentums, self.velocities, self.averages]
+        with self.workers.answering():
+            new, vector = self._applied(
+                [_values(slot) for slot in slots], self.updates.value, total, of_devices
+            )
+            for slot, values in zip((*slots, [self.updates]), new, strict=True):
+                for variable, value in zip(slot, values, strict=True):
+                    variable.assign(value)
+            return np.asarray(vector)
+
+    def _gradient(self, values, batch, number):
+        """Gradients of the summed loss, and `SUMS`, over the rows of all workers."""
+        places = {id(variable): i for i, variable in enumerate(self.model.variables)}
+
+        def loss(weights):
+            given = list(zip(self.model.variables, values, strict=True))
+            for variable, value in zip(self.weights, weights, strict=True):
+                given[places[id(variable)]] = (variable, value)
+            self.noise.begin(number)
+            with keras.StatelessScope(state_mapping=given):
+                sums = self.task.sums(self.model, batch)
+            return sums[0], jnp.stack(sums)
+
+        return jax.grad(loss, has_aux=True)([values[places[id(w)]] for w in self.weights])
+
+    def _apply(self, slots, updates, total, control):
+        gradients, sums = total
+        vector = jnp.concatenate([sums, jnp.sum(control, axis=0)])
+        scale = 1 / jnp.maximum(vector[1], 1)
+        norm = scale * jnp.sqrt(sum(jnp.sum(jnp.square(gradient)) for gradient in gradients))
+        made = jnp.isfinite(norm) & jnp.isfinite(vector[0])
+        if self.clip_norm:
+            scale *= jnp.minimum(1.0, self.clip_norm / jnp.maximum(norm, 1e-12))
+        rate = self.schedule(updates, vector[len(SUMS) + CONTROL.index("share")])
+        rate = jnp.asarray(rate, "float32")
+        new = self._adam(slots, [scale * gradient for gradient in gradients], rate, updates + 1)
+        # An update that is not finite leaves all as it is.
+        new = jax.tree.map(lambda new, old: jnp.where(made, new, old), new, slots)
+        new.append([updates + made])
+        return new, jnp.concatenate([vector, jnp.stack([norm, made.astype("float32"), rate])])
+
+    def _adam(self, slots, gradients, rate, step):
+        """The new weights, momentums, velocities and averages."""
+        weights, momentums, velocities, averages = slots
+        step = step.astype("float32")
+        rate = rate * jnp.sqrt(1 - BETA_2**step) / (1 - BETA_1**step)
+        momentums = [m + (1 - BETA_1) * (g - m) for m, g in zip(momentums, gradients, strict=True)]
+        velocities = [
+            v + (1 - BETA_2) * (g * g - v) for v, g in zip(velocities, gradients, strict=True)
+        ]
+        weights = [
+            w - rate * m / (jnp.sqrt(v) + EPSILON)
+            for w, m, v in zip(weights, momentums, velocities, strict=True)
+        ]
+        decay = jnp.minimum(self.average, (step - 1) / (step + 8))
+        averages = [a + (1 - decay) * (w - a) for a, w in zip(averages, weights, strict=False)]
+        return [weights, momentums, velocities, averages]
+
+
+class Noise:
+    """The noise of dropout as a function of (seed, batch, dropout layer, place in the batch).
+
+    However many devices share a batch, each number loses or keeps what it would on one.
+
+    Args:
+        model: Whose layers draw from it from now on.
+        seed: int.
+    """
+
+    def __init__(self, model, seed):
+        self.seed = seed
+        for layer in model._flatten_layers():
+            if isinstance(layer, Dropout):
+                layer._bytes = self.bytes
+            elif hasattr(layer, "seed_generator"):
+                layer.seed_generator.next = self.next
+
+    def begin(self, number):
+        """Begins a pass over a batch of this number, uint32 `[2]`."""
+        self.number, self.draws = number, 0
+
+    def bytes(self, inputs):
+        """uint8 of the shape of `inputs`."""
+        return jax.random.bits(self._key(), inputs.shape, "uint8")
+
+    def next(self, ordered=True):
+        """What a `keras.random.SeedGenerator` gives."""
+        return jax.random.key_data(self._key())
+
+    def _key(self):
+        self.draws += 1  # by the order of the layers, which is always the same
+        key = jax.random.fold_in(jax.random.key(self.seed), self.draws)
+        return jax.random.fold_in(jax.random.fold_in(key, self.number[0]), self.number[1])
+
+
+def _values(variables):
+    return [variable.value for variable in variables]
