@@ -1,11 +1,13 @@
 """How many workers pay off?
 
-    python benchmarks/cluster.py links [--seconds_per_update 20]
-    python benchmarks/cluster.py overhead [--updates 60]
+    python benchmarks/cluster.py --parts bytes links
+    python benchmarks/cluster.py --parts overhead
 
-`links` computes from the bytes of an update and the speed of links how much of its time a worker
-of `base` and `big` computes. `overhead` measures, on this machine, two workers of one thread each
-beside one worker of two threads, on the same global batches.
+`bytes` counts what a worker sends for an update, by the loopback's counters: run it where nothing
+else uses the loopback (`unshare -rn sh -c "ip link set lo up; python benchmarks/cluster.py ..."`).
+`links` computes from the bytes of an update and published link speeds how many workers pay off.
+`overhead` measures two workers of one thread each beside one worker of two threads, on the same
+global batches. Each part is kept in results/cluster.json until it is measured again.
 """
 
 import argparse
@@ -23,51 +25,86 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "cluster.json"
 LINKS = {  # gigabits a second, as their standards and vendors publish them
     "Ethernet, 1 Gbit/s": 1,
     "Ethernet, 10 Gbit/s": 10,
     "Ethernet, 100 Gbit/s": 100,
     "InfiniBand NDR, 400 Gbit/s": 400,
 }
-WORKERS = (2, 4, 8, 16)
+SECONDS = (0.1, 1, 10, 60)  # of an update by one worker alone
+EFFICIENCY = 0.8  # the share of its time that a worker has to compute
 VOCAB = 32_000
+SIZE = ("--preset", "small", "--vocab_size", "8000")
 
 
 def main(arguments=None):
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("part", choices=("links", "overhead"))
-    parser.add_argument("--seconds_per_update", type=float, default=1.0, metavar="X",
-                        help="of one worker alone (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--parts", nargs="+", default=["bytes", "links", "overhead"])
     parser.add_argument("--updates", type=int, default=60, metavar="N", help="(default: 60)")
+    parser.add_argument("--quick", action="store_true", help="5 updates; writes nothing")
     options = parser.parse_args(arguments)
-    if options.part == "links":
-        print(links(options.seconds_per_update))
+    updates = 5 if options.quick else options.updates
+    numbers = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for part in options.parts:
+        numbers[part] = {"bytes": sent, "links": links, "overhead": overhead}[part](updates)
+    numbers["machine"] = measure.machine()
+    if options.quick:
+        print(page(numbers))
     else:
-        print(json.dumps(overhead(options.updates), indent=2))
+        measure.write("cluster", page(numbers), numbers)
 
 
-def links(seconds):
-    """A table: the share of its time that each of n workers computes.
+def sent(updates):
+    """What each of two workers sends for an update, and the bytes of the gradients it is about.
 
-    The batch of `seconds` is shared by the workers, so that each computes for seconds / n and then
-    waits for the gradients; that the two could overlap is not counted on.
+    The difference of a long and a short run, so that what is sent once does not count.
     """
-    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        totals = []
+        for count in (updates, 2 * updates):
+            before = loopback()
+            run(Path(directory), 2, count)
+            totals.append(loopback() - before)
+        config = json.loads((Path(directory) / f"2-{updates}" / "config.json").read_text())
+    from training.run.models import make_model
+
+    model = make_model(config["model"]["kind"], config["model"]["config"])
+    each = (totals[1] - totals[0]) / updates / 2
+    return {"workers": 2, "sent": round(each), "gradients": 4 * model.count_params()}
+
+
+def loopback():
+    """Bytes that were sent over it so far."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "lo":
+            return int(counters.split()[8])
+    raise OSError("there is no loopback")
+
+
+def links(_):
+    """{preset: {"bytes": of its gradients, link: {seconds of an update: workers}}}."""
+    found = {}
     for preset in ("base", "big"):
-        size = 4 * parameters(preset)  # bytes
-        for name, gigabits in LINKS.items():
-            shares = [share_computing(size, gigabits, seconds, n) for n in WORKERS]
-            rows.append([preset, f"{size / 1e6:.0f}", name, *(f"{s:.0%}" for s in shares)])
-    head = ["preset", "MB an update", "link", *(f"{n} workers" for n in WORKERS)]
-    return measure.table(head, rows)
+        size = 4 * parameters(preset)
+        counts = {
+            name: {str(seconds): most_workers(size, gigabits, seconds) for seconds in SECONDS}
+            for name, gigabits in LINKS.items()
+        }
+        found[preset] = {"bytes": size, "links": counts}
+    return found
 
 
-def share_computing(size, gigabits, seconds, workers):
-    """Of the time of an update, in a ring where each sends 2 (n - 1) / n of the bytes."""
-    computing = seconds / workers
-    sending = 2 * (workers - 1) / workers * size * 8 / (gigabits * 1e9)
-    return computing / (computing + sending)
+def most_workers(size, gigabits, seconds):
+    """How many share an update until each computes for less than `EFFICIENCY` of its time.
+
+    One alone computes for so many seconds; n of them for a part of n each, and then send
+    2 (n - 1) / n of the bytes in a ring. That the two could overlap is not counted on.
+    """
+    sending = size * 8 / (gigabits * 1e9)
+    return int(1 + seconds * (1 / EFFICIENCY - 1) / (2 * sending))
 
 
 def parameters(preset):
@@ -80,17 +117,20 @@ def parameters(preset):
 
 
 def overhead(updates):
-    """Target tokens a second: {workers: median over the rows of history.csv}."""
+    """Target tokens a second of both: the last row of history.csv, behind the first epoch."""
     with tempfile.TemporaryDirectory() as directory:
-        return {
-            f"{workers} of {2 // workers} threads": speed(Path(directory), workers, updates)
-            for workers in (1, 2)
-        }
+        return {str(workers): speed(Path(directory), workers, updates) for workers in (1, 2)}
 
 
 def speed(directory, workers, updates):
-    """Of one run of `small` on the phrasebook, whose evaluations are not counted."""
-    run = directory / str(workers)
+    """Of one run, whose evaluations are not counted; the row is of its last updates."""
+    with (run(directory, workers, updates) / "history.csv").open() as file:
+        return [float(row["tokens_per_second"]) for row in csv.DictReader(file)][-1]
+
+
+def run(directory, workers, updates):
+    """The folder of a run on the phrasebook by so many workers, who have two threads in all."""
+    folder = directory / f"{workers}-{updates}"
     threads = str(2 // workers)
     ports = free_ports(workers)
     processes = []
@@ -102,15 +142,17 @@ def speed(directory, workers, updates):
             "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": threads,
         }  # fmt: skip
         command = [
-            sys.executable, ROOT / "training" / "train_pt_en.py", "--run", run, "--steps", updates,
-            "--evaluate_steps", 10**6, "--evaluate_pairs", 8, "--no_export",
+            sys.executable, ROOT / "training" / "train_pt_en.py", "--run", folder, *SIZE,
+            "--steps", updates, "--evaluate_steps", 10**6, "--evaluate_pairs", 8, "--no_export",
         ]  # fmt: skip
-        processes.append(subprocess.Popen([*map(str, command)], env=environment, cwd=ROOT))
+        processes.append(
+            subprocess.Popen(
+                [*map(str, command)], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL
+            )
+        )
     if any([process.wait() for process in processes]):
         raise RuntimeError("a worker failed")
-    with (run / "history.csv").open() as file:
-        speeds = [float(row["tokens_per_second"]) for row in csv.DictReader(file)]
-    return speeds[-1]
+    return folder
 
 
 def free_ports(count):
@@ -122,6 +164,34 @@ def free_ports(count):
     for one in held:
         one.close()
     return ports
+
+
+def page(numbers):
+    """The results for people."""
+    parts = ["# Several workers", f"{numbers['machine']}."]
+    if found := numbers.get("bytes"):
+        parts.append(
+            f"Each of two workers sends {found['sent'] / 1e6:.1f} MB for an update of `small`, "
+            f"counted at the loopback. Its gradients are {found['gradients'] / 1e6:.1f} MB, of "
+            "which a ring of n sends 2 (n − 1) / n: all of them for two."
+        )
+    if found := numbers.get("overhead"):
+        one, two = found["1"], found["2"]
+        parts.append(
+            f"One worker of two threads learns from {one:,.0f} target tokens a second, two of one "
+            f"thread each from {two:,.0f}: {two / one:.2f} times as many. All are on this machine, "
+            "so that the workers also compute what is sent."
+        )
+    for preset, about in numbers.get("links", {}).items():
+        rows = [[name, *counts.values()] for name, counts in about["links"].items()]
+        parts.append(
+            f"## {preset}: {about['bytes'] / 1e6:.0f} MB an update\n\nAt most so many workers "
+            f"compute for {EFFICIENCY:.0%} of their time or more, by the seconds that one alone "
+            "computes for an update. Computed, not measured; what a ring sends, one after the "
+            "other with the computation, without latency.\n\n"
+            + measure.table(["link", *(f"{seconds} s" for seconds in SECONDS)], rows)
+        )
+    return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

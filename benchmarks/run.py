@@ -4,8 +4,8 @@
     python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
-Names: layers, train_step, fit, large_corpus, decode, serving, serving_fuzz, bleu, architectures,
-stories, gradients, pronouns, few_labels, language_speed.
+Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, bleu,
+fine_tune, architectures, stories, gradients, pronouns, few_labels, language_speed.
 """
 
 import subprocess
@@ -26,7 +26,7 @@ class Benchmark(NamedTuple):
     script: str
     quick: tuple
     results: tuple
-    needs: str = ""  # "pairs", "run" or "export": what a quick run is given
+    needs: str = ""  # "pairs", "run", "export" or "tuning": what a quick run is given
 
 
 BENCHMARKS = {
@@ -42,6 +42,9 @@ BENCHMARKS = {
     "fit": Benchmark(
         "What does the loop with its pipeline cost beyond the bare update?",
         "fit.py", ("--quick",), ("fit",),
+    ),
+    "cluster": Benchmark(
+        "How many workers pay off in training?", "cluster.py", ("--quick",), ("cluster",),
     ),
     "large_corpus": Benchmark(
         "How long until training starts on millions of pairs, and in how much memory?",
@@ -63,6 +66,10 @@ BENCHMARKS = {
     "bleu": Benchmark(
         "Which recipe translates best after so many minutes of training?",
         "bleu.py", ("--quick", "--minutes", "1"), ("bleu",), "pairs",
+    ),
+    "fine_tune": Benchmark(
+        "How fast is another domain learned, and what is forgotten of the old one?",
+        "fine_tune.py", ("--quick", "--minutes", "1"), ("fine_tune",), "tuning",
     ),
     "architectures": Benchmark(
         "What did the Transformer gain over the recurrent models it replaced?",
@@ -119,6 +126,10 @@ def given(needs, folder):
         for path, part in zip(paths, (pairs[:-100], pairs[-100:]), strict=True):
             path.write_text("".join(f"{source}\t{target}\n" for source, target in part))
         return ["--data", paths[0], "--validation", paths[1]]
+    if needs == "tuning":
+        (folder / "old").mkdir()
+        old = [str(word).replace("--", "--old_") for word in given("pairs", folder / "old")]
+        return ["--run", *given("run", folder / "run"), *given("pairs", folder), *old]
     if needs in ("run", "export"):
         train = ROOT / "training" / "train_pt_en.py"
         options = ["--steps", "5", "--preset", "tiny", "--evaluate_pairs", "8", "--run", folder]

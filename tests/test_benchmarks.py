@@ -180,7 +180,10 @@ def test_bleu(part, corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fit", "stories", "architectures", "large_corpus", "few_labels"])
+@pytest.mark.parametrize(
+    "name",
+    ["fit", "stories", "architectures", "large_corpus", "few_labels", "fine_tune", "cluster"],
+)
 def test_the_quick_run_of(name):
     script("run.py", name, "--quick", seconds=1200)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import kubernetes_validate
 import numpy as np
 import pytest
 import yaml
+from kubeflow.training import models as kubeflow_models
 from test_resume import newest_step, write_corpus
 
 from training.run.checkpoints import Checkpoints, read
@@ -152,12 +154,12 @@ def test_killed_workers_that_are_started_again_end_in_the_same_weights(corpus):
 @pytest.mark.slow
 def test_a_signal_to_one_worker_ends_all_of_them_with_a_checkpoint(corpus):
     run = corpus.parent / "signalled"
-    processes = start(corpus, run, 2)
+    processes = start(corpus, run, 2, "--steps", "5000")
     wait_for(run, 5, processes)
     processes[1].send_signal(signal.SIGTERM)
     finish(processes, run, status=128 + signal.SIGTERM)
     step = newest_step(run)
-    assert 5 <= step < STEPS
+    assert 5 <= step < 5000
     assert f"Stopped at step {step}" in (run.parent / "signalled-0.txt").read_text()
 
 
@@ -219,6 +221,32 @@ def test_the_indexed_job_fits_its_schema(version):
     broken = {**job, "spec": {**job["spec"], "completion_mode": "Indexed"}}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, version, strict=True)
+
+
+def check_fields(value, kind):
+    """Whether the fields of a value are those of a type of Kubeflow's published API."""
+    if inner := re.fullmatch(r"dict\(str, (.*)\)|list\[(.*)\]", kind):
+        for one in value.values() if isinstance(value, dict) else value:
+            check_fields(one, inner[1] or inner[2])
+    elif kind == "V1PodTemplateSpec":
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, **value}
+        kubernetes_validate.validate(pod, "1.30", strict=True)
+    elif kind.startswith("KubeflowOrg"):
+        type_of = getattr(kubeflow_models, kind)
+        names = {json_name: name for name, json_name in type_of.attribute_map.items()}
+        for name, inner in value.items():
+            assert name in names, f"{kind} has no {name}"
+            check_fields(inner, type_of.openapi_types[names[name]])
+    elif kind in ("str", "int", "bool"):
+        assert type(value).__name__ == kind
+
+
+def test_the_kubeflow_job_fits_the_published_api():
+    job = yaml.safe_load((DEPLOY / "kubeflow.yaml").read_text())
+    check_fields(job, "KubeflowOrgV1TFJob")
+    broken = {**job, "spec": {**job["spec"], "replicas": 2}}
+    with pytest.raises(AssertionError, match="has no replicas"):
+        check_fields(broken, "KubeflowOrgV1TFJob")
 
 
 def test_the_job_makes_a_tf_config_that_is_understood(tmp_path):

@@ -283,6 +283,18 @@ def test_a_pause_counts_for_the_budget_and_not_for_the_speed():
     assert clock.seconds() >= 0.05 and clock.training() < clock.seconds() - 0.04
 
 
+def test_the_time_of_training_stands_still_in_a_pause():
+    """A row of history that is written inside one must not begin before it."""
+    clock = Clock(time.monotonic())
+    with clock.pause():
+        inside = clock.training()
+        time.sleep(0.05)
+        with clock.pause():
+            time.sleep(0.05)
+        assert clock.training() == inside
+    assert inside <= clock.training() < inside + 0.05
+
+
 def test_a_correction_of_the_date_costs_no_budget(monkeypatch):
     clock = Clock(time.monotonic())
     monkeypatch.setattr(time, "time", lambda: 0.0)

@@ -64,10 +64,11 @@ class Pairs:
 
     Args:
         settings: A `TrainingConfig`.
+        given: `(source, target)` tokenizers to use instead of learning any.
     """
 
-    def __init__(self, settings):
-        self.settings = settings
+    def __init__(self, settings, given=None):
+        self.settings, self.given = settings, given
 
     def corpora(self):
         """What the settings name, as a list of `sources.Source` or the phrasebook."""
@@ -87,8 +88,8 @@ class Pairs:
         return [{pair[side] for pair in pairs} for side in (0, 1)]
 
     def tokenizers(self, pile, excluded, tags):
-        """The tokenizers of both sides, learned from a pile."""
-        return learn_tokenizers(self.settings, pile, excluded, tags)
+        """The tokenizers of both sides, learned from a pile unless they were given."""
+        return self.given or learn_tokenizers(self.settings, pile, excluded, tags)
 
     def vocabulary(self, tokenizers):
         """A line about them."""

@@ -143,13 +143,20 @@ class SubwordTokenizer(tf.Module):
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "SubwordTokenizer":
         """The tokenizer that `save` wrote to `path`, of whichever kind it is."""
-        from keras_tfmr.text.marian_tokenizer import MarianTokenizer, is_joined
-
-        model_bytes = pathlib.Path(path).read_bytes()
         try:
-            return (MarianTokenizer if is_joined(model_bytes) else SubwordTokenizer)(model_bytes)
+            return SubwordTokenizer.from_bytes(pathlib.Path(path).read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+    @staticmethod
+    def from_bytes(model_bytes: bytes) -> "SubwordTokenizer":
+        """The tokenizer of some `model_bytes`, of whichever kind it is."""
+        from keras_tfmr.text.marian_tokenizer import MarianTokenizer, is_joined
+
+        return (MarianTokenizer if is_joined(model_bytes) else SubwordTokenizer)(model_bytes)
+
+    def __reduce__(self) -> tuple:  # for other processes
+        return SubwordTokenizer.from_bytes, (self.model_bytes,)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes a SentencePiece model file; there is either the whole of it or none."""

@@ -17,6 +17,7 @@ def report(folder, rows, results, data):
         f"# {folder.path.name}",
         f"`{config['command']}`",
         data.summary,
+        *beginning(config),
         "## Results",
         table(("", "BLEU", "chrF"), scores(results)),
         "Cased and detokenised, as sacrebleu measures by default, with beam "
@@ -36,6 +37,25 @@ def report(folder, rows, results, data):
         table(("", ""), sorted(config["versions"].items())),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def beginning(config):
+    """Where a run began that did not begin from nothing, and whose licence it has then."""
+    start = config.get("start")
+    if start is None:
+        return []
+    lines = [f"It began from the weights of `{start['path']}` (sha256 {start['weights_sha256']})."]
+    while start and "published" not in start:
+        start = start.get("start")
+    if start:
+        lines.append(
+            f"Those are of the published model {start['published']['name']}, whose licence this "
+            "one has too. The models of OPUS-MT are published by the Language Technology Research "
+            "Group at the University of Helsinki under CC BY 4.0 "
+            "(https://creativecommons.org/licenses/by/4.0/): name them and the licence, and say "
+            "that the model was changed."
+        )
+    return [" ".join(lines)]
 
 
 def scores(results):

@@ -17,6 +17,7 @@ class Clock:
         self.started = started
         self.before = 0.0  # seconds, of earlier processes
         self.paused = 0.0  # seconds of this process in which it did not train
+        self._pausing = None  # since when it does not, or None
 
     def seconds(self):
         """All the time used."""
@@ -24,16 +25,21 @@ class Clock:
 
     def training(self):
         """Seconds of this process in which it trained."""
-        return time.monotonic() - self.started - self.paused
+        now = time.monotonic() if self._pausing is None else self._pausing
+        return now - self.started - self.paused
 
     @contextlib.contextmanager
     def pause(self):
         """Inside, time counts for the budget, but not for the training speed."""
-        entered = time.monotonic()
+        if self._pausing is not None:  # within another one
+            yield
+            return
+        self._pausing = time.monotonic()
         try:
             yield
         finally:
-            self.paused += time.monotonic() - entered
+            self.paused += time.monotonic() - self._pausing
+            self._pausing = None
 
 
 class Budget:

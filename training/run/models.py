@@ -43,11 +43,16 @@ def make_model(kind, config, precision="float32"):
         config: Its config, or the dictionary of one.
         precision: The dtype policy of its layers.
     """
-    config_class, model_class = _classes(kind)
+    model_class = _classes(kind)[1]
     if isinstance(config, dict):
-        config = config_class.from_dict(config)
+        config = read_config(kind, config)
     with dtype_policy(precision):
         return model_class(config)
+
+
+def read_config(kind, fields):
+    """The config of a kind of model, from its dictionary."""
+    return _classes(kind)[0].from_dict(fields)
 
 
 def _classes(kind):

@@ -40,6 +40,12 @@ class Recipe:
         fields = dataclasses.asdict(self)
         return {name: fields[name] for name in fields if name not in ("sizes", "source")}
 
+    def for_tuning(self):
+        """{setting: value} for weights that have learned before: a lower rate, soon reached."""
+        return {
+            "learning_rate": self.learning_rate / 3, "warmup_steps": 100, "schedule": "cosine",
+        }  # fmt: skip
+
 
 def noam_peak(d_model, warmup_steps):
     """The peak of the paper's schedule, d_model^-0.5 · warmup^-0.5 (arXiv 1706.03762, 5.3)."""

@@ -18,6 +18,7 @@ from training.run.files import RunError
 from training.run.folder import RunFolder
 from training.run.loop import Run
 from training.run.schedule import make_schedule
+from training.run.start import opened
 from training.run.state import RunState
 from training.run.task import Translation
 
@@ -138,8 +139,6 @@ def make_trainer(settings, task, config, workers):
     """A `Trainer` of a model with the weights it begins from."""
     with workers.scope():
         model = task.model(config, settings.precision)
-        if settings.start:
-            start_from(model, settings.start)
     width = getattr(config, "d_model", None) or config.units
     return workers.trainer(
         task,
@@ -151,15 +150,6 @@ def make_trainer(settings, task, config, workers):
         clip_norm=settings.clip_norm,
         seed=settings.seed,
     )
-
-
-def start_from(model, path):
-    """Takes over weights, those of another run for example."""
-    try:
-        model.load_weights(path)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise RunError(f"--start {path} does not hold weights of this model: {reason}") from error
 
 
 def make_run(settings, task, claim, trainer, data, clock, interrupts, workers):
@@ -181,6 +171,7 @@ def described(settings, task, config, data):
         "command": shlex.join(["python", *sys.argv]),
         "corpus": data.description,
         "versions": versions(),
+        **({"start": opened(settings.start_from).record()} if settings.start_from else {}),
     }
 
 

@@ -4,12 +4,15 @@ A field says all there is to say of a setting: its default, its range, its help,
 change when a run goes on. The command line is made from the fields.
 """
 
+import argparse
 import dataclasses
 import math
 from typing import NamedTuple
 
 from keras_tfmr import _command_line
+from training.run.files import RunError
 from training.run.recipes import RECIPES
+from training.run.start import opened
 
 PRESETS = {kind: tuple(recipes) for kind, recipes in RECIPES.items()}
 
@@ -99,9 +102,12 @@ class TrainingConfig:
         "(default: a slice held out of the training pairs)",
         nargs="+", metavar="FILE",
     )  # fmt: skip
-    start: str = option(
-        None, "weights to begin from (.weights.h5 of a model of this size)", metavar="FILE"
-    )
+    start_from: str = option(
+        None,
+        "a finished or imported run, or an export of one, to begin from: its model, weights and "
+        "vocabulary; optimizer, schedule and budget are new",
+        metavar="RUN",
+    )  # fmt: skip
     run: str = option(
         None,
         "the run folder; an unfinished run in it is resumed "
@@ -222,7 +228,7 @@ class TrainingConfig:
     def _check_data(self):
         if isinstance(self.data, str):
             object.__setattr__(self, "data", (self.data,))
-        for name in ("run", "data", "source", "target", "validation", "start"):
+        for name in ("run", "data", "source", "target", "validation", "start_from"):
             value = getattr(self, name)
             if "" in (value if isinstance(value, tuple) else (value,)):
                 raise ValueError(f"{flag(name)} must name a file or folder. Received: ''")
@@ -265,6 +271,39 @@ class TrainingConfig:
     def recipe(self):
         """The `Recipe` of the preset."""
         return RECIPES[self.model][self.preset]
+
+    @classmethod
+    def completed(cls, given):
+        """What was given, and what follows from the run that the training begins from.
+
+        Args:
+            given: {setting: value}.
+
+        Raises:
+            RunError: If there is no such run.
+            ValueError: If what was given contradicts it.
+        """
+        if not given.get("start_from"):
+            return given
+        start = opened(given["start_from"])
+        config = start.config
+        of_start = {
+            "model": start.kind,
+            "preset": start.preset,
+            "joint_vocab": config["joint_vocab"],
+            "vocab_size": start.settings.get("vocab_size", config["target_vocab"]),
+        }
+        if start.kind == "transformer":
+            sizes = (field.name for field in dataclasses.fields(cls) if field.metadata["size"])
+            of_start |= {name: config[name] for name in sizes}
+        for name, value in of_start.items():
+            if given.get(name, value) != value:
+                raise ValueError(
+                    f"{flag(name)} follows --start_from {given['start_from']}, where it is "
+                    f"{value}: leave it out. Received: {given[name]}"
+                )
+        rates = RECIPES[start.kind][start.preset].for_tuning()
+        return {**rates, "dropout_rate": config["dropout_rate"], **given, **of_start}
 
     @property
     def phrasebook(self):
@@ -330,9 +369,12 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         parser.add_argument(
             flag(field.name), default=field.default, help=help, **field.metadata["argparse"]
         )
-    values = vars(parser.parse_args(arguments))
-    values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    unsaid = object()
+    fields = dataclasses.fields(config_class)
+    said = argparse.Namespace(**{field.name: unsaid for field in fields})
+    given = {n: v for n, v in vars(parser.parse_args(arguments, said)).items() if v is not unsaid}
+    given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items()}
     try:
-        return config_class(**values).resolved()
-    except ValueError as error:
+        return config_class(**config_class.completed(given)).resolved()
+    except (ValueError, RunError) as error:
         parser.error(str(error))

@@ -4,10 +4,11 @@ from keras import ops
 
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.losses import real_tokens, smoothed_cross_entropy
-from training.prepare import prepare
+from training.prepare import Pairs, prepare
 from training.report.evaluation import Evaluator, spread
 from training.run.finish import finish
-from training.run.models import make_config, make_model
+from training.run.models import make_config, make_model, read_config
+from training.run.start import opened
 
 
 class Translation:
@@ -21,6 +22,7 @@ class Translation:
 
     Attributes:
         kind: Name of the model, for config.json.
+        start: The `Start` whose model, weights and tokenizers are taken, or None.
         scores: Names of what the evaluator measures, the one that chooses weights first; a
             greater score is a better one.
     """
@@ -30,10 +32,12 @@ class Translation:
     def __init__(self, settings):
         self.settings = settings
         self.kind = settings.model
+        self.start = opened(settings.start_from) if settings.start_from else None
 
     def prepare(self, claim):
         """What is learned from, as `prepare.Data`: `batches`, `validation`, `tokenizers` …"""
-        return prepare(self.settings, claim)
+        given = self.start and self.start.tokenizers()
+        return prepare(self.settings, claim, Pairs(self.settings, given))
 
     def config(self, data=None):
         """The model's config; without data that of the vocabulary asked for, to be checked.
@@ -41,13 +45,19 @@ class Translation:
         Raises:
             ValueError: If the settings contradict each other.
         """
+        if self.start:
+            fields = {**self.start.config, "dropout_rate": self.settings.dropout_rate}
+            return read_config(self.kind, fields)
         asked = self.settings.vocab_size
         sizes = [side.vocab_size for side in data.tokenizers] if data else [asked, asked]
         return make_config(self.settings, *sizes)
 
     def model(self, config, precision="float32"):
-        """A new model."""
-        return make_model(self.kind, config, precision)
+        """A new model with the weights that training begins from."""
+        model = make_model(self.kind, config, precision)
+        if self.start:
+            self.start.assign(model)
+        return model
 
     def sums(self, model, batch):
         """What a batch adds to an update, float32 scalars.

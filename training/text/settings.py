@@ -7,7 +7,7 @@ from training.run.settings import TrainingConfig, option
 TASKS = ("classify", "tag", "language", "masked")
 # Settings of the translator that have no meaning here.
 NOT_HERE = (
-    "temperature", "tag", "filters", "languages", "source", "target", "start", "model",
+    "temperature", "tag", "filters", "languages", "source", "target", "model",
     "subword_sampling", "joint_vocab", "beams", "length_penalty",
 )  # fmt: skip
 MINUTES = {"classify": 2.0, "tag": 3.0, "language": 4.0, "masked": 4.0}  # of the phrasebook
@@ -54,8 +54,10 @@ class TextConfig(TrainingConfig):
         super().__post_init__()
         if self.task not in TASKS:
             raise ValueError(f"--task must be one of {[*TASKS]}. Received: {self.task!r}")
-        if self.start_from == "":
-            raise ValueError("--start_from must name a run folder. Received: ''")
+
+    @classmethod
+    def completed(cls, given):
+        return given  # what follows from another run, the tasks say
 
     def resolved(self):
         """The same with the defaults that follow from other fields filled in."""

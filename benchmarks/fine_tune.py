@@ -1,0 +1,140 @@
+"""How fast does a translator of everyday sentences learn another domain, and what does it forget?
+
+    python benchmarks/fine_tune.py --run runs/tatoeba --data docs/train.tsv \
+        --validation docs/validation.tsv --old_data tatoeba/train.tsv \
+        --old_validation tatoeba/validation.tsv
+
+Three runs of the same minutes: fine-tuned on DATA alone (`--start_from`), fine-tuned on DATA mixed
+with OLD-DATA, and from nothing on DATA. After each, weights that were best on the new domain are
+measured on both validation sets with the beam of the run. The picture shows greedy BLEU on the new
+domain against minutes, from the history of each run, and BLEU of the run that all began from.
+"""
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import measure  # noqa: E402
+
+GOALS = {5: 15.0, 20: 25.0}  # minutes: BLEU with the beam, on the new domain
+MOST_LOST = 1.0  # BLEU on the old one, of the mixture
+
+
+def main():
+    """Measures and writes results/fine_tune.{md,json,png}."""
+    args = parse()
+    numbers = {"machine": measure.machine(), "minutes": args.minutes, "runs": {}}
+    numbers["before"] = scores(args.run, args)
+    with tempfile.TemporaryDirectory() as directory:
+        for name, words in commands(args).items():
+            for minutes in args.minutes:
+                run = Path(directory, f"{name}-{minutes:g}")
+                curve = train(run, words, minutes, args)
+                found = {"curve": curve, **scores(run, args)}
+                numbers["runs"].setdefault(name, {})[f"{minutes:g}"] = found
+                print(name, minutes, found["new"], found["old"], flush=True)
+    print(page(numbers))
+    if not args.quick:
+        measure.write("fine_tune", page(numbers), numbers)
+        draw(numbers).savefig(ROOT / "benchmarks" / "results" / "fine_tune.png", dpi=110)
+
+
+def parse():
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--run", required=True, help="the finished run to begin from")
+    for name, about in (("data", "pairs"), ("validation", "validation pairs")):
+        parser.add_argument(f"--{name}", required=True, help=f"{about} of the new domain")
+        parser.add_argument(f"--old_{name}", required=True, help=f"{about} of the old one")
+    parser.add_argument("--minutes", type=float, nargs="+", default=[5, 20])
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--quick", action="store_true", help="20 updates each; writes nothing")
+    args = parser.parse_args()
+    args.minutes = args.minutes[:1] if args.quick else args.minutes
+    return args
+
+
+def commands(args):
+    """What the training command is told, for each way."""
+    tuned = ["--start_from", args.run, "--learning_rate", args.learning_rate, "--warmup_steps", 100]
+    return {
+        "fine-tuned, mixed 3:1": ["--data", f"{args.data}:3", f"{args.old_data}:1", *tuned],
+        "fine-tuned": ["--data", args.data, *tuned],
+        "from nothing": ["--data", args.data],
+    }
+
+
+def train(run, words, minutes, args):
+    """Trains; returns [(minutes, greedy BLEU)]."""
+    budget = ["--steps", 20] if args.quick else ["--minutes", minutes]
+    command = [
+        sys.executable, ROOT / "training" / "train_pt_en.py", "--run", run, "--no_export",
+        "--validation", args.validation, "--evaluate_steps", 200, *budget, *words,
+    ]  # fmt: skip
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    with (run / "history.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["bleu"]]
+    return [(float(row["minutes"]), float(row["bleu"])) for row in rows]
+
+
+def scores(run, args):
+    """{"new", "old"}: BLEU on both validation sets with the run's beam."""
+    found = {}
+    for name, path in (("new", args.validation), ("old", args.old_validation)):
+        pairs = [line.split("\t") for line in Path(path).read_text().splitlines()]
+        pairs = pairs[:20] if args.quick else pairs
+        found[name] = round(bleu(Path(run), pairs), 2)
+    return found
+
+
+def bleu(run, pairs):
+    """Of the best weights of a run, by the command that translates files."""
+    import sacrebleu
+
+    command = [sys.executable, ROOT / "training" / "translate.py", run]
+    text = "".join(f"{source}\n" for source, _ in pairs)
+    done = subprocess.run(
+        list(map(str, command)), input=text, capture_output=True, text=True, check=True
+    )
+    return sacrebleu.corpus_bleu(done.stdout.split("\n")[:-1], [[t for _, t in pairs]]).score
+
+
+def page(numbers):
+    """The results for people."""
+    rows = [["before", "", numbers["before"]["new"], numbers["before"]["old"]]]
+    for name, runs in numbers["runs"].items():
+        rows += [[name, minutes, run["new"], run["old"]] for minutes, run in runs.items()]
+    goals = ", ".join(f"{goal:g} after {minutes} minutes" for minutes, goal in GOALS.items())
+    return (
+        f"# Fine-tuning\n\n{numbers['machine']}.\n\n"
+        + measure.table(["run", "minutes", "BLEU, new domain", "BLEU, old domain"], rows)
+        + f"\nGoals on the new domain: {goals}; the mixture loses at most {MOST_LOST:g} on the old "
+        "one.\n\n![BLEU against minutes](fine_tune.png)\n"
+    )
+
+
+def draw(numbers):
+    """BLEU on the new domain against minutes, a curve for each run of the longest budget."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for name, runs in numbers["runs"].items():
+        curve = list(runs.values())[-1]["curve"]
+        axes.plot(*zip(*curve, strict=True), label=name)
+    axes.axhline(numbers["before"]["new"], linestyle=":", color="grey", label="before")
+    axes.set(xlabel="minutes", ylabel="BLEU on the new domain")
+    axes.legend()
+    return figure
+
+
+if __name__ == "__main__":
+    main()
