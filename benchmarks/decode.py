@@ -131,6 +131,35 @@ def growth(sizes, folder):
     return rows, numbers
 
 
+def kv_heads(sizes):
+    """Each size with all of its heads for keys and values, with a quarter of them, and with one."""
+    from keras_tfmr import TransformerConfig
+
+    heads = {size: TransformerConfig.preset(size).num_heads for size in sizes}
+    return [(size, n) for size in sizes for n in sorted({heads[size], heads[size] // 4 or 1, 1})]
+
+
+def grouped(sizes, folder):
+    """Time and memory of 256 tokens, 4 beams, with fewer heads of keys and values."""
+    from keras_tfmr import TransformerConfig
+
+    batch, beams, tokens, rows, numbers = 32, 4, 256, [], []
+    for (size, kv_heads), graph in itertools.product(sizes, ("XLA", "plain")):
+        setting = engines.Ours(graph, "float32", 2, 2, tokens)
+        with Process(setting, f"{size}:{kv_heads}", folder) as ask:
+            before = ask(do="warm", batch=1, beams=1)[0]["peak_mib"]
+            after = ask(do="warm", batch=batch, beams=beams)[0]["peak_mib"]
+            value = ask(do="latency", batch=batch, beams=beams, seconds=3, best=None)[0]["value"]
+        config = TransformerConfig.preset(size)
+        width = 2 * config.decoder_layers * kv_heads * config.head_width  # keys and values
+        caches = batch * beams * tokens * width * 4 / 2**20
+        rows.append([size, kv_heads, graph, caches, after - before, value])
+        fields = ("size", "kv_heads", "graph", "caches_mib", "growth_mib", "ms")
+        numbers.append(dict(zip(fields, rows[-1], strict=True)))
+        print(rows[-1], flush=True)
+    return rows, numbers
+
+
 def mixed(sizes, folder, sentences):
     """Compilations that sentences in requests of 1 to 40 cause, padded to our buckets."""
     from keras_tfmr.text.buckets import BATCH_BUCKETS, LENGTH_BUCKETS
@@ -179,6 +208,9 @@ def parse(arguments=None):
         "--exclusive", action="store_true", help="keep others off the machine: see exclusive.py"
     )
     parser.add_argument("--length", action="store_true", help="time against output length")
+    parser.add_argument(
+        "--grouped", action="store_true", help="time and memory by heads of keys and values"
+    )
     parser.add_argument("--mixed", action="store_true", help="count XLA's compilations")
     parser.add_argument("--sentences", type=int, default=1000, help="of --mixed")
     parser.add_argument(
@@ -201,6 +233,14 @@ def main():
             options.exclusive = stack.enter_context(contextlib.closing(Exclusive()))
         if options.checkout:
             print(checkouts(options, folder))
+        elif options.grouped:
+            sizes = kv_heads(options.sizes)
+            names = [f"{size}:{heads}" for size, heads in sizes]
+            prepare(folder, names, [1, 4], tokens=(256,), dtypes=["float32"], peers=False)
+            page, numbers = decode_page.grouped(*grouped(sizes, folder))
+            print(page)
+            if not options.quick:
+                measure.write("decode_grouped", page, numbers)
         elif options.length or options.mixed:
             tokens = (64, 256) if options.length else (64,)
             prepare(folder, options.sizes, [1], tokens=tokens, dtypes=["float32"], peers=False)

@@ -24,9 +24,15 @@ from keras_tfmr.decoding import beam_search
 
 
 def build(size, dtype="float32"):
-    """Our model with the same random weights in every process and precision."""
+    """Our model with the same random weights in every process and precision.
+
+    A size such as "base:2" has that many heads of keys and values.
+    """
     keras.utils.set_random_seed(0)
+    size, _, kv_heads = size.partition(":")
     config = TransformerConfig.preset(size, source_vocab=engines.VOCAB, target_vocab=engines.VOCAB)
+    if kv_heads:
+        config = config.replace(num_kv_heads=int(kv_heads))
     model = TranslationModel(config)
     if dtype == "float32":
         return model
@@ -86,6 +92,18 @@ def prepare(size, beams, tokens, dtypes, folder):
     return counts
 
 
+def convert(model, path):
+    """The same weights for CTranslate2, which gets the same source tokens, without an end."""
+    from keras_tfmr.export.ctranslate2_format import ctranslate2_spec
+
+    spec = ctranslate2_spec(model, engines.PIECES, engines.PIECES)
+    spec.config.add_source_eos = False
+    spec.validate()
+    spec.optimize()
+    path.mkdir(parents=True, exist_ok=True)
+    spec.save(str(path))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
@@ -100,9 +118,7 @@ def main():
         model = build(size)
         (options.folder / f"{size}.json").write_text(model.config.to_json())
         if options.peers:
-            import decode_convert
-
-            decode_convert.convert(model, engines.ctranslate2_model(options.folder, size))
+            convert(model, engines.ctranslate2_model(options.folder, size))
         for beams in options.beams:
             for tokens in options.tokens:
                 counts = prepare(size, beams, tokens, options.dtypes, options.folder)

@@ -2,7 +2,8 @@
 
 Reads a JSON object a line, and answers each with one:
 
-    {"do": "warm", "batch": 32, "beams": 4}                     -> {"first_s": 2.1, "ids": [[...]]}
+    {"do": "warm", "batch": 32, "beams": 4}
+        -> {"first_s": 2.1, "peak_mib": 900.1, "ids": [[...]]}
     {"do": "latency", ..., "seconds": 1, "best": 9.9}           -> {"value": 10.2}  ms
     {"do": "throughput", ..., "callers": 2, "best": 1100}       -> {"value": 980.5} sentences/s
 
@@ -11,6 +12,7 @@ timed any longer.
 """
 
 import json
+import resource
 import statistics
 import sys
 import threading
@@ -24,7 +26,9 @@ FAR = 1.5  # times as slow as the best
 def warm(call, ask):
     start = time.perf_counter()
     ids = call(engines.source(ask["batch"], ask.get("length", engines.SOURCE)), ask["beams"])
-    return {"first_s": time.perf_counter() - start, "ids": ids.tolist()}
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB
+    return {"first_s": seconds, "peak_mib": peak, "ids": ids.tolist()}
 
 
 def latency(call, ask):

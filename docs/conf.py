@@ -32,7 +32,7 @@ def _skip(app, what, name, obj, skip, options):
     keras_hooks = {
         "build", "call", "compute_mask", "compute_output_shape", "compute_output_spec",
         "from_config", "get_config", "config_class", "layer_class", "attention_class",
-        "causal_attention_class", "self_attention_class", "gated_feed_forward_class",
+        "self_attention_class", "gated_feed_forward_class",
     }  # fmt: skip
     return skip or name in keras_hooks
 

@@ -170,7 +170,7 @@ def transformer(model):
 
 def sublayers_of(layer):
     """The sublayers of an encoder or decoder layer, in their order."""
-    names = ("self_attention", "causal_attention", "cross_attention", "feed_forward")
+    names = ("self_attention", "cross_attention", "feed_forward")
     return [getattr(layer, name) for name in names if hasattr(layer, name)]
 
 

@@ -248,11 +248,9 @@ def layer_weights(layer):
     """The weights of an encoder or decoder layer as `formulas` takes them."""
     feed_forward = layer.feed_forward
     decodes = hasattr(layer, "cross_attention")
-    causal = hasattr(layer, "causal_attention")
-    self_attention = layer.causal_attention if causal else layer.self_attention
     weights = {
-        "attention": attention_weights(self_attention.attention),
-        "attention_norm": norm_weights(self_attention),
+        "attention": attention_weights(layer.self_attention.attention),
+        "attention_norm": norm_weights(layer.self_attention),
         "feed_forward": {
             "inner": [to_numpy(v) for v in feed_forward.hidden_dense.weights],
             "outer": [to_numpy(v) for v in feed_forward.output_dense.weights],

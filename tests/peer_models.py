@@ -61,7 +61,7 @@ class Llama:
         model.decoder.embedding.tokens.embeddings.assign(w["model.embed_tokens.weight"])
         for i, layer in enumerate(model.decoder.layers):
             name = f"model.layers.{i}"
-            attention = layer.causal_attention
+            attention = layer.self_attention
             names = [f"{name}.self_attn.{p}_proj" for p in "qkvo"]
             _attention(attention.attention, w, names)
             attention.residual.norm.scale.assign(w[f"{name}.input_layernorm.weight"])
@@ -106,7 +106,7 @@ class GPT2:
         embedding.positions.embedding.embeddings.assign(w["transformer.wpe.weight"])
         for i, layer in enumerate(model.decoder.layers):
             name = f"transformer.h.{i}"
-            attention, feed_forward = layer.causal_attention, layer.feed_forward
+            attention, feed_forward = layer.self_attention, layer.feed_forward
             kernels = np.split(w[f"{name}.attn.c_attn.weight"], 3, axis=1)
             biases = np.split(w[f"{name}.attn.c_attn.bias"], 3)
             mine = attention.attention
@@ -213,8 +213,7 @@ class T5:
             stack.relative_positions.table.assign(w[bias])
             for i, layer in enumerate(stack.layers):
                 name = f"{side}.block.{i}.layer"
-                own = layer.self_attention if side == "encoder" else layer.causal_attention
-                sublayers = [(own, "SelfAttention")]
+                sublayers = [(layer.self_attention, "SelfAttention")]
                 if side == "decoder":
                     sublayers.append((layer.cross_attention, "EncDecAttention"))
                 for n, (sublayer, kind) in enumerate(sublayers):

@@ -62,7 +62,7 @@ def test_scores_of_both_attentions():
     randomize(layer)
     output, own, cross = layer(x, context, context_mask=mask, return_attention_scores=True)
     causal = np.tril(np.ones((1, TARGET, TARGET), bool))
-    weights = attention_weights(layer.causal_attention.attention)
+    weights = attention_weights(layer.self_attention.attention)
     np.testing.assert_allclose(own, formulas.attention(x, x, x, weights, causal)[1], atol=1e-5)
     assert tuple(cross.shape) == (BATCH, 2, TARGET, SOURCE)
     np.testing.assert_allclose(to_numpy(cross).sum(-1), 1, atol=1e-5)

@@ -1,5 +1,6 @@
 """The language model is a density: p(x) = Π p(x_t | x_<t), over all sequences of a length one."""
 
+import functools
 import itertools
 
 import formulas
@@ -9,7 +10,7 @@ import pytest
 from helpers import random_ids, randomize, to_numpy
 
 from keras_tfmr import LabelSmoothedCrossEntropy, LanguageModel, TransformerConfig
-from keras_tfmr.decoding import greedy
+from keras_tfmr.decoding import beam_search, greedy
 
 VOCAB, START = 5, 2
 CONFIG = TransformerConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB)
@@ -89,6 +90,38 @@ def test_steps_equal_the_whole_forward():
     for index in range(6):
         log_probs, state = step(keras.ops.convert_to_tensor(ids[:, index]), state)
         np.testing.assert_allclose(log_probs, expected[:, index], atol=1e-4)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(
+    "fields", [{}, {"positions": "rotary", "num_kv_heads": 1}, {"positions": "relative"}], ids=str
+)
+def test_prompts_read_in_one_pass_go_on_as_token_by_token(fields, beams, compiled):
+    model = model_of(**fields)
+    prompts = np.array([[2, 4, 1, 4, 1], [2, 1, 1, 0, 0], [2, 2, 4, 4, 0]], "int32")
+    common, new = 3, 20  # more than the first room of a cache
+    search = functools.partial(beam_search, beams=beams, n=beams, end_id=3, max_length=new)
+    search_all = functools.partial(search, max_length=new + common - 1)
+
+    def token_by_token(prompts):
+        step, state = model.start(3, beams, max_length=new + common - 1, compiled=compiled)
+        return search_all(step, state, start_ids=prompts[:, 0], prefix=prompts[:, 1:])
+
+    def in_one_pass(prompts):
+        step, state, start_ids, prefix = model.start_after(
+            prompts, beams, max_length=new, compiled=compiled
+        )
+        return search(step, state, start_ids=start_ids, prefix=prefix)
+
+    if compiled and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        in_one_pass = tf.function(in_one_pass, jit_compile=True)
+    expected, result = token_by_token(prompts), in_one_pass(keras.ops.convert_to_tensor(prompts))
+    np.testing.assert_array_equal(result.ids, to_numpy(expected.ids)[:, :, common - 1 :])
+    read = to_numpy(model.log_prob(prompts[:, :common]))[:, None]
+    np.testing.assert_allclose(to_numpy(result.log_probs) + read, expected.log_probs, atol=1e-4)
 
 
 def test_decoding_past_its_room_is_an_error():

@@ -40,7 +40,9 @@ def test_outputs_of_the_full_pass(name):
         output = model([fixture["source"], fixture["target"]])
     else:
         output = model(fixture["source"])
-    np.testing.assert_allclose(to_numpy(output), fixture["output"], atol=1e-4, rtol=1e-4)
+    # Beside the numbers of float64, where the peer's own in float32 may be further away than this.
+    atol = max(1e-4, 2 * float(fixture["rounding"]))
+    np.testing.assert_allclose(to_numpy(output), fixture["output"], atol=atol, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "bert"])

@@ -100,7 +100,7 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=512):
         _self_attention(ours.self_attention, theirs.self_attention)
         _feed_forward(ours.feed_forward, theirs.ffn)
     for ours, theirs in zip(model.decoder.layers, spec.decoder.layer, strict=True):
-        _self_attention(ours.causal_attention, theirs.self_attention)
+        _self_attention(ours.self_attention, theirs.self_attention)
         _cross_attention(ours.cross_attention, theirs.attention)
         _feed_forward(ours.feed_forward, theirs.ffn)
     spec.register_source_vocabulary(source_tokens)

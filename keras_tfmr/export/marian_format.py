@@ -155,10 +155,9 @@ def _embeddings(model, halves):
 
 
 def _layer(layer, halves):
-    if hasattr(layer, "self_attention"):
-        attentions = {"self_attn": layer.self_attention}
-    else:
-        attentions = {"self_attn": layer.causal_attention, "encoder_attn": layer.cross_attention}
+    attentions = {"self_attn": layer.self_attention}
+    if hasattr(layer, "cross_attention"):
+        attentions["encoder_attn"] = layer.cross_attention
     for name, sublayer in attentions.items():
         for ours, theirs in _PROJECTIONS.items():
             dense = getattr(sublayer.attention, f"{ours}_dense")

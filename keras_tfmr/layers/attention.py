@@ -15,7 +15,13 @@ from keras_tfmr.layers.dot_product import (
     transposed,
 )
 from keras_tfmr.layers.dropout import Dropout
-from keras_tfmr.layers.masking import attention_mask, biased, masked_softmax, silenced
+from keras_tfmr.layers.masking import (
+    attention_mask,
+    causal_mask,
+    joined,
+    masked_softmax,
+    silenced,
+)
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.relative_positions import Relations, rotated
 
@@ -152,7 +158,7 @@ class MultiHeadAttention(keras.layers.Layer):
         causal = use_causal_mask and all(m is None for m in (*masks, relations.bias))
         if use_causal_mask and not causal:
             keys = query if value is None else value
-            masks.append(_causal(ops.shape(query)[1], ops.shape(keys)[1]))
+            masks.append(causal_mask(ops.shape(query)[1], ops.shape(keys)[1]))
         self._check(query, value, key, attention_mask, value_mask, key_mask)
         length = ops.shape(query)[1]
         if value is None and key is None:
@@ -166,7 +172,7 @@ class MultiHeadAttention(keras.layers.Layer):
             queries,
             transposed(keys),
             values,
-            self._mask(masks, relations.bias),
+            joined(masks, relations.bias),
             causal=causal,
             return_attention_scores=return_attention_scores,
             training=training,
@@ -183,7 +189,7 @@ class MultiHeadAttention(keras.layers.Layer):
             cache: Keys `[batch, kv_heads, room * beams, key_dim]` and values
                 `[batch, kv_heads, room * beams, value_dim]` of the positions before.
             at: The `StepPosition`.
-            packed: What `packed_projections` gives, computed before the loop.
+            packed: What `packing.packed_projections` gives, computed before the loop.
 
         Returns:
             Tensor `[rows, output_shape]` and the cache with the new positions written.
@@ -215,7 +221,7 @@ class MultiHeadAttention(keras.layers.Layer):
             context: Tensor `[batch, key, width]`.
             mask: bool tensor `[batch, key]`, True = valid.
         """
-        mask = self._mask([mask], None)
+        mask = joined([mask], None)
         keys, values = self.project(context)
         if mask is not None:
             # Zero values once, instead of zero outputs in every step.
@@ -328,7 +334,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if not return_attention_scores and self._fused(training):
             return silenced(fused_attention(queries, keys, values, mask, causal), mask), None
         if causal:
-            may_attend = _causal(ops.shape(queries)[2], ops.shape(keys)[3])
+            may_attend = causal_mask(ops.shape(queries)[2], ops.shape(keys)[3])
             mask = attention_mask(may_attend)._replace(attends=None)
         scores = grouped_matmul(queries, keys)  # [batch, heads, query, key]
         # The outputs of queries that may attend to nothing are fewer than their weights.
@@ -366,21 +372,6 @@ class MultiHeadAttention(keras.layers.Layer):
         x = ops.reshape(x, (-1, length, heads, dim))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def _mask(self, masks, position_bias):
-        """The bool masks that are given, and a bias by position, as an `AttentionMask` or None."""
-        may_attend = None
-        for given in masks:
-            if given is None:
-                continue
-            rank = len(given.shape)
-            if rank == 2:
-                given = given[:, None, None, :]  # [batch, 1, 1, key]
-            elif rank == 3:
-                given = given[:, None, :, :]  # [batch, 1, query, key]
-            may_attend = given if may_attend is None else ops.logical_and(may_attend, given)
-        mask = None if may_attend is None else attention_mask(may_attend)
-        return biased(mask, position_bias)
-
     def _check(self, query, value, key, attention_mask, value_mask, key_mask):
         value = query if value is None else value
         _checks.sequence_of_vectors("query", query.shape)
@@ -406,33 +397,6 @@ class MultiHeadAttention(keras.layers.Layer):
         # is as valid as the query is.
         return getattr(query, "_keras_mask", None)
 
-    def compute_output_spec(
-        self,
-        query,
-        value=None,
-        key=None,
-        *,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        relations=None,
-        training=None,
-    ):
-        self._check(query, value, key, attention_mask, value_mask, key_mask)
-        batch, length, width = query.shape
-        y = keras.KerasTensor((batch, length, self.output_width or width), self.compute_dtype)
-        if not return_attention_scores:
-            return y
-        return y, self.scores_spec(batch, length, (query if value is None else value).shape[1])
-
-    def scores_spec(self, batch, query_length, key_length):
-        """The symbolic scores `[batch, heads, query, key]`."""
-        shape = (batch, self.num_heads, query_length, key_length)
-        return keras.KerasTensor(shape, self.compute_dtype)
-
     def get_config(self):
         return {
             **super().get_config(),
@@ -445,41 +409,3 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
             "qk_norm": described(self.query_norm),
         }
-
-
-def packed_projections(attention):
-    """The three projections of a layer's self-attention as one, for many steps on the same weights.
-
-    Args:
-        attention: A built `MultiHeadAttention`.
-
-    Returns:
-        Kernel `[width, (heads + 2 · kv_heads) · dim]` and bias or None; or None in place of both
-        where the layer overrides a projection, which is run then, and where a projection is no
-        plain `Dense`: quantised weights have scales that only their layers know.
-    """
-    kind = type(attention)
-    if kind.project_query is not MultiHeadAttention.project_query:
-        return None
-    if kind.project is not MultiHeadAttention.project:
-        return None
-    parts = (attention.query_dense, attention.key_dense, attention.value_dense)
-    if not all(map(_plain, parts)):
-        return None
-    scale = 1.0 if attention.key_norm is not None else 1 / math.sqrt(attention.key_dim)
-
-    def joined(query, key, value):
-        weights = (ops.cast(w, attention.compute_dtype) for w in (query, key * scale, value))
-        return ops.concatenate(list(weights), axis=-1)
-
-    kernel = joined(*(part.kernel for part in parts))
-    return kernel, joined(*(part.bias for part in parts)) if attention.use_bias else None
-
-
-def _causal(query, key):
-    """bool `[1, query, key]`: no query attends to a later key."""
-    return (ops.arange(query)[:, None] >= ops.arange(key)[None, :])[None]
-
-
-def _plain(dense):
-    return type(dense) is keras.layers.Dense and dense.dtype_policy.quantization_mode is None

@@ -65,20 +65,6 @@ class AttentionSublayer(Sublayer):
         y, scores = y
         return self.residual(x, y, training=training), scores
 
-    def compute_output_spec(
-        self,
-        x,
-        mask=None,
-        return_attention_scores=False,
-        relations=None,
-        training=None,
-    ):
-        self.check(x, "mask", mask, x)
-        y = keras.KerasTensor(x.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return y
-        return y, self.attention.scores_spec(x.shape[0], x.shape[1], x.shape[1])
-
     def get_config(self):
         return {
             **super().get_config(),
@@ -274,13 +260,3 @@ class CrossAttention(AttentionSublayer):
             Tensor `[rows, d_model]`.
         """
         return self.residual(x, self.attention.memory_step(self.residual.prepare(x), query, memory))
-
-    def compute_output_spec(
-        self, x, context, context_mask=None, return_attention_scores=False, training=None
-    ):
-        _checks.sequence_of_vectors("context", context.shape)
-        self.check(x, "context_mask", context_mask, context)
-        y = keras.KerasTensor(x.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return y
-        return y, self.attention.scores_spec(x.shape[0], x.shape[1], context.shape[1])

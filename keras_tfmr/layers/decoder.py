@@ -4,7 +4,8 @@ import keras
 
 from keras_tfmr import _checks
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
-from keras_tfmr.layers.stack import Block, CausalStack
+from keras_tfmr.layers.block import Block
+from keras_tfmr.layers.stack import CausalStack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -51,17 +52,16 @@ class DecoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
-    causal_attention_class = CausalSelfAttention
+    self_attention_class = CausalSelfAttention
     cross_attention_class = CrossAttention
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.causal_attention = self.make_attention(self.causal_attention_class, "causal_attention")
         self.cross_attention = self.make_attention(self.cross_attention_class, "cross_attention")
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape, context_shape):
-        self.causal_attention.build(x_shape)
+        self.self_attention.build(x_shape)
         self.cross_attention.build(x_shape, context_shape)
         self.feed_forward.build(x_shape)
         self.built = True
@@ -77,7 +77,7 @@ class DecoderLayer(Block):
         training=None,
     ):
         x, self_scores = _pair(
-            self.causal_attention(
+            self.self_attention(
                 x,
                 mask=x_mask,
                 return_attention_scores=return_attention_scores,
@@ -110,23 +110,9 @@ class DecoderLayer(Block):
         Returns:
             Tensor `[rows, d_model]` and the cache with the new positions written.
         """
-        x, cache = self.causal_attention.step(x, cache, at, packed)
+        x, cache = self.self_attention.step(x, cache, at, packed)
         x = self.cross_attention.step(x, at.query, memory)
         return self.feed_forward(x), cache
-
-    def compute_output_spec(
-        self,
-        x,
-        context,
-        x_mask=None,
-        context_mask=None,
-        return_attention_scores=False,
-        relations=None,
-        training=None,
-    ):
-        y, self_scores = self.causal_attention.compute_output_spec(x, x_mask, True)
-        _, cross_scores = self.cross_attention.compute_output_spec(x, context, context_mask, True)
-        return (y, self_scores, cross_scores) if return_attention_scores else y
 
 
 def _pair(y):
@@ -235,20 +221,11 @@ class Decoder(CausalStack):
         ]
 
     def compute_output_spec(
-        self,
-        inputs,
-        context,
-        mask=None,
-        context_mask=None,
-        return_attention_scores=False,
+        self, inputs, context, mask=None, context_mask=None, return_attention_scores=False,
         training=None,
-    ):
+    ):  # fmt: skip
         _checks.sequence_of_vectors("context", context.shape)
-        x = super().compute_output_spec(inputs)
-        if not return_attention_scores:
-            return x
-        specs = [
-            layer.compute_output_spec(x, context, return_attention_scores=True)
-            for layer in self.layers
-        ]
-        return x, [own for _, own, _ in specs], [cross for _, _, cross in specs]
+        if return_attention_scores:
+            trace = keras.layers.Layer.compute_output_spec
+            return trace(self, inputs, context, return_attention_scores=True)
+        return super().compute_output_spec(inputs)

@@ -3,11 +3,12 @@
 import keras
 
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention
-from keras_tfmr.layers.stack import Block, CausalStack
+from keras_tfmr.layers.block import SelfAttentionBlock
+from keras_tfmr.layers.stack import CausalStack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class DecoderOnlyLayer(Block):
+class DecoderOnlyLayer(SelfAttentionBlock):
     """Causal self-attention, then the feed-forward sublayer: a decoder layer with no context.
 
     Args:
@@ -44,51 +45,12 @@ class DecoderOnlyLayer(Block):
     TensorShape([3, 5, 16])
     """
 
-    causal_attention_class = CausalSelfAttention
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.causal_attention = self.make_attention(self.causal_attention_class, "causal_attention")
-        self.feed_forward = self.make_feed_forward()
-
-    def build(self, x_shape):
-        self.causal_attention.build(x_shape)
-        self.feed_forward.build(x_shape)
-        self.built = True
-
-    def call(
-        self,
-        x,
-        mask=None,
-        return_attention_scores=False,
-        relations=None,
-        training=None,
-    ):
-        y = self.causal_attention(
-            x,
-            mask=mask,
-            return_attention_scores=return_attention_scores,
-            relations=relations,
-            training=training,
-        )
-        x, scores = y if return_attention_scores else (y, None)
-        x = self.feed_forward(x, training=training)
-        return (x, scores) if return_attention_scores else x
+    self_attention_class = CausalSelfAttention
 
     def step(self, x, cache, at, packed=None, memory=None):
         """The layer for new tokens only: see `CausalStack.step`. There is no memory."""
-        x, cache = self.causal_attention.step(x, cache, at, packed)
+        x, cache = self.self_attention.step(x, cache, at, packed)
         return self.feed_forward(x), cache
-
-    def compute_output_spec(
-        self,
-        x,
-        mask=None,
-        return_attention_scores=False,
-        relations=None,
-        training=None,
-    ):
-        return self.causal_attention.compute_output_spec(x, mask, return_attention_scores)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

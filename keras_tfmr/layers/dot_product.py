@@ -52,9 +52,9 @@ def grouped_matmul(x, y):
     heads, kv_heads = x.shape[1], y.shape[1]
     if heads == kv_heads:
         return ops.matmul(x, y)
-    query = ops.shape(x)[2]
-    x = ops.reshape(x, (-1, kv_heads, heads // kv_heads * query, x.shape[3]))
-    return ops.reshape(ops.matmul(x, y), (-1, heads, query, y.shape[3]))
+    (_, _, query, n), m = ops.shape(x), ops.shape(y)[3]
+    x = ops.reshape(x, (-1, kv_heads, heads // kv_heads * query, n))
+    return ops.reshape(ops.matmul(x, y), (-1, heads, query, m))
 
 
 def has_fused_attention():

@@ -3,11 +3,12 @@
 import keras
 
 from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
-from keras_tfmr.layers.stack import Block, Stack
+from keras_tfmr.layers.block import SelfAttentionBlock
+from keras_tfmr.layers.stack import Stack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class EncoderLayer(Block):
+class EncoderLayer(SelfAttentionBlock):
     """Self-attention over all real positions, then the feed-forward sublayer.
 
     Args:
@@ -47,45 +48,6 @@ class EncoderLayer(Block):
     """
 
     self_attention_class = GlobalSelfAttention
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.self_attention = self.make_attention(self.self_attention_class, "self_attention")
-        self.feed_forward = self.make_feed_forward()
-
-    def build(self, x_shape):
-        self.self_attention.build(x_shape)
-        self.feed_forward.build(x_shape)
-        self.built = True
-
-    def call(
-        self,
-        x,
-        mask=None,
-        return_attention_scores=False,
-        relations=None,
-        training=None,
-    ):
-        y = self.self_attention(
-            x,
-            mask=mask,
-            return_attention_scores=return_attention_scores,
-            relations=relations,
-            training=training,
-        )
-        x, scores = y if return_attention_scores else (y, None)
-        x = self.feed_forward(x, training=training)
-        return (x, scores) if return_attention_scores else x
-
-    def compute_output_spec(
-        self,
-        x,
-        mask=None,
-        return_attention_scores=False,
-        relations=None,
-        training=None,
-    ):
-        return self.self_attention.compute_output_spec(x, mask, return_attention_scores)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -32,6 +32,28 @@ def attention_mask(may_attend):
     )
 
 
+def causal_mask(query, key):
+    """bool `[1, query, key]`: no query attends to a later key."""
+    return (ops.arange(query)[:, None] >= ops.arange(key)[None, :])[None]
+
+
+def joined(masks, bias=None):
+    """The `AttentionMask` of what every mask allows, with a bias by position; None of nothing.
+
+    Args:
+        masks: bool tensors `[batch, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
+            or None.
+        bias: float32, broadcasts to `[batch, heads, query, key]`, or None.
+    """
+    may_attend = None
+    for mask in masks:
+        if mask is not None:
+            while len(mask.shape) < 4:
+                mask = mask[:, None]  # [batch, 1, ..., key]
+            may_attend = mask if may_attend is None else ops.logical_and(may_attend, mask)
+    return biased(attention_mask(may_attend), bias)
+
+
 def biased(mask, bias):
     """The mask with a bias by position `[..., key]` added to its own; either may be None."""
     if bias is None:

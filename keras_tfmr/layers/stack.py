@@ -1,99 +1,17 @@
-"""What encoder and decoder share: one layer's arguments, and embedding, layers, last norm."""
-
-import types
+"""What encoder and decoder share: embedding, dropout, N layers, last norm."""
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import described, given, shared, unbuilt
-from keras_tfmr.layers.attention import packed_projections
+from keras_tfmr.layers._parts import described, shared, unbuilt
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.embedding import PositionalEmbedding
-from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_tfmr.layers.masking import biased
 from keras_tfmr.layers.normalization import norm_like
+from keras_tfmr.layers.packing import packed_projections
 from keras_tfmr.layers.relative_positions import Relations
-
-
-class Block(keras.layers.Layer):
-    """What the encoder's and the decoder's layer share: their arguments and the feed-forward."""
-
-    feed_forward_class = FeedForward
-    gated_feed_forward_class = GatedFeedForward
-
-    def __init__(
-        self,
-        *,
-        d_model,
-        num_heads,
-        dff,
-        dropout_rate=0.1,
-        key_dim=None,
-        value_dim=None,
-        num_kv_heads=None,
-        norm_first=False,
-        activation="relu",
-        gated=False,
-        use_bias=True,
-        qk_norm=None,
-        norm=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.d_model = _checks.positive_int("d_model", d_model)
-        self.num_heads, self.dff, self.gated = num_heads, dff, bool(gated)
-        self.dropout_rate, self.activation = dropout_rate, activation
-        self.value_dim, self.num_kv_heads = value_dim, num_kv_heads
-        self.norm_first, self.use_bias = bool(norm_first), bool(use_bias)
-        # Kept out of Keras's sight: the copies are this layer's parts, not they.
-        self.parts = types.SimpleNamespace(qk_norm=given(qk_norm), norm=given(norm))
-        self.key_dim = _checks.head_width(d_model, num_heads) if key_dim is None else key_dim
-        self.supports_masking = True
-
-    def make_attention(self, kind, name):
-        """An attention sublayer of this layer's sizes."""
-        return kind(
-            self.num_heads,
-            self.key_dim,
-            value_dim=self.value_dim,
-            num_kv_heads=self.num_kv_heads,
-            dropout_rate=self.dropout_rate,
-            norm_first=self.norm_first,
-            use_bias=self.use_bias,
-            qk_norm=self.parts.qk_norm,
-            norm=self.parts.norm,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def make_feed_forward(self):
-        """The feed-forward sublayer of this layer's sizes."""
-        kind = self.gated_feed_forward_class if self.gated else self.feed_forward_class
-        return kind(
-            self.d_model,
-            self.dff,
-            self.dropout_rate,
-            self.norm_first,
-            activation=self.activation,
-            use_bias=self.use_bias,
-            norm=self.parts.norm,
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
-
-    def arguments(self):
-        """The arguments this layer was made with."""
-        names = (
-            "d_model", "num_heads", "dff", "dropout_rate", "key_dim", "value_dim", "num_kv_heads",
-            "norm_first", "activation", "gated", "use_bias",
-        )  # fmt: skip
-        parts = {name: described(part) for name, part in vars(self.parts).items()}
-        return {**{name: getattr(self, name) for name in names}, **parts}
-
-    def get_config(self):
-        return {**super().get_config(), **self.arguments()}
 
 
 class Stack(keras.layers.Layer):
@@ -225,14 +143,10 @@ class Stack(keras.layers.Layer):
         return self.embedding.compute_mask(inputs, previous_mask)
 
     def compute_output_spec(self, inputs, mask=None, return_attention_scores=False, training=None):
-        x = self.embedding.compute_output_spec(inputs)
-        x = keras.KerasTensor(x.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return x
-        specs = [
-            layer.compute_output_spec(x, return_attention_scores=True) for layer in self.layers
-        ]
-        return x, [scores for _, scores in specs]
+        if return_attention_scores:
+            return super().compute_output_spec(inputs, return_attention_scores=True)
+        x = self.embedding.compute_output_spec(inputs)  # quicker than to trace the call
+        return keras.KerasTensor(x.shape, self.compute_dtype)
 
     def get_config(self):
         return {
@@ -261,7 +175,7 @@ class CausalStack(Stack):
             batch: Number of examples.
             size: Number of places: positions times beams.
         """
-        return [layer.causal_attention.attention.cache(batch, size) for layer in self.layers]
+        return [layer.self_attention.attention.cache(batch, size) for layer in self.layers]
 
     def pack(self, max_length):
         """What no step changes, to be computed once: see `step`.
@@ -277,7 +191,7 @@ class CausalStack(Stack):
         if max_length is not None:
             positions = self.embedding.positions(np.arange(max_length, dtype="int32"))
         return positions, [
-            packed_projections(layer.causal_attention.attention) for layer in self.layers
+            packed_projections(layer.self_attention.attention) for layer in self.layers
         ]
 
     def step(self, inputs, caches, at, packed=None, memory=None):

@@ -84,8 +84,8 @@ def logits(config, target_embedding):
     return Logits(config.target_vocab, use_bias=use_bias, name="logits")
 
 
-def with_a_column(source_ids):
-    """int `[batch, source]` with one column at least: not every backend reshapes nothing."""
+def at_least_one_column(source_ids):
+    """int `[batch, source]`, padded where `source` is 0: torch cannot reshape an empty tensor."""
     source_ids = ops.convert_to_tensor(source_ids)
     return ops.pad(source_ids, [[0, 0], [0, 1]]) if source_ids.shape[1] == 0 else source_ids
 

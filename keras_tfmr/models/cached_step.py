@@ -35,15 +35,16 @@ class CachedStep(DecodingStep):
         max_length: Number of tokens that can be decoded.
         compiled: Whether XLA will compile the steps: caches are then updated in place, by an
             operation that a server without XLA refuses.
+        before: int, for how many tokens that come before, a prompt, the caches have room too.
     """
 
-    def __init__(self, stack, logits, batch, memory=None, *, beams, max_length, compiled):
-        self.stack, self.logits = stack, logits
+    def __init__(self, stack, logits, batch, memory=None, *, beams, max_length, compiled, before=0):
+        self.stack, self.logits, self.before = stack, logits, before
         self.batch, self.memory = batch, memory
         self.beams, self.max_length, self.compiled = beams, max_length, compiled
         # Which examples are left is known at run time only, when XLA wants to know every shape.
         self.shrinks = not compiled and keras.backend.backend() != "jax"
-        self.packed = stack.pack(max_length)
+        self.packed = stack.pack(before + max_length)
         self.packed_logits = logits.pack() if compiled else None
         # Read once, before the loop: a graph reads a variable anew in every step, and of the
         # operations of a step every fifth would be that.
@@ -60,14 +61,47 @@ class CachedStep(DecodingStep):
 
     def start(self):
         """The state before the first token."""
-        state = {
-            "index": ops.zeros((), "int32"),
-            "caches": self.stack.caches(self.batch, self.max_length * self.beams),
-        }
+        size = (self.before + self.max_length) * self.beams
+        return self._state(ops.zeros((), "int32"), self.stack.caches(self.batch, size))
+
+    def start_after(self, prompt):
+        """The state after the tokens that all prompts have, but for the last of these.
+
+        Args:
+            prompt: int32 `[batch, before]`, padded with 0 at the end; each has a token at least.
+
+        Returns:
+            The state, the next token of each `[batch]` and those after it, `[batch, before]`.
+        """
+        at = following(0, self.before, self.before)
+        if not self.compiled:
+            at = at._replace(
+                places=self._places(ops.arange(self.before, dtype="int32"), self.before)
+            )
+        caches = self.stack.caches(self.batch, self.before)
+        _, caches = self.stack.step(ops.reshape(prompt, (-1,)), caches, at, self.packed)
+        # What was read beyond the shortest prompt is overwritten before anything attends to it.
+        index = ops.min(ops.sum(ops.cast(prompt != 0, "int32"), axis=1)) - 1
+        state = self._state(index, tree.map_structure(self._spread, caches))
+        places = index + np.arange(1 + self.before, dtype="int32")  # [1 + before]
+        tokens = ops.take(ops.pad(prompt, [[0, 0], [0, 1 + self.before]]), places, axis=1)
+        return state, tokens[:, 0], tokens[:, 1:]
+
+    def _state(self, index, caches):
+        """The state of caches that hold `index` positions, of which the first hypothesis is one."""
+        state = {"index": index, "caches": caches}
         if self.beams > 1:
-            shape = (self.batch * self.beams, self.max_length)
-            state["ancestry"] = ops.zeros(shape, "int32") + NO_SLOT  # [rows, length]
+            held = ops.less(np.arange(caches[0][0].shape[2] // self.beams, dtype="int32"), index)
+            rows = ops.zeros((self.batch * self.beams, 1), "int32")
+            state["ancestry"] = rows + ops.where(held, 0, NO_SLOT)  # [rows, length]
         return state
+
+    def _spread(self, cache):
+        """A cache of one hypothesis, `[batch, kv_heads, before, dim]`, in slot 0 of all places."""
+        _, heads, length, dim = cache.shape
+        length += self.max_length
+        new = [[0, 0], [0, 0], [0, self.max_length], [0, (self.beams - 1) * dim]]
+        return ops.reshape(ops.pad(cache, new), (-1, heads, length * self.beams, dim))
 
     def __call__(self, tokens, state):
         """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
@@ -80,7 +114,7 @@ class CachedStep(DecodingStep):
             mask = self._mask(new_state["ancestry"])  # [batch, 1, beams, room * beams]
             at = StepPosition(index, self.beams, self.beams, mask)
         if not self.compiled:
-            at = at._replace(places=self._places(index, room))
+            at = at._replace(places=self._places(index[None], room))
         with keras.StatelessScope(state_mapping=self.read):
             x, new_state["caches"] = self.stack.step(
                 tokens, state["caches"], at, self.packed, self.memory
@@ -102,10 +136,11 @@ class CachedStep(DecodingStep):
         shape = (-1, 1, self.beams, ancestry.shape[1] * self.beams)
         return AttentionMask(ops.reshape(bias, shape))
 
-    def _places(self, index, room):
-        """Where to scatter to: see `StepPosition.places`."""
-        heads = self.stack.layers[0].causal_attention.attention.num_kv_heads
-        return (ops.arange(self.batch * heads, dtype="int32") * room + index)[:, None]
+    def _places(self, positions, room):
+        """Where to scatter to, for int32 `[new]` positions: see `StepPosition.places`."""
+        heads = self.stack.layers[0].self_attention.attention.num_kv_heads
+        rows = ops.arange(self.batch * heads, dtype="int32")[:, None] * room
+        return ops.reshape(rows + positions, (-1, 1))
 
     def reorder(self, state, rows):
         if self.beams == 1:
@@ -124,6 +159,7 @@ class CachedStep(DecodingStep):
         return step, state
 
     def resize(self, state, room):
+        room += self.before
         caches = tree.map_structure(
             lambda cache: _resized(cache, 2, room * self.beams), state["caches"]
         )

@@ -74,3 +74,37 @@ class LanguageModel(_parts.ConfiguredModel):
             self.decoder, self.logits, batch, beams=beams, max_length=max_length, compiled=compiled
         )
         return step, step.start()
+
+    def start_after(self, prompt, beams=1, *, max_length, compiled=False):
+        """Begins to decode after prompts, which are read in one pass.
+
+        Of prompts of several lengths, that pass reads what all have; what the longer ones have
+        more has to come first in decoding.
+
+        Args:
+            prompt: int tensor `[batch, length]`, padded with 0 at the end; each has a token (a
+                start token) at least.
+            beams: Number of hypotheses per example.
+            max_length: Number of tokens that can be decoded, the rest of the prompts included.
+            compiled: As for `TranslationModel.start`.
+
+        Returns:
+            A `DecodingStep` over rows = batch * beams, its first state, and for the search
+            `start_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
+
+        >>> from keras_tfmr import TransformerConfig, decoding
+        >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
+        >>> model = LanguageModel(config)
+        >>> prompt = np.array([[2, 9, 4], [2, 7, 0]])
+        >>> step, state, start_ids, prefix = model.start_after(prompt, max_length=5)
+        >>> result = decoding.greedy(step, state, start_ids=start_ids, prefix=prefix, end_id=3,
+        ...     max_length=5)
+        >>> int(result.ids[0, 0, 0])
+        4
+        """
+        prompt = ops.cast(ops.convert_to_tensor(prompt), "int32")
+        step = CachedStep(
+            self.decoder, self.logits, ops.shape(prompt)[0], beams=beams, max_length=max_length,
+            compiled=compiled, before=prompt.shape[1],
+        )  # fmt: skip
+        return step, *step.start_after(prompt)

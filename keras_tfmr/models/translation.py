@@ -72,7 +72,7 @@ class TranslationModel(_parts.ConfiguredModel):
         Returns:
             A `DecodingStep` over rows = batch * beams, and its first state.
         """
-        source_ids = _parts.with_a_column(source_ids)
+        source_ids = _parts.at_least_one_column(source_ids)
         context = self.encoder(source_ids)
         step = CachedStep(
             self.decoder,

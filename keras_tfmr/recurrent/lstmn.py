@@ -99,7 +99,7 @@ class LSTMN(keras.layers.Layer):
         return (h, seen[:, :, self.units :]) if return_attention_scores else h
 
     def start(self, rows, max_length):
-        """The states before the first position, for `step`; zeros that broadcast to nothing.
+        """The states before the first position, all of them zero, for `step`.
 
         Returns:
             List of h̃, the last h `[rows, units]`, what is written `[rows, max_length]` and the

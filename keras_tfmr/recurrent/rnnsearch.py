@@ -6,7 +6,7 @@ from keras import ops
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import Logits
 from keras_tfmr.models import AttentionScores
-from keras_tfmr.models._parts import ConfiguredModel, with_a_column
+from keras_tfmr.models._parts import ConfiguredModel, at_least_one_column
 from keras_tfmr.recurrent._embeddings import embeddings
 from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Maxout
 from keras_tfmr.recurrent.config import RNNSearchConfig
@@ -120,6 +120,6 @@ class RNNSearchModel(ConfiguredModel):
         return self.logits(self.maxout(features)), AttentionScores([scores[:, None]])
 
     def _annotations(self, source_ids):
-        source_ids = with_a_column(source_ids)
+        source_ids = at_least_one_column(source_ids)
         mask = ops.not_equal(source_ids, 0)  # [batch, source]
         return self.encoder(self.source_embedding(source_ids), mask=mask), mask

@@ -5,14 +5,12 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.decoding import FunctionStep
-from keras_tfmr.layers import Logits
 from keras_tfmr.models import AttentionScores
-from keras_tfmr.models._parts import ConfiguredModel, with_a_column
-from keras_tfmr.recurrent._embeddings import embeddings
+from keras_tfmr.models._parts import at_least_one_column
 from keras_tfmr.recurrent._loop import over_time
-from keras_tfmr.recurrent.aligned_decoder import Maxout
 from keras_tfmr.recurrent.config import Seq2SeqConfig
 from keras_tfmr.recurrent.gated_unit import GatedUnit
+from keras_tfmr.recurrent.rnnsearch import RNNSearchModel
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -183,7 +181,7 @@ class SummaryDecoder(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Seq2SeqModel(ConfiguredModel):
+class Seq2SeqModel(RNNSearchModel):
     """The encoder–decoder RNN: source and target ids in, logits of each next target token out.
 
     The bottleneck that attention removed: whatever the length of the source, the decoder sees one
@@ -212,22 +210,17 @@ class Seq2SeqModel(ConfiguredModel):
     config_class = Seq2SeqConfig
 
     def __init__(self, config, name="seq2seq"):
-        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
-        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
-        source, target = embeddings(config)
-        dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
-        encoder = SummaryEncoder(config.units, name="encoder")
-        decoder = SummaryDecoder(config.units, name="decoder")
-        maxout = Maxout(config.maxout_units, name="maxout")
-        logits = Logits(config.target_vocab, name="logits")
-        summary = encoder(dropout(source(source_ids)))  # [batch, units]
-        features = decoder(dropout(target(target_ids)), summary)
-        outputs = logits(dropout(maxout(features)))  # [batch, target, vocab]
-        super().__init__(inputs=[source_ids, target_ids], outputs=outputs, name=name)
-        self.config = config
-        self.source_embedding, self.target_embedding = source, target
-        self.encoder, self.decoder = encoder, decoder
-        self.maxout, self.logits = maxout, logits
+        super().__init__(config, name)
+
+    @staticmethod
+    def make_encoder(config):
+        """The layer from embedded words to their summary."""
+        return SummaryEncoder(config.units, name="encoder")
+
+    @staticmethod
+    def make_decoder(config):
+        """The layer from embedded words and a summary to the output layer's features."""
+        return SummaryDecoder(config.units, name="decoder")
 
     def start(self, source_ids, beams=1, *, max_length, compiled=False):
         """Encodes the source and begins to decode, one token at a time.
@@ -242,7 +235,7 @@ class Seq2SeqModel(ConfiguredModel):
             A `DecodingStep` over rows = batch * beams, and its first state, whose leaf is
             `[rows, units]`.
         """
-        source_ids = with_a_column(source_ids)
+        source_ids = at_least_one_column(source_ids)
         x = self.source_embedding(source_ids)
         summary = self.encoder(x, mask=ops.not_equal(source_ids, 0))  # [batch, units]
         summary = ops.repeat(summary, beams, axis=0)  # [rows, units]
@@ -267,7 +260,7 @@ class Seq2SeqModel(ConfiguredModel):
             float32 logits `[batch, target, vocab]` and `AttentionScores` whose `cross` are zeros
             `[batch, 1, target, source]`, in the form of one layer with one head.
         """
-        source_ids = with_a_column(source_ids)
+        source_ids = at_least_one_column(source_ids)
         logits = self([source_ids, ops.convert_to_tensor(target_ids)])
         both = ops.zeros_like(logits[:, :, :1]) * ops.cast(source_ids, "float32")[:, None, :]
         return logits, AttentionScores([both[:, None]])

@@ -83,9 +83,9 @@ class Weights:
             )
 
     def _layer(self, name, layer):
-        sublayers = [("self", getattr(layer, "self_attention", None))]
-        if sublayers[0][1] is None:
-            sublayers = [("self", layer.causal_attention), ("context", layer.cross_attention)]
+        sublayers = [("self", layer.self_attention)]
+        if hasattr(layer, "cross_attention"):
+            sublayers.append(("context", layer.cross_attention))
         for kind, sublayer in sublayers:
             for ours, theirs in ATTENTION:
                 dense = getattr(sublayer.attention, f"{ours}_dense")
