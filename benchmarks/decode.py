@@ -139,14 +139,14 @@ def kv_heads(sizes):
     return [(size, n) for size in sizes for n in sorted({heads[size], heads[size] // 4 or 1, 1})]
 
 
-def grouped(sizes, folder):
+def grouped(sizes, folder, exclusive=None):
     """Time and memory of 256 tokens, 4 beams, with fewer heads of keys and values."""
     from keras_tfmr import TransformerConfig
 
     batch, beams, tokens, rows, numbers = 32, 4, 256, [], []
     for (size, kv_heads), graph in itertools.product(sizes, ("XLA", "plain")):
         setting = engines.Ours(graph, "float32", 2, 2, tokens)
-        with Process(setting, f"{size}:{kv_heads}", folder) as ask:
+        with Process(setting, f"{size}:{kv_heads}", folder, exclusive) as ask:
             before = ask(do="warm", batch=1, beams=1)[0]["peak_mib"]
             after = ask(do="warm", batch=batch, beams=beams)[0]["peak_mib"]
             value = ask(do="latency", batch=batch, beams=beams, seconds=3, best=None)[0]["value"]
@@ -237,7 +237,7 @@ def main():
             sizes = kv_heads(options.sizes)
             names = [f"{size}:{heads}" for size, heads in sizes]
             prepare(folder, names, [1, 4], tokens=(256,), dtypes=["float32"], peers=False)
-            page, numbers = decode_page.grouped(*grouped(sizes, folder))
+            page, numbers = decode_page.grouped(*grouped(sizes, folder, options.exclusive))
             print(page)
             if not options.quick:
                 measure.write("decode_grouped", page, numbers)
