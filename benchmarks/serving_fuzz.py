@@ -227,6 +227,8 @@ def run(server, requests, seconds, seed):
         done = max(findings.total / requests, (time.monotonic() - started) / seconds)
         if done * 5 >= len(memory) + 1:
             memory.append(server.memory())
+            size = f"{memory[-1] / 2**20:.0f} MiB"
+            print(f"{findings.total:,} requests: {size}", file=sys.stderr, flush=True)
         if done >= 1:
             break
         time.sleep(0.1)

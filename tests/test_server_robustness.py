@@ -148,6 +148,16 @@ def test_no_http(server, garbage):
         client.sendall(garbage)
 
 
+def test_broken_body_behind_the_answer(server):
+    with connect(server) as client:
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 7\r\n\r\n"
+        client.sendall(head)
+        assert client.recv(1000).startswith(b"HTTP/1.1 404")
+        client.sendall(b"no gzip")
+        assert client.recv(1000) == b""
+    assert "Traceback" not in server.stderr()
+
+
 @pytest.mark.parametrize("name", [b"\xff", b"Predict\xc3", b"PREDICT", b""])
 def test_method_that_there_is_not(server, name):
     frames = http2.call(b"/tensorflow.serving.PredictionService/" + name, b"")

@@ -1,5 +1,7 @@
 """How the development server starts, refuses to start, and stops."""
 
+import asyncio
+import logging
 import os
 import signal
 import socket
@@ -12,13 +14,14 @@ import grpc
 import psutil
 import pytest
 import server_models
+from grpc._cython import cygrpc
 from server_models import request
 from server_process import ROOT, ServerProcess, free_port, start, status_of
 
 sys.path.insert(0, str(ROOT))
 
 from keras_tfmr.export import saved_session
-from serving.devserver import app
+from serving.devserver import app, grpc_server
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +248,16 @@ def test_says_so_where_xla_cannot_be_turned_off(monkeypatch, caplog):
     monkeypatch.setattr(saved_session, "_library", types.SimpleNamespace)
     app._refuse_xla()
     assert "does not export _ZN10tensorflow21DisableXlaCompilationEv" in caplog.text
+
+
+def test_answers_that_found_nobody_are_not_reported(caplog):
+    """A connection may end in the very moment of the answer: now and then, in a fuzz run."""
+
+    async def make():
+        return grpc_server.server([], [])
+
+    asyncio.run(make())
+    errors = [cygrpc.ExecuteBatchError("nobody there"), ValueError("ours")]
+    for error in errors:
+        logging.getLogger("grpc._cython.cygrpc").error("raised", exc_info=error)
+    assert [record.exc_info[1] for record in caplog.records] == errors[1:]

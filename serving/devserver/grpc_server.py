@@ -1,6 +1,7 @@
 """grpcio's asyncio server, without the fault that lets one stranger's request end it."""
 
 import asyncio
+import logging
 
 import grpc
 from google.protobuf import message_factory
@@ -31,8 +32,17 @@ class _Core(cygrpc.AioServer):
             task.add_done_callback(tasks.discard)
 
 
+class _ClientGone(logging.Filter):
+    """Drops what grpcio reports of answers that found nobody at the other end of the connection."""
+
+    def filter(self, record):
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, cygrpc.ExecuteBatchError)
+
+
 def server(interceptors, options):
     """A grpc.aio.Server; arguments as `grpc.aio.server` takes them."""
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_ClientGone())
     plain, cygrpc.AioServer = cygrpc.AioServer, _Core
     try:
         return grpc.aio.server(interceptors=interceptors, options=options)

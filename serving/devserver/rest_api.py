@@ -195,11 +195,14 @@ def _json(message, names=True):
 
 
 class _ClientsFault(logging.Filter):
-    """Drops what aiohttp reports of requests that are no HTTP: it has answered them with a 400."""
+    """Drops what aiohttp reports of requests that are no HTTP, or whose body cannot be decoded.
+
+    Their clients have been told: by a 400, or by an answer that did not need the body.
+    """
 
     def filter(self, record):
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, http_exceptions.HttpProcessingError)
+        return not isinstance(error, http_exceptions.HttpProcessingError | web.RequestPayloadError)
 
 
 async def start(predictor, metrics, options, monitoring=None):
