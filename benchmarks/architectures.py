@@ -17,12 +17,10 @@ replaces its own results in results/architectures.md, .json and .png:
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import matplotlib.pyplot as plt
 

@@ -20,8 +20,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,11 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from benchmarks import measure
+from training.corpus.phrasebook import text_tasks
 
-from benchmarks import measure  # noqa: E402
-from training.corpus.phrasebook import text_tasks  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 BEGINNINGS = ("random weights", "pre-trained")
 

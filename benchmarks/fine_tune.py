@@ -18,11 +18,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(ROOT))
 
-from benchmarks import measure  # noqa: E402
+from benchmarks import measure
+
+ROOT = Path(__file__).resolve().parents[1]
 
 GOALS = {5: 15.0, 20: 25.0}  # minutes: BLEU with the beam, on the new domain
 MOST_LOST = 1.0  # BLEU on the old one, of the mixture

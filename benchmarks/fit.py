@@ -10,14 +10,12 @@ batches that the pipeline makes meanwhile; and the loop of the training command.
 import argparse
 import itertools
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import keras
 import tensorflow as tf

@@ -9,12 +9,9 @@ results/gradients.md, .json and .png; takes about a minute.
 
 import argparse
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import keras
 import matplotlib.pyplot as plt

@@ -20,8 +20,6 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
 PROMPT, VOCAB = 16, 8000
 SIZES = {  # layers, width, heads, hidden
     "small": (4, 256, 4, 1024),

@@ -22,11 +22,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(ROOT))
 
-from benchmarks import measure  # noqa: E402
+from benchmarks import measure
+
+ROOT = Path(__file__).resolve().parents[1]
 
 GOAL_MINUTES, GOAL_GIB = 20, 2  # to prepare 50 million lines, and to train on them
 

@@ -18,11 +18,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(ROOT))
 
-from benchmarks import measure  # noqa: E402
+from benchmarks import measure
+
+ROOT = Path(__file__).resolve().parents[1]
 
 SHARE = 0.2  # of the noisy corpus
 FILTERS = ("identical", "length_ratio", "letters", "script", "near_duplicate", "language")

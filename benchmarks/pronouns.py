@@ -12,11 +12,8 @@ sentence was trained on. Writes results/pronouns.md and .json.
 import argparse
 import os
 import random
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 

@@ -12,8 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[1]

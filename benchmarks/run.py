@@ -117,7 +117,6 @@ def main(arguments):
 
 def given(needs, folder):
     """What a quick run has to be given: small, made on the spot."""
-    sys.path.insert(0, str(ROOT))
     if needs == "pairs":
         from training.corpus import phrasebook
 

@@ -21,14 +21,11 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import grpc
 
-import grpc  # noqa: E402
-from server_models import request, three_models  # noqa: E402
-
-from benchmarks import measure  # noqa: E402
-from benchmarks.serving_parts.mutations import Mutator  # noqa: E402
+from benchmarks import measure
+from benchmarks.serving_parts.models import request, three_models
+from benchmarks.serving_parts.mutations import Mutator
 
 GROWTH = 0.03
 SETTLED = 20_000  # fewer requests leave a server that has not met all its code yet

@@ -10,18 +10,13 @@ share the machine. Results go to results/serving.md and .json.
 
 import argparse
 import json
-import pathlib
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import tensorflow as tf
 
-import tensorflow as tf  # noqa: E402
-
-from benchmarks import measure  # noqa: E402
-from benchmarks.serving_parts import endurance, overhead, throughput  # noqa: E402
-from benchmarks.serving_parts.setting import INTER_OP, INTRA_OP, newest  # noqa: E402
+from benchmarks import measure
+from benchmarks.serving_parts import endurance, overhead, throughput
+from benchmarks.serving_parts.setting import INTER_OP, INTRA_OP, newest
 
 PARTS = {
     "throughput": (throughput.run, throughput.rows),

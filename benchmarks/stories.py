@@ -11,14 +11,11 @@ import argparse
 import itertools
 import json
 import os
-import sys
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import keras
 import matplotlib.pyplot as plt

@@ -1,11 +1,8 @@
 """Sphinx: the guides, and the reference from the docstrings. Built by docs/build.sh."""
 
 import pathlib
-import sys
 
 from docutils import nodes
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 import keras_tfmr
 

@@ -14,19 +14,16 @@ import contextlib
 import itertools
 import os
 import sys
-from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-from keras_tfmr import _command_line  # noqa: E402
-from keras_tfmr.client import (  # noqa: E402
+from keras_tfmr import _command_line
+from keras_tfmr.client import (
     TLS,
     Backoff,
     ServingError,
     Target,
     TranslatorClient,
 )
-from keras_tfmr.client.streaming import batches, in_order, lines  # noqa: E402
+from keras_tfmr.client.streaming import batches, in_order, lines
 
 ON_THE_WAY = 4  # batches; keeps the server's queue filled while answers are printed
 

@@ -16,16 +16,15 @@ from pathlib import Path
 
 from aiohttp import web
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)
-
-from keras_tfmr import _command_line  # noqa: E402
-from keras_tfmr.client import (  # noqa: E402
+from keras_tfmr import _command_line
+from keras_tfmr.client import (
     AsyncTranslatorClient,
     Backoff,
     ServingError,
     Target,
 )
+
+ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = ROOT / "serving" / "demo"
 LONGEST = 5000  # characters; the page has room for a paragraph, not for a book

@@ -13,10 +13,6 @@ arguments.
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":
-    # Run as a script, it finds the project's packages beside its folder, not in it.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 DECODING = ("beams", "n", "length_penalty", "max_length", "length_factor")  # options
 FORMATS = ("saved_model", "ctranslate2", "marian")
 

@@ -7,12 +7,10 @@ flags; they are tensorflow_model_server's.
 
 import contextlib
 import os
-import pathlib
 import sys
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from keras_tfmr.export import compile_cache
 from serving.devserver import configs, flags

@@ -2,9 +2,14 @@
 
 import gc
 import os
+import pathlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Scripts and processes that tests start run this checkout, wherever the project is installed from.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(pathlib.Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")])
+)
 
 import keras
 import pytest

@@ -1,13 +1,9 @@
 """What the comparison of architectures counts: rates, lengths, norms of derivatives, pronouns."""
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.architecture_parts.bottleneck import by_length
 from benchmarks.architecture_parts.languages import search

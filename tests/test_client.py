@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -21,10 +20,7 @@ from stub_translator import (
     unused_port,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from keras_tfmr.client import (  # noqa: E402
+from keras_tfmr.client import (
     TLS,
     AsyncTranslatorClient,
     Backoff,

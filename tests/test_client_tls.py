@@ -8,15 +8,14 @@ import grpc
 import pytest
 from stub_translator import StubTranslator, serving
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from keras_tfmr.client import (  # noqa: E402
+from keras_tfmr.client import (
     TLS,
     Backoff,
     TranslatorClient,
     UnavailableError,
 )
+
+ROOT = Path(__file__).resolve().parents[1]
 
 COMMAND = [sys.executable, str(ROOT / "serving" / "client.py")]
 

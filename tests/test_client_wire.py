@@ -10,17 +10,16 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2, predict_pb2
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from keras_tfmr.client import ServingError, Target, serving_pb2, tensors  # noqa: E402
-from keras_tfmr.client.grpc_transport import (  # noqa: E402
+from keras_tfmr.client import ServingError, Target, serving_pb2, tensors
+from keras_tfmr.client.grpc_transport import (
     outputs_of,
     predict_request,
     status_request,
     versions_of,
 )
-from serving.devserver import config_pb2  # noqa: E402
+from serving.devserver import config_pb2
+
+ROOT = Path(__file__).resolve().parents[1]
 
 OFFICIAL = {
     "TensorShapeProto": tf.TensorShape([1]).as_proto().DESCRIPTOR,

@@ -15,10 +15,9 @@ import pytest
 import translator_model
 from stub_translator import HEADS, LAYERS, LONGEST, StubTranslator, serving, unused_port
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from keras_tfmr.client import Backoff, TranslatorClient, UnavailableError
 
-from keras_tfmr.client import Backoff, TranslatorClient, UnavailableError  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = ROOT / "serving" / "demo"
 

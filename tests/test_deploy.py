@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import compose_spec
@@ -14,12 +13,11 @@ import pytest
 import yaml
 from stub_translator import serving_rest, unused_port
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from keras_tfmr.client import Target
+from keras_tfmr.text.buckets import BATCH_BUCKETS
+from serving.devserver import configs, flags
 
-from keras_tfmr.client import Target  # noqa: E402
-from keras_tfmr.text.buckets import BATCH_BUCKETS  # noqa: E402
-from serving.devserver import configs, flags  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 DEPLOY = ROOT / "serving" / "deploy"
 IMAGE = "tensorflow/serving:2.20.0"

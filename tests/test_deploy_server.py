@@ -17,14 +17,13 @@ import translator_model
 import yaml
 from server_process import ServerProcess
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from keras_tfmr.client import (  # noqa: E402
+from keras_tfmr.client import (
     ModelNotFoundError,
     ServingError,
     TranslatorClient,
 )
+
+ROOT = Path(__file__).resolve().parents[1]
 
 DEPLOY = ROOT / "serving" / "deploy"
 TEXTS = ["bom dia", "", "olá 🙂", "שלום", "a\tb", "x" * 201]

@@ -16,12 +16,10 @@ from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.export import METADATA_FILE
 from keras_tfmr.export.saved_session import SavedSession
+from serving import export as command
+from training.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(1, str(ROOT))
-
-from serving import export as command  # noqa: E402
-from training.run.folder import RunFolder  # noqa: E402
 
 
 @pytest.fixture

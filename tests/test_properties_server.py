@@ -24,12 +24,9 @@ from hypothesis.extra import numpy as nps
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import classification_pb2, predict_pb2
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from keras_tfmr.client import rest_transport, serving_pb2  # noqa: E402
-from keras_tfmr.client import tensors as client_tensors  # noqa: E402
-from serving.devserver import (  # noqa: E402
+from keras_tfmr.client import rest_transport, serving_pb2
+from keras_tfmr.client import tensors as client_tensors
+from serving.devserver import (
     configs,
     examples,
     json_examples,
@@ -37,7 +34,9 @@ from serving.devserver import (  # noqa: E402
     json_response,
     tensors,
 )
-from serving.devserver.errors import HTTP_STATUS, ServingError  # noqa: E402
+from serving.devserver.errors import HTTP_STATUS, ServingError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
 settings.register_profile("quick", max_examples=40, derandomize=True, **QUIET)

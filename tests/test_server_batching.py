@@ -1,8 +1,6 @@
 """Batching across requests: what shares a run, what it is padded to, and who is told what."""
 
 import asyncio
-import pathlib
-import sys
 import threading
 import time
 
@@ -12,8 +10,6 @@ import pytest
 import server_models
 from server_models import request
 from server_process import ServerProcess, status_of
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from serving.devserver import batching, configs
 from serving.devserver.errors import ServingError

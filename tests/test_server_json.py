@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import sys
 import tracemalloc
 
 import numpy as np
@@ -12,8 +11,6 @@ from google.protobuf import text_format
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import predict_pb2
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from serving.devserver import configs, flags, json_request, json_response, tensors
 from serving.devserver.errors import ServingError

@@ -7,7 +7,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import types
 
 import grpc
@@ -16,9 +15,7 @@ import pytest
 import server_models
 from grpc._cython import cygrpc
 from server_models import request
-from server_process import ROOT, ServerProcess, free_port, start, status_of
-
-sys.path.insert(0, str(ROOT))
+from server_process import ServerProcess, free_port, start, status_of
 
 from keras_tfmr.export import saved_session
 from serving.devserver import app, grpc_server

@@ -1,9 +1,7 @@
 """Versions that come, go and fail while the development server serves."""
 
 import json
-import pathlib
 import shutil
-import sys
 import threading
 
 import pytest
@@ -13,8 +11,6 @@ from server_models import request
 from server_process import ServerProcess, status_of
 from tensorflow_serving.apis import get_model_status_pb2, model_management_pb2
 from tensorflow_serving.config import file_system_storage_path_source_pb2
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from serving.devserver import configs
 from serving.devserver.errors import ServingError

@@ -9,9 +9,6 @@ ATTRIBUTION beside them.
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""

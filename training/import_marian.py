@@ -13,8 +13,6 @@ import os
 import sys
 from pathlib import Path
 
-# The folder of this script has modules with common names; the project's root is what counts.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

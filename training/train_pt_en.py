@@ -9,12 +9,9 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 STARTED = time.monotonic()  # the budget counts the imports too
 
-# The folder of this script has modules with common names; the project's root is what counts.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

@@ -5,20 +5,17 @@
     python training/train_text.py --task masked --data texts.txt --run runs/encoder
     python training/train_text.py --task classify --data few.tsv --start_from runs/encoder
 
-Without --data it learns sentences of a built-in grammar, a demonstration that needs no network. Run
-the same command again after an interruption, and it goes on where it was.
+Without --data it learns sentences of a built-in grammar, a demonstration that needs no network.
+After an interruption, run the same command again to resume.
 """
 
 import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 STARTED = time.monotonic()  # the budget counts the imports too
 
-# The folder of this script has modules with common names; the project's root is what counts.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
@@ -41,7 +38,7 @@ def main(arguments=None):
         print(f"train_text.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. Run the same command to go on.", file=sys.stderr)
+        print("\nStopped. Run the same command to resume.", file=sys.stderr)
         return 128 + (interrupts.received or signal.SIGINT)
     return 0 if done else 128 + (interrupts.received or signal.SIGTERM)
 

@@ -19,8 +19,6 @@ import time
 from pathlib import Path
 
 if __name__ == "__main__":
-    # The folder of this script has modules with common names; the project's root is what counts.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 WINDOW = 2048  # lines that are sorted by length together
