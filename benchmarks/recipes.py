@@ -26,8 +26,11 @@ def main():
     parser.add_argument("--updates", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
     parser.add_argument("--runs", default="runs/recipes", help="(default: runs/recipes)")
+    parser.add_argument("--dry", action="store_true", help="leave the results as they are")
     args = parser.parse_args()
     curves = {preset: curve(args, preset) for preset in args.presets}
+    if args.dry:
+        return
     draw(curves, ROOT / "benchmarks" / "results" / "recipes.png")
     numbers = {"machine": measure.machine(), "updates": args.updates, "curves": curves}
     measure.write("recipes", page(curves), numbers)

@@ -4,8 +4,8 @@
     python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
-Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, bleu,
-fine_tune, architectures, stories, gradients, pronouns, few_labels, language_speed.
+Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
+bleu, fine_tune, architectures, stories, gradients, pronouns, few_labels, language_speed.
 """
 
 import subprocess
@@ -57,11 +57,16 @@ BENCHMARKS = {
     ),
     "serving": Benchmark(
         "What does the development server add, gain and survive?",
-        "serving_load.py", ("--seconds", "5", "--parts", "overhead"), ("serving",), "export",
+        "serving_load.py", ("--seconds", "5", "--parts", "overhead", "--dry"), ("serving",),
+        "export",
     ),
     "serving_fuzz": Benchmark(
         "What can strangers do to the development server?",
         "serving_fuzz.py", ("--seconds", "20", "--dry"), ("serving_fuzz",),
+    ),
+    "mutation": Benchmark(
+        "How many small faults do the tests find?",
+        "mutation.py", ("--parts", "losses", "--mutants", "60", "--dry"), ("mutation",),
     ),
     "bleu": Benchmark(
         "Which recipe translates best after so many minutes of training?",

@@ -61,6 +61,7 @@ def main():
     parser.add_argument(
         "--seconds", type=float, default=60, help="of each part (default: %(default)s)"
     )
+    parser.add_argument("--dry", action="store_true", help="leave the results as they are")
     options = parser.parse_args()
     file = measure.RESULTS / "serving.json"
     numbers = json.loads(file.read_text()) if file.exists() else {}
@@ -72,7 +73,8 @@ def main():
             numbers[part] = PARTS[part][0](options.export, folder, options.seconds)
         numbers[part]["model"] = describe(options.export)
         print(part, json.dumps(numbers[part], indent=1), flush=True)
-        measure.write("serving", page(numbers), numbers)
+        if not options.dry:
+            measure.write("serving", page(numbers), numbers)
 
 
 if __name__ == "__main__":

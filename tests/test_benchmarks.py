@@ -181,10 +181,24 @@ def test_bleu(part, corpus, tmp_path):
 
 
 @pytest.mark.slow
+def test_recipes(corpus, tmp_path):
+    options = ["--updates", "3", "--presets", "small", "--runs", tmp_path, "--dry"]
+    script("recipes.py", *corpus, *options, seconds=900)
+    assert (tmp_path / "small" / "results.json").exists()
+
+
+@pytest.mark.slow
+def test_noise(corpus):
+    text = script("noise.py", *corpus, "--other", corpus[1], "--quick", seconds=900)
+    assert "| filtered |" in text and "came back" in text
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["fit", "stories", "architectures", "large_corpus", "few_labels", "fine_tune", "cluster"],
-)
+    ["fit", "stories", "architectures", "large_corpus", "few_labels", "fine_tune", "cluster",
+     "gradients", "pronouns", "serving", "serving_fuzz", "mutation"],
+)  # fmt: skip
 def test_the_quick_run_of(name):
     script("run.py", name, "--quick", seconds=1200)
 

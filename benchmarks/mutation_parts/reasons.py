@@ -1,0 +1,3 @@
+"""Why mutants live that live."""
+
+REASONS = {}

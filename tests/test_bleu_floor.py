@@ -1,0 +1,28 @@
+"""The default recipe learns to translate: some minutes of it, against the README's figure."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Three minutes of two idle cores; counted in updates, a busy machine learns as much, but later.
+UPDATES = 900
+MARGIN = 5.0  # BLEU: the README's run has a quarter more time. 900 updates gave 96.5
+
+
+@pytest.mark.slow
+def test_the_phrasebook_is_learned_nearly_as_well_as_the_readme_says(tmp_path):
+    text = (ROOT / "README.md").read_text()
+    (claimed,) = re.findall(r"The BLEU it prints, about (\d+),", text)
+    train = ROOT / "training" / "train_pt_en.py"
+    options = ["--steps", str(UPDATES), "--no_export", "--run", tmp_path]
+    done = subprocess.run(
+        [sys.executable, train, *options], cwd=ROOT, capture_output=True, text=True, timeout=1800
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["validation_bleu"] >= float(claimed) - MARGIN
