@@ -66,7 +66,6 @@ _ON_MORE = {
     "Tagger": "text.tagger",
     "Translator": "text.translator",
     "export_text_model": "export",
-    "export_translator": "export",
     "plot_attention": "plots",
     "plot_positional_encoding": "plots",
     "plot_word": "plots",

@@ -6,7 +6,6 @@ from keras_tfmr import layers as layers
 from keras_tfmr import models as models
 from keras_tfmr import recurrent as recurrent
 from keras_tfmr.export import export_text_model as export_text_model
-from keras_tfmr.export import export_translator as export_translator
 from keras_tfmr.layers import ALiBi as ALiBi
 from keras_tfmr.layers import CausalSelfAttention as CausalSelfAttention
 from keras_tfmr.layers import CrossAttention as CrossAttention

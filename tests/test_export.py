@@ -18,7 +18,7 @@ import tensorflow as tf
 from helpers import full_disk
 from translators import LINES, tiny_model, tiny_translator, tokenizer
 
-from keras_tfmr import export_translator
+from keras_tfmr import export_text_model
 from keras_tfmr.export import compile_cache, questions, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession, without_compilation
@@ -65,7 +65,7 @@ def translator():
 @pytest.fixture(scope="module")
 def version(translator, tmp_path_factory):
     """An export with its check, which is the slow part of this file."""
-    return export_translator(
+    return export_text_model(
         translator,
         tmp_path_factory.mktemp("models") / "translator",
         metadata={"bleu": 12.5, "config": {"seed": 1}},
@@ -85,7 +85,7 @@ def unchecked(translator, tmp_path, monkeypatch):
 
     def run(**options):
         monkeypatch.setattr(write, "check_in_fresh_process", lambda *_, **__: run.report)
-        return export_translator(run.translator, tmp_path / "models", **options)
+        return export_text_model(run.translator, tmp_path / "models", **options)
 
     run.report, run.translator = Report(), translator
     return run
@@ -238,14 +238,14 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(translator, tmp_path):
         full_disk(),
         pytest.raises(ExportError, match=r"Cannot write .*models: .*[Ff]ile too large"),
     ):
-        export_translator(translator, tmp_path / "models", check=False)
+        export_text_model(translator, tmp_path / "models", check=False)
     assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_an_unwritable_folder_is_named(translator, tmp_path):
     (tmp_path / "models").touch()
     with pytest.raises(ExportError, match=r"Cannot write .*models: Not a directory"):
-        export_translator(translator, tmp_path / "models", check=False)
+        export_text_model(translator, tmp_path / "models", check=False)
 
 
 def test_the_next_free_number_is_taken(tmp_path):
@@ -347,7 +347,7 @@ def test_a_recurrent_model_is_exported_alike(unchecked):
 
 @pytest.fixture(scope="module")
 def compiled(translator, tmp_path_factory):
-    return export_translator(translator, tmp_path_factory.mktemp("compiled"), xla=True)
+    return export_text_model(translator, tmp_path_factory.mktemp("compiled"), xla=True)
 
 
 @pytest.mark.slow

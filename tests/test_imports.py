@@ -60,7 +60,7 @@ def test_what_is_not_imported(backend):
 
 def test_public_names_are_there():
     """Each is importable, documented, and tells where it comes from; the heavy ones on demand."""
-    for name in [*keras_tfmr.__all__, "Translator", "SubwordTokenizer", "export_translator"]:
+    for name in [*keras_tfmr.__all__, "Translator", "SubwordTokenizer", "export_text_model"]:
         assert getattr(keras_tfmr, name).__doc__, name
         assert name in dir(keras_tfmr)
     for name in keras_tfmr.layers.__all__:

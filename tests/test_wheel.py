@@ -161,7 +161,7 @@ import keras
 import numpy as np
 from keras_tfmr import (
     GlobalSelfAttention, PositionalEmbedding, SubwordTokenizer, TransformerConfig,
-    TranslationModel, Translator, export_translator,
+    TranslationModel, Translator, export_text_model,
 )
 
 ids = keras.Input((None,), dtype="int32")
@@ -176,7 +176,7 @@ size = tokenizer.vocab_size
 config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
 translator = Translator(TranslationModel(config), tokenizer)
 print(len(translator.translate(["o gato"])))
-print(export_translator(translator, sys.argv[1]))
+print(export_text_model(translator, sys.argv[1]))
 """
 
 

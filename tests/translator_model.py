@@ -8,7 +8,7 @@ SPEC = tf.TensorSpec([None], tf.string, "text")
 
 
 class Capitals(tf.Module):
-    """What `export_translator` writes, as far as a client can tell: names, types and shapes."""
+    """What `export_text_model` writes, as far as a client can tell: names, types and shapes."""
 
     @tf.function(input_signature=[SPEC])
     def translate(self, text):

@@ -4,7 +4,7 @@ import pathlib
 from typing import assert_type
 
 import keras_tfmr
-from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_translator
+from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
 from keras_tfmr.client import (
     AsyncTranslatorClient,
     Explanation,
@@ -38,8 +38,8 @@ def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -
     translator = Translator(model, tokenizer, config=DecodingConfig(beams=1))
     assert_type(translator.translate(["bom dia"]), list[str])
     assert_type(translator.nbest(["bom dia"]), list[list[Hypothesis]])
-    assert_type(export_translator(translator, "models", xla=True), pathlib.Path)
-    export_translator(translator, "models", precision=16)  # type: ignore[arg-type]
+    assert_type(export_text_model(translator, "models", xla=True), pathlib.Path)
+    export_text_model(translator, "models", precision=16)  # type: ignore[arg-type]
 
 
 def decode(step: keras_tfmr.decoding.DecodingStep) -> None:

@@ -9,7 +9,6 @@ _LAZY = {
     "check_in_fresh_process": "check",
     "check_saved_model": "check",
     "export_text_model": "write",
-    "export_translator": "write",
 }
 
 __all__ = list(_LAZY)

@@ -5,4 +5,3 @@ from keras_tfmr.export.check import check_in_fresh_process as check_in_fresh_pro
 from keras_tfmr.export.check import check_saved_model as check_saved_model
 from keras_tfmr.export.write import METADATA_FILE as METADATA_FILE
 from keras_tfmr.export.write import export_text_model as export_text_model
-from keras_tfmr.export.write import export_translator as export_translator

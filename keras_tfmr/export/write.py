@@ -75,7 +75,7 @@ def export_text_model(
     >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
     >>> translator = Translator(TranslationModel(config), tokenizer)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = export_translator(translator, folder, check=False)
+    ...     path = export_text_model(translator, folder, check=False)
     ...     print(path.name, (path / "saved_model.pb").exists())
     1 True
     """
@@ -102,9 +102,6 @@ def export_text_model(
         return _publish(unfinished, directory)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-export_translator = export_text_model
 
 
 def _unwritable(directory, reason):

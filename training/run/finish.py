@@ -7,7 +7,7 @@ import sacrebleu
 import tensorflow as tf
 
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.export import export_translator
+from keras_tfmr.export import export_text_model
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.plots import plot_attention, plot_curves
 from keras_tfmr.text.translator import Translator
@@ -133,7 +133,7 @@ def export(claim, translator, results, data):
     begun = time.monotonic()
     folder = claim.folder
     try:
-        path = export_translator(
+        path = export_text_model(
             translator,
             folder.saved_model,
             metadata={**folder.metadata(), "results": results},
