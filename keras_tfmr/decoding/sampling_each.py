@@ -34,11 +34,13 @@ def sample_each(
     """Draws every token as `sample` does, with options and random numbers by example.
 
     What is drawn for an example depends on its own numbers alone, whatever else is in the batch.
-    The log-probabilities returned are the model's own. Tokens that are equally probable as the last
-    one that may be drawn may be drawn, too.
+    The log-probabilities returned are the model's own, of what was drawn: those of a forced prefix
+    are left out. Tokens that are equally probable as the last one that may be drawn may be drawn,
+    too.
 
     Args:
-        noise: float32 `[batch, max_length]`, uniform in [0, 1): for each token to be drawn.
+        noise: float32 `[batch, n]`, uniform in [0, 1): for each token to be drawn behind the
+            example's own prefix; the last one serves for those beyond n.
         temperature: float32 `[batch]`, by which log-probabilities are divided; where it is not
             positive, the most probable token is taken.
         top_k: int32 `[batch]`: draw from the k most probable tokens only; from all where it is not
@@ -76,14 +78,21 @@ def sample_each(
         prefix=prefix,
         limits=limits,
     )
-    noise = ops.transpose(noise)  # [length, batch]
+    forced = ops.zeros_like(task.start_ids)
+    if prefix is not None:
+        forced = ops.sum(ops.cast(ops.not_equal(prefix, 0), "int32"), axis=1)  # [batch]
+    last = noise.shape[1] - 1
 
     def choose(log_probs, free, position, rows):
-        drawn = ops.take(ops.take(noise, position, axis=0), rows, axis=0)
+        place = position - ops.take(forced, rows, axis=0)  # below 0 within the prefix
+        drawn = ops.take_along_axis(
+            ops.take(noise, rows, axis=0), ops.clip(place, 0, last)[:, None], axis=1
+        )[:, 0]
         own = (ops.take(option, rows, axis=0) for option in (temperature, top_k, top_p))
         tokens = _draw(free, drawn, *own)
         flat = tokens + offsets(ops.shape(log_probs)[0], log_probs.shape[-1])[:, 0]
-        return tokens, ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
+        gained = ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
+        return tokens, ops.where(place < 0, 0.0, gained)
 
     return decode_single(step, state, choose, task)
 

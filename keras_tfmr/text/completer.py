@@ -93,8 +93,8 @@ class Completer(TextModel):
             self._search,
             xla,
             prompt_ids=([None, None], tf.int32),
-            limits=([None], tf.int32),
-            noise=([None, max_length + max_new_tokens], tf.float32),
+            wanted=([None], tf.int32),
+            noise=([None, max_new_tokens], tf.float32),
             temperature=([None], tf.float32),
             top_k=([None], tf.int32),
             top_p=([None], tf.float32),
@@ -209,7 +209,7 @@ class Completer(TextModel):
                 tf.size(value), tf.size(prompt), f"prompt and {name} must have the same batch size"
             )
         length, temperature, top_k, top_p, seed = rows
-        width = self.max_length + self.max_new_tokens
+        width = self.max_new_tokens
         noise = tf.map_fn(
             lambda one: tf.random.stateless_uniform([width], tf.stack([one, 0])),
             seed,
@@ -223,7 +223,7 @@ class Completer(TextModel):
         return self._completed(
             prompt,
             tf.fill([rows], self.max_new_tokens),
-            tf.zeros([rows, self.max_length + self.max_new_tokens]),
+            tf.zeros([rows, self.max_new_tokens]),
             tf.zeros([rows]),
             tf.zeros([rows], tf.int32),
             tf.ones([rows]),
@@ -231,47 +231,39 @@ class Completer(TextModel):
 
     def _completed(self, prompt, length, *sampling):
         ids, truncated = self._prompt_ids(prompt)
-        given = tf.reduce_sum(tf.cast(ids != 0, tf.int32), axis=1)  # [rows]
-        result = self._decode(ids, given, length, sampling)
-        rows = tf.size(prompt)
-        ids, given, lengths = ids[:rows], given[:rows], result.lengths[:, 0]
-        columns = tf.range(tf.shape(result.ids)[2])
-        new = (columns >= given[:, None]) & (columns < lengths[:, None])
-        new_ids = tf.ragged.boolean_mask(result.ids[:, 0], new).to_tensor(0)
-        new_ids = tf.pad(new_ids, [[0, 0], [0, 1]])  # a column there always is
-        tokens = tf.reduce_sum(tf.cast(new_ids != 0, tf.int32), axis=1)
+        new_ids, log_prob = self._decode(ids, length, sampling)
         return {
-            "text": self._continued(new_ids, given),
-            "log_prob": tf.where(tokens > 0, result.log_probs[:, 0] - self._of_prompt(ids), 0.0),
-            "tokens": tokens,
+            "text": self._continued(new_ids, ids[: tf.size(prompt), 0] != 0),
+            "log_prob": log_prob,
+            "tokens": tf.reduce_sum(tf.cast(new_ids != 0, tf.int32), axis=1),
             "finished": tf.reduce_any(new_ids == self.tokenizer.end_id, axis=1),
             "truncated": truncated,
         }
 
-    def _decode(self, ids, given, length, sampling):
-        """Prompts [rows, prompt] with their lengths -> a result of [batch, 1, ...]."""
+    def _decode(self, ids, length, sampling):
+        """Prompts [rows, prompt] -> new ids [batch, new] and their log-probability [batch]."""
         rows = tf.size(length)
         wanted = tf.clip_by_value(length, 0, self.max_new_tokens)
-        limits = tf.where(wanted > 0, given[:rows] + wanted, 0)
         if self.xla:
             ids = pad_to_buckets(ids, self.length_buckets)
         more = tf.shape(ids)[0] - rows
-        limits, *sampling = (
-            tf.pad(x, [[0, more], *[[0, 0]] * (len(x.shape) - 1)]) for x in (limits, *sampling)
+        inputs = (
+            tf.pad(x, [[0, more], *[[0, 0]] * (len(x.shape) - 1)]) for x in (wanted, *sampling)
         )
-        result = self._decoder(ids, limits, *sampling)
-        return decoding.DecodingResult(*(field[:rows] for field in result))
+        new_ids, log_prob = self._decoder(ids, *inputs)
+        return new_ids[:rows], log_prob[:rows]
 
-    def _search(self, prompt_ids, limits, noise, temperature, top_k, top_p):
+    def _search(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
         """The model's own part, and all that is compiled."""
         longest = self.max_length + self.max_new_tokens
         step, state = self.model.start(
             tf.shape(prompt_ids)[0], max_length=longest, compiled=self.xla
         )
-        return decoding.sample_each(
+        forced = tf.reduce_sum(tf.cast(prompt_ids != 0, tf.int32), axis=1)
+        result = decoding.sample_each(
             step,
             state,
-            start_ids=tf.fill(tf.shape(limits), self.tokenizer.start_id),
+            start_ids=tf.fill(tf.shape(wanted), self.tokenizer.start_id),
             end_id=self.tokenizer.end_id,
             max_length=longest,
             noise=noise,
@@ -280,8 +272,11 @@ class Completer(TextModel):
             top_p=top_p,
             banned_ids=(self.tokenizer.unknown_id, self.tokenizer.start_id),
             prefix=prompt_ids,
-            limits=limits,
+            limits=tf.where(wanted > 0, forced + wanted, 0),
         )
+        ids = tf.pad(result.ids[:, 0], [[0, 0], [0, self.max_new_tokens]])
+        places = forced[:, None] + tf.range(self.max_new_tokens)
+        return tf.gather(ids, places, batch_dims=1), result.log_probs[:, 0]
 
     def _prompt_ids(self, prompt):
         """Strings [batch] -> the last ids of each [rows, prompt], and whether there are more."""
@@ -296,16 +291,10 @@ class Completer(TextModel):
         ids = pieces[:, -self.max_length :].to_tensor(self.tokenizer.pad_id)
         return at_least_one(ids), truncated
 
-    def _of_prompt(self, ids):
-        """The log-probability of prompts [batch, prompt], float32 [batch]."""
-        ids = at_least_one(ids)
-        logits = self.model(self._shifted(ids), training=False)
-        return decoding.score(logits, ids)[0]
-
-    def _continued(self, new_ids, given):
-        """The text of new tokens behind so many of a prompt, with the space between both."""
+    def _continued(self, new_ids, prompted):
+        """The text of new tokens, with the space that parts it from a prompt where there is one."""
         first = self.tokenizer.pieces(new_ids[:, 0])
-        spaced = tf.strings.regex_full_match(first, _BEGINS_WITH_SPACE) & (given > 0)
+        spaced = tf.strings.regex_full_match(first, _BEGINS_WITH_SPACE) & prompted
         return tf.where(spaced, " ", "") + self.tokenizer.decode(new_ids)
 
     def _log_prob(self, text):
