@@ -11,6 +11,7 @@ not), and stands in the table with its best one of each cell. A prompt of 16 tok
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -43,13 +44,15 @@ def main():
     add("--tokens", type=int, default=64, help="of a continuation")
     add("--turns", type=int, default=5, help="timed calls of a cell, of which the median counts")
     add("--python", default=sys.executable, help="an environment with the other libraries")
+    add("--exclusive", action="store_true", help="keep other work off the processors meanwhile")
     add("--quick", action="store_true", help="one cell of few tokens, nothing written")
     add("--process", help="of this script: one engine with one setting")
     args = parser.parse_args()
     if args.process:
         return process(json.loads(args.process))
-    from benchmarks import measure
+    from benchmarks import exclusive, measure
 
+    keeper = exclusive.Exclusive() if args.exclusive else None
     if args.quick:
         args.batches, args.tokens, args.turns = [1], 8, 1
     results = {}
@@ -60,9 +63,13 @@ def main():
                     "size": size, "engine": engine, "threads": threads, "way": way,
                     "batches": args.batches, "tokens": args.tokens, "turns": args.turns,
                 }  # fmt: skip
-                for cell, seconds in run(task, args.python).items():
+                with keeper.timing([]) if keeper else contextlib.nullcontext():
+                    found = run(task, args.python)
+                for cell, seconds in found.items():
                     rows = results.setdefault(f"{size}, {cell}", {}).setdefault(engine, [])
                     rows.append({"ms": 1000 * seconds / args.tokens, "setting": f"{threads} {way}"})
+    if keeper:
+        keeper.close()
     print(page(results, args))
     if not args.quick:
         measure.write("language_speed", page(results, args), results)
