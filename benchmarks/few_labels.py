@@ -22,6 +22,7 @@ from training.corpus.phrasebook import text_tasks
 ROOT = Path(__file__).parents[1]
 
 BEGINNINGS = ("random weights", "pre-trained")
+RATE = 1e-3  # of all classifiers
 
 
 def main():
@@ -63,7 +64,7 @@ def measured(folder, args, size, budget):
             common = [
                 "--task", "classify", "--data", few, "--validation", folder / "validation.tsv",
                 "--steps", args.steps, "--seed", seed + 1, "--start_from", folder / "encoder",
-                "--evaluate_steps", 50,
+                "--evaluate_steps", 50, "--warmup_steps", 50, "--learning_rate", RATE,
             ]  # fmt: skip
             for beginning in BEGINNINGS:
                 run = folder / f"{labels}_{seed}_{beginning.split()[0]}"

@@ -129,21 +129,23 @@ def ours(task, sampled):
         activation="gelu_tanh", embedding_scale=False,
     )  # fmt: skip
     model, compiled = LanguageModel(config), task["way"] == "compiled"
-    longest = PROMPT + task["tokens"]
 
     @tf.function(jit_compile=compiled, autograph=False)
     def decode(ids):
-        step, state = model.start(tf.shape(ids)[0], max_length=longest, compiled=compiled)
+        prompt = tf.ensure_shape(ids, [None, PROMPT])
+        step, state, start_ids, _ = model.start_after(
+            prompt, max_length=task["tokens"], compiled=compiled
+        )
         options = {
-            "start_ids": tf.fill([tf.shape(ids)[0]], 2), "end_id": 3, "max_length": longest,
-            "min_length": longest, "prefix": ids,
+            "start_ids": start_ids, "end_id": 3, "max_length": task["tokens"],
+            "min_length": task["tokens"],
         }  # fmt: skip
         if sampled:
             return sample(step, state, seed=1, top_k=50, **options).ids
         return greedy(step, state, **options).ids
 
     def call(ids):
-        return decode(tf.constant(ids)).numpy().shape[2] - PROMPT
+        return decode(tf.constant(ids)).numpy().shape[2]
 
     return call
 

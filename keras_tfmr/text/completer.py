@@ -1,5 +1,6 @@
 """Lists of beginnings in, what a language model has to follow them out."""
 
+import functools
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr import decoding
-from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
+from keras_tfmr.text.buckets import at_least_one, pad_to, pad_to_buckets
 from keras_tfmr.text.text_model import Text, TextModel, compiled, example_of, texts_of, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
 from keras_tfmr.text.translator import Likelihood
@@ -88,17 +89,8 @@ class Completer(TextModel):
             max_length + max_new_tokens,
             f"max_length={max_length}, max_new_tokens={max_new_tokens}",
         )
-        # One function for all signatures, and so one program for each size of its input.
-        self._decoder = compiled(
-            self._search,
-            xla,
-            prompt_ids=([None, None], tf.int32),
-            wanted=([None], tf.int32),
-            noise=([None, max_new_tokens], tf.float32),
-            temperature=([None], tf.float32),
-            top_k=([None], tf.int32),
-            top_p=([None], tf.float32),
-        )
+        # For all signatures; of a prompt that is read in one pass, the room is fixed.
+        self._decoders = [self._decoder(length) for length in self.length_buckets]
         self.signatures = {
             "complete": traced(self._complete, prompt=tf.string, **_SAMPLING),
             "complete_greedily": traced(self._complete_greedily, prompt=tf.string),
@@ -240,30 +232,60 @@ class Completer(TextModel):
             "truncated": truncated,
         }
 
+    def _decoder(self, longest):
+        """The function that decodes behind prompts of at most so many tokens."""
+        return compiled(
+            self._search,
+            self.xla,
+            prompt_ids=([None, 1 + longest], tf.int32),
+            wanted=([None], tf.int32),
+            noise=([None, self.max_new_tokens], tf.float32),
+            temperature=([None], tf.float32),
+            top_k=([None], tf.int32),
+            top_p=([None], tf.float32),
+        )
+
     def _decode(self, ids, length, sampling):
         """Prompts [rows, prompt] -> new ids [batch, new] and their log-probability [batch]."""
         rows = tf.size(length)
         wanted = tf.clip_by_value(length, 0, self.max_new_tokens)
         if self.xla:
             ids = pad_to_buckets(ids, self.length_buckets)
+            # A row too many has the last prompt: by the shortest, it goes how much is read at once.
+            ids = tf.gather(ids, tf.minimum(tf.range(tf.shape(ids)[0]), tf.maximum(rows - 1, 0)))
         more = tf.shape(ids)[0] - rows
-        inputs = (
+        inputs = [
             tf.pad(x, [[0, more], *[[0, 0]] * (len(x.shape) - 1)]) for x in (wanted, *sampling)
+        ]
+        prompt_ids = tf.pad(ids, [[0, 0], [1, 0]], constant_values=self.tokenizer.start_id)
+
+        def decode(decoder, longest):
+            padded = pad_to(prompt_ids, tf.shape(ids)[0], 1 + longest)
+            return decoder(tf.ensure_shape(padded, [None, 1 + longest]), *inputs)
+
+        place = tf.reduce_sum(
+            tf.cast(tf.constant(self.length_buckets) < tf.shape(ids)[1], tf.int32)
         )
-        new_ids, log_prob = self._decoder(ids, *inputs)
+        new_ids, log_prob = tf.switch_case(
+            place,
+            [
+                functools.partial(decode, decoder, longest)
+                for decoder, longest in zip(self._decoders, self.length_buckets, strict=True)
+            ],
+        )
         return new_ids[:rows], log_prob[:rows]
 
     def _search(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
         """The model's own part, and all that is compiled."""
-        longest = self.max_length + self.max_new_tokens
-        step, state = self.model.start(
-            tf.shape(prompt_ids)[0], max_length=longest, compiled=self.xla
+        longest = prompt_ids.shape[1] + self.max_new_tokens
+        step, state, start_ids, rest = self.model.start_after(
+            prompt_ids, max_length=longest, compiled=self.xla
         )
-        forced = tf.reduce_sum(tf.cast(prompt_ids != 0, tf.int32), axis=1)
+        forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # behind the shortest prompt
         result = decoding.sample_each(
             step,
             state,
-            start_ids=tf.fill(tf.shape(wanted), self.tokenizer.start_id),
+            start_ids=start_ids,
             end_id=self.tokenizer.end_id,
             max_length=longest,
             noise=noise,
@@ -271,7 +293,7 @@ class Completer(TextModel):
             top_k=top_k,
             top_p=top_p,
             banned_ids=(self.tokenizer.unknown_id, self.tokenizer.start_id),
-            prefix=prompt_ids,
+            prefix=rest,
             limits=tf.where(wanted > 0, forced + wanted, 0),
         )
         ids = tf.pad(result.ids[:, 0], [[0, 0], [0, self.max_new_tokens]])
