@@ -16,11 +16,12 @@ class Interrupts:
         self._waits = False
 
     def __enter__(self):
-        self.previous = {
-            number: signal.signal(number, self._receive)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        self.previous = self._install()
         return self
+
+    def _install(self):
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        return {number: signal.signal(number, self._receive) for number in numbers}
 
     def __exit__(self, *_):
         for number, handler in self.previous.items():
@@ -29,6 +30,7 @@ class Interrupts:
     @contextlib.contextmanager
     def waiting(self):
         """Inside, the first signal is only remembered."""
+        self._install()  # TensorFlow's workers have put a handler of their own in the place
         self._waits = True
         try:
             yield
