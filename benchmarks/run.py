@@ -5,7 +5,8 @@
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
 Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
-bleu, fine_tune, architectures, stories, gradients, pronouns, few_labels, language_speed.
+exports, students, bleu, fine_tune, architectures, stories, gradients, pronouns, few_labels,
+language_speed.
 """
 
 import subprocess
@@ -67,6 +68,13 @@ BENCHMARKS = {
     "mutation": Benchmark(
         "How many small faults do the tests find?",
         "mutation.py", ("--parts", "losses", "--mutants", "60", "--dry"), ("mutation",),
+    ),
+    "exports": Benchmark(
+        "How long until a trained run is served?", "exports.py", ("--quick",), ("exports",), "run",
+    ),
+    "students": Benchmark(
+        "How good and how fast are students of a teacher?",
+        "students.py", ("--quick",), ("students",), "run",
     ),
     "bleu": Benchmark(
         "Which recipe translates best after so many minutes of training?",

@@ -87,6 +87,13 @@ def test_columns_are_kept_and_scores_appended(translated, expected):
             assert float(score) == pytest.approx(expected[i][0].score, abs=1e-3)
 
 
+def test_pairs_to_learn_from(translated, expected):
+    lines = [f"{i}\t{text}\tend" for i, text in enumerate(TEXTS)]
+    found = translated([*lines, "no column"], "--column", "2", "--pairs")
+    wanted = [f"{text}\t{flat(best[0].text)}" for text, best in zip(TEXTS, expected, strict=True)]
+    assert found == [*wanted, "\t"]
+
+
 def test_the_n_best_of_each_line(translated, expected):
     found = [line.split(" ||| ") for line in translated(TEXTS, "--nbest", "2")]
     wanted = [(i, h) for i, best in enumerate(expected, 1) for h in best]
@@ -176,6 +183,7 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
         (["--sample", "--nbest", "2"], "without --nbest"),
         (["--nbest", "4", "--beams", "2"], "at most --beams"),
         (["--column", "0"], "must be positive"),
+        (["--nbest", "2", "--pairs"], "without --nbest"),
     ],
 )
 def test_arguments_that_do_not_go_together(words, message, capsys):

@@ -19,7 +19,11 @@ def main(arguments=None):
     """Runs the command line; returns the exit status."""
     from training.run.settings import parse_arguments
 
-    settings = parse_arguments(__doc__, arguments)
+    return run(parse_arguments(__doc__, arguments))
+
+
+def run(settings):
+    """Trains as a `TrainingConfig` says; returns the exit status."""
     from training.run.files import RunError
     from training.run.interrupts import Interrupts
     from training.run.session import train

@@ -41,6 +41,7 @@ def parse_arguments(arguments=None):
     add("--overwrite", action="store_true", help="start again if --output exists")
     add("--column", type=int, default=1, metavar="N", help="column of lines with tabs")
     add("--nbest", type=int, metavar="N", help="N lines each: number ||| translation ||| score")
+    add("--pairs", action="store_true", help="write SOURCE<TAB>TRANSLATION, to learn from")
     add("--scores", action="store_true", help="append a column: log-probability by length")
     add("--sample", action="store_true", help="draw translations instead of searching for the best")
     add("--temperature", type=float, default=1.0, metavar="X", help="for --sample")
@@ -61,6 +62,8 @@ def parse_arguments(arguments=None):
             parser.error(f"--{name} must be positive. Received: {value}")
     if options.sample and (options.nbest or (options.beams or 1) > 1):
         parser.error("--sample draws one translation: give it without --nbest and --beams")
+    if options.pairs and options.nbest:
+        parser.error("--pairs writes one translation: give it without --nbest")
     if options.nbest and options.beams and options.nbest > options.beams:
         parser.error(f"--nbest is at most --beams. Received: {options.nbest} of {options.beams}")
     options.threads = options.threads or len(os.sched_getaffinity(0))
@@ -170,7 +173,9 @@ def formatted(line, hypotheses, number, options):
         return b"".join(b"%d ||| %s ||| %.4f\n" % (number, text, score) for text, score in rows)
     text, score = texts[0] if texts else (b"", 0.0)
     columns = line.split(b"\t")
-    if options.column <= len(columns):
+    if options.pairs:
+        columns = [text_of(line, options.column), text]
+    elif options.column <= len(columns):
         columns[options.column - 1] = text
     if options.scores:
         columns.append(b"%.4f" % score)
@@ -314,10 +319,10 @@ class Output:
             status = options.input.stat()
             self._command["input bytes"] = status.st_size
         self.lines, certain = self._begun(options.overwrite)
+        self._save(certain)  # a file without it is whole
         self._file = self.path.open("r+b" if certain else "wb")
         self._file.truncate(certain)
         self._file.seek(certain)
-        self._save()
 
     def _begun(self, overwrite):
         if overwrite or not self.path.exists():
@@ -339,13 +344,13 @@ class Output:
     def write(self, data, lines):
         """Writes the translations of so many lines; they are on the disk before it says so."""
         self._file.write(gzip.compress(data, mtime=0) if self._packed else data)
-        self.lines += lines
-        self._save()
-
-    def _save(self):
         self._file.flush()
         os.fsync(self._file.fileno())
-        state = {"lines": self.lines, "bytes": self._file.tell(), "command": self._command}
+        self.lines += lines
+        self._save(self._file.tell())
+
+    def _save(self, certain):
+        state = {"lines": self.lines, "bytes": certain, "command": self._command}
         temporary = self._progress.with_name(f".{self._progress.name}")
         temporary.write_text(json.dumps(state))
         temporary.replace(self._progress)

@@ -47,13 +47,18 @@ def _begin(function):
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    end_with_parent()
+
+
+def end_with_parent():
+    """From now on, this process of `multiprocessing` ends when its parent does, however it ends."""
     parent = multiprocessing.parent_process()
 
-    def end_with_parent():
+    def wait():
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _do(job):

@@ -63,6 +63,15 @@ BASE = Recipe(
     accumulate=6, dropout_rate=0.1, norm_first=False, clip_norm=0.0, sizes={},
     source="arXiv 1706.03762: 25,000 target tokens an update",
 )  # fmt: skip
+# For distillation, of the width of `small`: named after the layers of encoder and decoder.
+STUDENTS = {
+    f"{encoder}-{decoder}": dataclasses.replace(
+        SMALL,
+        sizes={**SMALL.sizes, "encoder_layers": encoder, "decoder_layers": decoder},
+        source="the depths of arXiv 2006.10369, trained as small",
+    )
+    for encoder, decoder in ((6, 1), (12, 1), (6, 2))
+}
 RECURRENT = dataclasses.replace(SMALL, norm_first=None, sizes={})
 PAPER = dataclasses.replace(  # Cho et al. and Bahdanau et al. trained without dropout
     RECURRENT, dropout_rate=0.0, source="ours; the papers' Adadelta has no rate to take over"
@@ -79,6 +88,7 @@ RECIPES = {
         "big": dataclasses.replace(
             BASE, learning_rate=noam_peak(1024, 4000), dropout_rate=0.3, source=BASE.source
         ),
+        **STUDENTS,
     },
     "seq2seq": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
     "rnnsearch": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},

@@ -362,7 +362,13 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         config_class: `TrainingConfig` or a subclass, whose `hidden` fields have no option.
     """
     parser = _command_line.parser(description)
-    for field in dataclasses.fields(config_class):
+    return parse(parser, arguments, config_class)[0]
+
+
+def parse(parser, arguments=None, config_class=TrainingConfig):
+    """The same with a parser that may have arguments of its own: (settings, {name: value})."""
+    fields = dataclasses.fields(config_class)
+    for field in fields:
         if field.name in config_class.hidden:
             continue
         help = field.metadata["help"]
@@ -370,11 +376,11 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
             flag(field.name), default=field.default, help=help, **field.metadata["argparse"]
         )
     unsaid = object()
-    fields = dataclasses.fields(config_class)
     said = argparse.Namespace(**{field.name: unsaid for field in fields})
     given = {n: v for n, v in vars(parser.parse_args(arguments, said)).items() if v is not unsaid}
     given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items()}
+    others = {name: given.pop(name) for name in given.keys() - {field.name for field in fields}}
     try:
-        return config_class(**config_class.completed(given)).resolved()
+        return config_class(**config_class.completed(given)).resolved(), others
     except (ValueError, RunError) as error:
         parser.error(str(error))

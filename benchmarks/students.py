@@ -1,0 +1,287 @@
+"""How good and how fast are the students of a teacher, with our exports and in CTranslate2?
+
+    python benchmarks/students.py TEACHER_RUN --data train.tsv --minutes 30
+
+Each student is trained by training/distill.py into a folder of `--runs`, where an unfinished one
+goes on. Then the teacher, with its beam and greedily, and each student, greedily, translate the
+teacher's validation sentences from strings to strings in batches of 32: our compiled export with a
+caller for each core, and CTranslate2, float32 and int8, with a translator for each core. Each
+engine runs alone in a process that loads nothing else; turns interleave. Writes
+results/students.md, .json and .png.
+"""
+
+import argparse
+import collections
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from benchmarks import measure
+
+ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+PRESETS = ("6-1", "12-1", "6-2")
+OURS, CT2 = "keras_tfmr, compiled", {"float32": "CTranslate2 float32", "int8": "CTranslate2 int8"}
+BATCH = 32
+# What a student is to reach: BLEU below the teacher's beam, and times the speed of CTranslate2's
+# int8 on that beam.
+LOST, TIMES = 0.5, 4
+QUICK = ("--steps", "4", "--d_model", "16", "--num_heads", "2", "--dff", "32", "--encoder_layers",
+         "2", "--evaluate_pairs", "8")  # fmt: skip
+
+
+def main():
+    """Trains, measures and writes."""
+    args = parse()
+    if args.engine:
+        measure.answer(speed(*args.engine))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        if args.quick:
+            args.runs, args.data = folder / "runs", [quick_data(folder)]
+        runs = {"teacher": args.teacher, **{p: student(p, args) for p in args.presets}}
+        numbers = measured(runs, folder, args)
+    print(page(numbers))
+    if not args.quick:
+        measure.write("students", page(numbers), numbers)
+        draw(numbers, measure.RESULTS / "students.png")
+
+
+def parse():
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("teacher", type=Path, nargs="?", help="a finished run of training/train_pt_en.py")
+    add("--data", nargs="+", metavar="FILE", help="what the teacher translates for the students")
+    add("--presets", nargs="+", default=PRESETS, metavar="NAME", help="of the students")
+    add(
+        "--minutes",
+        type=float,
+        default=30,
+        help="of each student (default: %(default)s)",
+    )
+    add("--runs", type=Path, default=Path("runs/students"), help="(default: %(default)s)")
+    add("--turns", type=int, default=3, help="(default: %(default)s)")
+    add("--seconds", type=float, default=10, help="of a turn, at least (default: %(default)s)")
+    add("--quick", action="store_true", help="a tiny student, one turn, nothing written")
+    add("--engine", nargs=5, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.quick:
+        args.presets, args.turns, args.seconds = ["6-1"], 1, 0.0
+    elif not args.engine and not (args.teacher and args.data):
+        parser.error("TEACHER_RUN and --data are needed")
+    return args
+
+
+def quick_data(folder):
+    from training.corpus import phrasebook
+
+    path = folder / "train.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in phrasebook.generate(300, seed=2)))
+    return path
+
+
+def student(preset, args):
+    """The folder of a student, which is trained unless it is there."""
+    run = args.runs / preset
+    budget = QUICK if args.quick else ("--minutes", args.minutes)
+    command = [
+        sys.executable, ROOT / "training" / "distill.py", args.teacher, "--data", *args.data,
+        "--preset", preset, "--run", run, "--no_export", *budget,
+    ]  # fmt: skip
+    subprocess.run(list(map(str, command)), check=True)
+    return run
+
+
+def measured(runs, folder, args):
+    """All figures."""
+    import sacrebleu
+
+    from training.distill import validation_pairs
+    from training.run.folder import RunFolder
+
+    pairs = validation_pairs(RunFolder(args.teacher))
+    pairs = pairs[:16] if args.quick else pairs
+    sources, references = map(list, zip(*pairs, strict=True))
+    texts = folder / "sources.json"
+    texts.write_text(json.dumps(sources))
+    beams = json.loads((args.teacher / "config.json").read_text())["arguments"]["beams"]
+    models = [("teacher", beams), ("teacher", 1), *((name, 1) for name in args.presets)]
+    cells = {}
+    for name, width in models:
+        for engine, command in engines(runs[name], width, folder / f"{name}-{width}").items():
+            cells[name, width, engine] = command
+    found = collections.defaultdict(list)
+    for _ in range(args.turns):
+        for cell, command in cells.items():
+            found[cell].append(measure.alone(__file__, "--engine", *command, texts, args.seconds))
+    rows = [
+        {
+            "model": name, "beams": width, "engine": engine,
+            "bleu": sacrebleu.corpus_bleu(turns[0]["texts"], [references]).score,
+            "rate": statistics.median(turn["rate"] for turn in turns),
+            "rates": [turn["rate"] for turn in turns],
+            "weights_mb": (runs[name] / "weights" / "best.weights.h5").stat().st_size / 1e6,
+        }
+        for (name, width, engine), turns in found.items()
+    ]  # fmt: skip
+    return {
+        "machine": measure.machine(),
+        "versions": measure.versions("tensorflow", "keras", "ctranslate2"),
+        "minutes": args.minutes, "pairs": len(pairs), "rows": rows,
+    }  # fmt: skip
+
+
+def engines(run, beams, folder):
+    """{engine: what its process is told} of a model, which is exported for each."""
+    export = [sys.executable, ROOT / "serving" / "export.py", run]
+
+    def call(*words):
+        subprocess.run(list(map(str, (*export, *words))), check=True, stdout=subprocess.DEVNULL)
+
+    call("--xla", "--beams", beams, "--to", folder / "saved_model", "--no_check")
+    found = {OURS: ("ours", folder / "saved_model" / "1", beams)}
+    if importlib.util.find_spec("ctranslate2"):
+        call("--format", "ctranslate2", "--to", folder / "ctranslate2")
+        for dtype, name in CT2.items():
+            found[name] = (dtype, folder / "ctranslate2", beams)
+    else:
+        print("CTranslate2 is not installed: left out", file=sys.stderr)
+    return found
+
+
+def speed(engine, path, beams, texts, seconds):
+    """In a process of its own: sentences a second, and the translations."""
+    sources = json.loads(Path(texts).read_text())
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
+    load = ours if engine == "ours" else ctranslate2
+    translate = load(engine, path, int(beams))
+    found = [None] * len(sources)
+    for rows in batches:  # warms up
+        for row, text in zip(rows, translate([sources[i] for i in rows]), strict=True):
+            found[row] = text
+    cores, done, begun = len(os.sched_getaffinity(0)), [], time.perf_counter()
+
+    def caller(number):
+        first = True
+        while first or time.perf_counter() - begun < float(seconds):
+            for rows in batches[number::cores]:
+                translate([sources[i] for i in rows])
+                done.append(len(rows))
+            first = False
+
+    threads = [threading.Thread(target=caller, args=(number,)) for number in range(cores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"rate": sum(done) / (time.perf_counter() - begun), "texts": found}
+
+
+def ours(_, path, beams):
+    """A function from texts to texts: the export in a session, as a server runs it."""
+    import numpy as np
+
+    from keras_tfmr.export.saved_session import SavedSession
+
+    session = SavedSession(path)
+
+    def translate(texts):
+        column = np.array([text.encode() for text in texts], object)
+        return [text.decode() for text in session.run("translate", {"text": column})["translation"]]
+
+    return translate
+
+
+def ctranslate2(dtype, path, beams):
+    """The same by CTranslate2 and SentencePiece."""
+    import ctranslate2
+    import sentencepiece
+
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=f"{path}/{side}.spm")
+        for side in ("source", "target")
+    )
+    translator = ctranslate2.Translator(
+        path, compute_type=dtype, intra_threads=1, inter_threads=len(os.sched_getaffinity(0))
+    )
+
+    def translate(texts):
+        results = translator.translate_batch(
+            source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
+            disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0,
+        )  # fmt: skip
+        return [target.decode(result.hypotheses[0]) for result in results]
+
+    return translate
+
+
+def page(numbers):
+    """The results for people."""
+    rows = numbers["rows"]
+    cells = {(row["model"], row["beams"], row["engine"]): row for row in rows}
+    beam = rows[0]  # the teacher's, by our export
+    rival = cells.get(("teacher", beam["beams"], CT2["int8"]))
+    lines = []
+    for row in rows:
+        on_this = [
+            cells[row["model"], row["beams"], name]["rate"]
+            for name in CT2.values()
+            if (row["model"], row["beams"], name) in cells
+        ]
+        lines.append([
+            row["model"], row["beams"], row["engine"], f"{row['bleu']:.2f}",
+            f"{row['bleu'] - beam['bleu']:+.2f}", row["rate"],
+            row["rate"] / rival["rate"] if rival else "",
+            row["rate"] / max(on_this) if on_this and row["engine"] == OURS else "",
+            row["weights_mb"],
+        ])  # fmt: skip
+    header = [
+        "model", "beams", "engine", "BLEU", "against the teacher's beam", "sentences/s",
+        "× CTranslate2 int8, teacher's beam", "× CTranslate2 on the same model", "MB of weights",
+    ]  # fmt: skip
+    return (
+        f"# Students\n\n{numbers['machine']}; {numbers['versions']}. Students of "
+        f"{numbers['minutes']:.0f} minutes; {numbers['pairs']} validation pairs.\n\n"
+        + measure.table(header, lines)
+        + f"\nGoals of a student, greedily: at most {LOST} BLEU less than the teacher's beam, "
+        f"{TIMES} times the speed of\nCTranslate2's int8 on that beam, and faster than CTranslate2 "
+        "on the student itself.\n"
+    )
+
+
+def draw(numbers, path):
+    """BLEU against sentences a second: a marker for each engine, a label for each model."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot(xlabel="sentences a second", ylabel="BLEU", xscale="log")
+    for engine, marker in zip((OURS, *CT2.values()), "os^", strict=True):
+        rows = [row for row in numbers["rows"] if row["engine"] == engine]
+        axes.scatter(
+            [row["rate"] for row in rows], [row["bleu"] for row in rows], marker=marker,
+            label=engine,
+        )  # fmt: skip
+        for row in rows:
+            axes.annotate(
+                f"{row['model']}, {row['beams']}", (row["rate"], row["bleu"]),
+                xytext=(4, 4), textcoords="offset points", fontsize=8,
+            )  # fmt: skip
+    axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
