@@ -1,5 +1,7 @@
 """Questions for a SavedModel: made up from its signatures, or with answers known beforehand."""
 
+import contextlib
+
 import numpy as np
 
 # Short and long, plain and not; any model that takes text should have an answer to these.
@@ -112,13 +114,29 @@ def record(text_model):
         hostile = HOSTILE if name == text_model.default else ()
         # One text where every pair of its tokens has a number for each layer and head.
         texts = plain[1:2] if name == "explain" else [*plain, *hostile]
-        case = _case(text_model, name, texts)
+        with _unoptimized_graphs():
+            case = _case(text_model, name, texts)
         certain = text_model.answers_when_rounded(name)
         if rounded and certain is not None:
             case["outputs"] = {alias: case["outputs"][alias] for alias in certain}
         # Rounding makes ties of hypotheses, and no score says that there was one.
         cases.append({**case, "ties": True} if rounded else case)
     return cases
+
+
+@contextlib.contextmanager
+def _unoptimized_graphs():
+    """Inside, functions run as they were traced: a few answers do not earn back the seconds that
+    TensorFlow takes to optimise a signature, and they do not depend on what it does."""
+    import tensorflow as tf
+
+    option, optimizer = "disable_meta_optimizer", tf.config.optimizer
+    before = optimizer.get_experimental_options().get(option, False)
+    optimizer.set_experimental_options({option: True})
+    try:
+        yield
+    finally:
+        optimizer.set_experimental_options({option: before})
 
 
 def _case(text_model, signature, texts):

@@ -1,0 +1,193 @@
+"""How long until a trained run is served: its export with the check, and the start of a server.
+
+    python benchmarks/exports.py RUN
+
+Each step is the command that users run, in a process of its own: `serving/export.py`, and
+`serving/server.py` until it listens, which it does after its last warm-up answer. Cold is a server
+that finds no compiled programs. Processor seconds, which other work on the machine hardly changes,
+stand beside those of the clock. Then each compiled size by itself: what it costs to compile, to
+load, and what it saves a request of the run's own validation sentences. Writes results/exports.md
+and .json.
+"""
+
+import argparse
+import collections
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import measure
+
+ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+KINDS = {"plain": (), "compiled": ("--xla",)}
+GOALS = {
+    "plain export": 25, "compiled export": 60, "server, plain": None, "server, warm": 15,
+    "server, cold": 60,
+}  # fmt: skip
+
+
+def main():
+    """Measures and writes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, help="folder of a finished run")
+    parser.add_argument("--turns", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="one turn, nothing written")
+    parser.add_argument("--sizes", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.sizes:
+        measure.answer(sizes(*args.sizes, args.run))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = measured(args.run, Path(folder), 1 if args.quick else args.turns)
+    print(page(numbers))
+    if not args.quick:
+        measure.write("exports", page(numbers), numbers)
+
+
+def measured(run, folder, turns):
+    """All figures."""
+    seconds = collections.defaultdict(list)
+    for turn in range(turns):
+        for kind, options in KINDS.items():
+            models = folder / kind / str(turn)
+            seconds[f"{kind} export"].append(export(run, models, options))
+    warm = folder / "compiled" / "0"
+    cold = folder / "cold"
+    shutil.copytree(warm, cold, ignore=shutil.ignore_patterns("xla_cache"))
+    for _ in range(turns):
+        for name, models in {"plain": folder / "plain" / "0", "warm": warm, "cold": cold}.items():
+            seconds[f"server, {name}"].append(start(models, folder))
+    metadata = json.loads((warm / "1" / "assets.extra" / "keras_tfmr.json").read_text())
+    return {
+        "machine": measure.machine(),
+        "load": os.getloadavg()[1],
+        "versions": measure.versions("tensorflow", "keras"),
+        "parameters": metadata["parameters"],
+        "bytes": {kind: size_of(folder / kind / "0") for kind in KINDS},
+        "seconds": seconds,
+        "sizes": of_sizes(warm / "1", run, folder),
+    }
+
+
+def export(run, models, options):
+    """(seconds, processor seconds) of the command that exports and checks."""
+    command = [sys.executable, ROOT / "serving" / "export.py", run, "--to", models, *options]
+    begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    seconds, used = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+
+
+def start(models, folder):
+    """(seconds, processor seconds) until a server listens."""
+    sys.path.append(str(ROOT / "tests"))
+    from server_process import ServerProcess
+
+    begun = time.perf_counter()
+    with ServerProcess(folder, f"--model_base_path={models}") as server:
+        seconds = time.perf_counter() - begun
+        fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return seconds, sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def size_of(folder):
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def of_sizes(version, run, folder):
+    """What each compiled size costs and saves: a process for each of cold, warm and plain."""
+    found, cache = {}, folder / "cache"
+    for name, tags in {"cold": "serve", "warm": "serve", "plain": "plain,serve"}.items():
+        flags = f"--tf_xla_persistent_cache_directory={cache}"
+        found[name] = measure.alone(
+            __file__, run, "--sizes", version, tags, environment={"TF_XLA_FLAGS": flags}
+        )
+    return found
+
+
+def sizes(version, tags, run):
+    """In this process: [rows, tokens, share of sentences, first answer s, then ms] of each."""
+    from keras_tfmr.export.saved_session import SavedSession
+
+    metadata = json.loads((Path(version) / "assets.extra" / "keras_tfmr.json").read_text())
+    buckets = metadata["source_length_buckets"]
+    groups = by_length(run, buckets)
+    total, rows = sum(map(len, groups.values())), []
+    with SavedSession(version, tags.split(",")) as session:
+        for tokens in buckets:
+            # A size that no sentence has is compiled all the same.
+            texts = groups[tokens] or [" ".join(max(groups.values(), key=len)[: tokens // 10])]
+            for batch in metadata["batch_buckets"]:
+                times = timed(session, texts, batch)
+                share = len(groups[tokens]) / total
+                rows.append([batch, tokens, share, times[0], statistics.median(times[1:]) * 1e3])
+    return rows
+
+
+def by_length(run, buckets):
+    """{bucket: validation sources that fit it and no smaller one}."""
+    from training.run.folder import RunFolder
+
+    folder = RunFolder(run)
+    texts, groups = folder.sources(2000), {bucket: [] for bucket in buckets}
+    for text, ids in zip(texts, folder.tokenizers()[0].encode(texts).to_list(), strict=True):
+        fits = [bucket for bucket in buckets if len(ids) + 1 <= bucket]
+        groups[fits[0] if fits else buckets[-1]].append(text)
+    return groups
+
+
+def timed(session, texts, batch, calls=8):
+    """Seconds of the first and of further requests of so many texts each."""
+    import numpy as np
+
+    times = []
+    for call in range(1 + calls):
+        column = [texts[(call * batch + i) % len(texts)].encode() for i in range(batch)]
+        begun = time.perf_counter()
+        session.run("translate", {"text": np.array(column, object)})
+        times.append(time.perf_counter() - begun)
+    return times
+
+
+def page(numbers):
+    """The results for people."""
+    rows = [
+        [name, *map(statistics.median, zip(*pairs, strict=True)), GOALS[name] or ""]
+        for name, pairs in numbers["seconds"].items()
+    ]
+    sizes = numbers["sizes"]
+    each = [
+        [batch, tokens, f"{share:.1%}", cold, warm, compiled, plain[-1]]
+        for (batch, tokens, share, cold, _), (*_, warm, compiled), plain in zip(
+            sizes["cold"], sizes["warm"], sizes["plain"], strict=True
+        )
+    ]
+    megabytes = {kind: size / 1e6 for kind, size in numbers["bytes"].items()}
+    return (
+        f"# Exports and starts\n\n{numbers['machine']}; {numbers['versions']}; "
+        f"{numbers['parameters']:,} parameters. Seconds of whole commands, imports included, "
+        f"under a load average of {numbers['load']:.1f}; the export is "
+        f"{megabytes['plain']:.1f} MB, compiled {megabytes['compiled']:.1f} MB.\n\n"
+        + measure.table(["medians", "s", "processor s", "goal, s"], rows)
+        + "\nEach compiled size: the first answer when it is compiled, and when it is loaded; then "
+        "milliseconds of a\nrequest, compiled and plain. `share` is that of the run's validation "
+        "sentences of this length.\n\n"
+        + measure.table(
+            ["rows", "tokens", "share", "compiled, s", "loaded, s", "ms", "plain, ms"], each
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
