@@ -246,7 +246,7 @@ def test_a_run_folder_has_what_a_translators_has(runs):
         path = runs / name
         files = {file.name for file in path.iterdir()}
         assert files >= {"config.json", "history.csv", "curves.png", "report.md", "results.json",
-                         "predictions.tsv", "weights", "checkpoints"}  # fmt: skip
+                         "predictions.tsv", "attention.png", "weights", "checkpoints"}  # fmt: skip
         assert ("confusion.png" in files) == (name in ("classify", "tag"))
         results = json.loads((path / "results.json").read_text())
         assert all(f"validation_{score}" in results for score in CLASSES[name].scores)

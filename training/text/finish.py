@@ -4,13 +4,15 @@ import resource
 import time
 
 from keras_tfmr.export.check import ExportError
-from keras_tfmr.plots import plot_curves
+from keras_tfmr.plots import plot_attention, plot_curves
 from training.report.report import speed, table
 from training.run.files import RunError, explained, save_weights, write_atomically, write_json
+from training.run.finish import picture_sentence
 from training.text.evaluation import class_scores
 from training.text.pictures import plot_confusion
 
 SAMPLES = 12
+LONGEST = 64  # tokens of the text that is drawn
 # How scores are written for people, and with how many digits.
 SCORES = {
     "accuracy": ("accuracy, %", 2),
@@ -70,13 +72,25 @@ def write_predictions(task, path, rows, found):
 
 
 def draw(task, run, data, confusions):
-    """curves.png; and confusion.png, where there are labels."""
+    """curves.png, attention.png; and confusion.png, where there are labels."""
     curves = plot_curves(run.state.rows, scores=task.scores[:2], title=run.folder.path.name)
+    attention = attention_of(task, run.trainer.averaged, data)
     with explained(run.folder.path):
         curves.savefig(run.folder.curves, dpi=110)
+        attention.savefig(run.folder.attention, dpi=110)
         if confusions is not None:
             picture = plot_confusion(confusions, data.tokenizers[1].names)
             picture.savefig(run.folder.confusion, dpi=110)
+
+
+def attention_of(task, model, data):
+    """The heads of the last layer on one text of the validation set."""
+    text = picture_sentence([(text, "") for text in texts_of(data.validation)])
+    tokenizer = data.tokenizers[0]
+    ids = task.fed(tokenizer.encode_truncated([text], LONGEST)[0].numpy())
+    _, scores = task.stack(model)(ids, return_attention_scores=True)  # of each layer
+    pieces = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
+    return plot_attention(scores[-1].numpy()[0], pieces, pieces, title=text)
 
 
 def export(claim, results, data):
@@ -130,6 +144,9 @@ def report(task, folder, rows, results, data, tables):
         "## Some of the validation texts",
         table(("text", "expected", "found"), samples(folder)),
         "All of them are in [predictions.tsv](predictions.tsv).",
+        "## Attention",
+        "What each token, a row, attended to, in the heads of the last layer.",
+        "![attention](attention.png)",
         "## Model and settings",
         table(("", ""), sorted(config["model"]["config"].items())),
         table(("", ""), sorted(config["training"].items())),

@@ -66,6 +66,14 @@ class TextTask:
         for mine, its in zip(model.encoder.weights, donor.encoder.weights, strict=True):
             mine.assign(its)
 
+    def stack(self, model):
+        """The layers of a model that attend."""
+        return model.encoder
+
+    def fed(self, ids):
+        """What the model reads of a text's ids `[1, length]`."""
+        return ids
+
     def evaluator(self, model, data, workers):
         rows = data.validation[: self.settings.evaluate_pairs]
         return self.evaluator_class(self, model, data.tokenizers, rows)
@@ -123,6 +131,13 @@ class Language(TextTask):
 
     def new_model(self, config):
         return LanguageModel(config)
+
+    def stack(self, model):
+        return model.decoder
+
+    def fed(self, ids):
+        start = np.full((1, 1), self.data.tokenizers[0].start_id, ids.dtype)
+        return np.concatenate([start, ids[:, :-1]], axis=1)
 
     def begin(self, model):
         donor = model_of(self.start)
