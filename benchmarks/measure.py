@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+# Several benchmarks use the models and server processes of the tests.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 
 def interleaved(cases, rounds, seconds=None):

@@ -22,13 +22,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks import measure  # noqa: E402
-from benchmarks.mutation_parts import mutants  # noqa: E402
-from benchmarks.mutation_parts.reasons import REASONS  # noqa: E402
+from benchmarks import measure
+from benchmarks.mutation_parts import mutants
+from benchmarks.mutation_parts.reasons import REASONS
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Part(NamedTuple):

@@ -41,4 +41,4 @@ class Interrupts:
         first, self.received = self.received is None, number
         if not (first and self._waits):
             raise KeyboardInterrupt
-        print("\nStopping after this update; once more to stop at once.", flush=True)
+        print("\nStopping after this update; press Ctrl-C again to stop at once.", flush=True)
