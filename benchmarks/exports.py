@@ -91,7 +91,6 @@ def export(run, models, options):
 
 def start(models, folder):
     """(seconds, processor seconds) until a server listens."""
-    sys.path.append(str(ROOT / "tests"))
     from server_process import ServerProcess
 
     begun = time.perf_counter()

@@ -140,7 +140,9 @@ def test_held_out_sentences_are_not_trained_on(tmp_path):
     path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
     (tmp_path / "encoded").mkdir()
     settings = TrainingConfig(data=str(path), vocab_size=290)
-    found, tokenizers = prepare.encode(settings, tmp_path / "encoded", None)
+    found, tokenizers = prepare.encode(
+        settings, prepare.Pairs(settings), tmp_path / "encoded", None
+    )
     held_out = found.held_out["validation"]
     assert len(held_out) == 20 and set(held_out) < set(pairs)
     values, offsets = found.sides[1]
@@ -166,7 +168,7 @@ def test_a_store_that_is_damaged_is_not_read(tmp_path):
     settings = TrainingConfig(data=str(tmp_path / "pairs.tsv"), vocab_size=270)
     folder = tmp_path / "encoded"
     folder.mkdir()
-    prepare.encode(settings, folder, (tokenizer, tokenizer))
+    prepare.encode(settings, prepare.Pairs(settings), folder, (tokenizer, tokenizer))
     identity = prepare.identity((tokenizer, tokenizer))
     assert store.read(folder, identity) and not store.read(folder, ["another", "one"])
     for name in store.ARRAYS:
@@ -190,7 +192,7 @@ def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
     for alone in (10**6, 2):
         monkeypatch.setattr(workers, "ALONE", alone)
         (tmp_path / str(alone)).mkdir()
-        prepare.encode(settings, tmp_path / str(alone), None)
+        prepare.encode(settings, prepare.Pairs(settings), tmp_path / str(alone), None)
         names = (*store.ARRAYS, store.HELD_OUT)
         stores.append([(tmp_path / str(alone) / name).read_bytes() for name in names])
     assert stores[0] == stores[1]
@@ -265,7 +267,9 @@ def test_tags_stand_before_the_sources(tmp_path):
         data=(f"{tmp_path}/a.tsv:1", f"{tmp_path}/b.tsv:3"), tag=(f"{tmp_path}/b.tsv=<b>",),
         vocab_size=300,
     )  # fmt: skip
-    found, (tokenizer, _) = prepare.encode(settings, tmp_path / "encoded", None)
+    found, (tokenizer, _) = prepare.encode(
+        settings, prepare.Pairs(settings), tmp_path / "encoded", None
+    )
     values, offsets = found.sides[0]
     rows = [values[a:b][None] for a, b in itertools.pairwise(offsets)]
     texts = [tokenizer.decode(row).numpy()[0].decode() for row in rows]
