@@ -209,6 +209,20 @@ def test_who_goes_away_is_dropped_from_the_queue():
     assert servable.lease.users == 0
 
 
+def test_a_run_keeps_its_servable_though_nobody_waits_for_it():
+    servable = Doubler(**settings(1))
+
+    async def scenario(scheduler, ask):
+        (await occupy(servable, ask)).cancel()
+        await settle()
+        users = servable.lease.users
+        servable.open.set()
+        return users
+
+    assert serve(servable, scenario) == 1
+    assert servable.lease.users == 0
+
+
 def test_trailing_dimensions_must_agree_or_are_padded():
     async def scenario(scheduler, ask):
         busy = await occupy(servable, ask)

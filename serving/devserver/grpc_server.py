@@ -32,17 +32,21 @@ class _Core(cygrpc.AioServer):
             task.add_done_callback(tasks.discard)
 
 
-class _ClientGone(logging.Filter):
-    """Drops what grpcio reports of answers that found nobody at the other end of the connection."""
+class _ClientsFault(logging.Filter):
+    """Drops what grpcio reports of clients that left before the answer, and of bytes in headers.
+
+    It has dealt with both: nobody is there to be answered, and the bytes are read as Latin-1.
+    """
 
     def filter(self, record):
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, cygrpc.ExecuteBatchError)
+        encoding = str(record.msg).startswith("Invalid encoding on")
+        return not (encoding or isinstance(error, cygrpc.ExecuteBatchError))
 
 
 def server(interceptors, options):
     """A grpc.aio.Server; arguments as `grpc.aio.server` takes them."""
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_ClientGone())
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_ClientsFault())
     plain, cygrpc.AioServer = cygrpc.AioServer, _Core
     try:
         return grpc.aio.server(interceptors=interceptors, options=options)
