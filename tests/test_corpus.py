@@ -277,7 +277,7 @@ def test_tags_stand_before_the_sources(tmp_path):
     assert all(text.startswith("<b> rato ") for text in texts[found.parts[0] :])
     for source, _ in found.held_out["validation"]:
         assert source.startswith(("gato ", "<b> rato "))
-    first, second = prepare.make_parts(settings, found.parts)
+    first, second = prepare.make_parts(settings, prepare.Pairs(settings), found.parts)
     assert second.rate * (second.end - second.begin) == pytest.approx(
         3 * first.rate * (first.end - first.begin)
     )
