@@ -195,7 +195,7 @@ def test_any_bytes_are_filled_or_refused(content, dtype):
 @given(st.binary(max_size=100))
 def test_any_bytes_as_a_string_of_a_client(content):
     """What the client writes into JSON is what the model reads."""
-    body = json.dumps({"inputs": [rest_transport.json_string(content)]}).encode()
+    body = json.dumps({"inputs": [rest_transport.json_value(content)]}).encode()
     request = predict_pb2.PredictRequest()
     inputs = meta_graph_pb2.SignatureDef().inputs
     inputs["x"].dtype = 7

@@ -71,7 +71,7 @@ def test_learns_as_tensorflow_does_and_is_finished_by_it(corpus, tmp_path):
     """On two devices, which the CPU plays; from the same weights, without dropout."""
     first = tmp_path / "first"
     ended(start("tensorflow", corpus, first, "--steps", "1"))
-    more = ("--start", first / "weights" / "last.weights.h5", "--dropout_rate", "0")
+    more = ("--start_from", first, "--dropout_rate", "0")
     ended(start("tensorflow", corpus, tmp_path / "tensorflow", *more))
     (text,) = ended(start("jax", corpus, tmp_path / "jax", *more, "--devices", "2"))
     found, expected = last_row(tmp_path / "jax"), last_row(tmp_path / "tensorflow")

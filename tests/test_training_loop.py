@@ -318,7 +318,7 @@ def test_the_first_interrupt_waits_and_the_second_does_not(capsys):
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts, interrupts.waiting():
         signal.raise_signal(signal.SIGTERM)
         assert interrupts.received == signal.SIGTERM
-        assert "once more" in capsys.readouterr().out
+        assert "again to stop at once" in capsys.readouterr().out
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
 

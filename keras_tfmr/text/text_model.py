@@ -170,7 +170,7 @@ def compiled(function, xla, **inputs):
 
 
 def texts_of(examples):
-    """The feature `text` of serialised `tf.train.Example`s, string [batch], for Classify, Regress.
+    """The feature `text` of `tf.train.Example` messages, string [batch], for Classify and Regress.
 
     An example without it, or with more than one text, is an error of the whole batch: TensorFlow
     names the feature.
