@@ -68,12 +68,12 @@ def assert_same_weights(run, other, atol):
 
 
 def test_learns_as_tensorflow_does_and_is_finished_by_it(corpus, tmp_path):
-    """On two devices, which the CPU plays; from the same weights, without dropout."""
+    """From the same weights, without dropout."""
     first = tmp_path / "first"
     ended(start("tensorflow", corpus, first, "--steps", "1"))
     more = ("--start_from", first, "--dropout_rate", "0")
     ended(start("tensorflow", corpus, tmp_path / "tensorflow", *more))
-    (text,) = ended(start("jax", corpus, tmp_path / "jax", *more, "--devices", "2"))
+    (text,) = ended(start("jax", corpus, tmp_path / "jax", *more))
     found, expected = last_row(tmp_path / "jax"), last_row(tmp_path / "tensorflow")
     assert int(found["step"]) == STEPS and found["accuracy"] == expected["accuracy"]
     assert abs(float(found["loss"]) - float(expected["loss"])) < 1e-4
@@ -84,8 +84,12 @@ def test_learns_as_tensorflow_does_and_is_finished_by_it(corpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_does(corpus, tmp_path):
+def test_two_devices_and_two_processes_learn_what_one_does(corpus, tmp_path):
+    """The CPU plays the devices. Where it has much other work, XLA may give one up and abort."""
     ended(start("jax", corpus, tmp_path / "one", "--dropout_rate", "0.2"))
+    more = ("--dropout_rate", "0.2", "--devices", "2")
+    ended(start("jax", corpus, tmp_path / "devices", *more))
+    assert_same_weights(tmp_path / "devices", tmp_path / "one", atol=1e-5)
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
 
     def worker(index):
