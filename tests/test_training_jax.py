@@ -67,6 +67,7 @@ def assert_same_weights(run, other, atol):
         np.testing.assert_allclose(found[name], expected[name], atol=atol, err_msg=name)
 
 
+@pytest.mark.slow
 def test_learns_as_tensorflow_does_and_is_finished_by_it(corpus, tmp_path):
     """From the same weights, without dropout."""
     first = tmp_path / "first"
