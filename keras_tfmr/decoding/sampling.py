@@ -10,7 +10,7 @@ from keras_tfmr.decoding.constraints import make_task
 from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.step import DecodingStep, StepFunction
-from keras_tfmr.decoding.topk import offsets, relative, threshold
+from keras_tfmr.decoding.topk import picked, relative, threshold
 from keras_tfmr.decoding.topk import top_k as greatest
 
 
@@ -80,9 +80,7 @@ def sample(
     def choose(log_probs, free, position, rows):
         drawn = ops.take(ops.take(noise, position, axis=0), rows, axis=0)
         tokens = _draw(free, drawn, temperature, top_k, top_p)
-        vocab = log_probs.shape[-1]
-        flat = tokens + offsets(ops.shape(log_probs)[0], vocab)[:, 0]
-        return tokens, ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
+        return tokens, picked(log_probs, tokens)
 
     return decode_single(step, state, choose, task)
 
@@ -107,10 +105,7 @@ def _draw(logits, noise, temperature, top_k, top_p):
         lowest = threshold(below, probs, top_p * ops.sum(probs, axis=-1))
         probs = ops.where(below >= lowest[:, None], probs, 0.0)
     place = draw_place(probs, noise)
-    if order is None:
-        return place
-    flat = place + offsets(ops.shape(order)[0], order.shape[-1])[:, 0]
-    return ops.take(ops.reshape(order, (-1,)), flat, axis=0)
+    return place if order is None else picked(order, place)
 
 
 def draw_place(probs, noise):

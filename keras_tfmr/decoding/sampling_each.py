@@ -10,7 +10,7 @@ from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.sampling import draw_place
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.step import DecodingStep, StepFunction
-from keras_tfmr.decoding.topk import LOWEST, argmax, offsets, relative, threshold
+from keras_tfmr.decoding.topk import LOWEST, argmax, picked, relative, threshold
 
 
 def sample_each(
@@ -90,9 +90,7 @@ def sample_each(
         )[:, 0]
         own = (ops.take(option, rows, axis=0) for option in (temperature, top_k, top_p))
         tokens = _draw(free, drawn, *own)
-        flat = tokens + offsets(ops.shape(log_probs)[0], log_probs.shape[-1])[:, 0]
-        gained = ops.take(ops.reshape(log_probs, (-1,)), flat, axis=0)
-        return tokens, ops.where(place < 0, 0.0, gained)
+        return tokens, ops.where(place < 0, 0.0, picked(log_probs, tokens))
 
     return decode_single(step, state, choose, task)
 

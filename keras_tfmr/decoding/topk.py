@@ -71,6 +71,12 @@ def _group_size(n, k):
     return best if n >= 1024 and cost[best] * 4 < n else 1
 
 
+def picked(values, places):
+    """The value at one place of each row: `[rows, n]` and int32 `[rows]` to `[rows]`."""
+    rows, n = ops.shape(values)[0], values.shape[-1]
+    return ops.take(ops.reshape(values, (-1,)), places + offsets(rows, n)[:, 0], axis=0)
+
+
 def relative(logits, temperature=1.0):
     """Logits less the greatest of each row, at least twice `LOWEST`, which stands for nothing.
 

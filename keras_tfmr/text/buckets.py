@@ -4,9 +4,9 @@ import bisect
 
 import tensorflow as tf
 
-# Each pair of sizes is a program of its own: 5 s of compilation on one core, or 1 s where the
-# export's compilations are at hand. Requests are of one sentence, of a few, or batched; and few
-# sentences are longer than 32 tokens, whose padding costs an encoder's pass and no step.
+# Each pair of sizes is a program of its own, seconds of compilation. Requests are of one sentence,
+# of a few, or batched; and few sentences are longer than 32 tokens, whose padding costs a pass of
+# the encoder and no step.
 BATCH_BUCKETS = (1, 4, 32)
 LENGTH_BUCKETS = (32, 128)
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
-from keras_tfmr.text.text_model import Text, TextModel, compiled, example_of, texts_of, traced
+from keras_tfmr.text.label_model import LabelModel
+from keras_tfmr.text.text_model import Text, example_of, texts_of, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 
@@ -23,7 +23,7 @@ class Classification(NamedTuple):
     probabilities: dict[str, float]
 
 
-class Classifier(TextModel):
+class Classifier(LabelModel):
     """Labels texts with a model, its tokeniser and the names of its classes.
 
     Args:
@@ -58,15 +58,7 @@ class Classifier(TextModel):
         max_length: int = 128,
         xla: bool = False,
     ) -> None:
-        super().__init__(model, {"text": tokenizer}, max_length, xla)
-        self.tokenizer, self.labels = tokenizer, checked_labels(labels, model)
-        self._check_vocabulary("source_vocab", tokenizer)
-        self._check_positions(max_length, f"max_length={max_length}")
-        self._model = compiled(
-            lambda token_ids: tf.nn.softmax(model(token_ids, training=False)),
-            xla,
-            token_ids=([None, None], tf.int32),
-        )
+        super().__init__(model, tokenizer, labels, max_length, xla)
         self.signatures = {
             "classify": traced(self._classify, text=tf.string),
             "classify_examples": traced(self._classify_examples, inputs=tf.string),
@@ -150,20 +142,4 @@ class Classifier(TextModel):
         """Strings [batch] -> float32 [batch, classes], bool [batch]."""
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
-        ids = at_least_one(ids)
-        if self.xla:
-            ids = pad_to_buckets(ids, self.length_buckets)
-        return self._model(ids)[: tf.size(text)], truncated
-
-
-def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
-    """The labels as a list of str; ValueError where they are not one for each class."""
-    labels = list(labels)
-    if len(labels) != model.num_classes or len(set(labels)) != len(labels):
-        raise ValueError(
-            f"The model has {model.num_classes} classes, each of which needs a label of its own. "
-            f"Received: {labels}"
-        )
-    if not all(isinstance(label, str) and label for label in labels):
-        raise ValueError(f"A label is a str of at least one character. Received: {labels}")
-    return labels
+        return self.probabilities(ids)[: tf.size(text)], truncated

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
-from keras_tfmr.text.classifier import checked_labels
-from keras_tfmr.text.text_model import Text, TextModel, compiled, traced
+from keras_tfmr.text.label_model import LabelModel
+from keras_tfmr.text.text_model import Text, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text.words import first_pieces, spaced_words_of, words_of
 
@@ -21,7 +20,7 @@ class TaggedWord(NamedTuple):
     probability: float
 
 
-class Tagger(TextModel):
+class Tagger(LabelModel):
     """Tags the words of texts with a model, its tokeniser and the names of its classes.
 
     A word is tagged by what the model says at its first piece, as in BERT (arXiv 1810.04805).
@@ -57,22 +56,14 @@ class Tagger(TextModel):
         max_length: int = 128,
         xla: bool = False,
     ) -> None:
-        super().__init__(model, {"text": tokenizer}, max_length, xla)
-        self.tokenizer, self.tags = tokenizer, checked_labels(tags, model)
-        self._check_vocabulary("source_vocab", tokenizer)
-        self._check_positions(max_length, f"max_length={max_length}")
-        self._model = compiled(
-            lambda token_ids: tf.nn.softmax(model(token_ids, training=False)),
-            xla,
-            token_ids=([None, None], tf.int32),
-        )
+        super().__init__(model, tokenizer, tags, max_length, xla)
         self.signatures = {
             "tag": traced(lambda text: self._tag(text, words_of), text=tf.string),
             "tag_words": traced(lambda text: self._tag(text, spaced_words_of), text=tf.string),
         }
 
     def arguments(self) -> dict[str, Any]:
-        return {"tokenizer": self.tokenizer, "tags": self.tags, "max_length": self.max_length}
+        return {"tokenizer": self.tokenizer, "tags": self.labels, "max_length": self.max_length}
 
     def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
         return {"text": list(texts)}
@@ -81,7 +72,7 @@ class Tagger(TextModel):
         return ("words", "truncated")
 
     def to_metadata(self) -> dict[str, Any]:
-        return {**super().to_metadata(), "tags": self.tags}
+        return {**super().to_metadata(), "tags": self.labels}
 
     def tag(
         self, texts: Iterable[Text], *, split: bool = True, batch_size: int = 32
@@ -111,13 +102,10 @@ class Tagger(TextModel):
         """
         words = split(tf.ensure_shape(text, [None]))
         ids, words, places, truncated = first_pieces(words, self.tokenizer, self.max_length)
-        ids = at_least_one(ids)
-        if self.xla:
-            ids = pad_to_buckets(ids, self.length_buckets)
-        probabilities = self._model(ids)  # [rows, length, tags]
+        probabilities = self.probabilities(ids)  # [rows, length, tags]
         at = tf.stack([places.value_rowids(), places.flat_values], axis=1)
         found = tf.gather_nd(probabilities, at)  # [words of all texts, tags]
-        tags = tf.gather(tf.constant(self.tags), tf.argmax(found, axis=1))
+        tags = tf.gather(tf.constant(self.labels), tf.argmax(found, axis=1))
         best = words.with_flat_values(tf.reduce_max(found, axis=1))
         return {
             "words": words.to_tensor(""),

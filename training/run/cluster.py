@@ -6,6 +6,11 @@ from typing import NamedTuple
 
 from training.run.files import RunError
 
+# What `srun` sets for a process alone.
+ONE_TASK_OF_SLURM = {
+    "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "localhost",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+}  # fmt: skip
 PORT = 8888  # where TensorFlow's workers listen under SLURM
 
 

@@ -1,7 +1,6 @@
 """Training with JAX: the devices of one process, or of several, by data parallelism."""
 
 import contextlib
-import json
 import os
 
 import jax
@@ -14,54 +13,37 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_tfmr.layers import Dropout
 from training.run.files import RunError
 from training.run.trainer import BETA_1, BETA_2, CONTROL, EPSILON, SUMS, Trainer
-from training.run.watchdog import Watchdog
+from training.run.workers import BaseWorkers
 
 AXIS = "batch"
 
 
-class Workers:
-    """The processes that train together, of which this is one; see `on_tensorflow.Workers`.
+class Workers(BaseWorkers):
+    """Workers that `jax.distributed` joins: see `BaseWorkers`.
 
     Every array of rows is divided between all devices of all processes; weights are on each.
-
-    Args:
-        cluster: A `cluster.Cluster`, or None for this process alone.
-        devices: Devices of this process that share its part of each batch.
-        timeout: Seconds without an answer of another worker, until that is an error.
-
-    Raises:
-        RunError: If there are no such devices, or the other workers do not answer.
     """
 
     finishes = False  # the export's graphs are TensorFlow's
+    lost = jax.errors.JaxRuntimeError
 
-    def __init__(self, cluster=None, devices=1, timeout=300.0):
-        self.index, self.count, self.devices = 0, 1, devices
-        if cluster is not None:
-            self.index, self.count = cluster.index, len(cluster.addresses)
-        self.chief = self.index == 0
-        self._watchdog = Watchdog(timeout) if self.count > 1 else None
-        with self.answering():
-            if self.count > 1:
-                jax.distributed.initialize(
-                    cluster.addresses[0], self.count, self.index,
-                    initialization_timeout=int(timeout),
-                )  # fmt: skip
-            mesh = Mesh(np.array(_devices(self.count, devices)), (AXIS,))
+    def _join(self, cluster, timeout):
+        if self.count > 1:
+            jax.distributed.initialize(
+                cluster.addresses[0], self.count, self.index, initialization_timeout=int(timeout)
+            )
+        mesh = Mesh(np.array(_devices(self.count, self.devices)), (AXIS,))
         names = [f"{device.platform}:{device.id}" for device in mesh.devices]
         self.distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
-        self._rows = NamedSharding(mesh, PartitionSpec(AXIS))
+        self._of_rows = NamedSharding(mesh, PartitionSpec(AXIS))
 
     def scope(self):
-        """A context in which variables are made on all devices."""
         return self.distribution.scope()
 
     def trainer(self, *args, **options):
-        """A `Trainer` whose updates these workers share."""
         return JaxTrainer(*args, workers=self, **options)
 
     def compiled(self, function, model):
-        """A function of int32 ids, compiled; it reads the model's weights anew at each call."""
         variables = model.variables
 
         @jax.jit
@@ -69,42 +51,14 @@ class Workers:
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
                 return function(ids)
 
-        return lambda ids: np.asarray(run([variable.value for variable in variables], ids))
-
-    @contextlib.contextmanager
-    def answering(self):
-        """Inside, other workers are waited for: not for ever, and errors say who is missing."""
-        if self._watchdog is None:
-            yield
-            return
-        try:
-            with self._watchdog:
-                yield
-        except jax.errors.JaxRuntimeError as error:
-            raise RunError(
-                f"Worker {self.index} of {self.count} lost another one "
-                f"({str(error).splitlines()[0]}): start all of them again, and the run goes on "
-                "from its last checkpoint"
-            ) from error
+        return lambda ids: np.asarray(run(_values(variables), ids))
 
     def rows(self, array):
         """The rows of all workers as one array, of which this one gives its own."""
-        return jax.make_array_from_process_local_data(self._rows, np.asarray(array))
+        return jax.make_array_from_process_local_data(self._of_rows, np.asarray(array))
 
-    def gather(self, value):
-        """What every worker gave, in the order of workers; they all have to call it.
-
-        Args:
-            value: Anything that goes to JSON.
-        """
-        if self.count == 1:
-            return [value]
-        content = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        with self.answering():
-            sizes = multihost_utils.process_allgather(np.array([len(content)]))[:, 0]
-            padded = np.pad(content, (0, int(sizes.max()) - len(content)))
-            table = multihost_utils.process_allgather(padded)
-        return [json.loads(row[:size].tobytes()) for row, size in zip(table, sizes, strict=True)]
+    def _rows(self, row):
+        return multihost_utils.process_allgather(row)
 
 
 def _devices(processes, each):
@@ -142,8 +96,9 @@ class JaxTrainer(Trainer):
     def gradient(self, batch, number):
         rows = jax.tree.map(self.workers.rows, batch)
         halves = np.array([number >> 32, number & 0xFFFFFFFF], "uint32")
+        others = _values(self.model.non_trainable_variables)
         with self.workers.answering():
-            return self._gradient_of(_values(self.model.variables), rows, halves)
+            return self._gradient_of(_values(self.weights), others, rows, halves)
 
     def add(self, total, part):
         return jax.tree.map(jnp.add, total, part)
@@ -161,20 +116,18 @@ class JaxTrainer(Trainer):
                     variable.assign(value)
             return np.asarray(vector)
 
-    def _gradient(self, values, batch, number):
+    def _gradient(self, weights, others, batch, number):
         """Gradients of the summed loss, and `SUMS`, over the rows of all workers."""
-        places = {id(variable): i for i, variable in enumerate(self.model.variables)}
+        variables = [*self.weights, *self.model.non_trainable_variables]
 
         def loss(weights):
-            given = list(zip(self.model.variables, values, strict=True))
-            for variable, value in zip(self.weights, weights, strict=True):
-                given[places[id(variable)]] = (variable, value)
             self.noise.begin(number)
+            given = list(zip(variables, [*weights, *others], strict=True))
             with keras.StatelessScope(state_mapping=given):
                 sums = self.task.sums(self.model, batch)
             return sums[0], jnp.stack(sums)
 
-        return jax.grad(loss, has_aux=True)([values[places[id(w)]] for w in self.weights])
+        return jax.grad(loss, has_aux=True)(weights)
 
     def _apply(self, slots, updates, total, control):
         gradients, sums = total

@@ -1,50 +1,25 @@
 """Training with TensorFlow: one device, the devices of a host, or those of several hosts."""
 
-import contextlib
-import json
-
 import numpy as np
 import tensorflow as tf
 
 from training.run.files import RunError
 from training.run.noise import RowNoise
 from training.run.trainer import BETA_1, BETA_2, CONTROL, EPSILON, SUMS, Trainer
-from training.run.watchdog import Watchdog
+from training.run.workers import BaseWorkers
 
 
-class Workers:
-    """The processes that train together, of which this is one.
+class Workers(BaseWorkers):
+    """Workers that a strategy of TensorFlow joins: see `BaseWorkers`."""
 
-    Args:
-        cluster: A `cluster.Cluster`, or None for this process alone.
-        devices: Devices of this host that share its part of each batch.
-        timeout: Seconds without an answer of another worker, until that is an error.
+    lost = tf.errors.OpError
 
-    Attributes:
-        index: Of this worker.
-        count: Of workers.
-        chief: Whether this one writes.
-        devices: Of each worker.
-        finishes: Whether its process can evaluate and export what was trained.
-
-    Raises:
-        RunError: If there are no such devices, or the other workers do not answer.
-    """
-
-    finishes = True
-
-    def __init__(self, cluster=None, devices=1, timeout=300.0):
-        self.index, self.count, self.devices = 0, 1, devices
-        if cluster is not None:
-            self.index, self.count = cluster.index, len(cluster.addresses)
-        self.chief = self.index == 0
-        self._watchdog = Watchdog(timeout) if self.count > 1 else None
-        with self.answering():
-            self.strategy = self._strategy(cluster)
-        if self.strategy.num_replicas_in_sync != self.count * devices:
+    def _join(self, cluster, timeout):
+        self.strategy = self._strategy(cluster)
+        if self.strategy.num_replicas_in_sync != self.count * self.devices:
             raise RunError(
-                f"Expected {devices} devices on each of {self.count} workers; TensorFlow found "
-                f"{self.strategy.num_replicas_in_sync} in all: say --devices"
+                f"Expected {self.devices} devices on each of {self.count} workers; TensorFlow "
+                f"found {self.strategy.num_replicas_in_sync} in all: say --devices"
             )
 
     def _strategy(self, cluster):
@@ -62,66 +37,31 @@ class Workers:
         return tf.distribute.get_strategy()
 
     def scope(self):
-        """A context in which variables are made on all devices."""
         return self.strategy.scope()
 
     def trainer(self, *args, **options):
-        """A `Trainer` whose updates these workers share."""
         return TensorFlowTrainer(*args, workers=self, **options)
 
     def compiled(self, function, model):
-        """A function of int32 ids `[batch, length]` as a graph, traced once for all shapes."""
-        # Without AutoGraph: the loop is one of Keras's, and the conversion takes seconds.
+        # Traced once for all shapes. Without AutoGraph: the loop is one of Keras's, and the
+        # conversion takes seconds.
         signature = [tf.TensorSpec([None, None], tf.int32)]
         graph = tf.function(function, input_signature=signature, autograph=False)
         return lambda ids: graph(ids).numpy()
 
-    @contextlib.contextmanager
-    def answering(self):
-        """Inside, other workers are waited for: not for ever, and errors say who is missing."""
-        if self._watchdog is None:
-            yield
-            return
-        try:
-            with self._watchdog:
-                yield
-        except tf.errors.OpError as error:
-            raise RunError(
-                f"Worker {self.index} of {self.count} lost another one "
-                f"({error.message.splitlines()[0]}): start all of them again, and the run goes "
-                "on from its last checkpoint"
-            ) from error
-
-    def gather(self, value):
-        """What every worker gave, in the order of workers; they all have to call it.
-
-        Args:
-            value: Anything that goes to JSON.
-        """
-        if self.count == 1:
-            return [value]
-        content = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        sizes = np.zeros(self.count, np.int32)
-        sizes[self.index] = len(content)
-        sizes = self._sum(sizes)
-        table = np.zeros([self.count, sizes.max()], np.int32)
-        table[self.index, : len(content)] = content
-        table = self._sum(table).astype(np.uint8)
-        return [json.loads(row[:size].tobytes()) for row, size in zip(table, sizes, strict=True)]
-
-    def _sum(self, array):
-        """The sum over the workers of an integer array."""
+    def _rows(self, row):
+        table = np.zeros([self.count, len(row)], np.int32)
+        table[self.index] = row
 
         def of_replica():
             context = tf.distribute.get_replica_context()
-            here = tf.constant(array)
+            here = tf.constant(table)
             if self.devices > 1:  # of this worker's devices one speaks
                 here *= tf.cast(context.replica_id_in_sync_group % self.devices == 0, here.dtype)
             return context.all_reduce(tf.distribute.ReduceOp.SUM, here)
 
-        with self.answering():
-            summed = tf.function(lambda: self.strategy.run(of_replica), autograph=False)()
-            return self.strategy.experimental_local_results(summed)[0].numpy()
+        summed = tf.function(lambda: self.strategy.run(of_replica), autograph=False)()
+        return self.strategy.experimental_local_results(summed)[0].numpy()
 
 
 def local_devices(count):

@@ -13,7 +13,7 @@ import keras
 from training.corpus import store
 from training.run.claim import Claim, FollowersClaim
 from training.run.clock import Budget, Clock
-from training.run.cluster import cluster_of
+from training.run.cluster import ONE_TASK_OF_SLURM, cluster_of
 from training.run.files import RunError
 from training.run.folder import RunFolder
 from training.run.loop import Run
@@ -67,9 +67,11 @@ def workers_of(backend):
 
 def finish_by_tensorflow(settings):
     """The same command again, by TensorFlow: the training is over, so it evaluates and exports."""
-    alone = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     command = [sys.executable, *sys.argv, "--precision", settings.precision]
-    ended = subprocess.run(command, env={**alone, "KERAS_BACKEND": "tensorflow"})
+    ended = subprocess.run(
+        command, env={**environment, **ONE_TASK_OF_SLURM, "KERAS_BACKEND": "tensorflow"}
+    )
     if ended.returncode:
         raise RunError(
             "The training is over, but its evaluation and export by TensorFlow failed: repeat the "

@@ -1,0 +1,62 @@
+"""What classifier and tagger share: a model that says how probable each label is."""
+
+from collections.abc import Iterable
+
+import keras
+import tensorflow as tf
+
+from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
+from keras_tfmr.text.text_model import TextModel, compiled
+from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+
+class LabelModel(TextModel):
+    """A model with a class for each label, and its tokeniser.
+
+    Args:
+        model: a `SequenceClassifier` or `TokenClassifier`.
+        tokenizer: a `SubwordTokenizer`.
+        labels: the names of the model's classes, in their order.
+        max_length: tokens of a text, its end id counted.
+        xla: whether the model is compiled.
+
+    Raises:
+        RuntimeError: if Keras does not run on TensorFlow.
+        ValueError: if vocabulary, labels or lengths do not fit the model.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: SubwordTokenizer,
+        labels: Iterable[str],
+        max_length: int,
+        xla: bool,
+    ) -> None:
+        super().__init__(model, {"text": tokenizer}, max_length, xla)
+        self.tokenizer, self.labels = tokenizer, checked_labels(labels, model)
+        self._check_vocabulary("source_vocab", tokenizer)
+        self._check_positions(max_length, f"max_length={max_length}")
+        self._model = compiled(
+            lambda token_ids: tf.nn.softmax(model(token_ids, training=False)),
+            xla,
+            token_ids=([None, None], tf.int32),
+        )
+
+    def probabilities(self, ids: tf.Tensor) -> tf.Tensor:
+        """Of ids [batch, length]: float32 [rows, ..., labels], with at least one row."""
+        ids = at_least_one(ids)
+        return self._model(pad_to_buckets(ids, self.length_buckets) if self.xla else ids)
+
+
+def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
+    """The labels as a list of str; ValueError where they are not one for each class."""
+    labels = list(labels)
+    if len(labels) != model.num_classes or len(set(labels)) != len(labels):
+        raise ValueError(
+            f"The model has {model.num_classes} classes, each of which needs a label of its own. "
+            f"Received: {labels}"
+        )
+    if not all(isinstance(label, str) and label for label in labels):
+        raise ValueError(f"A label is a str of at least one character. Received: {labels}")
+    return labels
