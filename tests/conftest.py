@@ -16,8 +16,9 @@ import pytest
 from fresh_process import FreshProcess
 
 
-def pytest_collection_finish():
-    """Leaves what has been imported out of later collections: Keras asks for one per weight."""
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect():
+    """What earlier files left is out of later collections: Keras asks for one per layer."""
     gc.collect()
     gc.freeze()
 

@@ -93,6 +93,7 @@ def test_results_are_kept_from_slice_to_slice(decode, tmp_path):
     assert not turns.Results(tmp_path / "decode.json", lambda row, engine: False).cells
 
 
+@pytest.mark.slow
 def test_decode_compares_checkouts(tmp_path):
     options = ["--checkout", f"here={ROOT}", "--sizes", "tiny"]
     options += ["--beams", "2", "--batches", "1", "--turns", "1", "--folder", tmp_path]
@@ -102,6 +103,7 @@ def test_decode_compares_checkouts(tmp_path):
         assert int(line.split("|")[2]) > 50
 
 
+@pytest.mark.slow
 def test_one_engine_of_decode_alone(tmp_path):
     options = ["--quick", "--engines", "ours", "--sizes", "tiny", "--beams", "2"]
     options += ["--batches", "1", "--modes", "latency", "--folder", tmp_path]
@@ -110,6 +112,7 @@ def test_one_engine_of_decode_alone(tmp_path):
     assert prepared["tiny,2,32"]["plain"] > 50
 
 
+@pytest.mark.slow
 def test_training_step_of_our_model_alone():
     options = ["--only", "keras_tfmr float32", "--turns", "1", "--seconds", "0.1", "--dry"]
     text = script("train_step.py", "--sizes", "tiny", *options)

@@ -3,6 +3,8 @@
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,17 @@ from marian_models import (
     write_release,
     write_transformers_folder,
 )
+from server_process import ServerProcess
 
+from keras_tfmr.client import TranslatorClient
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import import_marian
 from training.marian.published import MarianError
 from training.marian.run import model_of, read
+from training.run.folder import RunFolder
 
+ROOT = Path(__file__).resolve().parents[1]
 START = 2
 
 
@@ -146,6 +152,24 @@ def test_the_command_writes_a_run_that_translates(tmp_path, known, spms, capsys)
     source, target = (SubwordTokenizer.load(run / f"{side}.model") for side in ("source", "target"))
     assert source.encode(["o gato"]).to_list()[0][0] == source.encode([">>eng<<"]).to_list()[0][0]
     assert target.encode([">>fra<< a"]).to_list() != target.encode(["a"]).to_list()
+
+
+@pytest.mark.slow
+def test_an_imported_model_is_exported_and_served(tmp_path, known, spms):
+    """The commands of docs/guide/pretrained.md, over both transports."""
+    folder = write_transformers_folder(tmp_path / "opus-mt-pt-en", known[1], spms=spms)
+    run = tmp_path / "run"
+    texts = ["o gato está na mesa", "a casa\u00a0é grande?", "", "bom dia 👋"]
+    commands = ["training/import_marian.py", folder, "--run", run], ["serving/export.py", run]
+    for command in commands:
+        subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, check=True)
+    expected = RunFolder(run).translator(n=1).nbest(texts)
+    with ServerProcess(tmp_path, f"--model_base_path={run / 'saved_model'}") as server:
+        for port, rest in ((server.port, False), (server.rest_port, True)):
+            with TranslatorClient(f"127.0.0.1:{port}", rest=rest) as client:
+                for found, ((text, score),) in zip(client.translate(texts), expected, strict=True):
+                    assert found.text == text
+                    assert found.score == pytest.approx(score, abs=1e-4)
 
 
 def without(names):

@@ -119,7 +119,7 @@ def test_standard_streams(run, monkeypatch, expected):
     assert out.getvalue().decode().split("\n")[:-1] == [flat(h[0].text) for h in expected[:5]]
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("ending", ["", pytest.param(".gz", marks=pytest.mark.slow)])
 def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     source, target = tmp_path / "in.txt", tmp_path / f"out.txt{ending}"
     lines = [f"{i} {TEXTS[i % 60]}" for i in range(2048 * 4 + 100)]

@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import functools
 import os
 import re
 import shutil
@@ -74,6 +75,10 @@ def requirements():
     }
 
 
+# It reads the files of all that is installed.
+distributions = functools.cache(packages_distributions)
+
+
 def imported(path):
     """Names of the distributions that a module imports, wherever in it."""
     found = set()
@@ -83,8 +88,9 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module)
     names = {name.split(".")[0] for name in found} - sys.stdlib_module_names - {"keras_tfmr"}
-    installed = packages_distributions()
-    return {NAMES.get(name) or installed.get(name, [name])[0].replace("_", "-") for name in names}
+    return {
+        NAMES.get(name) or distributions().get(name, [name])[0].replace("_", "-") for name in names
+    }
 
 
 def test_extras_install_what_their_part_imports_and_nothing_else():
