@@ -1,13 +1,13 @@
-"""Asks a text model behind a TensorFlow Serving server, or this project's development server.
+"""Sends texts to a model behind TensorFlow Serving or this project's development server.
 
     python serving/client.py "o livro está na mesa"
     python serving/client.py --server=translator.example:8500 --nbest "bom dia"
     python serving/client.py < portuguese.txt > english.txt
     python serving/client.py --ask tag "the book is on the table"
 
-Lines on standard input are sent in batches as they arrive, several at the same time; answers are
-printed in order, one line for each. Exit status: 0 done, 2 wrong arguments, 3 no server, 4 no such
-model, 5 message too large, 6 no answer in time, 1 any other error.
+Lines on standard input are sent in batches as they arrive, several batches at the same time. The
+answers are printed in order, one line for each text. Exit status: 0 done, 2 wrong arguments, 3 no
+server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other error.
 """
 
 import contextlib
@@ -25,55 +25,56 @@ from keras_tfmr.client import (
 )
 from keras_tfmr.client.streaming import batches, in_order, lines
 
-ON_THE_WAY = 4  # batches; keeps the server's queue filled while answers are printed
+ON_THE_WAY = 4  # batches; they keep the server's queue filled while answers are printed
 
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
     parser = _command_line.parser(__doc__)
-    texts = "texts to translate; none: lines of standard input"
+    texts = "texts to send (default: the lines of standard input)"
     parser.add_argument("texts", nargs="*", metavar="TEXT", help=texts)
     what = parser.add_mutually_exclusive_group()
-    nbest = "print each hypothesis: number of the text, score, translation"
+    nbest = "print all hypotheses: number of the text, score, translation"
     what.add_argument("--nbest", action="store_true", help=nbest)
     what.add_argument(
         "--explain", metavar="FILE.png", help="draw what the translation of one TEXT attended to"
     )
-    ask = "of a classifier: label and probability; of a tagger: word/TAG; of a language model: how "
-    ask += "the text goes on, or log-probability and number of tokens"
+    ask = "call another model than a translator, and print: label and probability (classify), "
+    ask += "word/TAG (tag), a continuation (complete), log-probability and tokens (log_prob)"
     what.add_argument("--ask", choices=SHOWN, help=ask)
     add = parser.add_argument_group("server").add_argument
-    add("--server", metavar="HOST:PORT", help="(default: 127.0.0.1:8500, with --rest 8501)")
+    server = "address of the server (default: 127.0.0.1:8500, with --rest 8501)"
+    add("--server", metavar="HOST:PORT", help=server)
     add("--rest", action="store_true", help="use the REST API instead of gRPC")
-    add("--model", default=Target.model, help="the model's name on the server")
+    add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
     add("--model_version", type=int, metavar="N", help="version number (default: the newest)")
-    add("--label", help="version label, instead of --model_version")
-    add_patience(parser.add_argument_group("patience").add_argument)
+    add("--label", metavar="NAME", help="version label, instead of --model_version")
+    add_limits(parser.add_argument_group("limits").add_argument)
     add = parser.add_argument_group("encryption").add_argument
-    add("--tls", action="store_true", help="encrypt, checking with the system's certificates")
-    add("--ca", metavar="FILE", help="encrypt, checking the server with these certificates (PEM)")
-    add("--cert", metavar="FILE", help="the client's own certificate (PEM)")
-    add("--key", metavar="FILE", help="its private key (PEM)")
+    add("--tls", action="store_true", help="encrypt; check the server with the system's CAs")
+    add("--ca", metavar="FILE", help="encrypt; check the server with these CA certificates (PEM)")
+    add("--cert", metavar="FILE", help="encrypt; present this client certificate (PEM)")
+    add("--key", metavar="FILE", help="private key of --cert (PEM)")
     name = "name in the server's certificate (default: the host's)"
     add("--server_name", metavar="NAME", help=name)
     options = parser.parse_args(arguments)
     if options.explain and len(options.texts) != 1:
-        parser.error(f"--explain draws one TEXT; received {len(options.texts)}")
+        parser.error(f"--explain needs exactly one TEXT. Received: {len(options.texts)}")
     return options
 
 
-def add_patience(add):
-    """The options with a number: how much at once, how long, how often."""
+def add_limits(add):
+    """The options that limit requests: texts in each, time, attempts."""
     for name, kind, default, letter, meaning in (
-        ("--batch_size", positive, 32, "N", "most texts in one request"),
-        ("--timeout", float, 30.0, "S", "seconds a batch may take, retries included"),
-        ("--attempts", positive, 5, "N", "tries while the server is unavailable"),
+        ("--batch_size", positive, 32, "N", "maximum texts in one request"),
+        ("--timeout", float, 30.0, "S", "seconds a request may take, retries included"),
+        ("--attempts", positive, 5, "N", "attempts while the server is unavailable"),
     ):
         add(name, type=kind, default=default, metavar=letter, help=meaning)
 
 
 def positive(text):
-    """A whole number from 1 on."""
+    """A whole number of 1 or more."""
     number = int(text)
     if number < 1:
         raise ValueError(text)
@@ -98,14 +99,14 @@ def connect(options):
 def print_translations(client, options):
     """Prints a line for each text, or one for each hypothesis with `--nbest`.
 
-    A batch that fails ends it: what is printed is then a prefix of the answer.
+    The first batch that fails stops it; the output then holds the answers before that batch.
     """
     ask = client.translate_nbest if options.nbest else client.translate
     ask = getattr(client, options.ask) if options.ask else ask
     groups = [options.texts] if options.texts else lines(standard_input())
     show = print_hypotheses if options.nbest else SHOWN.get(options.ask, print_translation)
     numbers = itertools.count(1)
-    # Closed at once where printing fails, not when Python gets round to it.
+    # Closed at once if printing fails, not when Python collects the generator.
     with contextlib.closing(
         in_order(ask, batches(groups, options.batch_size), ON_THE_WAY)
     ) as parts:
@@ -128,10 +129,10 @@ def print_tags(number, answer):
 
 
 def print_completion(number, answer):
-    """What follows text `number`, on a line."""
+    """The continuation of text `number` on a line."""
     print(one_line(answer.text.strip()))
     if answer.truncated:
-        warn(f"line {number} is longer than the model reads: only its end counts")
+        warn(f"line {number} is too long for the model: only its end was read")
 
 
 def print_score(number, answer):
@@ -162,7 +163,7 @@ def print_translation(number, answer):
 
 
 def warn_if_truncated(number, answer):
-    """Says that only the beginning of text `number` was read."""
+    """Warns if only the beginning of text `number` was read."""
     if answer.truncated:
         warn(f"line {number} is too long for the model: only its beginning was read")
 
@@ -183,17 +184,17 @@ def one_line(text):
 
 
 def warn(message):
-    """Says something beside the translations."""
+    """Prints a message to standard error."""
     print(f"client.py: {message}", file=sys.stderr)
 
 
 def standard_input():
-    """Yields what standard input holds, as soon as it is there.
+    """Yields the bytes of standard input as they arrive.
 
-    Not through sys.stdin: a thread that waits in there keeps its lock, and Python could not exit.
+    Not through sys.stdin: a thread that waits in it holds its lock, and Python could not exit.
     """
     if os.isatty(0):
-        warn("one text on each line, Ctrl-D ends")
+        warn("enter one text per line; Ctrl-D ends")
     while chunk := os.read(0, 1 << 16):
         yield chunk
 
@@ -210,7 +211,7 @@ def main():
     except ServingError as error:
         warn(error)
         return error.exit_code
-    except BrokenPipeError:  # `| head` has read enough; Python would complain once more at exit
+    except BrokenPipeError:  # `| head` has read enough; otherwise Python reports it again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130

@@ -3,7 +3,8 @@
     python serving/demo.py --model_base_path=RUN_FOLDER/saved_model     # starts its own server
     python serving/demo.py --server=127.0.0.1:8500                      # uses a running one
 
-Then open http://127.0.0.1:8080 . For one person on one machine: it listens on loopback only.
+Open the address that it prints. The page is for one person on one machine: it listens on loopback
+only.
 """
 
 import asyncio
@@ -27,12 +28,12 @@ from keras_tfmr.client import (
 ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = ROOT / "serving" / "demo"
-LONGEST = 5000  # characters; the page has room for a paragraph, not for a book
+LONGEST = 5000  # characters of a text
 CLIENT = web.AppKey("client", AsyncTranslatorClient)
-ANSWERED = web.AppKey("answered", asyncio.Event)  # whether the server ever did
+ANSWERED = web.AppKey("answered", asyncio.Event)  # set once the server has answered
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
 HEADERS = {
-    # Nothing from elsewhere, and nobody else's frame around it.
+    # Loads nothing from other hosts, and cannot be put in another site's frame.
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
@@ -48,27 +49,27 @@ def parse_arguments(arguments=None):
         "--server", metavar="HOST:PORT", help="prediction server (default: 127.0.0.1:8500)"
     )
     where.add_argument(
-        "--model_base_path", metavar="DIR", help="start a development server on this folder"
+        "--model_base_path", metavar="DIR", help="start a development server for this folder"
     )
-    add("--rest", action="store_true", help="reach the server through its REST API")
-    add("--model", default=Target.model, help="the model's name on the server")
-    add("--port", type=int, default=8080, help="port of the page; 0: any free one")
+    add("--rest", action="store_true", help="with --server, use its REST API instead of gRPC")
+    add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
+    add("--port", type=int, metavar="N", default=8080, help="port of the page; 0 for any free one")
     options = parser.parse_args(arguments)
     if options.rest and options.model_base_path:
-        parser.error("--rest goes with --server")
+        parser.error("--rest needs --server. Received: --model_base_path")
     return options
 
 
 def application(client, starting=False):
-    """The page and what it asks for.
+    """The page, and the JSON API that it calls.
 
     Args:
-        client: An `AsyncTranslatorClient`; better without retries, the page tries again by itself.
-        starting: Whether the server has only just been started, so that its silence means that it
-            loads its model.
+        client: An `AsyncTranslatorClient`, best without retries, because the page itself retries.
+        starting: Whether the server has just been started: until its first answer, it is then
+            assumed to be loading its model.
 
     Returns:
-        An aiohttp application; `/api/...` answers JSON, everything else is a file.
+        An aiohttp application: `/api/...` answers JSON, every other path is a file.
     """
     app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
     app[CLIENT], app[ANSWERED] = client, asyncio.Event()
@@ -126,18 +127,26 @@ async def explain(request):
 
 
 async def text_of(request):
-    """The request's text; JSON alone, so that no page from elsewhere can send it unasked."""
+    """The request's text. Only JSON is accepted, which other sites' pages cannot send unasked."""
     if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text=f"expected JSON, got {request.content_type}")
+        raise web.HTTPUnsupportedMediaType(
+            text=f"Expected application/json. Received: {request.content_type}"
+        )
     content = await request.json()
     text = content.get("text") if isinstance(content, dict) else None
-    if not isinstance(text, str) or len(text) > LONGEST:
-        raise web.HTTPBadRequest(text=f"expected a text of at most {LONGEST} characters")
+    if not isinstance(text, str):
+        raise web.HTTPBadRequest(
+            text=f'Expected {{"text": a string}}. Received: {str(content)[:60]}'
+        )
+    if len(text) > LONGEST:
+        raise web.HTTPBadRequest(
+            text=f"Expected a text of at most {LONGEST} characters. Received: {len(text)}"
+        )
     return text
 
 
 def rounded(values):
-    """Nested lists of numbers with three digits after the point."""
+    """Nested lists of numbers, rounded to three decimal places."""
     if isinstance(values, list | tuple):
         return [rounded(value) for value in values]
     return round(values, 3)
@@ -145,9 +154,9 @@ def rounded(values):
 
 @web.middleware
 async def answer_errors(request, handler):
-    """Errors as {"error": in words}; 502 and the gRPC code in "code" for the server's.
+    """Errors as {"error": message}. The server's have status 502 and a gRPC code in "code".
 
-    The code is LOADING where there is nothing to do but wait for the model.
+    The code is LOADING while the model is being loaded.
     """
     try:
         answer = await handler(request)
@@ -164,7 +173,7 @@ async def answer_errors(request, handler):
 
 
 async def is_loading(app, error):
-    """Whether the model is on its way: the server starts, or swaps the model for another."""
+    """Whether the model is being loaded: at the server's start, or to replace another one."""
     if error.code == "UNAVAILABLE":
         return not app[ANSWERED].is_set()
     if error.code == "NOT_FOUND":
@@ -174,15 +183,15 @@ async def is_loading(app, error):
 
 
 async def add_headers(request, response):
-    """Puts HEADERS on every answer."""
+    """Adds HEADERS to every response."""
     response.headers.update(HEADERS)
 
 
 @contextlib.asynccontextmanager
 async def own_server(directory):
-    """Runs the development server on a model's folder meanwhile; yields (HOST:PORT, process).
+    """Runs the development server for a model's folder; yields (HOST:PORT, process).
 
-    It needs some seconds to load; the page says so and waits.
+    It takes some seconds to load the model; the page says so and waits.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -192,7 +201,7 @@ async def own_server(directory):
         str(ROOT / "serving" / "server.py"),
         f"--port={port}",
         f"--model_base_path={directory}",
-        "--enable_model_warmup=false",  # for large batches, which one person never makes
+        "--enable_model_warmup=false",  # warms up large batches, which one person never sends
     )
     try:
         yield f"127.0.0.1:{port}", process
@@ -203,10 +212,10 @@ async def own_server(directory):
 
 
 async def serve(options):
-    """Serves the page until it is told to stop, or until the server that it started ends.
+    """Serves the page until a signal stops it, or until the server that it started ends.
 
     Returns:
-        Exit status: that of the server it started, or 0.
+        Exit status: that of the server that it started, or 0.
     """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -232,7 +241,7 @@ async def serve(options):
 
 
 async def first_of(*awaitables):
-    """Waits until the first of them is done; None stands for none."""
+    """Waits until the first of them is done; those that are None are ignored."""
     tasks = [asyncio.ensure_future(one) for one in awaitables if one is not None]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -1,8 +1,8 @@
 """The development server: `python serving/server.py --model_base_path=DIR --rest_api_port=8501`.
 
-It speaks TensorFlow Serving's API (gRPC on port 8500, REST where asked for) on one machine, without
-a container, for trying and for tests. Production is TensorFlow Serving itself. `--help` lists the
-flags; they are tensorflow_model_server's.
+It has TensorFlow Serving's API (gRPC on port 8500, and REST if a port is given) on one machine,
+without a container, to try things out and for tests. In production, use TensorFlow Serving itself.
+`--help` lists the flags, which are those of tensorflow_model_server.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ def main(arguments=None):
     """Runs the server.
 
     Args:
-        arguments: the command line without the program's name; None: the process's own.
+        arguments: the command line without the program's name; None for that of the process.
 
     Returns:
         exit status: 0 after SIGTERM, 1 if it could not start.
@@ -30,11 +30,11 @@ def main(arguments=None):
     try:
         settings = configs.settings(options)
         with compiled_programs():
-            # TensorFlow takes seconds to import: a mistake in the files is told before that.
+            # Imported after the files are checked: TensorFlow takes seconds to import.
             from serving.devserver import app
 
             app.run(options, settings)
-    except (ServingError, OSError, RuntimeError) as error:  # the last two: an address is taken
+    except (ServingError, OSError, RuntimeError) as error:  # the last two if an address is in use
         print(f"Failed to start server. Error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -42,7 +42,7 @@ def main(arguments=None):
 
 @contextlib.contextmanager
 def compiled_programs():
-    """A folder for what XLA compiles, of this process alone unless `TF_XLA_FLAGS` names another."""
+    """A folder for what XLA compiles; a temporary one unless `TF_XLA_FLAGS` names another."""
     if compile_cache.folder_in_use():
         yield
         return

@@ -236,10 +236,10 @@ def test_patterns_name_many_files(write):
 @pytest.mark.parametrize(
     "data, tags, message",
     [
-        (["a.tsv:3", "b.tsv"], [], "every corpus a weight or none: b.tsv has none"),
+        (["a.tsv:3", "b.tsv"], [], "all corpora a weight or none; b.tsv has none"),
         (["a.tsv:0"], [], "must be positive. Received: a.tsv:0"),
-        (["a.tsv"], ["b.tsv=x"], "--tag names b.tsv, which --data does not"),
-        (["a.tsv"], ["a.tsv"], "NAME=TAG"),
+        (["a.tsv"], ["b.tsv=x"], "--tag must name a file of --data.* Received: b.tsv"),
+        (["a.tsv"], ["a.tsv"], "FILE=TAG"),
     ],
 )
 def test_weights_and_tags_that_make_no_sense(data, tags, message):

@@ -139,7 +139,7 @@ def test_the_command_writes_a_run_that_translates(tmp_path, known, spms, capsys)
     command = [str(folder), "--run", str(run), "--target_language", "eng"]
     assert import_marian.main(command) == 0
     said = capsys.readouterr().out
-    assert "note: no_repeat_ngram_size: 3 is not followed" in said
+    assert "note: no_repeat_ngram_size: 3 has no effect here" in said
     assert import_marian.main(command) == 1
     assert "holds a finished run" in capsys.readouterr().err
     assert import_marian.main([*command, "--overwrite"]) == 0
@@ -213,8 +213,8 @@ def test_what_has_no_effect_is_named(tmp_path, known, spms):
             decoder={"word-penalty": 0.5},
         )
     )
-    assert "transformer-depth-scaling: no effect on a trained model" in published.notes[0]
-    assert published.notes[1] == "decoder.yml's word-penalty: 0.5 is not followed"
+    assert "transformer-depth-scaling has no effect on a trained model" in published.notes[0]
+    assert published.notes[1] == "word-penalty: 0.5 in decoder.yml has no effect here"
     assert published.decoding["beams"] == 6 and published.decoding["length_penalty"] == 1.0
 
 

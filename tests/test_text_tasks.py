@@ -302,7 +302,7 @@ def test_starts_that_do_not_fit_are_errors(runs, tmp_path, capsys):
     data = write(tmp_path / "text.txt", lines("language", 60))
     common = ("--data", data, "--steps", 1, "--run", tmp_path / "run", *SMALL)
     assert run("--task", "language", *common, "--start_from", runs / "masked") == 1
-    assert "is one of masked" in capsys.readouterr().err
+    assert "a run of masked" in capsys.readouterr().err
     assert run("--task", "language", *common, "--start_from", tmp_path / "none") == 1
     assert "Cannot read" in capsys.readouterr().err
 
@@ -317,7 +317,7 @@ def test_export_of_a_run(runs, tmp_path, capsys):
     metadata = json.loads((path / "assets.extra" / "keras_tfmr.json").read_text())
     assert metadata["tags"] == ["#", "N", "V"] and "validation_accuracy" in str(metadata["run"])
     assert export.main([str(runs / "masked"), "--to", str(tmp_path / "out")]) == 1
-    assert "nothing is served" in capsys.readouterr().err
+    assert "cannot be served" in capsys.readouterr().err
     assert export.main([*arguments, "--beams", "4"]) == 1
     assert "--beams" in capsys.readouterr().err
 

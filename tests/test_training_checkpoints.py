@@ -92,9 +92,9 @@ def weights(**shapes):
 @pytest.mark.parametrize(
     "now, message",
     [
-        ({"a": (2, 2), "c": (2, 2)}, "holds no c"),
+        ({"a": (2, 2), "c": (2, 2)}, "lacks c"),
         ({"a": (2, 2)}, "holds b, which this run does not have"),
-        ({"a": (2, 2), "b": (3, 2)}, r"holds b of shape \(2, 2\), this run's has \(3, 2\)"),
+        ({"a": (2, 2), "b": (3, 2)}, r"holds b with shape \(2, 2\); expected \(3, 2\)"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path, now, message):

@@ -237,9 +237,9 @@ def test_to_go_on_never_says_to_overwrite(option):
     [
         (["--minutes", "0"], "--minutes must be positive"),
         (["--average", "1"], "--average must be in [0, 1)"),
-        (["--source", "a"], "give both"),
-        (["--data", "a", "--source", "a", "--target", "b"], "not both"),
-        (["--validation", "a"], "--validation goes with"),
+        (["--source", "a"], "must be given together. Received: --source a, --target None"),
+        (["--data", "a", "--source", "a", "--target", "b"], "either --data or --source"),
+        (["--validation", "a"], "--validation needs --data"),
         (["--data", "a", "--validation", "a", "b", "c"], "one or two files"),
         (["--accumulate", "0"], "--accumulate must be positive. Received: 0"),
         (["--warmup_steps", "0"], "--warmup_steps must be positive. Received: 0"),
@@ -262,7 +262,7 @@ def test_to_go_on_never_says_to_overwrite(option):
         (["--model", "rnnsearch", "--preset", "base"], "one of: small, tiny, tutorial, paper."),
         (
             ["--model", "rnnsearch", "--d_model", "64", "--dff", "7", "--norm_first"],
-            "--model rnnsearch has no --d_model, --dff, --norm_first",
+            "--d_model, --dff, --norm_first cannot be set for --model rnnsearch",
         ),
     ],
 )

@@ -145,11 +145,11 @@ def test_a_published_model_is_tuned_and_its_licence_kept(published, data, tmp_pa
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (["--d_model", "32"], "--d_model follows --start_from"),
-        (["--vocab_size", "8000"], "--vocab_size follows --start_from"),
-        (["--joint_vocab"], "--joint_vocab follows --start_from"),
-        (["--preset", "base"], "--preset follows --start_from"),
-        (["--model", "rnnsearch"], "--model follows --start_from"),
+        (["--d_model", "32"], "--d_model is that of --start_from"),
+        (["--vocab_size", "8000"], "--vocab_size is that of --start_from"),
+        (["--joint_vocab"], "--joint_vocab is that of --start_from"),
+        (["--preset", "base"], "--preset is that of --start_from"),
+        (["--model", "rnnsearch"], "--model is that of --start_from"),
     ],
 )
 def test_what_contradicts_the_other_run_is_an_error(first, data, capsys, option, said):
@@ -172,5 +172,5 @@ def test_what_is_no_run_is_named(tmp_path, first):
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     (unfinished / "config.json").write_text((first / "config.json").read_text())
-    with pytest.raises(RunError, match=r"no finished run: it has no weights/best\.weights"):
+    with pytest.raises(RunError, match=r"not a finished run: it has no weights/best\.weights"):
         opened(unfinished)

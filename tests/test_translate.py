@@ -180,10 +180,10 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--sample", "--nbest", "2"], "without --nbest"),
-        (["--nbest", "4", "--beams", "2"], "at most --beams"),
+        (["--sample", "--nbest", "2"], "leave out --nbest and --beams. Received: --nbest 2"),
+        (["--nbest", "4", "--beams", "2"], "greater than --beams. Received: --nbest 4, --beams 2"),
         (["--column", "0"], "must be positive"),
-        (["--nbest", "2", "--pairs"], "without --nbest"),
+        (["--nbest", "2", "--pairs"], "leave out --nbest. Received: --nbest 2"),
     ],
 )
 def test_arguments_that_do_not_go_together(words, message, capsys):

@@ -2,10 +2,10 @@
 
     python training/distill.py runs/translator --data pairs.tsv --preset 6-1 --run runs/student
 
-The teacher translates the sources with its beam search. A student of few decoder layers learns
-these translations, and decodes greedily: sequence-level distillation (Kim and Rush 2016, arXiv
-1606.07947) into a deep encoder and a shallow decoder (Kasai et al. 2021, arXiv 2006.10369). Run the
-same command again after an interruption, and it goes on where it was.
+The teacher translates the sources with its beam search. A student with few decoder layers learns
+from these translations and decodes greedily: sequence-level distillation (Kim and Rush 2016, arXiv
+1606.07947) into a deep encoder and a shallow decoder (Kasai et al. 2021, arXiv 2006.10369). After
+an interruption, run the same command again to resume.
 """
 
 import csv
@@ -29,21 +29,21 @@ COMPARED = 1000  # pairs that teacher and student translate for the report
 
 @dataclasses.dataclass(frozen=True)
 class StudentConfig(TrainingConfig):
-    """How a student is trained: a `TrainingConfig` with other defaults, whose data are sources."""
+    """How a student is trained: a `TrainingConfig` with other defaults; its data are sources."""
 
     data: tuple = option(
         (),
-        "lines to translate and learn from; of lines with tabs, the first column (also .gz, and "
-        "patterns such as 'part-*.tsv')",
+        "lines to translate and learn from, or the first column of lines with tabs; files may be "
+        ".gz, and patterns such as 'part-*.tsv' name several",
         nargs="+", metavar="FILE",
     )  # fmt: skip
     validation: tuple = option(
-        (), "pairs to measure on (default: the teacher's)", nargs="+", metavar="FILE"
+        (), "pairs to evaluate on (default: the teacher's)", nargs="+", metavar="FILE"
     )
-    run: str = option("runs/student", "the run folder", resumes=True, metavar="DIR")
-    preset: str = option("6-1", "the size of the student and its recipe", metavar="NAME")
+    run: str = option("runs/student", "run folder", resumes=True, metavar="DIR")
+    preset: str = option("6-1", "size and training recipe of the student", metavar="NAME")
     filters: tuple = option(
-        ("length_ratio",), "filters of the translations", nargs="*", metavar="NAME"
+        ("length_ratio",), "filters that drop translations", nargs="*", metavar="NAME"
     )
     beams: int = option(
         1, "beam width of the final evaluation and of the export", range=POSITIVE, resumes=True,
@@ -53,14 +53,14 @@ class StudentConfig(TrainingConfig):
     def __post_init__(self):
         super().__post_init__()
         if not self.data:
-            raise ValueError("--data names what the teacher translates. Received: nothing")
+            raise ValueError("--data must name files for the teacher to translate. Received: none")
 
 
 def parse_arguments(arguments=None):
     """The teacher's folder, and the `StudentConfig`."""
     parser = _command_line.parser(__doc__)
     parser.add_argument(
-        "teacher", metavar="TEACHER_RUN", type=Path, help="what training/train_pt_en.py wrote"
+        "teacher", metavar="TEACHER_RUN", type=Path, help="folder of a finished training run"
     )
     settings, others = parse(parser, arguments, StudentConfig)
     return others["teacher"], settings
@@ -69,7 +69,7 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     teacher, settings = parse_arguments(arguments)
-    # Only here, so that --help and a wrong argument are answered at once.
+    # Imported here, so that --help and wrong arguments are answered at once.
     from training.corpus.files import CorpusError
     from training.run.files import RunError
     from training.run.folder import RunFolder
@@ -92,15 +92,15 @@ def main(arguments=None):
         print(f"distill.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. Run the same command to go on.", file=sys.stderr)
+        print("\nStopped. Run the same command to resume.", file=sys.stderr)
         return 130
     return 0
 
 
 def with_translations(teacher, student, settings):
-    """The settings with the teacher's translations as data, once there are all of them.
+    """Makes the missing translations; returns the settings with all of them as data.
 
-    They are in `distilled/` of the student's folder, one file for each of the sources.
+    They are in `distilled/` in the student's folder, one file for each file of sources.
 
     Args:
         teacher: The `RunFolder` that translates.
@@ -108,7 +108,8 @@ def with_translations(teacher, student, settings):
         settings: The student's `TrainingConfig`, whose data are the sources.
 
     Raises:
-        RunError: If the folder has translations of something else, or a file cannot be read.
+        RunError: If the folder has translations of other sources or by another teacher, or a file
+            cannot be read.
     """
     from training.corpus.files import find
     from training.run.claim import Claim
@@ -148,10 +149,10 @@ def described(teacher, sources):
 
 
 def begin(folder, asked, *, overwrite):
-    """Makes the folder of translations, or goes on in it if they are of the same.
+    """Makes the folder of translations, or resumes in it if they depend on the same.
 
     Raises:
-        RunError: If they are not, unless they may be overwritten.
+        RunError: If they depend on something else and may not be overwritten.
     """
     from training.run.claim import differences
     from training.run.files import RunError, read_json, write_json
@@ -162,7 +163,7 @@ def begin(folder, asked, *, overwrite):
         told = ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in others.items())
         raise RunError(
             f"{folder} holds translations of something else ({told}): "
-            "repeat its command, name another --run, or --overwrite"
+            "repeat its command, choose another --run, or give --overwrite"
         )
     if others:
         shutil.rmtree(folder)
@@ -170,7 +171,7 @@ def begin(folder, asked, *, overwrite):
 
 
 def translate(teacher, files):
-    """In a process of its own: training/translate.py, which takes one core for each batch."""
+    """Runs training/translate.py; in its own process, because it sets TensorFlow's threads."""
     from training import translate
 
     for source, target in files:
@@ -182,10 +183,10 @@ def translate(teacher, files):
 
 
 def validation_pairs(folder):
-    """`(source, reference)` of all pairs that a finished run was measured on.
+    """`(source, reference)` of all pairs that a finished run was evaluated on.
 
     Raises:
-        RunError: If it is not finished.
+        RunError: If the run is not finished.
     """
     from training.run.files import RunError
 
@@ -195,7 +196,7 @@ def validation_pairs(folder):
             return [(row["source"], row["reference"]) for row in rows]
     except OSError as error:
         raise RunError(
-            f"{folder.path} has no validation pairs, as it is not finished: {error}"
+            f"{folder.path} is not a finished run, so it has no validation pairs: {error}"
         ) from error
 
 
@@ -216,12 +217,12 @@ def is_finished(student, settings):
 
 
 def alone(function, *arguments):
-    """Runs a function in a process of its own, which ends with this one.
+    """Runs a function in a new process, which ends with this one.
 
-    Its memory, and TensorFlow's threads as it wants them, are gone afterwards.
+    Afterwards its memory is free, and its settings of TensorFlow's threads are gone.
 
     Raises:
-        RunError: If it fails; it has said why.
+        RunError: If it fails; it has printed the reason.
     """
     from training.run.files import RunError
 
@@ -244,7 +245,7 @@ def _begin(function, *arguments):
 
 
 def compare(teacher, student):
-    """In a process of its own: writes distillation.md and .json, the two models side by side."""
+    """Writes distillation.md and .json, which compare the two models; in its own process."""
     from training.report.evaluation import spread
     from training.run.files import write_atomically, write_json
     from training.run.folder import RunFolder
@@ -255,14 +256,14 @@ def compare(teacher, student):
     cells = (("teacher", teacher, beams), ("teacher", teacher, 1), ("student", student, asked))
     rows = [
         {"model": name, "beams": width, **measured(folder, width, pairs)}
-        for name, folder, width in dict.fromkeys(cells)  # once, if the teacher is greedy
+        for name, folder, width in dict.fromkeys(cells)  # a greedy teacher has one row
     ]
     write_atomically(student.path / "distillation.md", table(rows, len(pairs)))
     write_json(student.path / "distillation.json", {"pairs": len(pairs), "rows": rows})
 
 
 def measured(folder, beams, pairs):
-    """What a run's model scores, how fast it is when it is compiled, and how large."""
+    """The scores of a run's model, its speed when compiled, and its size."""
     from training.report.evaluation import corpus_scores
 
     sources, references = zip(*pairs, strict=True)

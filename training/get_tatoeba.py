@@ -1,8 +1,8 @@
-"""Downloads sentence pairs of Tatoeba, cleans and splits them, for `--data tatoeba:PAIR`.
+"""Downloads sentence pairs from Tatoeba, cleans and splits them, for `--data tatoeba:PAIR`.
 
     python training/get_tatoeba.py por-eng
 
-Needs a network. The sentences are by Tatoeba's contributors, under CC BY 2.0 FR: keep the file
+It needs a network. The sentences are by Tatoeba's contributors, under CC BY 2.0 FR: keep the file
 ATTRIBUTION beside them.
 """
 
@@ -17,12 +17,15 @@ def main(arguments=None):
     from training.corpus.files import CorpusError
 
     parser = _command_line.parser(__doc__)
-    parser.add_argument("pair", help="two codes of ISO 639-3, source first, as in por-eng")
+    parser.add_argument("pair", help="two ISO 639-3 codes, source first, as in por-eng")
     parser.add_argument(
-        "--folder", metavar="DIR", type=Path, default=tatoeba.FOLDER, help="where to write"
+        "--folder", metavar="DIR", type=Path, default=tatoeba.FOLDER, help="folder to write to"
     )
     parser.add_argument(
-        "--exports", metavar="DIR", type=Path, help="exports that were downloaded before"
+        "--exports",
+        metavar="DIR",
+        type=Path,
+        help="folder with downloaded exports, to read instead",
     )
     args = parser.parse_args(arguments)
     folder = args.folder / args.pair

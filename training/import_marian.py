@@ -3,9 +3,9 @@
     python training/import_marian.py opus-mt-pt-en --run runs/opus-pt-en
     python training/import_marian.py opus-2020-01-01.zip --run runs/opus --target_language por
 
-FOLDER is what was downloaded: a release of Marian (*.npz, *vocab.yml, source.spm, target.spm,
-decoder.yml) or a folder of transformers (config.json, model.safetensors, vocab.json, source.spm,
-target.spm), as a folder, a .zip or a .tar.gz. The run folder is then exported like any other:
+FOLDER is the downloaded model: a Marian release (*.npz, *vocab.yml, source.spm, target.spm,
+decoder.yml) or a transformers folder (config.json, model.safetensors, vocab.json, source.spm,
+target.spm), as a folder, a .zip or a .tar.gz. Export the run folder like any other:
 python serving/export.py RUN.
 """
 
@@ -22,9 +22,9 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    add("folder", metavar="FOLDER", type=Path, help="the published model, a folder or an archive")
-    add("--run", type=Path, required=True, help="the run folder to write")
-    add("--target_language", metavar="CODE", help="target language of texts without a tag")
+    add("folder", metavar="FOLDER", type=Path, help="published model, a folder or an archive")
+    add("--run", metavar="DIR", type=Path, required=True, help="run folder to write")
+    add("--target_language", metavar="CODE", help="target language for texts without a tag")
     add("--overwrite", action="store_true", help="delete an earlier run in the folder")
     return parser.parse_args(arguments)
 
@@ -49,7 +49,7 @@ def main(arguments=None):
         return 1
     for note in published.notes:
         print(f"note: {note}")
-    print(f"{published.name} ({published.form}) is now {options.run}: see its report.md")
+    print(f"Imported {published.name} ({published.form}) to {options.run}: see its report.md")
     return 0
 
 

@@ -16,19 +16,19 @@ from training.corpus.pile import Pile
 from training.corpus.sampled_subwords import SampledBatches, SampledSubwords
 from training.run.files import RunError
 
-HELD_OUT = 1000  # pairs to validate with, where the settings name none; at most a tenth of all
-LONGEST = 256  # tokens of a side; longer pairs are dropped
+HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
+LONGEST = 256  # tokens on a side; longer pairs are dropped
 LEARNED = 200_000  # lines that a vocabulary is learned from
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Everything that a run learns from and is measured on.
+    """Everything that a run learns from and is evaluated on.
 
     Fields:
         batches: The `Batches` or `SampledBatches` to train on.
         validation: List of `(source, reference)`.
-        test: The same for a test set, or empty.
+        test: The same for a test set; empty if there is none.
         tokenizers: `(source, target)`, the same one twice for a joint vocabulary.
         description: Counts and checksums, for config.json.
         summary: Lines for people.
@@ -43,7 +43,7 @@ class Data:
 
 
 class HeldOut(NamedTuple):
-    """A validation or test set: its pairs as a corpus, and what their sources begin with."""
+    """A validation or test set: its pairs, and the tag of each."""
 
     pairs: list
     tags: list
@@ -84,7 +84,7 @@ class Pairs:
         return read_pairs(*self.settings.validation)
 
     def excluded(self, pairs):
-        """Of held-out pairs, the sets of sources and of targets that must not be learned."""
+        """The sets of sources and of targets of the held-out pairs, which must not be learned."""
         return [{pair[side] for pair in pairs} for side in (0, 1)]
 
     def tokenizers(self, pile, excluded, tags):
@@ -100,12 +100,12 @@ class Pairs:
 def prepare(settings, claim, reading=None):
     """Reads the pairs, learns the tokenizers, and makes the batches.
 
-    Writes the encoded pairs into the run folder, where the next start finds them, and nothing else:
-    that is for later, when nothing of the settings can be wrong any more.
+    Writes only the encoded pairs into the run folder, where the next start finds them. The other
+    files follow once all settings have been checked.
 
     Args:
         settings: A `TrainingConfig`.
-        claim: The `Claim` of the run folder. If a run goes on in it, the tokenizers are loaded.
+        claim: The `Claim` of the run folder. If a run is resumed in it, the tokenizers are loaded.
         reading: How the corpus is read; as `Pairs` if left out.
 
     Raises:
@@ -114,13 +114,13 @@ def prepare(settings, claim, reading=None):
     """
     reading = reading or Pairs(settings)
     try:
-        # Of another start, which came to nothing, there may be tokenizers too.
+        # Not those of a start that failed, which may be in the folder too.
         tokenizers = claim.folder.tokenizers() if claim.goes_on else None
         found = kept_store(settings, claim, tokenizers)
         if found is None and not claim.writes:
             raise RunError(
-                f"This worker finds no whole encoded corpus in {claim.folder.encoded}, where the "
-                "chief wrote it: all workers need the same file system there"
+                f"This worker finds no complete encoded corpus in {claim.folder.encoded}, where "
+                "the chief wrote it: all workers must mount the same file system there"
             )
         if found is None:
             found, tokenizers = make_store(settings, reading, claim, tokenizers)
@@ -138,7 +138,7 @@ def prepare(settings, claim, reading=None):
 
 
 def kept_store(settings, claim, tokenizers):
-    """The store of a run that goes on, or None if its corpus has to be read."""
+    """The store of a resumed run, or None if its corpus has to be read."""
     found = tokenizers and store.read(claim.folder.encoded, identity(tokenizers))
     if not found:
         return None
@@ -147,7 +147,7 @@ def kept_store(settings, claim, tokenizers):
             files = "; ".join(f"{path} (sha256 {a[:12]}, now {b[:12]})" for path, a, b in changed)
             raise RunError(
                 f"The corpus is not the one that the run in {claim.folder.path} began with: "
-                f"{files}. Name another --run, or --overwrite"
+                f"{files}. Choose another --run, or give --overwrite"
             )
         claim.clear()
         return None
@@ -156,7 +156,7 @@ def kept_store(settings, claim, tokenizers):
 
 
 def make_store(settings, reading, claim, tokenizers):
-    """Reads, cleans and encodes the corpora; learns the tokenizers, unless a run with some goes on.
+    """Reads, cleans and encodes the corpora; learns the tokenizers unless a resumed run has them.
 
     Returns:
         the `Store` and the tokenizers.
@@ -172,13 +172,13 @@ def make_store(settings, reading, claim, tokenizers):
         raise
     went_on = claim.goes_on
     claim.keep_to(found.record, overwrite=settings.overwrite)
-    if went_on and not claim.goes_on:  # it began with another corpus, and is gone
+    if went_on and not claim.goes_on:  # the run had another corpus and has been deleted
         return make_store(settings, reading, claim, None)
     return found, used
 
 
 def encode(settings, reading, folder, tokenizers):
-    """The same without a look at what was there before."""
+    """As `make_store`, whatever is in the folder."""
     corpora, files = reading.corpora(), []
     sets = given_sets(settings, reading, corpora)
     rules = measured_rules(settings, corpora)
@@ -211,7 +211,7 @@ def encode(settings, reading, folder, tokenizers):
 
 
 def identity(tokenizers):
-    """What tells these tokenizers from others."""
+    """Checksums that identify the tokenizers."""
     return [hashlib.sha256(tokenizer.model_bytes).hexdigest() for tokenizer in tokenizers]
 
 
@@ -234,7 +234,7 @@ def given_sets(settings, reading, corpora):
 
 
 def set_of(corpora, tags):
-    """A `HeldOut` of some `pairs.Corpus`, each with its tag."""
+    """The `HeldOut` of several `pairs.Corpus`, each with its tag."""
     return HeldOut(
         pairs=[pair for corpus in corpora for pair in corpus.pairs()],
         tags=[tag for corpus, tag in zip(corpora, tags, strict=True) for _ in range(len(corpus))],
@@ -245,10 +245,13 @@ def set_of(corpora, tags):
 
 
 def hold_out(pile, seed, tags):
-    """Takes pairs out of a pile to validate with."""
+    """Takes validation pairs out of a pile."""
     count, every = min(HELD_OUT, -(-len(pile) // 10)), len(pile)
     if count >= every:
-        raise CorpusError(f"cannot hold out {count} of {every} pairs")
+        raise CorpusError(
+            f"cannot hold out {count} of {every} pairs for validation: give more pairs, or "
+            "--validation"
+        )
     numbers = pile.chosen(count, seed)
     found = list(pile.read(numbers))
     pile.kept[numbers] = False
@@ -262,7 +265,7 @@ def hold_out(pile, seed, tags):
 
 
 def measured_rules(settings, corpora):
-    """The `Rules` of cleaning; what is usual is found in the first lines of each corpus."""
+    """The `Rules` of cleaning; what is usual is measured on the first lines of each corpus."""
     rules = Rules(filters=settings.filters, languages=settings.languages)
     if not rules.filters:
         return rules
@@ -326,13 +329,13 @@ def learn_tokenizers(settings, pile, excluded, tags):
 
 
 def summary(settings, reading, found, tokenizers, batches):
-    """What was read and made of it, a line each."""
+    """Lines about what was read, and what was made of it."""
     lines = list(found.summaries)
     if settings.phrasebook:
         lines.insert(
             0,
             "The built-in phrasebook: sentences that a small grammar generates, to try training "
-            "and serving; BLEU on them is a self-test. For real sentences give --data.",
+            "and serving; BLEU on them is a self-test. To train on real sentences, give --data.",
         )
     lines.append(reading.vocabulary(tokenizers))
     lines.append(f"batches: {batches.summary()}")

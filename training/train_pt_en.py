@@ -1,7 +1,7 @@
 """Trains a translator from plain text to a SavedModel that can be served.
 
-Without arguments it learns a built-in Portuguese-English phrasebook in a few minutes, a
-demonstration that needs no network. With --data it learns your own corpus, in any two languages.
+Without arguments it trains on a built-in Portuguese-English phrasebook for a few minutes, a
+demonstration that needs no network. With --data it trains on your own corpus, in any two languages.
 After an interruption, run the same command again to resume.
 """
 
@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-STARTED = time.monotonic()  # the budget counts the imports too
+STARTED = time.monotonic()  # the budget includes the imports
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 

@@ -5,7 +5,7 @@
     python training/train_text.py --task masked --data texts.txt --run runs/encoder
     python training/train_text.py --task classify --data few.tsv --start_from runs/encoder
 
-Without --data it learns sentences of a built-in grammar, a demonstration that needs no network.
+Without --data it trains on sentences of a built-in grammar, a demonstration that needs no network.
 After an interruption, run the same command again to resume.
 """
 
@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-STARTED = time.monotonic()  # the budget counts the imports too
+STARTED = time.monotonic()  # the budget includes the imports
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 

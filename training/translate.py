@@ -3,8 +3,8 @@
     python training/translate.py runs/translator < in.txt > out.txt
     python training/translate.py runs/translator --input in.txt.gz --output out.txt.gz
 
-Lines come out in the order in which they went in. In lines with tabs, one column is translated and
-the others are kept. With --output, the same command resumes an interrupted one.
+Lines are written in the order of the input. In lines with tabs, one column is translated and the
+others are kept. With --output, repeat an interrupted command to resume.
 """
 
 import collections
@@ -22,11 +22,11 @@ if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 WINDOW = 2048  # lines that are sorted by length together
-AHEAD = 2  # windows under way
+AHEAD = 2  # windows in progress at the same time
 
 
 class TranslateError(Exception):
-    """What the user has to know, in one line."""
+    """An error to show to the user, in one line."""
 
 
 def parse_arguments(arguments=None):
@@ -35,37 +35,55 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    add("run", metavar="RUN_FOLDER", type=Path, help="what training/train_pt_en.py wrote")
-    add("--input", metavar="FILE", type=Path, help="lines, or .gz (default: standard input)")
-    add("--output", metavar="FILE", type=Path, help="lines, or .gz (default: standard output)")
+    add("run", metavar="RUN_FOLDER", type=Path, help="folder that training/train_pt_en.py wrote")
+    add("--input", metavar="FILE", type=Path, help="text or .gz file (default: standard input)")
+    add("--output", metavar="FILE", type=Path, help="text or .gz file (default: standard output)")
     add("--overwrite", action="store_true", help="start again if --output exists")
-    add("--column", type=int, default=1, metavar="N", help="column of lines with tabs")
-    add("--nbest", type=int, metavar="N", help="N lines each: number ||| translation ||| score")
-    add("--pairs", action="store_true", help="write SOURCE<TAB>TRANSLATION, to learn from")
-    add("--scores", action="store_true", help="append a column: log-probability by length")
+    add("--column", type=int, default=1, metavar="N", help="column to translate in lines with tabs")
+    nbest = "write the N best for each line: line number ||| translation ||| score"
+    add("--nbest", type=int, metavar="N", help=nbest)
+    add("--pairs", action="store_true", help="write SOURCE<TAB>TRANSLATION lines, for training")
+    scores = "append a column: the log-probability divided by the length penalty"
+    add("--scores", action="store_true", help=scores)
     add("--sample", action="store_true", help="draw translations instead of searching for the best")
-    add("--temperature", type=float, default=1.0, metavar="X", help="for --sample")
-    add("--top_k", type=int, metavar="N", help="sample from the N most probable tokens")
-    add("--seed", type=int, default=1, metavar="N", help="for --sample")
+    add("--temperature", type=float, default=1.0, metavar="X", help="temperature of --sample")
+    add(
+        "--top_k", type=int, metavar="N", help="with --sample, draw from the N most probable tokens"
+    )
+    add("--seed", type=int, default=1, metavar="N", help="seed of --sample")
     add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
-    add("--length_penalty", type=float, metavar="X", help="(default: the run's)")
-    add("--max_length", type=int, metavar="N", help="most tokens of a translation (default: 128)")
-    add("--max_source_length", type=int, metavar="N", default=128, help="most tokens of a text")
-    add("--weights", metavar="FILE", type=Path, help="(default: the best of the run)")
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help="of the weights")
+    penalty = "exponent of the length penalty (default: the run's)"
+    add("--length_penalty", type=float, metavar="X", help=penalty)
+    longest = "maximum tokens of a translation (default: the run's, else 128)"
+    add("--max_length", type=int, metavar="N", help=longest)
+    read = "maximum tokens read from a line"
+    add("--max_source_length", type=int, metavar="N", default=128, help=read)
+    add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
+    precision = "precision of weights and layers"
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
     add("--batch_size", type=int, default=32, metavar="N", help="lines translated together")
-    add("--threads", type=int, metavar="N", help="batches at the same time (default: one per core)")
+    threads = "batches translated at the same time (default: one per core)"
+    add("--threads", type=int, metavar="N", help=threads)
     options = parser.parse_args(arguments)
     for name in ("column", "nbest", "batch_size", "threads", "top_k", "beams", "max_length"):
         value = getattr(options, name)
         if value is not None and value < 1:
             parser.error(f"--{name} must be positive. Received: {value}")
     if options.sample and (options.nbest or (options.beams or 1) > 1):
-        parser.error("--sample draws one translation: give it without --nbest and --beams")
+        parser.error(
+            "--sample draws one translation of each line: leave out --nbest and --beams. "
+            f"Received: --nbest {options.nbest}, --beams {options.beams}"
+        )
     if options.pairs and options.nbest:
-        parser.error("--pairs writes one translation: give it without --nbest")
+        parser.error(
+            "--pairs writes one translation of each line: leave out --nbest. "
+            f"Received: --nbest {options.nbest}"
+        )
     if options.nbest and options.beams and options.nbest > options.beams:
-        parser.error(f"--nbest is at most --beams. Received: {options.nbest} of {options.beams}")
+        parser.error(
+            "--nbest must not be greater than --beams. Received: "
+            f"--nbest {options.nbest}, --beams {options.beams}"
+        )
     options.threads = options.threads or len(os.sched_getaffinity(0))
     return options
 
@@ -73,7 +91,7 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
-    # Only here, so that --help and a wrong argument are answered at once.
+    # Imported here, so that --help and wrong arguments are answered at once.
     from training.run.files import RunError
 
     try:
@@ -91,7 +109,7 @@ def translate(options):
     with opened_input(options.input) as lines, contextlib.ExitStack() as stack:
         output = Output(options) if options.output else Stream(sys.stdout.buffer)
         stack.callback(output.close)
-        for _ in itertools.islice(lines, output.lines):  # written before
+        for _ in itertools.islice(lines, output.lines):  # already translated
             pass
         callers = make_callers(options)
         progress = Progress(lines, output.lines)
@@ -160,13 +178,13 @@ def submit(pool, call, window, options, number):
 
 
 def text_of(line, column):
-    """The text of a line that is translated; nothing if it has no such column."""
+    """The text to translate in a line; empty if the line lacks the column."""
     columns = line.split(b"\t")
     return columns[column - 1] if column <= len(columns) else b""
 
 
 def formatted(line, hypotheses, number, options):
-    """What is written for a line: its columns with the translation, or its n best."""
+    """The output for a line: its columns with the translation, or its n best translations."""
     texts = [(" ".join(text.split()).encode(), score) for text, score in hypotheses]
     if options.nbest:
         rows = texts[: options.nbest]
@@ -186,8 +204,8 @@ def make_callers(options):
     """For each thread, a function that translates a batch."""
     import tensorflow as tf
 
-    with contextlib.suppress(RuntimeError):  # something was computed before
-        # A core for each caller: threads within one operation gain less than batches side by side.
+    with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
+        # One core per caller: several batches at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
     translator = load(options)
     if not options.sample:
@@ -214,7 +232,7 @@ def load(options):
 
 
 def sampling_caller(translator, options):
-    """A function that draws the translations of a batch; a seed gives the same ones again."""
+    """A function that samples translations of a batch; the same seed gives the same ones."""
     import keras
 
     from keras_tfmr.decoding.sampling import sample
@@ -223,9 +241,9 @@ def sampling_caller(translator, options):
     noise = keras.random.SeedGenerator(0)
 
     class Sampling(type(translator.config)):
-        """Draws where its base searches."""
+        """Samples instead of searching."""
 
-        def decode(self, step, state, *, enough=None, **how):  # all that is drawn is enough
+        def decode(self, step, state, *, enough=None, **how):  # `enough` is for searches only
             fields = ("max_length", "min_length", "length_penalty", "length_offset")
             return sample(
                 step, state, seed=noise, temperature=options.temperature, top_k=options.top_k,
@@ -249,14 +267,14 @@ def sampling_caller(translator, options):
 
 
 class Lines:
-    """The lines of a binary stream, without their ends; knows how far it has read."""
+    """The lines of a binary stream, without line ends; knows how much of it has been read."""
 
     def __init__(self, raw, packed):
         self._raw = raw
         self._lines = gzip.GzipFile(fileobj=raw) if packed else raw
         try:
             self.size = os.fstat(raw.fileno()).st_size if raw.seekable() else 0
-        except OSError:  # a stream that is no file
+        except OSError:  # a stream that is not a file
             self.size = 0
 
     def __iter__(self):
@@ -266,10 +284,10 @@ class Lines:
         try:
             return next(iter(self._lines)).rstrip(b"\r\n")
         except (EOFError, gzip.BadGzipFile) as error:
-            raise TranslateError(f"The input is not a whole gzip file ({error})") from error
+            raise TranslateError(f"The input is not a complete gzip file: {error}") from error
 
     def share(self):
-        """How much of the input was read, or None if nobody knows."""
+        """The share of the input that has been read, or None if its size is unknown."""
         return self._raw.tell() / self.size if self.size else None
 
 
@@ -290,36 +308,36 @@ class Stream:
         self._file, self.lines = file, 0
 
     def write(self, data, lines):
-        """Writes the translations of so many lines."""
+        """Writes the translations of `lines` lines."""
         self._file.write(data)
         self._file.flush()
         self.lines += lines
 
     def finish(self):
-        """Nothing is left to be done."""
+        """Does nothing: everything has been written."""
 
     close = finish
 
 
 class Output:
-    """A file that a later process goes on with; `lines` says how many are in it.
+    """An output file that a later process can resume; `lines` is the number of lines in it.
 
-    Beside it, until it is whole, stands `NAME.progress`: how many lines and bytes are certain, and
-    of which command.
+    Until the file is complete, `NAME.progress` beside it records the command, and how many lines
+    and bytes are safely on the disk.
     """
 
     def __init__(self, options):
         self.path = options.output
         self._packed = self.path.suffix.lower() == ".gz"
         self._progress = self.path.with_name(self.path.name + ".progress")
-        # What the answers depend on.
+        # The options that the output depends on.
         free = ("output", "overwrite", "threads")
         self._command = {k: str(v) for k, v in vars(options).items() if k not in free}
         if options.input:
             status = options.input.stat()
             self._command["input bytes"] = status.st_size
         self.lines, certain = self._begun(options.overwrite)
-        self._save(certain)  # a file without it is whole
+        self._save(certain)  # first, because an output without it counts as complete
         self._file = self.path.open("r+b" if certain else "wb")
         self._file.truncate(certain)
         self._file.seek(certain)
@@ -328,21 +346,25 @@ class Output:
         if overwrite or not self.path.exists():
             return 0, 0
         if not self._progress.exists():
-            raise TranslateError(f"{self.path} exists: name another --output, or --overwrite")
+            raise TranslateError(
+                f"{self.path} exists: choose another --output, or give --overwrite"
+            )
         try:
             before = json.loads(self._progress.read_text())
             certain = before["lines"], before["bytes"]
         except (ValueError, KeyError, TypeError) as error:
-            raise TranslateError(f"{self._progress} is damaged: --overwrite") from error
+            raise TranslateError(
+                f"{self._progress} is damaged: give --overwrite to start again"
+            ) from error
         if before["command"] != self._command:
             raise TranslateError(
-                f"{self.path} was begun by another command: repeat that one, name another "
-                "--output, or --overwrite"
+                f"{self.path} was begun by another command: repeat that command, choose another "
+                "--output, or give --overwrite"
             )
         return certain
 
     def write(self, data, lines):
-        """Writes the translations of so many lines; they are on the disk before it says so."""
+        """Writes the translations of `lines` lines to the disk, then records that."""
         self._file.write(gzip.compress(data, mtime=0) if self._packed else data)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -356,7 +378,7 @@ class Output:
         temporary.replace(self._progress)
 
     def finish(self):
-        """Says that the file is whole."""
+        """Marks the file as complete."""
         self._progress.unlink()
 
     def close(self):

@@ -3,7 +3,7 @@
 import argparse
 import os
 
-# Known to the real server, without meaning here: accepted, so that one command line fits both.
+# The real server's other flags: accepted and ignored, so that one command line works for both.
 _IGNORED = """
 num_unload_threads flush_filesystem_caches use_alts_credentials platform_config_file
 per_process_gpu_memory_fraction grpc_channel_arguments rest_api_num_threads
@@ -16,49 +16,79 @@ IGNORED = _IGNORED.split()
 
 # Name: (default, help); the default's type is the flag's.
 FLAGS = {
-    "port": (8500, "gRPC port; 0: none"),
-    "grpc_socket_path": ("", "also listen for gRPC on this UNIX socket"),
-    "rest_api_port": (0, "HTTP port; 0: none"),
-    "host": ("127.0.0.1", "(own) address to bind; 0.0.0.0 opens the server to the network"),
+    "port": (8500, "gRPC port; 0 for none"),
+    "grpc_socket_path": ("", "UNIX socket on which to listen for gRPC too"),
+    "rest_api_port": (0, "HTTP port; 0 for none"),
+    "host": (
+        "127.0.0.1",
+        "address to bind; 0.0.0.0 opens the server to the network (only this server)",
+    ),
     "model_name": ("default", "name of the model"),
     "model_base_path": ("", "directory of the model's version directories"),
-    "model_config_file": ("", "text ModelServerConfig: many models, version policies, labels"),
-    "model_config_file_poll_wait_seconds": (0, "read the config file again this often; 0: never"),
-    "file_system_poll_wait_seconds": (1, "look for new versions this often; 0 or less: never"),
+    "model_config_file": (
+        "",
+        "text file of a ModelServerConfig: several models, version policies, labels",
+    ),
+    "model_config_file_poll_wait_seconds": (
+        0,
+        "seconds between two readings of the config file; 0 to read it once",
+    ),
+    "file_system_poll_wait_seconds": (
+        1,
+        "seconds between two searches for new versions; 0 or less for one search",
+    ),
     "allow_version_labels_for_unavailable_models": (
         False,
-        "accept new labels before their version is loaded",
+        "accept a new label before its version is loaded",
     ),
     "force_allow_any_version_labels_for_unavailable_models": (
         False,
-        "the same for labels that move",
+        "accept any label, also one that moves, before its version is loaded",
     ),
     "saved_model_tags": ("serve", "comma-separated tags of the meta graph"),
-    "enable_model_warmup": (True, "replay each version's warm-up file before it serves"),
-    "num_request_iterations_for_warmup": (1, "how often each warm-up record is replayed"),
-    "max_num_load_retries": (5, "how often a version that does not load is tried again"),
+    "enable_model_warmup": (True, "replay a version's warm-up file before serving it"),
+    "num_request_iterations_for_warmup": (1, "number of times to replay each warm-up record"),
+    "max_num_load_retries": (5, "number of further attempts to load a version that fails"),
     "load_retry_interval_micros": (
         1_000_000,
-        "pause between those tries (the real server: a minute)",
+        "microseconds between those attempts; the real server waits a minute",
     ),
-    "num_load_threads": (0, "threads that load models; 0: one"),
-    "enable_batching": (False, "batch across requests"),
-    "batching_parameters_file": ("", "text BatchingParameters"),
+    "num_load_threads": (0, "threads that load models; 0 for one"),
+    "enable_batching": (False, "batch requests together"),
+    "batching_parameters_file": ("", "text file of BatchingParameters"),
     "enable_per_model_batching_parameters": (False, "use each version's batching_params.pbtxt"),
-    "tensorflow_session_parallelism": (0, "threads within and between operations; 0: automatic"),
-    "tensorflow_intra_op_parallelism": (0, "threads within an operation; 0: automatic"),
-    "tensorflow_inter_op_parallelism": (0, "threads between operations; 0: automatic"),
+    "tensorflow_session_parallelism": (
+        0,
+        "threads within and between operations; 0 to choose automatically",
+    ),
+    "tensorflow_intra_op_parallelism": (
+        0,
+        "threads within an operation; 0 to choose automatically",
+    ),
+    "tensorflow_inter_op_parallelism": (
+        0,
+        "threads between operations; 0 to choose automatically",
+    ),
     "xla_cpu_compilation_enabled": (False, "allow XLA on CPUs"),
     "xla_gpu_compilation_enabled": (False, "allow XLA on GPUs"),
-    "grpc_max_threads": (4 * (os.cpu_count() or 1), "unbatched runs at the same time"),
+    "grpc_max_threads": (4 * (os.cpu_count() or 1), "maximum unbatched runs at the same time"),
     "enable_grpc_healthcheck_service": (False, "serve grpc.health.v1"),
-    "rest_api_timeout_in_ms": (30000, "time limit of a REST call"),
+    "rest_api_timeout_in_ms": (30000, "time limit of a REST call in milliseconds"),
     "rest_api_enable_cors_support": (False, "send CORS headers"),
-    "monitoring_config_file": ("", "text MonitoringConfig"),
-    "ssl_config_file": ("", "text SSLConfig with the PEM texts; gRPC only"),
-    "allow_remote_reload": (False, "(own) let other hosts send HandleReloadConfigRequest"),
-    "max_request_bytes": (1 << 26, "(own) largest request, gRPC or REST; 0: no limit"),
-    "shutdown_grace_seconds": (30, "(own) time for running requests after SIGTERM"),
+    "monitoring_config_file": ("", "text file of a MonitoringConfig"),
+    "ssl_config_file": ("", "text file of an SSLConfig that holds the PEM texts; gRPC only"),
+    "allow_remote_reload": (
+        False,
+        "let other hosts send HandleReloadConfigRequest (only this server)",
+    ),
+    "max_request_bytes": (
+        1 << 26,
+        "largest request, gRPC or REST; 0 for no limit (only this server)",
+    ),
+    "shutdown_grace_seconds": (
+        30,
+        "seconds for running requests to finish after SIGTERM (only this server)",
+    ),
 }
 
 
@@ -67,20 +97,20 @@ def boolean(text):
         return True
     if text.lower() in ("false", "0", "f", "no"):
         return False
-    raise argparse.ArgumentTypeError(f"expected true or false, got {text!r}")
+    raise argparse.ArgumentTypeError(f"expected true or false. Received: {text!r}")
 
 
 def parse(arguments=None):
     """Parses `--flag=value` (and `--flag` for switches).
 
     Returns:
-        argparse.Namespace; `ignored` lists the flags given that mean nothing here.
+        argparse.Namespace; `ignored` lists the given flags that have no effect here.
     """
     parser = argparse.ArgumentParser(
         prog="server.py",
         usage="%(prog)s --model_base_path=DIR [--flag=value ...]",
         allow_abbrev=False,
-        description="TensorFlow Serving's API on one machine, for trying things out and for tests. "
+        description="TensorFlow Serving's API on one machine, to try things out and for tests. "
         "In production, use TensorFlow Serving itself.",
     )
     for name, (default, text) in FLAGS.items():
@@ -94,6 +124,6 @@ def parse(arguments=None):
     if not options.model_base_path and not options.model_config_file:
         parser.error("Both --model_base_path and --model_config_file are empty! One is needed.")
     if options.port == 0 and options.rest_api_port == 0 and not options.grpc_socket_path:
-        parser.error("--port, --rest_api_port and --grpc_socket_path are all unset: nothing to do")
+        parser.error("--port, --rest_api_port and --grpc_socket_path are all unset: give one")
     options.ignored = [name for name in IGNORED if getattr(options, name) is not None]
     return options

@@ -84,7 +84,7 @@ class Batches:
         counts = [self._count(part, max_length) for part in self.parts]  # [source, target] each
         kept = sum(counts)
         if not kept.any():
-            raise CorpusError(f"none of {pairs} pairs has at most {max_length} tokens a side")
+            raise CorpusError(f"none of {pairs} pairs has at most {max_length} tokens on each side")
         self.dropped = sum(part.end - part.begin for part in self.parts) - int(kept.sum())
         self.shapes = shapes or choose_shapes(kept, tokens_per_batch, rows_multiple)
         self._rows_multiple, self._epoch = rows_multiple, None
@@ -198,7 +198,7 @@ class Batches:
         """
         steps = self.steps_per_epoch(epoch)
         if not 0 <= skip <= steps:
-            raise ValueError(f"skip has to be between 0 and the {steps} batches, not {skip}")
+            raise ValueError(f"skip must be between 0 and the {steps} batches, not {skip}")
         if not 0 <= shard < shards:
             raise ValueError(f"there is no shard {shard} of {shards}")
 

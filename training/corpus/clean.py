@@ -21,13 +21,13 @@ REASONS = {
     "empty": "with an empty side",
     "long": "over-long",
     "identical": "with identical sides",
-    "length_ratio": "of unlikely lengths",
+    "length_ratio": "with an unusual length ratio",
     "letters": "with few letters",
-    "script": "in another script",
+    "script": "in an unusual script",
     "language": "in another language",
     "duplicate": "duplicate",
-    "near_duplicate": "near duplicate",
-    "shared": "sharing a sentence with the held-out ones",
+    "near_duplicate": "near-duplicate",
+    "shared": "that share a sentence with held-out pairs",
 }
 FILTERS = ("identical", "length_ratio", "letters", "script", "language", "near_duplicate")
 
@@ -65,7 +65,7 @@ class Rules:
         if "language" in self.filters:
             if len(self.languages) != 2:
                 raise CorpusError(
-                    "The filter language needs the languages of source and target, as in "
+                    "The filter `language` needs the languages of source and target, as in "
                     f"--languages pt en. Received: {self.languages}"
                 )
             identifier(*self.languages)
@@ -166,12 +166,12 @@ def identifier(*languages):
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
-        raise CorpusError("The filter language needs `pip install py3langid`") from error
+        raise CorpusError("The filter `language` needs `pip install py3langid`") from error
     found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     unknown = sorted({*languages} - {*found.labels})
     if unknown:
         raise CorpusError(
-            f"The filter language does not know {', '.join(unknown)}; it knows: "
+            f"The filter `language` does not know {', '.join(unknown)}; expected some of: "
             f"{' '.join(sorted(found.labels))}"
         )
     return found

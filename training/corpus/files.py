@@ -15,7 +15,7 @@ LINES = 20_000  # of a block
 
 
 class CorpusError(ValueError):
-    """What is wrong with a corpus, in one line for whoever named it."""
+    """An error in a corpus, in one line for the user."""
 
 
 class TextFile(NamedTuple):
@@ -79,7 +79,7 @@ def blocks(paths, read):
             ended, other = names if counts[0] < counts[-1] else names[::-1]
             raise CorpusError(
                 f"{ended} ends after line {number + min(counts)}, but {other} has a line "
-                f"{number + min(counts) + 1}: the two need the same number of lines"
+                f"{number + min(counts) + 1}: the two files must have the same number of lines"
             )
         if not counts[0]:
             break
@@ -137,8 +137,8 @@ def rows(block):
         row = line.split("\t")
         if len(row) != 2:
             raise CorpusError(
-                f"{block.paths[0]}, line {number}: expected `source<TAB>target`, found {len(row)} "
-                f"column{'s' * (len(row) > 1)}: {line[:80]!r}"
+                f"{block.paths[0]}, line {number}: expected two columns with a tab between them, "
+                f"found {len(row)} column{'s' * (len(row) > 1)}: {line[:80]!r}"
             )
         yield row
 
@@ -230,7 +230,7 @@ class _Zstandard(io.RawIOBase):
             packed = packed or self._file.read(1 << 18)
             if not packed:
                 if self._frame and not self._frame.eof:
-                    raise _DamagedError("it ends within a frame")
+                    raise _DamagedError("the last frame is cut off")
                 return 0
             if self._frame is None or self._frame.eof:
                 self._frame = self._library.ZstdDecompressor().decompressobj()

@@ -154,7 +154,9 @@ class Pile:
             for side, (values, lengths) in zip(sides, result.sides, strict=True):
                 side.append(values, lengths)
         if not sizes.total():
-            raise CorpusError("every pair shares a sentence with the pairs that are held out")
+            raise CorpusError(
+                "no pair is left to learn from: every pair shares a sentence with held-out pairs"
+            )
         return [sizes[number] for number in range(1 + max(p.part for p in self.pieces))]
 
     def check(self, name):

@@ -43,7 +43,7 @@ def choose_shapes(counts, tokens_per_batch, rows_multiple=1):
     if budget < longest.max():
         raise CorpusError(
             f"a pair of {longest.max()} tokens does not fit batches of {tokens_per_batch} tokens "
-            f"in {rows_multiple} rows at least: raise the tokens or lower the longest length"
+            f"and at least {rows_multiple} rows: raise --tokens_per_batch, or use fewer devices"
         )
     batches = (pairs * lengths.max(axis=1)).sum() / tokens_per_batch
     columns = int(np.clip(batches / BATCHES_PER_SHAPE, 1, TARGET_LENGTHS))

@@ -48,7 +48,8 @@ class Source:
             pairs = files.find(self.name), files.find(self.aligned)
             if len(pairs[0]) != len(pairs[1]):
                 raise CorpusError(
-                    f"{self.name} names {len(pairs[0])} files, {self.aligned} {len(pairs[1])}"
+                    "--source and --target must name the same number of files. Received: "
+                    f"{self.name} ({len(pairs[0])}) and {self.aligned} ({len(pairs[1])})"
                 )
             return list(zip(*pairs, strict=True))
         return [(path,) for path in files.find(self.name)]
@@ -100,9 +101,11 @@ def parse(data, tags=(), also=()):
     weighted = [source for source in found if source.weight is not None]
     if weighted and len(weighted) < len(found):
         other = next(source.name for source in found if source.weight is None)
-        raise CorpusError(f"Give every corpus a weight or none: {other} has none")
+        raise CorpusError(f"Give either all corpora a weight or none; {other} has none")
     if unknown := [name for name in tags if name not in {*also, *(s.name for s in found)}]:
-        raise CorpusError(f"--tag names {unknown[0]}, which --data does not")
+        raise CorpusError(
+            f"--tag must name a file of --data or --validation. Received: {unknown[0]}"
+        )
     return found
 
 
@@ -111,7 +114,7 @@ def tags_of(words):
     pairs = [word.rpartition("=") for word in words]
     for (name, _, tag), word in zip(pairs, words, strict=True):
         if not name or not tag or len(tag.split()) != 1:
-            raise CorpusError(f"--tag takes NAME=TAG, a tag without spaces. Received: {word!r}")
+            raise CorpusError(f"--tag needs FILE=TAG, a tag without spaces. Received: {word!r}")
     return {name: tag for name, _, tag in pairs}
 
 
@@ -151,11 +154,11 @@ def tfds_rows(name, split):
         list of (source, target), and the full name of what was read.
 
     Raises:
-        CorpusError: if the package is missing or the data set cannot be had; it says what to do.
+        CorpusError: if the package or the data set is not available; it says what to do.
     """
     instead = (
         "Give the sentences as text instead: --data FILE.tsv with `source<TAB>target` lines, "
-        "or --source FILE --target FILE, line by line."
+        "or --source FILE --target FILE with one sentence on each line."
     )
     try:
         import tensorflow_datasets as tfds
@@ -168,7 +171,6 @@ def tfds_rows(name, split):
         pairs = [(source.decode(), target.decode()) for source, target in tfds.as_numpy(data)]
     except Exception as error:  # whatever the network, the server or the disk says
         raise CorpusError(
-            f"tensorflow-datasets could not provide {name} ({error}). The server of the TED talks "
-            f"has been down since 2026. {instead}"
+            f"tensorflow-datasets could not provide {name} ({error}). {instead}"
         ) from error
     return pairs, f"tfds:{info.full_name}/{split}"

@@ -63,7 +63,7 @@ def export_names(pair):
     codes = pair.split("-")
     if len(codes) != 2 or not all(len(c) == 3 and c.isalpha() and c.islower() for c in codes):
         raise CorpusError(
-            f"Tatoeba's languages are codes of three letters, as in por-eng. Received: {pair!r}"
+            f"Expected two language codes of three letters, as in por-eng. Received: {pair!r}"
         )
     source, target = codes
     return [
@@ -91,7 +91,8 @@ def download(pair, folder):
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             part.unlink(missing_ok=True)
             raise CorpusError(
-                f"Cannot download {url} ({error}). Download it elsewhere and put it into {folder}"
+                f"Cannot download {url} ({error}). Download it on another machine and put it into "
+                f"{folder}"
             ) from error
         os.replace(part, path)
 
@@ -118,7 +119,7 @@ def build(pair, exports, folder, seed=1):
     pairs = [(texts[a], texts[b]) for a, b in links if a in texts and b in texts]
     corpus = clean(pairs)
     if len(corpus) < 20:
-        raise CorpusError(f"{pair}: {len(corpus)} pairs are too few to split")
+        raise CorpusError(f"{pair}: expected at least 20 pairs to split, found {len(corpus)}")
     splits = _split(list(corpus.pairs()), seed)
     folder.mkdir(parents=True, exist_ok=True)
     sums = []
@@ -174,4 +175,4 @@ def _read(path):
     except FileNotFoundError as error:
         raise CorpusError(f"{path} is missing: download it first") from error
     except (EOFError, OSError, UnicodeDecodeError) as error:
-        raise CorpusError(f"{path}: not a whole export ({error})") from error
+        raise CorpusError(f"{path}: not a complete export ({error})") from error

@@ -20,7 +20,7 @@ def unpacked(path):
         path: A folder, a .zip, a .tar or a .tar.gz; files in a folder can be gzipped each.
 
     Raises:
-        MarianError: If there is no such thing, or an archive cannot be read.
+        MarianError: If the path does not exist or is something else, or an archive cannot be read.
     """
     path = Path(path)
     if not path.exists():
@@ -85,7 +85,7 @@ def only(folder, *patterns):
             return found[0]
         if found:
             names = ", ".join(file.name for file in found)
-            raise MarianError(f"expected one file {pattern}, found {names}")
+            raise MarianError(f"expected one file named {pattern}, found {names}")
     there = ", ".join(sorted(file.name for file in folder.iterdir())[:20]) or "nothing"
     raise MarianError(f"expected a file {' or '.join(patterns)}; the folder has {there}")
 
@@ -95,8 +95,8 @@ def read_spms(folder):
     for file in ("source.bpe", "target.bpe"):
         if (folder / file).exists():
             raise MarianError(
-                f"{file}: the model was made with subword-nmt; models with source.spm and "
-                "target.spm can be imported"
+                f"{file}: the model was made with subword-nmt, which is not imported; expected "
+                "source.spm and target.spm"
             )
     return tuple(only(folder, f"{side}.spm").read_bytes() for side in ("source", "target"))
 
@@ -120,7 +120,7 @@ def by_id(ids, name):
         MarianError: If an id is negative, or so large that the file cannot be a vocabulary.
     """
     if not ids or min(ids.values()) < 0 or max(ids.values()) > 2 * len(ids) + 1000:
-        raise MarianError(f"{name} is not a vocabulary of pieces and ids")
+        raise MarianError(f"{name} is not a vocabulary: expected pieces and their ids")
     pieces = [""] * (max(ids.values()) + 1)
     for piece, number in ids.items():
         pieces[number] = piece

@@ -92,7 +92,7 @@ def decoding_options(beams, alpha, longest):
     """Fields of a `DecodingConfig`, with the penalty length^alpha."""
     beams, alpha = int(beams), float(alpha)
     if alpha < 0:
-        raise MarianError(f"a length penalty must not be negative here; the model's is {alpha}")
+        raise MarianError(f"expected a length penalty of 0 or more; the model has {alpha}")
     return {
         "beams": beams,
         "n": beams,

@@ -36,7 +36,7 @@ EXPECTED = {
     "bert-train-type-embeddings": ("false", "true"),
 }
 # Only the weights a model begins its training with depend on it.
-WITHOUT_EFFECT = {"transformer-depth-scaling": "it scales the first weights of a training"}
+WITHOUT_EFFECT = {"transformer-depth-scaling": "it only scales the initial weights"}
 EPSILON = 1e-9
 LONGEST = 512
 ACTIVATIONS = {"swish": "silu", "relu": "relu"}
@@ -73,7 +73,7 @@ def read_release(folder, name):
         "logits_bias": True,
     }
     notes = [
-        f"{option}: no effect on a trained model; {why}"
+        f"{option} has no effect on a trained model: {why}"
         for option, why in WITHOUT_EFFECT.items()
         if _text(options.get(option)) == "true"
     ]
@@ -104,7 +104,7 @@ def _model_file(folder, decoder):
 
 def _arrays(path):
     if path.suffix != ".npz":
-        raise MarianError(f"{path.name}: expected Marian's .npz, which its .bin can be written as")
+        raise MarianError(f"{path.name}: expected Marian's .npz; its .bin is not imported")
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -114,7 +114,7 @@ def _arrays(path):
 
 def _options(arrays):
     if "special:model.yml" not in arrays:
-        raise MarianError("the .npz has no special:model.yml: it is not a model of Marian's")
+        raise MarianError("the .npz is not a Marian model: it has no special:model.yml")
     text = arrays.pop("special:model.yml").tobytes().rstrip(b"\0").decode("utf-8")
     options = yaml.load(text, Loader=yaml.BaseLoader)
     needed = {"enc-depth", "dec-depth", "dim-emb", "transformer-heads", "transformer-dim-ffn"}
@@ -149,7 +149,7 @@ def _decoder_notes(decoder):
              "quiet", "quiet-translation"}  # fmt: skip
     off = ("", "0", "0.0", "false", "[]", "none")
     return [
-        f"decoder.yml's {option}: {value} is not followed"
+        f"{option}: {value} in decoder.yml has no effect here"
         for option, value in decoder.items()
         if option not in known and _text(value) not in off
     ]
@@ -196,7 +196,9 @@ def read_vocabulary(path):
             ids[_scalar(found[1] if key is None else key)] = int(found[2])
             key = None
         elif line.strip() and not line.startswith("#") and line not in ("---", "..."):
-            raise MarianError(f"{path.name}, line {number}: expected a piece and its id: {line!r}")
+            raise MarianError(
+                f"{path.name}, line {number}: expected a piece and its id, found {line!r}"
+            )
     return ids
 
 
@@ -213,5 +215,5 @@ def _yaml(path):
     except (yaml.YAMLError, ValueError) as error:
         raise MarianError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
-        raise MarianError(f"{path.name} is not a list of options")
+        raise MarianError(f"{path.name}: expected options and their values")
     return value

@@ -15,17 +15,17 @@ REPORT = """# {name}
 
 `{command}`
 
-Imported from a {form}: {layers} layers of width {d_model}, {heads} heads, {source_vocab:,} and
-{target_vocab:,} subwords. It decodes as published: {decoding}.
+Imported from a {form}: {layers} layers of width {d_model}, {heads} heads, {source_vocab:,} source
+and {target_vocab:,} target subwords. Published decoding options: {decoding}.
 
 ## Licence
 
 The models of OPUS-MT are published by the Language Technology Research Group at the University of
-Helsinki under CC BY 4.0. Who passes this model or its export on has to name them and the licence
-(https://creativecommons.org/licenses/by/4.0/), and say that it was changed: renumbered for
-keras_tfmr. To cite: Tiedemann and Thottingal 2020, OPUS-MT: Building open translation services for
-the World (https://aclanthology.org/2020.eamt-1.61). A model from elsewhere has the licence that it
-came with.
+Helsinki under CC BY 4.0. If you pass on this model or its export, name the group and the licence
+(https://creativecommons.org/licenses/by/4.0/), and say that the model was changed: its vocabulary
+was renumbered for keras_tfmr. To cite it: Tiedemann and Thottingal 2020, OPUS-MT: Building open
+translation services for the World (https://aclanthology.org/2020.eamt-1.61). A model from another
+source keeps its own licence.
 
 ## What differs from the published model
 
@@ -33,8 +33,8 @@ came with.
 """
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece")
 DIFFERENCES = (
-    "The unknown subword is never written.",
-    "A translation ends after 3 tokens for each of the source and 8 more, or at max_length.",
+    "The unknown subword is never produced.",
+    "A translation ends after 3 tokens for each source token plus 8, or at max_length.",
 )
 
 

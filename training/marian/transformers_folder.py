@@ -106,7 +106,7 @@ def _longest(options):
 def _check(config):
     if config.get("model_type") != "marian":
         raise MarianError(
-            f"config.json: expected model_type marian, got {config.get('model_type')}"
+            f"config.json: expected model_type marian, found {config.get('model_type')}"
         )
     for option, expected in EXPECTED.items():
         if bool(config.get(option, expected)) != expected:
@@ -149,8 +149,8 @@ def _without_safetensors(folder):
     if not (folder / "pytorch_model.bin").exists():
         return "expected a file model.safetensors"
     return (
-        "pytorch_model.bin is a pickle, which runs code when it is read; convert it where torch is "
-        'installed: python -c "from transformers import MarianMTModel as M; '
+        "pytorch_model.bin is a pickle, which can run code when it is loaded; convert it where "
+        'torch is installed: python -c "from transformers import MarianMTModel as M; '
         "M.from_pretrained('FOLDER').save_pretrained('FOLDER')\""
     )
 
@@ -231,7 +231,7 @@ def _search_notes(options):
         "forced_bos_token_id": None,
     }
     return [
-        f"{name}: {options[name]} is not followed"
+        f"{name}: {options[name]} has no effect here"
         for name, value in off.items()
         if options.get(name) not in (None, value)
     ]

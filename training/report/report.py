@@ -1,4 +1,4 @@
-"""report.md: what a run gave, for a person to read."""
+"""report.md: the results of a run, for people."""
 
 SAMPLES = 12
 
@@ -21,15 +21,15 @@ def report(folder, rows, results, data):
         "## Results",
         table(("", "BLEU", "chrF"), scores(results)),
         "Cased and detokenised, as sacrebleu measures by default, with beam "
-        f"{config['arguments']['beams']}. Trained for {results['minutes']} minutes, "
-        f"{results['steps']:,} updates at {speed(rows):,} real target tokens a second; "
+        f"{config['arguments']['beams']}. The run trained for {results['minutes']} minutes and "
+        f"{results['steps']:,} updates, at {speed(rows):,} real target tokens a second, with "
         f"{results['peak_memory_mib']:,} MiB of memory at most.",
         "![curves](curves.png)",
         "## Translations",
         table(("source", "reference", "translation"), samples(folder)),
-        "All of the validation set is in [translations.tsv](translations.tsv).",
+        "[translations.tsv](translations.tsv) has the whole validation set.",
         "## Attention",
-        "What each token of a translation attended to, in the heads of the last decoder layer.",
+        "What each token of a translation attended to, by head of the last decoder layer.",
         "![attention](attention.png)",
         "## Model and settings",
         table(("", ""), sorted(config["model"]["config"].items())),
@@ -40,20 +40,22 @@ def report(folder, rows, results, data):
 
 
 def beginning(config):
-    """Where a run began that did not begin from nothing, and whose licence it has then."""
+    """The run that a fine-tuned run began from, and the licence of a published model."""
     start = config.get("start")
     if start is None:
         return []
-    lines = [f"It began from the weights of `{start['path']}` (sha256 {start['weights_sha256']})."]
+    lines = [
+        f"The run began with the weights of `{start['path']}` (sha256 {start['weights_sha256']})."
+    ]
     while start and "published" not in start:
         start = start.get("start")
     if start:
         lines.append(
-            f"Those are of the published model {start['published']['name']}, whose licence this "
-            "one has too. The models of OPUS-MT are published by the Language Technology Research "
-            "Group at the University of Helsinki under CC BY 4.0 "
-            "(https://creativecommons.org/licenses/by/4.0/): name them and the licence, and say "
-            "that the model was changed."
+            f"They are those of the published model {start['published']['name']}, whose licence "
+            "applies to this model too. The models of OPUS-MT are published by the Language "
+            "Technology Research Group at the University of Helsinki under CC BY 4.0 "
+            "(https://creativecommons.org/licenses/by/4.0/): name the group and the licence, and "
+            "say that the model was changed."
         )
     return [" ".join(lines)]
 
@@ -71,7 +73,7 @@ def speed(rows):
 
 
 def samples(folder):
-    """Source, reference and translation of a few sentences at even distances."""
+    """Source, reference and translation of a few evenly spaced sentences."""
     lines = folder.translations.read_text().splitlines()[1:]
     chosen = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
     return [line.split("\t")[:3] for line in chosen]
@@ -84,5 +86,5 @@ def table(head, rows):
 
 
 def cell(value):
-    """Text that cannot end its cell."""
+    """A value as text, escaped for a table."""
     return str(value).replace("|", "\\|").replace("\n", " ")

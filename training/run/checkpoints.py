@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill at any moment and are never trusted unread."""
+"""Checkpoints that survive a kill at any moment, and are checked before they are used."""
 
 import json
 import zipfile
@@ -14,10 +14,10 @@ META = "meta"
 class Checkpoints:
     """The newest checkpoints of one run, each one file.
 
-    A file appears under its name only when it is whole and on the disk. Every array in it carries
-    a checksum (it is a zip archive of NumPy arrays), so that a file that was damaged afterwards
-    is recognised, and the one before it used. Arrays are written and read one after the other:
-    no second copy of all of them is ever in memory.
+    A file appears under its name only when it is complete and on the disk. It is a zip archive of
+    NumPy arrays, each with a checksum: a file that was damaged later is recognised, and the one
+    before it is used. Arrays are written and read one after the other, so that memory never holds
+    a second copy of all of them.
 
     Args:
         directory: A `pathlib.Path`; made when it is needed.
@@ -29,15 +29,15 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step, variables, meta):
-        """Writes one, then deletes the oldest ones.
+        """Writes a checkpoint, then deletes the oldest ones.
 
         Args:
             step: int that orders the checkpoints.
             variables: {name: variable or NumPy array}.
-            meta: What goes to JSON.
+            meta: A value that JSON can hold.
 
         Raises:
-            RunError: If it cannot be written; the checkpoints before it are untouched.
+            RunError: If it cannot be written; earlier checkpoints are untouched.
         """
 
         def write(file):
@@ -51,26 +51,28 @@ class Checkpoints:
             write_atomically(path, write)
         except RunError as error:
             paths = self.paths()
-            last = f"the last good checkpoint is {paths[-1]}" if paths else "there is none before"
+            last = (
+                f"the last good checkpoint is {paths[-1]}" if paths else "there is no earlier one"
+            )
             raise RunError(f"{error}; {last}") from error
         for old in self.paths()[: -self.keep]:
             old.unlink(missing_ok=True)
         return path
 
     def paths(self):
-        """The files there are, oldest first."""
+        """The files of all checkpoints, oldest first."""
         return sorted(self.directory.glob("step-*.npz"))
 
     def clean(self):
-        """Deletes what a process left that was killed while it wrote."""
+        """Deletes the partial files of a process that was killed while it wrote."""
         for leftover in self.directory.glob(".step-*"):
             leftover.unlink()
 
     def newest(self, tell=print):
-        """The path of the newest checkpoint that is whole, or None if there is none.
+        """The path of the newest undamaged checkpoint, or None if there are no checkpoints.
 
         Args:
-            tell: Called with a message for each damaged one that is passed over.
+            tell: Called with a message for each damaged checkpoint.
 
         Raises:
             RunError: If there are checkpoints and all of them are damaged.
@@ -79,7 +81,7 @@ class Checkpoints:
         for path in reversed(paths):
             if (reason := damage(path)) is None:
                 return path
-            tell(f"{path} is damaged ({reason}): going back to the checkpoint before it")
+            tell(f"{path} is damaged ({reason}): trying the checkpoint before it")
         if paths:
             raise RunError(
                 f"All checkpoints in {self.directory} are damaged: delete the folder to start again"
@@ -88,7 +90,7 @@ class Checkpoints:
 
 
 def damage(path):
-    """Why a checkpoint cannot be read, or None; every checksum in it is compared."""
+    """Why a checkpoint cannot be read, or None; checks every checksum in it."""
     try:
         with zipfile.ZipFile(path) as archive:
             if (bad := archive.testzip()) is not None:
@@ -100,7 +102,7 @@ def damage(path):
 
 
 def restore(path, variables):
-    """Assigns the arrays of a whole checkpoint to the variables of the same names.
+    """Assigns the arrays of an undamaged checkpoint to the variables of the same names.
 
     Args:
         path: The file.
@@ -110,25 +112,25 @@ def restore(path, variables):
         The meta data.
 
     Raises:
-        RunError: If the names or shapes are those of another model; then nothing was assigned.
+        RunError: If the names or shapes are those of another model; no variable is changed then.
     """
     with zipfile.ZipFile(path) as archive:
         shapes = _shapes(archive)
         if missing := sorted(variables.keys() - shapes.keys()):
             raise RunError(
-                f"{path} holds no {missing[0]} ({len(missing)} of {len(variables)} weights are "
-                "missing): it is of another model or version"
+                f"{path} lacks {missing[0]} ({len(missing)} of {len(variables)} weights are "
+                "missing): it is from another model or version"
             )
         if extra := sorted(shapes.keys() - variables.keys()):
             raise RunError(
                 f"{path} holds {extra[0]}, which this run does not have ({len(extra)} in all): it "
-                "is of another model or version"
+                "is from another model or version"
             )
         for name, variable in variables.items():
             if shapes[name] != tuple(variable.shape):
                 raise RunError(
-                    f"{path} holds {name} of shape {shapes[name]}, this run's has "
-                    f"{tuple(variable.shape)}: it is of another model"
+                    f"{path} holds {name} with shape {shapes[name]}; expected "
+                    f"{tuple(variable.shape)}: it is from another model"
                 )
         for name, variable in variables.items():
             variable.assign(_read_array(archive, name))
@@ -166,7 +168,7 @@ def _shapes(archive):
 
 
 def value_of(variable):
-    """The NumPy value of a variable, of the one value that it has on several devices."""
+    """The NumPy value of a variable, which has the same value on all devices."""
     if isinstance(variable, np.ndarray):
         return variable
     value = getattr(variable, "value", variable)

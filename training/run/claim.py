@@ -1,4 +1,4 @@
-"""Who may write in a run folder, and whether a run goes on in it or begins."""
+"""Which process may write in a run folder, and whether a run is resumed in it or starts."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ class Claim:
         writes: Whether this process may write in the folder.
 
     Raises:
-        RunError: If it cannot be made or written, or another process trains in it.
+        RunError: If the folder cannot be made or written, or another process is training in it.
     """
 
     writes = True
@@ -28,7 +28,7 @@ class Claim:
     def __init__(self, folder):
         self.folder = folder
         self.scratch = folder.encoded  # where the batches keep what grows with the corpus
-        self.goes_on = False  # whether an unfinished run does, known from `begin` on
+        self.goes_on = False  # whether an unfinished run is resumed; `begin` sets it
         with explained(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -39,7 +39,7 @@ class Claim:
             raise RunError(f"Another process is training in {folder.path}") from error
 
     def close(self):
-        """Lets another process have the folder."""
+        """Releases the folder for other processes."""
         os.close(self._lock)
 
     def __enter__(self):
@@ -49,21 +49,21 @@ class Claim:
         self.close()
 
     def begin(self, training, arguments, *, overwrite=False):
-        """Prepares the folder for a run with these settings; says whether one goes on here.
+        """Prepares the folder for a run with these settings; says whether a run is resumed.
 
         Args:
-            training: {setting: value} that the weights depend on.
+            training: {setting: value} of the settings that the weights depend on.
             arguments: {setting: value} of all settings.
-            overwrite: Whether to delete an earlier run. Not an unfinished one that was begun with
-                the very same arguments: whoever repeats the command of a run that was killed
-                wants its checkpoints.
+            overwrite: Whether to delete an earlier run. An unfinished run with exactly these
+                arguments is kept, because whoever repeats the command of a killed run wants its
+                checkpoints.
 
         Returns:
-            True if an unfinished run with the same settings goes on.
+            True if an unfinished run with the same settings is resumed.
 
         Raises:
-            RunError: If the folder holds a finished run, one with other settings, or files that
-                are no run's.
+            RunError: If the folder holds a finished run, a run with other settings, or files that
+                a run would overwrite but did not write.
         """
         path = self.folder.path
         before = self._config_before()
@@ -75,25 +75,28 @@ class Claim:
             self.clear()
             return False
         if finished:
-            raise RunError(f"{path} holds a finished run: name another --run, or --overwrite")
+            raise RunError(
+                f"{path} holds a finished run: choose another --run, or give --overwrite"
+            )
         if others := differences(before["training"], training):
             told = ", ".join(f"{n} {old!r} -> {new!r}" for n, (old, new) in others.items())
             raise RunError(
                 f"{path} holds an unfinished run with other settings ({told}): "
-                f"repeat its command, name another --run, or --overwrite{_of_precision(others)}"
+                "repeat its command, choose another --run, or give --overwrite"
+                f"{_of_precision(others)}"
             )
         self.goes_on = True
         return True
 
     def keep_to(self, corpus, *, overwrite=False):
-        """Makes sure that a run that goes on learns from what it began with.
+        """Makes sure that a resumed run learns from the corpus that it began with.
 
         Args:
             corpus: Counts and checksums, as config.json has them.
-            overwrite: Whether to start anew with another corpus.
+            overwrite: Whether to start again with another corpus.
 
         Raises:
-            RunError: If the corpus is another one.
+            RunError: If the corpus has changed.
         """
         if not self.goes_on:
             return
@@ -104,15 +107,15 @@ class Claim:
             told = ", ".join(f"{n} {old!r} -> {new!r}" for n, (old, new) in others.items())
             raise RunError(
                 f"The corpus is not the one that the run in {self.folder.path} began with "
-                f"({told}): name another --run, or --overwrite"
+                f"({told}): choose another --run, or give --overwrite"
             )
         self.clear()
 
     def _config_before(self):
-        """The config.json of the run that is here, or None if the folder is free for one.
+        """The config.json of the run in the folder, or None if there is no run.
 
         Raises:
-            RunError: If the folder has somebody else's files under the names that a run writes.
+            RunError: If there is no run, but a file that a run would overwrite.
         """
         if self.folder.config.exists():
             return self.folder.read_config()
@@ -121,11 +124,11 @@ class Claim:
             return None
         raise RunError(
             f"{stranger} would be overwritten, but {self.folder.path} holds no run: "
-            "name another --run, or move the file away"
+            "choose another --run, or move the file away"
         )
 
     def _written(self):
-        """What there is under the names that a run writes; what marks it as a run comes last."""
+        """The files in the folder that a run writes; config.json, which marks a run, comes last."""
         yield from self.folder.checkpoints.glob("step-*.npz")
         yield from self.folder.tensorboard.glob("events.out.tfevents.*")
         yield from self._exports()
@@ -144,7 +147,7 @@ class Claim:
         return (path for path in numbers if path.name.isdigit() and any(path.glob("*.pb")))
 
     def clear(self):
-        """Deletes the run that is here, by the names of its files: nothing that no run wrote."""
+        """Deletes the run in the folder, by the names of its files, and no other file."""
         self.goes_on = False
         unfinished = (path.with_name(f".{path.name}") for path in self._files())
         with explained(self.folder.path):
@@ -159,18 +162,18 @@ class Claim:
             remove_if_empty(folder)
 
     def clear_exports(self):
-        """Deletes the exported versions of the run that is here."""
+        """Deletes the exported versions of the run in the folder."""
         saved_model = self.folder.saved_model
         with explained(saved_model):
             for path in [*saved_model.glob(".unfinished-*")]:
                 shutil.rmtree(path)
-            for path in [*self._exports()]:  # renamed, so that a server never sees half of one
+            for path in [*self._exports()]:  # renamed first: a server must not load half of one
                 shutil.rmtree(path.rename(path.with_name(f".unfinished-{path.name}")))
         remove_if_empty(saved_model)
 
 
 class FollowersClaim(Claim):
-    """That of a worker beside the one that writes: it reads the run that the other began."""
+    """The claim of a worker other than the chief: it reads the run that the chief began."""
 
     writes = False
 
@@ -179,31 +182,38 @@ class FollowersClaim(Claim):
         self.scratch = None  # in memory: the folder is the chief's
 
     def begin(self, training, arguments, *, overwrite=False):
-        """Makes sure that this worker was started with the settings of the others."""
+        """Makes sure that this worker was started with the chief's settings."""
         if others := differences(self.folder.read_config()["training"], training):
             told = ", ".join(f"{n} {old!r} -> {new!r}" for n, (old, new) in others.items())
-            raise RunError(f"This worker has other settings than the chief ({told})")
+            raise RunError(
+                f"The settings of this worker differ from those of the chief ({told}): start all "
+                "workers with the same command"
+            )
         return True
 
     def clear(self):
-        raise RunError("This worker reads another corpus than the chief")
+        raise RunError(
+            "The corpus of this worker differs from that of the chief: give all workers the same "
+            "files"
+        )
 
     def close(self):
-        """Nothing is held."""
+        """Does nothing: this worker holds no lock."""
 
 
 def _of_precision(others):
-    """What to do where the processor is another one than the run began on."""
+    """What to do if the run began on a processor with another default precision."""
     if "precision" not in others:
         return ""
     before, _ = others["precision"]
     return (
-        f". This processor's default precision differs; --precision {before} keeps that of the run"
+        ". The default precision depends on the processor; "
+        f"--precision {before} keeps that of the run"
     )
 
 
 def differences(before, now):
-    """{name: (value before, value now)} of what differs in two dictionaries, once they are JSON."""
+    """{name: (value before, value now)} of the entries of two dictionaries that differ as JSON."""
     now = json.loads(json.dumps(now))
     names = sorted({*before, *now})
     pairs = {name: (before.get(name), now.get(name)) for name in names}
@@ -211,6 +221,6 @@ def differences(before, now):
 
 
 def remove_if_empty(folder):
-    """Deletes a folder unless it is missing or something is left in it."""
+    """Deletes a folder if it exists and is empty."""
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -1,4 +1,4 @@
-"""Which processes train together, as the environment says it."""
+"""Which processes train together, read from the environment."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def cluster_of(environment=os.environ, kind=None):
         kind: "slurm" for the variables that `srun` sets instead.
 
     Raises:
-        RunError: If it is not understood.
+        RunError: If the variables are missing or cannot be read.
     """
     if kind == "slurm":
         return _slurm(environment)
@@ -57,18 +57,21 @@ def cluster_of(environment=os.environ, kind=None):
         groups = [name for name in ("chief", "master", "worker") if hosts.get(name)]
         addresses = [address for name in groups for address in hosts[name]]
         if strange := sorted(name for name in hosts if hosts[name] and name not in groups):
-            raise RunError(f"TF_CONFIG: nothing here is a task of type {strange[0]!r}")
+            raise RunError(
+                f"TF_CONFIG has tasks of type {strange[0]!r}; expected only chief, master and "
+                "worker"
+            )
         before = sum(len(hosts[name]) for name in groups[: groups.index(task["type"])])
         index = before + int(task["index"])
         if not 0 <= index < len(addresses):
             raise ValueError(f"task {task} is none of {hosts}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"TF_CONFIG is not understood ({error!r}): {text}") from error
+        raise RunError(f"Cannot read TF_CONFIG ({error!r}). Received: {text}") from error
     return Cluster(tuple(addresses), index) if len(addresses) > 1 else None
 
 
 def _slurm(environment):
-    """One process a node or several, on consecutive ports of their hosts."""
+    """The processes of all nodes; those of one node are on consecutive ports."""
     try:
         count, index = int(environment["SLURM_NTASKS"]), int(environment["SLURM_PROCID"])
         hosts = expand(environment["SLURM_STEP_NODELIST"])
@@ -80,7 +83,9 @@ def _slurm(environment):
         if not 0 <= index < count == len(addresses):
             raise ValueError(f"task {index} of {count} on {addresses}")
     except (KeyError, ValueError) as error:
-        raise RunError(f"--cluster slurm is for processes that srun started ({error!r})") from error
+        raise RunError(
+            f"--cluster slurm needs the variables that srun sets: start it with srun ({error!r})"
+        ) from error
     return Cluster(tuple(addresses), index) if count > 1 else None
 
 

@@ -12,8 +12,8 @@ DECODING = ("beams", "length_penalty", "length_offset", "max_length", "length_fa
 class RunFolder:
     """Paths of a run, and what can be loaded from them.
 
-    `config.json` says everything needed to rebuild the model. It is written first, so that it
-    marks a folder as a run's; `results.json` is written last, so that it marks a finished run.
+    `config.json` holds everything needed to rebuild the model. It is written first, so it marks
+    a run folder; `results.json` is written last, so it marks a finished run.
 
     Args:
         path: The folder; it need not exist.
@@ -43,28 +43,30 @@ class RunFolder:
         self.side_tokenizers = (self.path / "source.model", self.path / "target.model")
 
     def read_config(self):
-        """What config.json says, a dictionary.
+        """The content of config.json, a dictionary.
 
         Raises:
             RunError: If there is none, or it is not that of a run.
         """
         config = read_json(self.config)
-        kinds = ("model", "training", "arguments", "corpus")  # a run has more in it
+        kinds = ("model", "training", "arguments", "corpus")  # among other entries
         if not isinstance(config, dict) or any(type(config.get(k)) is not dict for k in kinds):
-            raise RunError(f"{self.config} is not the configuration of a run: name another --run")
+            raise RunError(
+                f"{self.config} is not the configuration of a run: choose another folder"
+            )
         return config
 
     def write_config(self, config):
-        """Marks the folder as a run's."""
+        """Writes config.json, which marks the folder as that of a run."""
         write_json(self.config, config)
 
     def metadata(self):
-        """What an export says of the run it is from."""
+        """What an export records about its run."""
         results = read_json(self.results) if self.results.exists() else None
         return {"config": self.read_config(), "results": results}
 
     def tokenizers(self):
-        """The `(source, target)` tokenizers, one twice for a joint vocabulary; None without."""
+        """The `(source, target)` tokenizers, one twice if joint; None if there are none."""
         if self.joint_tokenizer.exists():
             return (load_side(self.joint_tokenizer),) * 2
         if all(path.exists() for path in self.side_tokenizers):
@@ -111,7 +113,7 @@ class RunFolder:
         if tokenizers is None:
             raise RunError(
                 f"{self.path} has neither {self.joint_tokenizer.name} nor "
-                f"{' and '.join(path.name for path in self.side_tokenizers)}: no run began in it"
+                f"{' and '.join(path.name for path in self.side_tokenizers)}, so no run began in it"
             )
         fields = of_the_run | decoding
         fields.setdefault("n", fields["beams"])
@@ -123,7 +125,7 @@ class RunFolder:
         )
 
     def sources(self, count=16):
-        """The first texts that the run was measured on, or None before that."""
+        """The first texts that the run was evaluated on, or None before the evaluation."""
         columns = {self.translations: "source", self.predictions: "text"}
         for path, column in columns.items():
             if path.exists():
@@ -134,7 +136,7 @@ class RunFolder:
 
 
 def load_side(path):
-    """The tokenizer, or the labels, that a run has for one side."""
+    """The tokenizer of one side of a run, or its labels."""
     from keras_tfmr.text.tokenizer import SubwordTokenizer
     from training.text.labels import Labels
 

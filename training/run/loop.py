@@ -153,7 +153,7 @@ class Run:
         if patience and state.worse >= patience:
             if self.workers.chief:
                 name = label(self.task.scores[0])
-                print(f"No better {name} in {patience} evaluations: the training ends here.")
+                print(f"No better {name} in {patience} evaluations: the training ends.")
             state.trained = True
 
     def _tell(self, scores, texts):

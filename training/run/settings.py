@@ -1,7 +1,7 @@
-"""Everything one training run can be told, with the defaults: one frozen dataclass.
+"""All settings of a training run, with their defaults: one frozen dataclass.
 
-A field says all there is to say of a setting: its default, its range, its help, and whether it may
-change when a run goes on. The command line is made from the fields.
+A field holds everything about a setting: its default, its range, its help, and whether it may
+change when a run is resumed. The command line is made from the fields.
 """
 
 import argparse
@@ -36,11 +36,11 @@ def option(default, help, *, range=None, resumes=False, size=False, **argparse_o
 
     Args:
         default: The value if none is given; None if it follows from other fields.
-        help: One line for `--help`.
-        range: A `Range`, or None for what is no number.
-        resumes: Whether it may be another one when the run goes on, as it has no part in what
-            the weights become.
-        size: Whether it belongs to a transformer's preset.
+        help: A phrase for `--help`.
+        range: A `Range`, or None if the value is not a number.
+        resumes: Whether it may change when the run is resumed, because the weights do not depend
+            on it.
+        size: Whether a Transformer's preset sets it.
         **argparse_options: For `add_argument`.
     """
     metadata = {"help": help, "range": range, "resumes": resumes, "size": size}
@@ -72,58 +72,59 @@ class TrainingConfig:
     data: tuple = option(
         (),
         "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .zst), patterns "
-        "such as 'part-*.tsv', tatoeba:por-eng or tfds:ted_hrlr_translate/pt_to_en; with weights, "
-        "as in a.tsv:3 b.tsv:1, they are mixed (default: the built-in phrasebook)",
+        "such as 'part-*.tsv', tatoeba:por-eng or tfds:ted_hrlr_translate/pt_to_en; weights, as in "
+        "a.tsv:3 b.tsv:1, set the share of each (default: the built-in phrasebook)",
         nargs="+", metavar="FILE",
     )  # fmt: skip
     temperature: float = _number(
-        1.0, "mix corpora without weights by their sizes to the power of 1 / X", ONE_OR_MORE
+        1.0, "mix corpora without weights in proportion to size^(1 / X)", ONE_OR_MORE
     )
     tag: tuple = option(
         (),
-        "FILE=TAG: put a tag in front of the sources of one of the corpora",
+        "put TAG in front of the sources from FILE",
         nargs="+", metavar="FILE=TAG",
     )  # fmt: skip
     filters: tuple = option(
         (),
-        "filters of pairs: identical, length_ratio, letters, script, near_duplicate, language",
+        "filters that drop pairs: identical, length_ratio, letters, script, near_duplicate, "
+        "language",
         nargs="+", metavar="NAME",
     )  # fmt: skip
     languages: tuple = option(
         (),
-        "codes of source and target language for the filter `language`, as in pt en",
+        "codes of the source and target language for the filter `language`, as in pt en",
         nargs=2, metavar="CODE",
     )  # fmt: skip
-    source: str = option(None, "instead of --data: the source lines", metavar="FILE")
-    target: str = option(None, "the target lines that go with --source", metavar="FILE")
+    source: str = option(None, "source lines, instead of --data", metavar="FILE")
+    target: str = option(None, "target lines, one for each line of --source", metavar="FILE")
     validation: tuple = option(
         (),
-        "pairs to measure on: one tab-separated file, or the two line-aligned files "
-        "(default: a slice held out of the training pairs)",
+        "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a source and a target file "
+        "(default: pairs held out of the training pairs)",
         nargs="+", metavar="FILE",
     )  # fmt: skip
     start_from: str = option(
         None,
-        "a finished or imported run, or an export of one, to begin from: its model, weights and "
-        "vocabulary; optimizer, schedule and budget are new",
+        "begin with the model, weights and vocabulary of this finished run, imported run or "
+        "exported version; optimizer, schedule and budget are new",
         metavar="RUN",
     )  # fmt: skip
     run: str = option(
         None,
-        "the run folder; an unfinished run in it is resumed "
+        "run folder; an unfinished run in it is resumed "
         "(default: runs/phrasebook or runs/translator)",
         resumes=True,
         metavar="DIR",
     )
     overwrite: bool = option(
         False,
-        "delete an earlier run in the folder, except an unfinished one of exactly this command, "
-        "which is resumed",
+        "delete an earlier run in the folder; an unfinished run of exactly this command is resumed "
+        "instead",
         resumes=True, action="store_true",
     )  # fmt: skip
 
     minutes: float = _number(
-        None, "stop after X minutes from the start of the process, evaluations included "
+        None, "stop X minutes after the start of the process, evaluations included "
         "(default: 30, phrasebook 4)",
         resumes=True,
     )  # fmt: skip
@@ -131,91 +132,96 @@ class TrainingConfig:
     steps: int = _count(None, "stop after N updates", resumes=True)
     patience: int = _count(None, "stop after N evaluations without a better BLEU", resumes=True)
 
-    model: str = option("transformer", "the kind of model", choices=tuple(PRESETS))
+    model: str = option("transformer", "kind of model", choices=tuple(PRESETS))
     preset: str = option(
         "small",
-        "the size of the model and its recipe; "
+        "size and training recipe of the model; "
         + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
         metavar="NAME",
     )
     d_model: int = _count(
-        None, "instead of a transformer's preset: width of the vectors between layers", size=True
+        None, "width of the vectors between layers (default: the preset's)", size=True
     )
-    num_heads: int = _count(None, "heads of every attention", size=True)
-    dff: int = _count(None, "width of the feed-forward hidden layers", size=True)
-    encoder_layers: int = _count(None, "depth of the encoder", size=True)
-    decoder_layers: int = _count(None, "depth of the decoder", size=True)
+    num_heads: int = _count(None, "heads of every attention (default: the preset's)", size=True)
+    dff: int = _count(
+        None, "width of the feed-forward hidden layers (default: the preset's)", size=True
+    )
+    encoder_layers: int = _count(None, "layers of the encoder (default: the preset's)", size=True)
+    decoder_layers: int = _count(None, "layers of the decoder (default: the preset's)", size=True)
     norm_first: bool = _switch(
         None, "normalise before each sublayer, not after (default: the preset's)", size=True
     )
-    dropout_rate: float = _number(None, "share dropped in training (default: the preset's)", SHARE)
+    dropout_rate: float = _number(
+        None, "share of the values dropped in training (default: the preset's)", SHARE
+    )
     vocab_size: int = _count(8000, "number of subwords")
     subword_sampling: float = _number(
-        0.0, "share of the words that are split into other subwords than the most probable ones, "
-        "drawn again in every epoch",
+        0.0, "share of the words split into subwords other than the most probable ones, drawn "
+        "again in every epoch",
         SHARE,
     )  # fmt: skip
-    joint_vocab: bool = _switch(True, "one vocabulary for both sides")
+    joint_vocab: bool = _switch(True, "share one vocabulary between source and target")
 
     schedule: str = option(
-        None, "how the rate falls after the warm-up (default: the preset's)",
+        None, "how the learning rate falls after the warm-up (default: the preset's)",
         choices=("noam", "linear", "cosine"),
     )  # fmt: skip
     learning_rate: float = _number(
-        None, "the rate at the end of the warm-up (default: the preset's)"
+        None, "learning rate at the end of the warm-up (default: the preset's)"
     )
-    warmup_steps: int = _count(None, "updates until the full rate (default: the preset's)")
+    warmup_steps: int = _count(None, "updates until the full learning rate (default: the preset's)")
     label_smoothing: float = _number(0.1, "probability spread over the vocabulary", SHARE)
     clip_norm: float = _number(
-        None, "greatest global norm of the gradient; 0 for no limit (default: the preset's)",
+        None, "maximum global norm of the gradient; 0 for no limit (default: the preset's)",
         NOT_NEGATIVE,
     )  # fmt: skip
     average: float = _number(0.999, "decay of the weights' moving average; 0 for none", SHARE)
     tokens_per_batch: int = _count(
-        None, "target positions in a batch, of all workers together (default: the preset's)"
+        None, "target positions in a batch, over all workers (default: the preset's)"
     )
-    accumulate: int = _count(
-        None, "batches whose token losses make one update (default: the preset's)"
-    )
+    accumulate: int = _count(None, "batches in an update (default: the preset's)")
     skip_limit: int = _count(
-        10, "end the run after N updates in a row whose loss or gradient is not finite",
+        10, "end the run with an error after N updates in a row whose loss or gradient is not "
+        "finite",
         resumes=True,
     )  # fmt: skip
     precision: str = option(
         None,
-        "what layers compute in (default: mixed_bfloat16 where the processor multiplies "
-        "bfloat16, else float32)",
+        "dtype policy of the layers (default: mixed_bfloat16 if the processor multiplies bfloat16, "
+        "else float32)",
         choices=("float32", "mixed_bfloat16"),
     )
-    devices: int = _count(1, "devices of this host that share its part of each batch")
+    devices: int = _count(1, "devices of this host to train on")
     cluster: str = option(
-        None, "what names the hosts that train together (default: TF_CONFIG if set)",
+        None, "where the list of hosts comes from (default: TF_CONFIG if set)",
         resumes=True, choices=("slurm",),
     )  # fmt: skip
     worker_timeout: float = _number(
         300.0,
-        "seconds without an answer from another worker before the run ends with an error",
+        "seconds to wait for another worker before the run ends with an error",
         resumes=True,
     )
-    seed: int = _count(1, "seed of every random number", SEED)
+    seed: int = _count(1, "seed of all random numbers", SEED)
 
     evaluate_minutes: float = _number(
-        0.5, "least time between two evaluations", NOT_NEGATIVE, resumes=True
+        0.5, "minimum minutes between two evaluations", NOT_NEGATIVE, resumes=True
     )
     evaluate_steps: int = _count(
         None, "evaluate every N updates as well as after epochs (default: never, phrasebook 300)",
         resumes=True,
     )  # fmt: skip
-    evaluate_pairs: int = _count(500, "validation pairs translated in training", resumes=True)
-    checkpoint_minutes: float = _number(
-        1.0, "time between two checkpoints", NOT_NEGATIVE, resumes=True
+    evaluate_pairs: int = _count(
+        500, "validation pairs used in evaluations during training", resumes=True
     )
-    keep: int = _count(3, "newest checkpoints kept", resumes=True)
+    checkpoint_minutes: float = _number(
+        1.0, "minutes between two checkpoints", NOT_NEGATIVE, resumes=True
+    )
+    keep: int = _count(3, "number of checkpoints to keep", resumes=True)
     beams: int = _count(4, "beam width of the final evaluation and of the export", resumes=True)
     length_penalty: float = _number(
         0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True
     )
-    export: bool = _switch(True, "write saved_model/1 at the end", resumes=True)
+    export: bool = _switch(True, "export the trained model to saved_model/1", resumes=True)
 
     hidden = ()
 
@@ -233,11 +239,20 @@ class TrainingConfig:
             if "" in (value if isinstance(value, tuple) else (value,)):
                 raise ValueError(f"{flag(name)} must name a file or folder. Received: ''")
         if bool(self.source) != bool(self.target):
-            raise ValueError("--source and --target name two line-aligned files: give both")
+            raise ValueError(
+                "--source and --target must be given together. Received: "
+                f"--source {self.source}, --target {self.target}"
+            )
         if self.source and self.data:
-            raise ValueError("Give --data, or --source and --target, but not both")
+            raise ValueError(
+                "Give either --data or --source and --target. Received: "
+                f"--data {' '.join(self.data)} --source {self.source} --target {self.target}"
+            )
         if self.phrasebook and self.validation:
-            raise ValueError("--validation goes with --data, or with --source and --target")
+            raise ValueError(
+                "--validation needs --data, or --source and --target. Received: "
+                f"--validation {' '.join(self.validation)} alone"
+            )
         if len(self.validation) > 2:
             raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
 
@@ -253,17 +268,17 @@ class TrainingConfig:
         sizes = [flag(name) for name, value in self.sizes().items() if value is not None]
         if sizes and self.model != "transformer":
             raise ValueError(
-                f"--model {self.model} has no {', '.join(sizes)}: choose its --preset, one of: "
-                f"{presets}"
+                f"{', '.join(sizes)} cannot be set for --model {self.model}: choose a --preset "
+                f"instead, one of: {presets}"
             )
 
     def sizes(self):
-        """{field: value} of what a transformer's preset has too."""
+        """{field: value} of the fields that a Transformer's preset sets too."""
         fields = dataclasses.fields(self)
         return {field.name: getattr(self, field.name) for field in fields if field.metadata["size"]}
 
     def identity(self):
-        """{field: value} of what the weights depend on: what may not change on resume."""
+        """{field: value} of the fields that the weights depend on, fixed when a run is resumed."""
         fields = [field for field in dataclasses.fields(self) if not field.metadata["resumes"]]
         return {field.name: getattr(self, field.name) for field in fields}
 
@@ -274,14 +289,14 @@ class TrainingConfig:
 
     @classmethod
     def completed(cls, given):
-        """What was given, and what follows from the run that the training begins from.
+        """The given settings, with those that follow from the run that the training begins from.
 
         Args:
             given: {setting: value}.
 
         Raises:
             RunError: If there is no such run.
-            ValueError: If what was given contradicts it.
+            ValueError: If a given setting contradicts it.
         """
         if not given.get("start_from"):
             return given
@@ -299,15 +314,15 @@ class TrainingConfig:
         for name, value in of_start.items():
             if given.get(name, value) != value:
                 raise ValueError(
-                    f"{flag(name)} follows --start_from {given['start_from']}, where it is "
-                    f"{value}: leave it out. Received: {given[name]}"
+                    f"{flag(name)} is that of --start_from {given['start_from']}, {value}: leave "
+                    f"it out. Received: {given[name]}"
                 )
         rates = RECIPES[start.kind][start.preset].for_tuning()
         return {**rates, "dropout_rate": config["dropout_rate"], **given, **of_start}
 
     @property
     def phrasebook(self):
-        """Whether the built-in phrasebook is learned."""
+        """Whether the run trains on the built-in phrasebook."""
         return not self.data and not self.source
 
     def resolved(self):
@@ -338,7 +353,7 @@ def check_range(name, value, range):
 
 
 def best_precision():
-    """mixed_bfloat16 where the processor has products of it, which are then twice as fast."""
+    """mixed_bfloat16 if the processor multiplies bfloat16, which is then twice as fast."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             flags = next((line for line in file if line.startswith("flags")), "")
@@ -354,7 +369,7 @@ def flag(name):
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):
-    """A `TrainingConfig` of command-line arguments; ends the process if they make no sense.
+    """A `TrainingConfig` from command-line arguments; ends the process if they are wrong.
 
     Args:
         description: The docstring of the script.
@@ -366,7 +381,11 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
 
 
 def parse(parser, arguments=None, config_class=TrainingConfig):
-    """The same with a parser that may have arguments of its own: (settings, {name: value})."""
+    """As `parse_arguments`, with a parser that may have other arguments as well.
+
+    Returns:
+        The settings, and {name: value} of the other arguments.
+    """
     fields = dataclasses.fields(config_class)
     for field in fields:
         if field.name in config_class.hidden:

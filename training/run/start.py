@@ -1,4 +1,4 @@
-"""Where a run begins if not from nothing: the model, weights and tokenizers of another run."""
+"""Where a fine-tuning begins: the model, weights and tokenizers of another run."""
 
 import hashlib
 from pathlib import Path
@@ -8,9 +8,9 @@ import numpy as np
 from training.run.files import RunError, read_json
 from training.run.folder import RunFolder
 
-RECIPE = "base"  # of a run that names no preset, as an imported one
-# A published model bans subwords by biases of -1e9. Label smoothing would add those to the loss;
-# this bans as well.
+RECIPE = "base"  # for a run that names no preset, such as an imported one
+# A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
+# A bias of -50 bans them as well.
 LEAST_BIAS = -50.0
 
 
@@ -53,7 +53,7 @@ class Start:
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
-                raise RunError(f"{path} is no finished run: it has no {file.relative_to(path)}")
+                raise RunError(f"{path} is not a finished run: it has no {file.relative_to(path)}")
         self.kind = self.described["model"]["kind"]
         self.config = self.described["model"]["config"]
 
@@ -64,7 +64,7 @@ class Start:
 
     @property
     def preset(self):
-        """Whose recipe a training from here follows."""
+        """The preset whose recipe a training from this run follows."""
         return self.settings.get("preset", RECIPE)
 
     def tokenizers(self):
@@ -80,8 +80,8 @@ class Start:
             self._assign(model)
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[0]
-            raise RunError(f"Cannot take the weights of {self.path}: {reason}") from error
-        from training.run.checkpoints import value_of  # not where --help is all
+            raise RunError(f"Cannot load the weights of {self.path}: {reason}") from error
+        from training.run.checkpoints import value_of  # imports TensorFlow, not needed for --help
 
         for weight in model.trainable_variables:
             if weight.path.endswith("bias"):
@@ -91,7 +91,7 @@ class Start:
         model.load_weights(self.weights)
 
     def record(self):
-        """What config.json says of it: whose licence it has, too, and where it began itself."""
+        """What config.json records about it, with its licence and where it began itself."""
         with self.weights.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
         of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
@@ -99,7 +99,7 @@ class Start:
 
 
 class ExportedStart(Start):
-    """A run as it was exported; all it needs is in the SavedModel.
+    """A run as it was exported, read from the SavedModel alone.
 
     Args:
         path: Folder of the version.
@@ -111,7 +111,7 @@ class ExportedStart(Start):
         about = read_json(path / "assets.extra" / "keras_tfmr.json")
         run = about.get("run", {}).get("config")
         if not run:
-            raise RunError(f"{path} was not exported from a run: name the run itself")
+            raise RunError(f"{path} was not exported from a run: give the run folder instead")
         self.described = run
         self.kind = run["model"]["kind"]
         self.config = run["model"]["config"]
@@ -135,7 +135,7 @@ class ExportedStart(Start):
 
 
 class _Graph:
-    """What a SavedModel says of its variables and tokenizers, read without loading it."""
+    """The variables and tokenizers of a SavedModel, read without loading it."""
 
     def __init__(self, path):
         from tensorflow.core.protobuf import saved_model_pb2

@@ -1,4 +1,4 @@
-"""Ends a process that waits for another one for too long."""
+"""Ends a process that has waited too long for another one."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ import time
 
 
 class Watchdog:
-    """A context that may last so many seconds; after that the process ends with status 1.
+    """A context with a time limit; if it takes longer, the process ends with status 1.
 
-    What it guards hangs in a call that Python cannot interrupt, so that no exception would help.
+    The guarded call hangs where Python cannot interrupt it, so an exception would not help.
 
     Args:
-        seconds: That a block may last.
-        exit: Called with 1 when one has lasted longer.
+        seconds: The time limit of a block.
+        exit: Called with 1 when a block exceeds it.
     """
 
     def __init__(self, seconds, exit=os._exit):
@@ -35,7 +35,7 @@ class Watchdog:
             if deadline is not None and time.monotonic() > deadline:
                 print(
                     f"error: no answer from another worker for {self.seconds:g} seconds "
-                    "(--worker_timeout): start all of them again, and the run resumes from its "
+                    "(--worker_timeout): start all workers again, and the run resumes from its "
                     "last checkpoint",
                     file=sys.stderr, flush=True,
                 )  # fmt: skip

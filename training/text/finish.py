@@ -133,19 +133,19 @@ def report(task, folder, rows, results, data, tables):
         data.summary,
         "## Results",
         table(("", *sets), measured),
-        f"Trained for {results['minutes']} minutes, {results['steps']:,} updates at "
-        f"{speed(rows):,} {UNITS[task.kind]} a second; "
+        f"The run trained for {results['minutes']} minutes and {results['steps']:,} updates, at "
+        f"{speed(rows):,} {UNITS[task.kind]} a second, with "
         f"{results['peak_memory_mib']:,} MiB of memory at most.",
         "![curves](curves.png)",
     ]
     if tables[last] is not None:
         parts += labels_of(tables[last], data.tokenizers[1].names, last)
     parts += [
-        "## Some of the validation texts",
+        "## Validation texts",
         table(("text", "expected", "found"), samples(folder)),
-        "All of them are in [predictions.tsv](predictions.tsv).",
+        "[predictions.tsv](predictions.tsv) has the whole validation set.",
         "## Attention",
-        "What each token, a row, attended to, in the heads of the last layer.",
+        "What each token (a row) attended to, by head of the last layer.",
         "![attention](attention.png)",
         "## Model and settings",
         table(("", ""), sorted(config["model"]["config"].items())),
@@ -161,7 +161,7 @@ UNITS = {
 
 
 def labels_of(confusions, names, name):
-    """The part of a report about each label."""
+    """The section of a report about each label."""
     rows = [
         (label, *(f"{100 * value:.1f}" for value in scores[:3]), int(scores[3]))
         for label, scores in zip(names, class_scores(confusions), strict=True)
@@ -169,14 +169,14 @@ def labels_of(confusions, names, name):
     return [
         "## Labels",
         f"Of the {name} set, in %:",
-        table(("label", "precision", "recall", "F1", "how many"), rows),
-        "What each label, a row, of the validation set was taken for:",
+        table(("label", "precision", "recall", "F1", "count"), rows),
+        "How the label of each row was classified in the validation set:",
         "![confusion matrix](confusion.png)",
     ]
 
 
 def samples(folder):
-    """Some rows of predictions.tsv at even distances."""
+    """A few evenly spaced rows of predictions.tsv."""
     lines = folder.predictions.read_text(encoding="utf-8").splitlines()[1:]
     chosen = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
     return [line.split("\t") for line in chosen]

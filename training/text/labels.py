@@ -41,7 +41,7 @@ class Labels:
         names = sorted({name for line in lines for name in line.split()})
         if not 2 <= len(names) <= MOST:
             raise CorpusError(
-                f"Labels are names of 2 to {MOST} classes, without spaces. Received {len(names)}: "
+                f"Expected 2 to {MOST} classes, named without spaces. Received {len(names)}: "
                 f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
             )
         return cls(names)
@@ -62,6 +62,8 @@ class Labels:
         rows = [[self._ids.get(name) for name in line.split()] for line in lines]
         for row, line in zip(rows, lines, strict=True):
             if None in row:
-                raise CorpusError(f"a label that no other line has: {line[:80]!r}")
+                raise CorpusError(
+                    f"expected known labels, found one that no other line has: {line[:80]!r}"
+                )
         lengths = np.array([0, *map(len, rows)], np.int64)
         return np.array([i for row in rows for i in row], np.uint16), np.cumsum(lengths)

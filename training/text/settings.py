@@ -1,4 +1,4 @@
-"""What `train_text.py` can be told: the translator's settings, and which task it is."""
+"""The settings of `train_text.py`: those of the translator, and the task."""
 
 import dataclasses
 
@@ -23,29 +23,29 @@ class TextConfig(TrainingConfig):
 
     task: str = option(
         "classify",
-        "what is learned: a label for each text, a tag for each token, the next token, or what "
-        "is behind a mask, to begin another training from",
+        "what to learn: a label for each text, a tag for each token, the next token, or masked "
+        "tokens, as a start for other tasks",
         choices=TASKS,
     )
     data: tuple = option(
         (),
-        "files to learn from, also .gz, .bz2 or .zst: TEXT<TAB>LABEL lines, TOKENS<TAB>TAGS lines, "
+        "files to learn from, also .gz, .bz2 or .zst: TEXT<TAB>LABEL lines, TOKENS<TAB>TAGS lines "
         "or plain text (default: sentences of the built-in phrasebook)",
         nargs="+", metavar="FILE",
     )  # fmt: skip
     validation: tuple = option(
-        (), "a file like those of --data to measure on (default: a held-out slice)",
+        (), "texts to evaluate on, in the form of --data (default: texts held out of --data)",
         nargs=1, metavar="FILE",
     )  # fmt: skip
     start_from: str = option(
         None,
-        "a finished run whose subwords and encoder (masked) or whole model (language) are where "
-        "this one begins",
-        metavar="DIR",
+        "begin with the subwords and encoder of this finished run of --task masked, classify or "
+        "tag; with the whole model of a run of --task language",
+        metavar="RUN",
     )
     fresh_weights: bool = option(
         False,
-        "take the subwords and sizes of --start_from, but not its weights, to compare",
+        "take the subwords and sizes of --start_from, but not its weights, for a comparison",
         action="store_true",
     )
     hidden = NOT_HERE
@@ -57,7 +57,7 @@ class TextConfig(TrainingConfig):
 
     @classmethod
     def completed(cls, given):
-        return given  # what follows from another run, the tasks say
+        return given  # the tasks take over what follows from another run
 
     def resolved(self):
         """The same with the defaults that follow from other fields filled in."""

@@ -60,8 +60,9 @@ class TextTask:
         donor = model_of(self.start)
         if not hasattr(donor, "encoder"):
             raise RunError(
-                f"--task {self.kind} starts from a run of --task masked, classify or tag; "
-                f"{self.start.path} is one of {self.start.read_config()['model']['kind']}"
+                f"--task {self.kind} can start from a run of --task masked, classify or tag. "
+                f"Received: {self.start.path}, a run of "
+                f"{self.start.read_config()['model']['kind']}"
             )
         for mine, its in zip(model.encoder.weights, donor.encoder.weights, strict=True):
             mine.assign(its)
@@ -144,7 +145,8 @@ class Language(TextTask):
         if not isinstance(donor, LanguageModel):
             kind = self.start.read_config()["model"]["kind"]
             raise RunError(
-                f"--task language starts from a run of its own; {self.start.path} is one of {kind}"
+                "--task language can start from a run of --task language. "
+                f"Received: {self.start.path}, a run of {kind}"
             )
         model.set_weights(donor.get_weights())
 
@@ -230,7 +232,10 @@ def model_of(folder, weights=None):
     config = TransformerConfig.from_dict(described["config"])
     kind, (_, target) = described["kind"], folder.tokenizers()
     if kind not in TASKS:
-        raise RunError(f"{folder.path} is a run of {kind}, not of one of: {', '.join(TASKS)}")
+        raise RunError(
+            f"Expected a run of one of the tasks {', '.join(TASKS)}. "
+            f"Received: {folder.path}, a run of {kind}"
+        )
     if kind == "language":
         model = LanguageModel(config)
     else:
@@ -240,7 +245,7 @@ def model_of(folder, weights=None):
     try:
         model.load_weights(path)
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} does not hold the weights of its run: {error}") from error
+        raise RunError(f"{path} does not fit the model of its run: {error}") from error
     return model
 
 
@@ -252,8 +257,8 @@ def text_model_of(folder, weights=None, max_length=128):
     tokenizer, target = folder.tokenizers()
     if kind == "masked":
         raise RunError(
-            f"{folder.path} is a run of --task masked, which nothing is served from: start "
-            "another one with --start_from"
+            f"{folder.path} is a run of --task masked, which cannot be served: train a classifier "
+            "or tagger with --start_from"
         )
     if kind == "language":
         return Completer(model, tokenizer, max_length=max_length)
