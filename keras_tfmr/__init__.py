@@ -1,10 +1,10 @@
-"""Transformer layers for Keras 3, models combined from them, and a translator to serve.
+"""Transformer layers for Keras 3, and models of text built from them that can be served.
 
-The alphabet of dimension names, in comments and docstrings alike: batch, beam, rows
+Names of dimensions, in comments and docstrings: batch, beam, rows
 (= batch · beam, the beams of a sentence side by side), heads, query, key, length, source,
 target, vocab, d_model, dff, key_dim, value_dim, units, n.
 
-One mask convention: bool, True = valid / may attend. Padding is token id 0.
+Masks are bool, True = valid / may attend. Padding is token id 0.
 """
 
 import importlib
@@ -13,8 +13,8 @@ from keras_tfmr._lazy import register_with_keras
 
 __version__ = "0.1.0"
 
-# Where each public name lives. Nothing is imported before it is asked for: the client needs no
-# Keras, and the layers need no TensorFlow.
+# The module of each public name. Modules are imported on demand, so that the client does not import
+# Keras, nor the layers TensorFlow.
 _ON_KERAS = {
     "CausalSelfAttention": "layers",
     "CrossAttention": "layers",
@@ -58,7 +58,7 @@ _ON_KERAS = {
     "WarmupCosine": "schedules",
     "smoothed_cross_entropy": "losses",
 }
-# These need TensorFlow or Matplotlib, so that `from keras_tfmr import *` leaves them out.
+# These need TensorFlow or Matplotlib, so `from keras_tfmr import *` leaves them out.
 _ON_MORE = {
     "SubwordTokenizer": "text.tokenizer",
     "Classifier": "text.classifier",

@@ -1,4 +1,4 @@
-"""Checks of what crosses the border of a layer: each names what came and what was expected."""
+"""Checks of arguments and inputs, whose errors name what was received and what was expected."""
 
 from keras import backend, ops
 
@@ -62,11 +62,11 @@ def sequence_of_ids(name, ids, axes=("batch", "length")):
 
 
 def mask(name, tensor, ranks, last, *, batch=None, query=None, heads=None):
-    """Raises unless `tensor` is a bool mask of one of `ranks` whose axes fit the sizes given.
+    """Raises unless `tensor` is a bool mask of one of `ranks` whose axes have the given sizes.
 
-    An axis of size 1 fits any size; a size that is None, because it is not known while tracing,
-    is not compared. `query` is the size of the axis before the last, from rank 3 on, `heads` of
-    the second of rank 4.
+    An axis of size 1 fits any size. A size of None, which is unknown while tracing, is not checked.
+    `query` is the size of the last axis but one, for ranks 3 and 4; `heads` is the size of the
+    second axis, for rank 4.
     """
     dtype = backend.standardize_dtype(tensor.dtype)
     if dtype != "bool":

@@ -1,11 +1,11 @@
-"""The dialect of every command line: `--underscored_options`, and `(default: …)` in the help."""
+"""The form of all command lines: `--underscored_options`, and `(default: …)` in the help."""
 
 import argparse
 from typing import Any
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Adds the default to the help of each option that has one and does not name it itself."""
+    """Adds the default to the help of each option, unless the help names it."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help or ""
@@ -19,11 +19,11 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def parser(documentation: str, **options: Any) -> argparse.ArgumentParser:
-    """A parser of the options that are added to it.
+    """A parser, to which the script adds its options.
 
     Args:
-        documentation: The script's docstring: its first line stands before the options, the rest
-            behind them.
+        documentation: The script's docstring. `--help` prints its first line before the options,
+            and the rest after them.
         options: As for `argparse.ArgumentParser`.
 
     >>> own = parser("Counts lines.", prog="count.py", usage=argparse.SUPPRESS, add_help=False)

@@ -1,4 +1,4 @@
-"""Registers what Keras may meet in a file, as soon as there is a Keras and not before."""
+"""Registers the classes that saved models may contain, as soon as Keras is imported."""
 
 import importlib
 import importlib.abc
@@ -13,8 +13,8 @@ ON_KERAS = (*REGISTERED, "_checks", "decoding", "precision", "text")
 def register_with_keras():
     """Imports every registered class as soon as Keras is imported, or at once if it is.
 
-    Keras loads a file only if its classes are registered, so that `import keras_tfmr` has to be
-    enough; and the client, a part of this package, must not cost an import of Keras.
+    Keras loads a file only if its classes are registered, so `import keras_tfmr` has to register
+    them. But importing the client, a part of this package, must not import Keras.
     """
     if "keras" in sys.modules:
         _register()
@@ -28,9 +28,9 @@ def _register():
 
 
 class _AfterKeras(importlib.abc.MetaPathFinder):
-    """Lets the first import of Keras, or of a module on it, be followed by the registration.
+    """Runs the registration after the first import of Keras, or of a module that imports it.
 
-    Only the first: what it imports in turn is not finished, and could not be imported from.
+    Not after imports within that one: their importer is not complete, so importing from it fails.
     """
 
     triggers = frozenset({"keras", *(f"keras_tfmr.{module}" for module in ON_KERAS)})
@@ -42,7 +42,7 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
         try:
             spec = importlib.util.find_spec(name)
         finally:
-            sys.meta_path.insert(0, self)  # who asks for a spec need not import it
+            sys.meta_path.insert(0, self)  # a caller may ask for a spec without importing
         if spec is not None and spec.loader is not None:
             spec.loader.exec_module = self._followed(spec.loader.exec_module)
         return spec

@@ -1,8 +1,8 @@
-"""Names for types that no checker can see through."""
+"""Names for types that type checkers cannot follow."""
 
 from typing import Any
 
-# A tensor of whichever backend Keras runs on, or what that backend makes one of: arrays, lists.
+# A tensor of Keras's backend, or a value that it converts to one: an array, a list.
 Tensor = Any
 
 # Tensors nested in tuples, lists and dictionaries.

@@ -1,4 +1,4 @@
-"""What every config shares: frozen dataclasses with a JSON round trip."""
+"""The base of all configs: frozen dataclasses that can be saved as JSON."""
 
 import dataclasses
 import json
@@ -20,10 +20,10 @@ class Config:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """The config of a dictionary of fields; those left out have their defaults.
+        """The config with the fields of a dictionary; other fields have their defaults.
 
         Raises:
-            ValueError: For a field that does not exist.
+            ValueError: If a field is unknown.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - known)

@@ -30,8 +30,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
 
     @ops.custom_gradient
     def cross_entropy(logits):
-        # Both directions in as few passes over [..., vocab] as they can be: it is by far the
-        # largest tensor of a training step, and the derivative of a gather would be another.
+        # As few passes over [..., vocab] as possible, forward and backward: it is by far the
+        # largest tensor of a step, and the derivative of a gather would be another of its size.
         log_probs = ops.log_softmax(logits, axis=-1)
         label_log_probs = ops.take_along_axis(log_probs, labels[..., None], axis=-1)
         loss = -(1 - label_smoothing) * label_log_probs[..., 0]
@@ -58,12 +58,13 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """Label-smoothed cross-entropy of integer labels, the mean over real tokens.
 
-    Padding (label 0) has no part in it; a sample weight counts as so many tokens. A batch with
-    no real token has loss 0.
+    Padding (label 0) is left out. A token with sample weight w counts as w tokens. A batch without
+    real tokens has loss 0.
 
     Args:
         label_smoothing: Share of the probability spread evenly over the vocabulary.
-        dtype: Of the result, `keras.config.floatx()` by default; the computation is in float32.
+        dtype: Dtype of the result, `keras.config.floatx()` by default; the computation is in
+            float32.
 
     Call arguments:
         y_true: int tensor `[batch, length]`, padded with 0.
@@ -71,10 +72,11 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: Optional, broadcasts to `[batch, length]`.
 
     Returns:
-        scalar, nats a token.
+        scalar, in nats per token.
 
     Raises:
-        ValueError: If `label_smoothing` is not in [0, 1), or shapes do not fit.
+        ValueError: If `label_smoothing` is not in [0, 1), or the shapes do not fit.
+        TypeError: If the labels are not integers.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.4.
 
@@ -84,7 +86,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(self, label_smoothing=0.0, name="label_smoothed_cross_entropy", dtype=None):
-        # Keras casts the labels, too, to the dtype of the computation: bfloat16 knows no id 257.
+        # Keras casts the labels to this dtype too, and bfloat16 cannot hold the id 257.
         super().__init__(name=name, reduction="mean_with_sample_weight", dtype="float32")
         self.result_dtype = backend.standardize_dtype(dtype or backend.floatx())
         self.label_smoothing = _checks.rate("label_smoothing", label_smoothing)

@@ -1,4 +1,4 @@
-"""Token accuracy and perplexity over an epoch, every real token counting once."""
+"""Token accuracy and perplexity over an epoch, in which every real token counts once."""
 
 import keras
 from keras import ops
@@ -28,7 +28,7 @@ class TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class TokenAccuracy(TokenMean):
-    """The share of real tokens whose logit is the largest, over all batches since the reset.
+    """The share of real tokens whose label has the largest logit, over all batches since the reset.
 
     Call arguments:
         y_true: int tensor `[batch, length]`, padded with 0.

@@ -1,7 +1,7 @@
-"""Pictures of positions, of attention and of a training; the only place that needs Matplotlib.
+"""Pictures of positions, of attention and of a training, by Matplotlib.
 
-Each function returns a `matplotlib.figure.Figure`, to be shown by a notebook or saved by its
-`savefig`. The figures are made without pyplot, which keeps every figure alive and wants a display.
+Each function returns a `matplotlib.figure.Figure`, which a notebook shows and `savefig` saves. They
+do not use pyplot, because it keeps every figure in memory and needs a display.
 """
 
 import numpy as np
@@ -44,21 +44,21 @@ def plot_positional_encoding(encoding):
 
 
 def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=None):
-    """What each target token attended to: one map per head, darker for more.
+    """What each target token attended to: one map per head, darker for greater weights.
 
     Args:
-        scores: float `[heads, target, source]`, attention scores between 0 and 1; or
-            `[target, source]`, for one map. Of self-attention, give the same tokens twice.
+        scores: float `[heads, target, source]`, attention weights between 0 and 1; or
+            `[target, source]`, for one map. For self-attention, give the same tokens twice.
         source_tokens: Strings, the columns of the maps.
         target_tokens: Strings, the rows of the maps.
         columns: Number of maps side by side.
-        title: What stands above all maps.
+        title: The title above all maps.
 
     Returns:
         A Matplotlib figure.
 
     Raises:
-        ValueError: If the scores have another rank, or not a row and a column for each token.
+        ValueError: If the scores do not have a row and a column for each token.
 
     >>> figure = plot_attention(np.ones((2, 1, 3)) / 3, ["bom", "dia", "."], ["hello"])
     >>> [axes.get_title() for axes in figure.axes]
@@ -69,8 +69,8 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
     expected = (len(target_tokens), len(source_tokens))
     if scores.ndim != 3 or scores.shape[1:] != expected:
         raise ValueError(
-            f"Expected scores [heads, {expected[0]}, {expected[1]}] for so many target and source "
-            f"tokens. Received: shape {scores.shape}"
+            f"Expected scores [heads, {expected[0]}, {expected[1]}], by the numbers of target and "
+            f"source tokens. Received: shape {scores.shape}"
         )
     heads = len(scores)
     columns = min(columns, heads)
@@ -92,21 +92,21 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
 
 
 def plot_word(scores, tokens, *, title=None):
-    """What one word attended to, in every layer and head: a row each, darker for more.
+    """What one token attended to: one row for each layer and head, darker for greater weights.
 
-    For self-attention and cross-attention alike: `explanation.encoder_attention[:, :, 3]` is what
-    the fourth source token looked at.
+    Works for self-attention and cross-attention: for example, give
+    `explanation.encoder_attention[:, :, 3]` for the fourth source token.
 
     Args:
-        scores: float `[layers, heads, key]`, the chosen word's weights between 0 and 1.
+        scores: float `[layers, heads, key]`, the token's weights between 0 and 1.
         tokens: Strings, one for each key.
-        title: What stands above the picture.
+        title: The title above the picture.
 
     Returns:
         A Matplotlib figure.
 
     Raises:
-        ValueError: If the scores have another rank, or not a weight for each token.
+        ValueError: If the scores do not have a weight for each token.
 
     >>> figure = plot_word(np.ones((2, 4, 3)) / 3, ["bom", "dia", "."])
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()][:2]
@@ -115,7 +115,7 @@ def plot_word(scores, tokens, *, title=None):
     scores = np.asarray(scores, "float32")
     if scores.ndim != 3 or scores.shape[-1] != len(tokens):
         raise ValueError(
-            f"Expected scores [layers, heads, {len(tokens)}] for so many tokens. "
+            f"Expected scores [layers, heads, {len(tokens)}], by the number of tokens. "
             f"Received: shape {scores.shape}"
         )
     layers, heads, keys = scores.shape
@@ -140,7 +140,7 @@ def plot_word(scores, tokens, *, title=None):
 
 
 def _label(axes, source_tokens, target_tokens):
-    """Tokens on both axes; escaped, because a $ would begin a formula."""
+    """Puts tokens on both axes, with $ escaped, which would start a formula."""
     source, target = ([t.replace("$", r"\$") for t in s] for s in (source_tokens, target_tokens))
     axes.set_xticks(range(len(source)), source, fontsize=8)
     axes.tick_params(axis="x", rotation=60)
@@ -151,13 +151,13 @@ def _label(axes, source_tokens, target_tokens):
 
 
 def plot_curves(rows, *, scores=("bleu", "chrf"), title=None):
-    """How a training went, against its minutes: loss, scores, learning rate, tokens/s.
+    """The curves of a training against its minutes: loss, scores, learning rate, tokens per second.
 
     Args:
         rows: Dictionaries with "minutes" and any of "loss", the scores, "learning_rate" and
-            "tokens_per_second"; what a row lacks is left out of its curve.
-        scores: Names of what was measured on validation texts.
-        title: What stands above all curves.
+            "tokens_per_second"; a curve skips rows without its value.
+        scores: Names of the scores on validation texts.
+        title: The title above all curves.
 
     Returns:
         A Matplotlib figure.

@@ -1,4 +1,4 @@
-"""The dtype policy that models are built under, and models in another one."""
+"""Dtype policies: building models under one, and converting models to another."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 @contextlib.contextmanager
 def dtype_policy(policy):
-    """Layers that are made inside have `policy`; outside, the user's own stays."""
+    """A context in which new layers have this dtype policy."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
@@ -20,17 +20,17 @@ def dtype_policy(policy):
 
 
 def with_precision(model, precision):
-    """A model built again from the same config with its weights in another precision.
+    """A copy of a model with its weights in another precision.
 
     Args:
-        model: a `ConfiguredModel`, or another one built by `build_from`.
+        model: A `ConfiguredModel`, or another model with `build_from`.
         precision: "float32" or "bfloat16".
 
     Returns:
-        `model` itself if that is its dtype policy, or a new model.
+        A new model, or `model` itself if it has this precision.
 
     Raises:
-        ValueError: for another precision, or a quantised model, whose weights are integers.
+        ValueError: For another precision, or if the model is quantised.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")

@@ -8,14 +8,15 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then the inverse square root of the step; the first step is not zero.
+    """The paper's schedule: linear warm-up, then the inverse square root of the step.
 
-    rate(n) = scale · d_model^-0.5 · min(n^-0.5, n · warmup_steps^-1.5), n counted from 1.
+    rate(n) = scale · d_model^-0.5 · min(n^-0.5, n · warmup_steps^-1.5), with n counted from 1, so
+    that the rate of the first step is not 0.
 
     Args:
         d_model: Width of the model.
         warmup_steps: Number of steps until the peak, scale / √(d_model · warmup_steps).
-        scale: A factor.
+        scale: Factor of the rate.
 
     Raises:
         ValueError: If an argument is not positive.
@@ -58,10 +59,11 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         peak: The largest rate, reached after `warmup_steps`.
         warmup_steps: Number of steps until the peak.
         total_steps: Number of steps until the floor, where the rate stays.
-        floor: Share of the peak that is left at the end.
+        floor: The final rate, as a share of the peak.
 
     Raises:
-        ValueError: If an argument is not positive, or the warm-up does not end before the total.
+        ValueError: If an argument is out of range, or `warmup_steps` is not less than
+            `total_steps`.
 
     Reference: Loshchilov and Hutter 2017, SGDR (arXiv 1608.03983).
 

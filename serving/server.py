@@ -21,10 +21,10 @@ def main(arguments=None):
     """Runs the server.
 
     Args:
-        arguments: the command line without the program's name; None for that of the process.
+        arguments: The command line without the program's name; None for that of the process.
 
     Returns:
-        exit status: 0 after SIGTERM, 1 if it could not start.
+        Exit status: 0 after SIGTERM, 1 if it could not start.
     """
     options = flags.parse(arguments)
     try:

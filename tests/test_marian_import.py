@@ -233,7 +233,7 @@ def test_arrays_of_another_architecture_are_named(tmp_path, known, spms):
 @pytest.mark.parametrize(
     "config, message",
     [
-        ({"model_type": "bart"}, "expected model_type marian, got bart"),
+        ({"model_type": "bart"}, "expected model_type marian, found bart"),
         ({"normalize_before": True}, "the model has normalize_before: True"),
         ({"static_position_embeddings": False}, "static_position_embeddings: False"),
         ({"activation_function": "tanh"}, "activation_function: tanh"),

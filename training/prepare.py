@@ -159,7 +159,7 @@ def make_store(settings, reading, claim, tokenizers):
     """Reads, cleans and encodes the corpora; learns the tokenizers unless a resumed run has them.
 
     Returns:
-        the `Store` and the tokenizers.
+        The `Store` and the tokenizers.
     """
     tokenizers = tokenizers if claim.goes_on else None
     folder = claim.folder.encoded

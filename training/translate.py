@@ -133,11 +133,11 @@ def translated(lines, callers, options, first=0):
     """Yields windows of lines and the hypotheses of each line, in order.
 
     Args:
-        lines: an iterator of bytes.
-        callers: a list of callables `(texts, seed) -> list of lists of hypotheses`, each for one
+        lines: An iterator of bytes.
+        callers: A list of callables `(texts, seed) -> list of lists of hypotheses`, each for one
             thread.
-        options: the command line.
-        first: number of the first window, which seeds are made of.
+        options: The command line.
+        first: Number of the first window, which seeds are made of.
     """
     free = collections.deque(callers)
     with concurrent.futures.ThreadPoolExecutor(len(callers)) as pool:

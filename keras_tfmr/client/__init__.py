@@ -1,4 +1,4 @@
-"""Ask a text model behind TensorFlow Serving, without TensorFlow: gRPC or REST, sync or async.
+"""A client for text models behind TensorFlow Serving, without TensorFlow: gRPC or REST.
 
 >>> from keras_tfmr.client import TranslatorClient
 >>> with TranslatorClient("127.0.0.1:8500", model="translator") as client:

@@ -1,6 +1,6 @@
-"""The signatures of an exported translator: what goes in, what comes out, as plain Python values.
+"""Inputs and outputs of an exported translator's signatures, as plain Python values.
 
-Outputs arrive as a dict from output name to nested lists, the same from gRPC and from REST.
+Outputs arrive as a dict from output name to nested lists, the same over gRPC and REST.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras_tfmr.client.errors import ServingError
 
-# Scores down to the lowest float32 mark a hypothesis that does not exist, where a text has fewer.
+# Lower scores mark missing hypotheses of texts that have fewer than n.
 _NO_SCORE = -3.4e38
 
 
@@ -21,9 +21,9 @@ class Translation(NamedTuple):
 
     Attributes:
         text: The translation.
-        score: Length-normalised log-probability; 0 for an empty text.
-        truncated: Whether the text was longer than the model reads, so that only its beginning
-            was translated.
+        score: Log-probability divided by the length penalty; 0 for an empty text.
+        truncated: Whether the text was too long for the model, so that only its beginning was
+            translated.
     """
 
     text: str
@@ -32,11 +32,11 @@ class Translation(NamedTuple):
 
 
 class ReferenceScore(NamedTuple):
-    """How likely the model finds a given translation.
+    """The log-probability of a given translation.
 
     Attributes:
-        log_prob: Sum of the log-probabilities of its tokens.
-        tokens: Number of tokens, the closing one included.
+        log_prob: Sum of the log-probabilities of its tokens, in nats.
+        tokens: Number of tokens, the end id included.
     """
 
     log_prob: float
@@ -47,15 +47,15 @@ class Explanation(NamedTuple):
     """What each target token attended to in the source.
 
     Attributes:
-        source_tokens: Pieces of the source.
-        target_tokens: Pieces of the translation.
+        source_tokens: Tokens of the source.
+        target_tokens: Tokens of the translation.
         attention: Cross-attention, the mean over layers and heads: nested lists [target, source].
-        heads: The same of each layer and head: nested lists [layers, heads, target, source];
-            empty where the export holds the mean alone.
-        encoder_heads: Self-attention of the source: [layers, heads, source, source]; empty where
-            the model has none.
+        heads: Cross-attention by layer and head: nested lists [layers, heads, target, source];
+            empty if the export gives only the mean.
+        encoder_heads: Self-attention of the source: [layers, heads, source, source]; empty if the
+            model has none.
         decoder_heads: Self-attention of the translation: [layers, heads, target, target]; column s
-            is the token before target token s, the start of the sentence for s = 0.
+            is the token before target token s, the start id for s = 0. Empty if the model has none.
     """
 
     source_tokens: list[str]
@@ -67,14 +67,14 @@ class Explanation(NamedTuple):
 
 
 def checked_texts(texts: Iterable[str | bytes], name: str = "texts") -> list[str | bytes]:
-    """The texts as a list, or TypeError: a lone str would be translated letter by letter."""
+    """The texts as a list; a TypeError for a single str, which would be split into letters."""
     if isinstance(texts, str | bytes):
         raise TypeError(f"`{name}` must be a list of str. Received: {texts!r:.60}")
     texts = list(texts)
     for text in texts:
         if not isinstance(text, str | bytes):
             raise TypeError(
-                f"`{name}` must be a list of str. Received in it: {type(text).__name__}"
+                f"`{name}` must be a list of str. Received an element of {type(text).__name__}"
             )
     return texts
 

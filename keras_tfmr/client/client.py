@@ -47,7 +47,7 @@ def _explain(texts: Iterable[Text]) -> Call[Explanation]:
 
 
 class _Client:
-    """What both clients are told, and when they try again."""
+    """The settings of both clients, and when they retry."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class _Client:
     def _attempts(self) -> Iterator[tuple[float, float | None]]:
         """Yields (timeout of the attempt, pause after it or None for the last).
 
-        Deadline and pauses are those of the whole call.
+        All attempts and pauses share the timeout of the call.
         """
         deadline = time.monotonic() + self.timeout
         for pause in [*self.backoff.pauses(), None]:
@@ -86,21 +86,25 @@ class _Client:
 
 
 class TranslatorClient(TextCalls, _Client):
-    """A translator, or another text model, behind TensorFlow Serving, called and waited for.
+    """A client of a translator, or of another text model, behind TensorFlow Serving.
 
-    Threads may share one. `classify`, `tag`, `complete` and `log_prob` are for the exports of other
-    text models.
+    Its methods block until the answer is there; `AsyncTranslatorClient` has coroutines. Threads may
+    share one client. `classify`, `tag`, `complete` and `log_prob` are for the exports of
+    classifiers, taggers and language models.
 
     Args:
-        server: `HOST:PORT`; the port is 8500 unless named, and 8501 for REST.
-        rest: Ask the REST API instead of gRPC.
+        server: `HOST:PORT`; the default port is 8500, or 8501 for REST.
+        rest: Whether to use the REST API instead of gRPC.
         model: The model's name on the server.
         version: Its version number; None for the newest.
         label: Its version label, instead of a number.
         timeout: Seconds that a call may take, retries included.
-        backoff: When to try again while the server is unavailable; no other error is retried.
-        tls: A `TLS` for an encrypted connection.
-        max_message_bytes: Largest request and answer; -1 for no limit.
+        backoff: When to retry while the server is unavailable; no other error is retried.
+        tls: A `TLS` for an encrypted connection; None for a plain one.
+        max_message_bytes: Largest request and answer in bytes; -1 for no limit.
+
+    Raises:
+        ValueError: If the timeout is not positive, or both a version and a label are given.
 
     >>> client = TranslatorClient("localhost", model="translator", timeout=5)
     >>> client.target.described()
@@ -112,30 +116,42 @@ class TranslatorClient(TextCalls, _Client):
         """The best translation of each text.
 
         Args:
-            texts: List of str; bytes that are no UTF-8 are translated with U+FFFD in their place.
+            texts: List of str or bytes; bytes that are not UTF-8 are read as U+FFFD.
 
         Returns:
             List of `Translation(text, score, truncated)`, one for each text, in order.
 
         Raises:
-            ServingError: One of its subclasses says what to do about it.
+            ServingError: If there is no answer; its subclass says why.
+            TypeError: If `texts` is not a list of str or bytes. The other methods raise both, too.
         """
         return self._ask(_translate(texts))
 
     def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
-        """Several translations of each text: a list of `Translation`, best first."""
+        """The n best translations of each text: a list of `Translation`, best first, for each."""
         return self._ask(_translate_nbest(texts))
 
     def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[ReferenceScore]:
-        """How likely each reference is as a translation: `ReferenceScore(log_prob, tokens)`."""
+        """The log-probability of each reference as a translation of its text.
+
+        Args:
+            texts: List of str.
+            references: List of str, one for each text.
+
+        Returns:
+            List of `ReferenceScore(log_prob, tokens)`, one for each text.
+
+        Raises:
+            ValueError: If there are more or fewer references than texts.
+        """
         return self._ask(_score(texts, references))
 
     def explain(self, texts: Iterable[Text]) -> list[Explanation]:
-        """What the translation of each text attended to, as `Explanation`."""
+        """What the translation of each text attended to: a list of `Explanation`."""
         return self._ask(_explain(texts))
 
     def status(self) -> list[Version]:
-        """The model's versions, newest first: list of (version, state, message)."""
+        """The versions of the model on the server: a list of (version, state, message)."""
         return self._retried(self._transport.status)
 
     def close(self) -> None:
@@ -173,9 +189,9 @@ class TranslatorClient(TextCalls, _Client):
 
 
 class AsyncTranslatorClient(AsyncTextCalls, _Client):
-    """The same calls, awaited; for use inside one event loop.
+    """A `TranslatorClient` whose methods are coroutines, for use in one event loop.
 
-    Takes TranslatorClient's arguments.
+    The arguments are those of `TranslatorClient`.
 
     >>> async def main():
     ...     async with AsyncTranslatorClient("localhost:8500") as client:

@@ -1,4 +1,4 @@
-"""Where the model is and how to get there."""
+"""The address of a model, and the certificates of an encrypted connection."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,12 @@ class Target:
     Args:
         server: `HOST` or `HOST:PORT`; for gRPC also any of its addresses (`dns:///name:port`,
             `unix:path`), for REST also a URL (`https://host/prefix`).
-        model: The model's name on that server; `default` is what a server calls its model unless
-            it is told a name.
+        model: The model's name on the server. A server that is given no name calls it `default`.
         version: Version number; None for the newest.
-        label: Version label, such as `stable`; at most one of version and label.
+        label: Version label, such as `stable`, instead of a version number.
+
+    Raises:
+        ValueError: If both a version and a label are given.
     """
 
     server: str = "127.0.0.1"
@@ -26,12 +28,12 @@ class Target:
     def __post_init__(self) -> None:
         if self.version is not None and self.label is not None:
             raise ValueError(
-                f"A model has a version or a label, not both. Received: version={self.version}, "
+                f"Give a version or a label, not both. Received: version={self.version}, "
                 f"label={self.label!r}"
             )
 
     def described(self) -> str:
-        """`model NAME`, with the version or label where one is named."""
+        """`model NAME`, with the version or label if there is one."""
         which = f" version {self.version}" if self.version is not None else ""
         which += f" label {self.label}" if self.label is not None else ""
         return f"model {self.model}{which}"
@@ -42,10 +44,13 @@ class TLS:
     """PEM files for an encrypted connection.
 
     Args:
-        ca: Certificates that the server's is checked against; None for the system's.
-        cert: The client's own certificate, where the server asks for one.
+        ca: CA certificates to check the server's certificate with; None for the system's.
+        cert: The client's own certificate, if the server asks for one.
         key: The private key of `cert`.
-        server_name: Name the server's certificate was issued to, when it differs from the host.
+        server_name: The name in the server's certificate, if it is not the host's.
+
+    Raises:
+        ValueError: If only one of `cert` and `key` is given.
     """
 
     ca: str | None = None
@@ -56,7 +61,7 @@ class TLS:
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ValueError(
-                f"A client certificate needs its key and the key its certificate. Received: "
+                "A client certificate and its key must be given together. Received: "
                 f"cert={self.cert!r}, key={self.key!r}"
             )
 
@@ -69,7 +74,7 @@ class TLS:
 
 
 def with_default_port(server: str, port: int) -> str:
-    """`HOST` becomes `HOST:PORT`; anything that names a port or a scheme stays.
+    """`HOST` becomes `HOST:PORT`; an address with a port or a scheme stays as it is.
 
     >>> with_default_port("localhost", 8500), with_default_port("[::1]", 8500)
     ('localhost:8500', '[::1]:8500')

@@ -1,7 +1,7 @@
-"""What can go wrong between client and server: one exception for each thing to do about it."""
+"""The client's exceptions: one class for each kind of error that callers handle differently."""
 
 # HTTP status -> gRPC code, the inverse of TensorFlow Serving's own table. 400 stands for three
-# codes; the text tells them apart, the remedy is the same.
+# codes, which only the message tells apart; callers handle them in the same way.
 _CODE_OF_HTTP_STATUS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -20,11 +20,11 @@ _CODE_OF_HTTP_STATUS = {
 
 
 class ServingError(Exception):
-    """The server refused a request or answered something unusable.
+    """The server refused a request, or its answer cannot be used.
 
     Args:
-        message: What happened, in words.
-        code: Name of the gRPC status code, also when the request went through REST.
+        message: The error message.
+        code: Name of the gRPC status code, for requests over REST too.
     """
 
     exit_code = 1
@@ -35,25 +35,25 @@ class ServingError(Exception):
 
 
 class UnavailableError(ServingError):
-    """No server at that address, or it takes no requests just now; tried again with backoff."""
+    """There is no server at the address, or it accepts no requests now; retried with backoff."""
 
     exit_code = 3
 
 
 class ModelNotFoundError(ServingError):
-    """The server runs, and has no such model, version or path."""
+    """The server has no such model, version or path."""
 
     exit_code = 4
 
 
 class MessageTooLargeError(ServingError):
-    """A request or an answer is larger than one of the two sides accepts."""
+    """A request or an answer is larger than the server or the client accepts."""
 
     exit_code = 5
 
 
 class DeadlineExceededError(ServingError):
-    """No answer within the client's timeout, retries included."""
+    """There was no answer within the client's timeout, retries included."""
 
     exit_code = 6
 
@@ -84,7 +84,7 @@ def from_status(code, details, target):
 
 
 def from_http_status(status, details, target):
-    """The exception for an HTTP status other than 200, with the server's text."""
+    """The exception for an HTTP status other than 200, with the server's message."""
     code = _CODE_OF_HTTP_STATUS.get(status, "UNKNOWN")
     if status == 413:
         details = f"request body larger than the server accepts: {details}"

@@ -1,4 +1,4 @@
-"""Requests over gRPC, by the method's full name: the stubs of the official package do no more."""
+"""Requests over gRPC, by the full names of the methods, which is all that official stubs do."""
 
 import contextlib
 import functools
@@ -18,15 +18,15 @@ _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOA
 def channel_options(tls, max_message_bytes):
     """What differs from gRPC's defaults, and why."""
     options = [
-        # 4 MiB by default, less than the attention of a batch of long sentences.
+        # The default is 4 MiB, less than the attention of a batch of long sentences.
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
-        # Retries are the client's own, the same for REST; gRPC's would multiply them.
+        # The client retries by itself, as over REST; gRPC's retries would multiply its own.
         ("grpc.enable_retries", 0),
-        # A server that was down is noticed within the client's pauses, not after a second or more.
+        # Reconnects between the client's attempts, and not only after a second or more.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
-        # Otherwise a new client shares the connection, and its backoff, of an older one.
+        # Otherwise a new client shares an older client's connection and its backoff.
         ("grpc.use_local_subchannel_pool", 1),
         # A name with several addresses (a headless service): requests go to each in turn.
         ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
@@ -80,7 +80,7 @@ class GrpcTransport:
         self._channel = _Channel(grpc, target, tls, max_message_bytes)
 
     def predict(self, signature, inputs, timeout):
-        """Output name -> nested lists, for input name -> texts."""
+        """Sends {input name: texts}; returns {output name: nested lists}."""
         request = predict_request(self.target, signature, inputs)
         with translated_errors(self.target):
             return outputs_of(self._channel.predict(request, timeout=timeout))
@@ -96,7 +96,7 @@ class GrpcTransport:
 
 
 class AsyncGrpcTransport:
-    """The same, awaited; the channel is made by the first call and belongs to its event loop."""
+    """A `GrpcTransport` with coroutines; the first call makes the channel, for its event loop."""
 
     def __init__(self, target, tls, max_message_bytes):
         self.target = target
@@ -107,7 +107,7 @@ class AsyncGrpcTransport:
         return _Channel(grpc.aio, *self._settings)
 
     async def predict(self, signature, inputs, timeout):
-        """Output name -> nested lists, for input name -> texts."""
+        """Sends {input name: texts}; returns {output name: nested lists}."""
         request = predict_request(self.target, signature, inputs)
         with translated_errors(self.target):
             return outputs_of(await self._channel.predict(request, timeout=timeout))
@@ -126,7 +126,7 @@ class AsyncGrpcTransport:
 
 
 def predict_request(target, signature, inputs):
-    """The PredictRequest for input name -> texts or `Numbers`."""
+    """The PredictRequest for {input name: texts or `Numbers`}."""
     request = serving_pb2.PredictRequest()
     _fill_spec(request.model_spec, target)
     request.model_spec.signature_name = signature

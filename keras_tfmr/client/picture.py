@@ -1,4 +1,4 @@
-"""An explanation as a picture: which source pieces each piece of the translation looked at."""
+"""An explanation as a picture: what each token of the translation attended to."""
 
 from os import PathLike
 
@@ -10,9 +10,9 @@ def draw_attention(explanation: Explanation, path: str | PathLike[str]) -> None:
 
     Args:
         explanation: An `Explanation`.
-        path: File to write; its ending names the format.
+        path: File to write; its extension determines the format.
     """
-    from matplotlib.figure import Figure  # a second's import that other uses of the client spare
+    from matplotlib.figure import Figure  # takes a second to import, needed only here
 
     source, target = (
         [readable(token) for token in tokens]
@@ -35,7 +35,7 @@ def draw_attention(explanation: Explanation, path: str | PathLike[str]) -> None:
 
 
 def readable(token: str) -> str:
-    """A piece with its word boundary shown as a low line, and no `$` that starts a formula.
+    """A token with `_` for its word boundary, and with `$` escaped, which would start a formula.
 
     >>> readable("▁casa"), readable("5$")
     ('_casa', '5\\\\$')

@@ -1,4 +1,4 @@
-"""Requests over TensorFlow Serving's REST API, with the standard library alone."""
+"""Requests over TensorFlow Serving's REST API, with only the standard library."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ class RestTransport:
 
     Args:
         target: The `Target`; its server is `HOST:PORT` or a URL.
-        tls: A `TLS`, or None: then an `https` URL uses the system's certificates.
+        tls: A `TLS`; if None, an `https` URL uses the system's certificates.
         max_message_bytes: Largest request and answer; -1 for no limit.
     """
 
@@ -34,7 +34,8 @@ class RestTransport:
         self._url = urllib.parse.urlsplit(server)
         if self._url.scheme not in ("http", "https") or not self._url.hostname:
             raise ValueError(
-                f"A REST server is HOST:PORT or an http(s) URL. Received: {target.server!r}"
+                "The server must be HOST:PORT or an http(s) URL for REST. "
+                f"Received: {target.server!r}"
             )
         self._tls = _context(tls) if self._url.scheme == "https" else None
         self._local = threading.local()
@@ -59,7 +60,7 @@ class RestTransport:
         ]
 
     def close(self):
-        """Closes this thread's connection; those of other threads close with their threads."""
+        """Closes this thread's connection; other threads' close when their threads end."""
         connection = self._local.__dict__.pop("connection", None)
         if connection is not None:
             connection.close()
@@ -74,7 +75,7 @@ class RestTransport:
         return path
 
     def _ask(self, method, path, timeout, body=None):
-        """The decoded JSON answer, or the error it stands for."""
+        """The decoded JSON answer; raises the error that the answer reports."""
         if body is not None and len(body) > self.limit:
             raise errors.MessageTooLargeError(
                 f"Message too large: the request has {len(body)} bytes, larger than the limit of "
@@ -86,7 +87,7 @@ class RestTransport:
         except TimeoutError as error:
             self.close()
             raise errors.from_status("DEADLINE_EXCEEDED", str(error), self.target) from error
-        except ssl.SSLError as error:  # wrong certificates do not mend by trying again
+        except ssl.SSLError as error:  # retrying does not help against wrong certificates
             self.close()
             raise errors.from_status("UNAUTHENTICATED", str(error), self.target) from error
         except (OSError, http.client.HTTPException) as error:
@@ -97,7 +98,10 @@ class RestTransport:
         return self._decoded(status, content)
 
     def _exchange(self, method, path, deadline, body):
-        """Sends the request and reads the whole answer; a socket's timeout covers one step only."""
+        """Sends the request and reads the whole answer.
+
+        A socket's timeout holds for one read only, so it is set again before each.
+        """
         connection = self._connection(deadline)
         connection.request(method, path, body, {"Content-Type": "application/json"})
         response = connection.getresponse()
@@ -112,7 +116,7 @@ class RestTransport:
                 )
             if connection.sock is not None:
                 connection.sock.settimeout(_remaining(deadline))
-        response.close()  # read1 does not notice the end, and the connection would seem in use
+        response.close()  # read1 does not do so at the end, and the connection would stay in use
         return response.status, bytes(content)
 
     def _connection(self, deadline):
@@ -139,14 +143,14 @@ class RestTransport:
             raise errors.from_http_status(status, details, self.target)
         if not isinstance(answer, dict) or not {"outputs", "model_version_status"} & answer.keys():
             raise errors.ServingError(
-                f"{self.target.server} answered something other than TensorFlow Serving's JSON: "
-                f"{content[:80]!r}"
+                f"{self.target.server} must answer with TensorFlow Serving's JSON. "
+                f"Received: {content[:80]!r}"
             )
         return answer
 
 
 class AsyncRestTransport:
-    """The same, with each request in a thread of the event loop's pool."""
+    """A `RestTransport` that runs each request in a thread of the event loop's pool."""
 
     def __init__(self, target, tls, max_message_bytes):
         self._blocking = RestTransport(target, tls, max_message_bytes)
@@ -164,7 +168,7 @@ class AsyncRestTransport:
 
 
 def json_value(text):
-    """A text as JSON carries it, bytes that are no UTF-8 as base64; a number as it is.
+    """A text as a JSON value, with bytes that are not UTF-8 in base64; a number as it is.
 
     >>> json_value("olá"), json_value(b"ol\\xe1"), json_value(0.5)
     ('olá', {'b64': 'b2zh'}, 0.5)

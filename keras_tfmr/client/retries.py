@@ -1,4 +1,4 @@
-"""When to try again."""
+"""When to retry."""
 
 import random
 from collections.abc import Iterator
@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Backoff:
-    """Pauses between attempts, growing, with jitter so that many clients do not come back at once.
+    """Increasing pauses between attempts, with jitter, so that clients do not all retry at once.
 
     Args:
-        attempts: Attempts in all; 1 means no retry.
-        first: Seconds before the second attempt.
-        factor: What each further pause is multiplied by.
-        longest: Seconds that no pause exceeds.
+        attempts: Number of attempts in total; 1 for no retry.
+        first: Seconds before the second attempt, before jitter.
+        factor: By which each further pause is longer than the one before.
+        longest: The longest pause in seconds.
+
+    Raises:
+        ValueError: If `attempts` is less than 1.
 
     >>> len(list(Backoff(attempts=4).pauses()))
     3

@@ -1,4 +1,4 @@
-"""A stream of lines in batches, answered in order while the next ones are on their way."""
+"""A stream of lines, sent in batches and answered in order while further batches are sent."""
 
 import queue
 import threading
@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yields, for each chunk of bytes, the list of the lines it completes, without line ends.
+    """Yields, for each chunk of bytes, the list of lines that it completes, without line ends.
 
     >>> list(lines([b"um\\ndo", b"is\\r\\ntr\\xc3\\xaas"]))
     [[b'um'], [b'dois'], [b'tr\\xc3\\xaas']]
@@ -26,10 +26,10 @@ def lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def batches(groups: Iterable[list[Request]], size: int) -> Iterator[list[Request]]:
-    """Yields lists of at most `size` texts, never waiting for a later group to fill one.
+    """Yields lists of at most `size` texts, without waiting for a later group to fill one.
 
-    A person at a terminal is answered line by line; from a file or a fast pipe, a group holds
-    hundreds of lines.
+    A group from a terminal holds one line, which is then answered at once; a group from a file or a
+    fast pipe holds hundreds of lines.
 
     >>> list(batches([["a", "b", "c"], ["d"]], 2))
     [['a', 'b'], ['c'], ['d']]
@@ -42,19 +42,18 @@ def batches(groups: Iterable[list[Request]], size: int) -> Iterator[list[Request
 def in_order(
     ask: Callable[[Request], Answer], requests: Iterable[Request], on_the_way: int
 ) -> Iterator[Answer]:
-    """Yields `ask(request)` for each request, in order, at most `on_the_way` of them at once.
+    """Yields `ask(request)` for each request, in order, with at most `on_the_way` calls at once.
 
-    Requests are read in a thread of their own, so that an answer is handed on as soon as it is
-    there even while the next request is not. Closing the generator ends that thread at its next
-    request.
+    A separate thread reads the requests, so that an answer is yielded as soon as it arrives, even
+    while the next request is awaited. Closing the generator ends that thread at its next request.
 
     Args:
         ask: Function of one request.
         requests: Iterable of requests; may block.
-        on_the_way: Requests that may wait for their answer at the same time.
+        on_the_way: The most calls of `ask` at the same time.
 
     Raises:
-        Exception: What `ask` raised, or `requests`, at its place in the order.
+        Exception: What `ask` or `requests` raised, at its place in the order.
 
     >>> list(in_order(str.upper, ["um", "dois", "três"], on_the_way=2))
     ['UM', 'DOIS', 'TRÊS']
@@ -71,7 +70,7 @@ def in_order(
 
 
 class _Submitter:
-    """Hands requests to a pool until it is closed, whatever its reader is doing then."""
+    """Submits requests to a pool until it is closed, even while its reader waits."""
 
     def __init__(self, ask, on_the_way):
         self.answers = queue.SimpleQueue()  # of futures, None at the end
@@ -82,7 +81,7 @@ class _Submitter:
         self._closed = False
 
     def submit_all(self, requests):
-        """Submits each request once there is room; runs in the reader's thread."""
+        """Submits each request as soon as there is room; runs in the reader's thread."""
         try:
             for request in requests:
                 self.room.acquire()
@@ -97,7 +96,7 @@ class _Submitter:
         self.answers.put(None)
 
     def close(self):
-        """Takes no more requests, wakes a reader that waits for room, ends what is under way."""
+        """Accepts no more requests, wakes a reader that waits for room, and ends the pool."""
         with self._lock:
             self._closed = True
         self.room.release()

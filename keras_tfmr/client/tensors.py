@@ -1,4 +1,4 @@
-"""Strings to TensorProto, TensorProto to nested lists."""
+"""Conversion of strings and numbers to TensorProto, and of TensorProto to nested lists."""
 
 import math
 import struct
@@ -20,7 +20,7 @@ _LAYOUT = {
 
 
 def utf8(text):
-    """The bytes of a text; what a file or an argument held beside UTF-8 goes out as it came in.
+    """The bytes of a text; bytes that Python read as surrogate escapes are restored.
 
     >>> utf8("olá"), utf8(b"ol\\xe1"), utf8("ol\\udce1")
     (b'ol\\xc3\\xa1', b'ol\\xe1', b'ol\\xe1')
@@ -41,7 +41,7 @@ def string_tensor(texts):
 
 
 def tensor(values):
-    """A tensor [batch] of texts, or of numbers where the list has a `dtype`."""
+    """A tensor [batch] of texts, or of numbers if the list has a `dtype`."""
     if not hasattr(values, "dtype"):
         return string_tensor(values)
     kind = {"float32": DT_FLOAT, "int32": DT_INT32, "int64": DT_INT64}[values.dtype]
@@ -52,15 +52,15 @@ def tensor(values):
 
 
 def to_lists(tensor):
-    """The tensor's values, nested as its shape says; bytes become text.
+    """The tensor's values as lists nested like its shape; bytes become str.
 
     >>> to_lists(string_tensor(["bom", "dia"]))
     ['bom', 'dia']
     """
     if tensor.dtype not in _LAYOUT:
         raise ServingError(
-            f"The server answered with a tensor of data type {tensor.dtype}; this client reads "
-            f"float32, float64, int32, int64, bool and string"
+            f"The server answered with a tensor of data type {tensor.dtype}; expected float32, "
+            "float64, int32, int64, bool or string"
         )
     field, letter, zero = _LAYOUT[tensor.dtype]
     shape = [dim.size for dim in tensor.tensor_shape.dim]

@@ -1,6 +1,6 @@
-"""The signatures of exported classifiers, taggers and language models, as plain Python values.
+"""Outputs of the signatures of classifiers, taggers and language models, as plain Python values.
 
-Outputs arrive as a dict from output name to nested lists, the same from gRPC and from REST.
+Outputs arrive as a dict from output name to nested lists, the same over gRPC and REST.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ class Classification(NamedTuple):
     Attributes:
         label: The most probable one.
         probabilities: Dict from every label to its probability, the most probable first.
-        truncated: Whether the text was longer than the model reads.
+        truncated: Whether the text was too long for the model, so that only its beginning was read.
     """
 
     label: str
@@ -28,8 +28,8 @@ class Tags(NamedTuple):
     Attributes:
         words: The words and punctuation marks.
         tags: The most probable tag of each.
-        probabilities: How probable that tag is.
-        truncated: Whether the text was longer than the model reads, so that words are missing.
+        probabilities: The probability of that tag.
+        truncated: Whether the text was too long for the model, so that words are missing.
     """
 
     words: list[str]
@@ -39,14 +39,14 @@ class Tags(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """How one text may go on.
+    """A continuation of one text.
 
     Attributes:
-        text: What follows the prompt, with the space it begins with, if it does.
-        log_prob: Its log-probability after the prompt, summed over its tokens.
-        tokens: Number of tokens, the closing one included.
-        finished: Whether the text ends here; otherwise it is as long as it was allowed to be.
-        truncated: Whether the prompt was longer than the model reads, so that its end alone counts.
+        text: The text after the prompt, with its leading space if there is one.
+        log_prob: Its log-probability after the prompt in nats, summed over its tokens.
+        tokens: Number of tokens, the end id included.
+        finished: Whether the model ended the text; otherwise it reached its maximum length.
+        truncated: Whether the prompt was too long for the model, so that only its end was read.
     """
 
     text: str
@@ -57,12 +57,12 @@ class Completion(NamedTuple):
 
 
 class TextScore(NamedTuple):
-    """How likely the model finds a text.
+    """The log-probability of a text.
 
     Attributes:
-        log_prob: Sum of the log-probabilities of its tokens.
-        tokens: Number of tokens, the closing one included.
-        truncated: Whether the text was longer than the model reads, so that its beginning counts.
+        log_prob: Sum of the log-probabilities of its tokens, in nats.
+        tokens: Number of tokens, the end id included.
+        truncated: Whether the text was too long for the model, so that only its beginning was read.
     """
 
     log_prob: float

@@ -10,7 +10,7 @@ from keras_tfmr.client.text_answers import Classification, Completion, Tags, Tex
 
 
 class Numbers(list):
-    """Numbers that go out as a tensor of a type; a plain list is one of texts.
+    """Numbers to send as a tensor of this dtype; a plain list is sent as texts.
 
     >>> Numbers("int32", [1, 2]).dtype
     'int32'
@@ -59,11 +59,11 @@ def _log_prob(texts: Iterable[Text]) -> Call[TextScore]:
 
 def _check(length: int, temperature: float, top_k: int, top_p: float) -> None:
     if not 1 <= length < 2**31:
-        raise ValueError(f"A completion has at least 1 token. Received: length={length}")
+        raise ValueError(f"length must be at least 1 and an int32. Received: {length}")
     if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature must be 0 or more, and finite. Received: {temperature}")
+        raise ValueError(f"temperature must be finite and 0 or more. Received: {temperature}")
     if not 0 <= top_k < 2**31:
-        raise ValueError(f"top_k must be at least 1, or 0 for all. Received: {top_k}")
+        raise ValueError(f"top_k must be 0 or more and an int32. Received: {top_k}")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")
 
@@ -75,7 +75,7 @@ class TextCalls:
         raise NotImplementedError
 
     def classify(self, texts: Iterable[Text]) -> list[Classification]:
-        """The labels of each text.
+        """The labels of each text, for the export of a `Classifier`.
 
         Args:
             texts: List of str.
@@ -84,17 +84,23 @@ class TextCalls:
             List of `Classification(label, probabilities, truncated)`, one for each text.
 
         Raises:
-            ServingError: One of its subclasses says what to do about it.
+            ServingError: If there is no answer; its subclass says why.
         """
         return self._ask(_classify(texts))
 
     def tag(self, texts: Iterable[Text], split: bool = True) -> list[Tags]:
-        """The words of each text and their tags: `Tags(words, tags, probabilities, truncated)`.
+        """The words of each text and their tags, for the export of a `Tagger`.
 
         Args:
             texts: List of str.
-            split: Whether punctuation marks are words of their own; otherwise a word is what
-                stands between two spaces.
+            split: Whether to split punctuation marks off words; otherwise texts are split at
+                spaces only.
+
+        Returns:
+            List of `Tags(words, tags, probabilities, truncated)`, one for each text.
+
+        Raises:
+            ServingError: If there is no answer; its subclass says why.
         """
         return self._ask(_tag(texts, split))
 
@@ -108,33 +114,45 @@ class TextCalls:
         top_p: float = 1.0,
         seed: int | None = None,
     ) -> list[Completion]:
-        """One way in which each text may go on.
+        """One continuation of each prompt, for the export of a `Completer`.
 
         Args:
-            prompts: List of str.
-            length: Most tokens of a completion, up to what the export allows.
-            temperature: Log-probabilities are divided by it; 0 takes the most probable token.
-            top_k: Draw from so many of the most probable tokens; 0 for all.
-            top_p: Draw from the most probable tokens that have this probability together.
+            prompts: List of str; an empty one starts a new text.
+            length: The most tokens of a completion; the server clips it to the export's maximum.
+            temperature: Log-probabilities are divided by it; with 0, each token is the most
+                probable one.
+            top_k: Draw from the k most probable tokens only; 0 for all.
+            top_p: Draw from the smallest set of most probable tokens whose probabilities sum to p
+                or more; 1 for all.
             seed: An int; prompt i is completed with seed + i. The same seed and options give the
-                same text. None: another one each time.
+                same text, whatever the other prompts are. None draws a new seed at each call.
 
         Returns:
             List of `Completion(text, log_prob, tokens, finished, truncated)`, one for each prompt.
 
         Raises:
-            ValueError: For an option that makes no sense.
-            ServingError: One of its subclasses says what to do about it.
+            ValueError: If an option is out of range.
+            ServingError: If there is no answer; its subclass says why.
         """
         return self._ask(_complete(prompts, length, temperature, top_k, top_p, seed))
 
     def log_prob(self, texts: Iterable[Text]) -> list[TextScore]:
-        """How likely each text is, its end included: `TextScore(log_prob, tokens, truncated)`."""
+        """The log-probability of each text, its end included, for the export of a `Completer`.
+
+        Args:
+            texts: List of str.
+
+        Returns:
+            List of `TextScore(log_prob, tokens, truncated)`, one for each text.
+
+        Raises:
+            ServingError: If there is no answer; its subclass says why.
+        """
         return self._ask(_log_prob(texts))
 
 
 class AsyncTextCalls:
-    """The same calls, awaited."""
+    """The methods of `TextCalls` as coroutines."""
 
     async def _ask(self, call: Call[Answer]) -> list[Answer]:
         raise NotImplementedError

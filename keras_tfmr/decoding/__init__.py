@@ -1,7 +1,7 @@
 """Greedy, beam search and sampling over a `DecodingStep`.
 
-The loops know no layers: whatever can say how probable each next token is, decodes through them,
-eagerly, inside `tf.function`, in a SavedModel, under XLA and under `jax.jit`.
+The loops know nothing of layers: they decode with any step that gives the log-probabilities of the
+next token. They run eagerly, inside `tf.function`, in a SavedModel, under XLA and under `jax.jit`.
 """
 
 from keras_tfmr.decoding.beam import beam_search

@@ -28,9 +28,9 @@ class _Alive(NamedTuple):
 class _Search:
     """The fixed quantities of one search, and its steps; see `decode_loop`.
 
-    Finished hypotheses move out of the beam into a DecodingResult of the n best so far, where
-    nothing changes them any more: a hypothesis that keeps being extended after its end loses
-    probability with every step, and in the end to worse ones.
+    Finished hypotheses move out of the beam into a DecodingResult of the n best so far and do not
+    change there. If they were extended after their end, they would lose probability with every
+    step, and finally rank behind worse ones.
     """
 
     def __init__(self, step, task, beams, n, enough):
@@ -42,7 +42,7 @@ class _Search:
         self.batch = ops.shape(task.limits)[0]
 
     def start(self, state):
-        """Beam 0 holds the empty hypothesis, the other slots nothing; so the beams differ."""
+        """Only beam 0 holds a hypothesis, the empty one; otherwise all beams would be the same."""
         rows = ops.repeat(self.task.start_ids, self.beams, axis=0)
         first = np.where(np.arange(self.beams) == 0, 0.0, -np.inf).astype("float32")
         alive = _Alive(
@@ -51,7 +51,7 @@ class _Search:
             tokens=rows,
             state=tree.map_structure(ops.convert_to_tensor, state),
         )
-        # A row whose limit is 0 has one hypothesis, the empty one; all others have none yet.
+        # An example whose limit is 0 has one hypothesis, the empty one; the others have none yet.
         alone = ops.logical_and(self.limits < 1, np.arange(self.n) == 0)  # [batch, n]
         scores = ops.where(alone, np.float32(0.0), np.float32(-np.inf))
         lengths = ops.add(self.limits * 0, np.zeros(self.n, "int32"))
@@ -81,9 +81,10 @@ class _Search:
         return search, (position, alive, finished)
 
     def unfinished(self, position, alive, finished):
-        """Whether an unfinished hypothesis could still get among the best that are enough.
+        """Whether an unfinished hypothesis could still get among the `enough` best.
 
-        Its log-probability can only fall, and the penalty at the limit is the greatest.
+        Its log-probability can only fall, and the length penalty is greatest at the limit, so this
+        bound on its score holds.
         """
         bound = alive.log_probs[:, 0] / self.best_penalty  # [batch]
         return bound > ops.take(finished.scores, self.enough - 1, axis=1)
@@ -98,7 +99,7 @@ class _Search:
         ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)
         ended = ops.reshape(ops.equal(tokens, self.task.end_id), ops.shape(totals))
         ended = ended | (position + 1 >= self.limits)  # [batch, candidates]
-        # Only what ends among the best `beams` counts as found; the others serve as spare.
+        # Only candidates among the best `beams` can finish; the others fill the beam up.
         found = ops.logical_and(ended, np.arange(2 * self.beams) < self.beams)
         finished = self._collect(position, finished, ids, ops.where(found, totals, -np.inf))
         log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), self.beams)
@@ -113,8 +114,12 @@ class _Search:
         return position + 1, alive, finished
 
     def _candidates(self, so_far, log_probs):
-        """The best continuations of each example: totals `[batch, candidates]`, best first, and,
-        laid flat, the row that each extends and its token."""
+        """The best continuations of each example.
+
+        Returns:
+            Totals `[batch, candidates]`, best first; and `[batch * candidates]` each, the row that
+            a candidate extends and its token.
+        """
         vocab = log_probs.shape[-1]
         totals = so_far[:, :, None] + ops.reshape(log_probs, (-1, self.beams, vocab))
         totals = ops.reshape(totals, (-1, self.beams * vocab))
@@ -124,10 +129,10 @@ class _Search:
         return totals, ops.reshape(parents + offsets(self.batch, self.beams), (-1,)), tokens
 
     def _collect(self, position, finished, ids, log_probs):
-        """The n best of the hypotheses finished before and those that end at this position."""
+        """The n best of the earlier finished hypotheses and those that end at this position."""
         length = ops.cast(log_probs > -np.inf, "int32") * (position + 1)
         scores = log_probs / length_penalty(position + 1, self.task.alpha, self.task.offset)
-        # Old ones first: at equal scores a selection keeps what comes first.
+        # The old ones come first, because the selection keeps the first of equal scores.
         scores, chosen = ops.top_k(ops.concatenate([finished.scores, scores], axis=1), self.n)
         chosen = ops.reshape(chosen + offsets(self.batch, self.n + 2 * self.beams), (-1,))
 
@@ -164,34 +169,36 @@ def beam_search(
 ) -> DecodingResult:
     """Keeps the `beams` most probable unfinished hypotheses and the n best finished ones.
 
-    Stops as soon as no unfinished hypothesis can get among the n best. A hypothesis that reaches
-    its limit without the end id counts as finished there. With a beam as wide as the space the
-    result is exactly the n best hypotheses there are; with one beam it is greedy decoding.
+    The search stops as soon as no unfinished hypothesis can get among the n best. A hypothesis that
+    reaches its limit without the end id counts as finished. If the beam is wide enough to hold all
+    hypotheses, the result is exactly the n best; with one beam, it is greedy decoding.
 
     Args:
-        step: as for `greedy`, over rows = batch * beams, the beams of an example side by side.
-        state: nested tensors for `step`. Unless the step reorders them in its own way, each is
-            `[rows, ...]`, or of rank 0. What does not differ between beams belongs in the step.
+        step: As for `greedy`, over rows = batch * beams, the beams of an example side by side.
+        state: nested tensors for `step`, each `[rows, ...]` or of rank 0, unless the step has its
+            own `reorder`. What does not differ between beams belongs in the step.
         start_ids: int32 `[batch]`, the first token fed to `step`; not part of the result.
-        end_id: the id that ends a hypothesis.
-        beams: how many unfinished hypotheses are kept.
-        n: how many hypotheses are returned, at most `beams`.
-        max_length: the greatest length, the end id counted.
-        min_length: the end id may not come before this length is reached.
+        end_id: The id that ends a hypothesis.
+        beams: The number of unfinished hypotheses to keep.
+        n: The number of hypotheses to return, at most `beams`.
+        max_length: The maximum length in tokens, the end id included.
+        min_length: The minimum length in tokens, the end id included.
         length_penalty: alpha; hypotheses are ranked by log-probability / ((5 + length) / 6)^alpha.
-        length_offset: 0 for length^alpha instead; see `length_penalty`.
-        banned_ids: ids that are never produced (start, unknown); padding, 0, never is.
-        prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
-        limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
-        enough: how many of the n have to be the best there are, an int or an int32 scalar, n by
-            default. The search ends with them; of the others it returns what it has met. One
-            compiled search so serves those who ask for one hypothesis and those who ask for n.
+        length_offset: The 5 in that formula; 0 makes it length^alpha. See `length_penalty`.
+        banned_ids: Ids that are never produced, such as start and unknown; padding, 0, is always
+            banned.
+        prefix: int32 `[batch, p]`, padded with 0: tokens that every hypothesis begins with.
+        limits: int32 `[batch]`, the maximum length of each example; 0 for one not to be decoded.
+        enough: How many of the n must be certain to be the best, an int or an int32 scalar; n by
+            default. The search ends as soon as these are certain; the others are the best that it
+            found by then. One compiled search can therefore serve calls for one hypothesis and
+            calls for n.
 
     Returns:
         DecodingResult, distinct hypotheses in descending order of score.
 
     Raises:
-        ValueError: for a number, id, rank or penalty that makes no sense.
+        ValueError: If a number, id or rank is out of range.
 
     >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
     >>> step = lambda tokens, state: (ops.take(bigrams, tokens, axis=0), state)

@@ -1,4 +1,4 @@
-"""How to decode, as data: the only place of decoding defaults."""
+"""The config of a search: the only place of decoding defaults."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,26 +12,27 @@ from keras_tfmr.decoding.constraints import check_options
 from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.step import DecodingStep, StepFunction
 
-# Beyond `length_factor`, which stops a model that repeats itself and lets a search end sooner, as
-# it knows how long a rival can get: room for sentences of a word or two, which vary most.
+# `length_factor` stops a model that repeats itself, and lets a search end sooner, because it bounds
+# the length of the hypotheses that could still win. These tokens leave room for the translations of
+# very short sentences, whose length varies most.
 EXTRA_LENGTH = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig(Config):
-    """How a trained model is decoded; goes to JSON beside the weights and into exports.
+    """How a trained model is decoded. Exports and the runs of published models record it.
 
     Fields:
-        beams: 1 decodes greedily.
-        n: how many hypotheses are returned per example, at most `beams`.
-        length_penalty: alpha of ((5 + length) / 6)^alpha, arXiv 1609.08144.
-        length_offset: the 5 of that formula; 0 for length^alpha, as Marian has it.
-        max_length: the greatest length in tokens, the end id counted.
-        min_length: the end id may not come before this length is reached.
-        length_factor: most tokens of a translation for each of its source, and eight more.
+        beams: The number of unfinished hypotheses to keep; 1 decodes greedily.
+        n: The number of hypotheses to return for each example, at most `beams`.
+        length_penalty: alpha in ((5 + length) / 6)^alpha, arXiv 1609.08144.
+        length_offset: The 5 in that formula; 0 makes it length^alpha, as in Marian.
+        max_length: The maximum length in tokens, the end id included.
+        min_length: The minimum length in tokens, the end id included.
+        length_factor: Limits a translation to this many tokens for each source token, plus 8.
 
     Raises:
-        ValueError: for values that do not go together.
+        ValueError: If a value is out of range, or `n` is greater than `beams`.
 
     >>> DecodingConfig.from_json('{"beams": 1}').replace(max_length=64).max_length
     64
@@ -60,7 +61,7 @@ class DecodingConfig(Config):
             raise ValueError(f"length_factor must be positive; received {self.length_factor}")
 
     def limits(self, source_lengths: Tensor) -> Tensor:
-        """The greatest length of the translation of each source: int `[batch]` to int32 `[batch]`.
+        """The maximum length of the translation of each source: int `[batch]` to int32 `[batch]`.
 
         >>> np.array(DecodingConfig(max_length=64).limits(np.array([1, 10, 100]))).tolist()
         [11, 38, 64]
@@ -81,7 +82,7 @@ class DecodingConfig(Config):
         limits: Tensor | None = None,
         enough: Tensor | None = None,
     ) -> DecodingResult:
-        """Greedy or beam search, as configured; the arguments are those of `beam_search`."""
+        """Decodes as configured; the arguments and the result are those of `beam_search`."""
         return beam_search(
             step,
             state,

@@ -1,4 +1,4 @@
-"""What a hypothesis may be: banned ids, lengths, a forced beginning. Checked and applied here."""
+"""Constraints on hypotheses: banned ids, lengths, a forced prefix."""
 
 import copy
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from keras import ops
 
 
 def check_options(*, end_id, max_length, min_length, length_penalty, length_offset, banned_ids):
-    """Raises ValueError where an option common to all decoders makes no sense."""
+    """Raises a ValueError if an option common to all decoders is out of range."""
     if end_id < 1:
         raise ValueError(f"end_id must be at least 1 (0 is padding); received {end_id}")
     if max_length < 1:
@@ -18,7 +18,7 @@ def check_options(*, end_id, max_length, min_length, length_penalty, length_offs
             f"min_length must lie between 0 and max_length={max_length}; received {min_length}"
         )
     if length_penalty < 0:
-        # The early exit relies on longer being better for the same log-probability.
+        # The early exit relies on a length penalty that does not fall with the length.
         raise ValueError(f"length_penalty must not be negative; received {length_penalty}")
     if not 0 <= length_offset < np.inf:
         raise ValueError(f"length_offset must be finite and not negative; received {length_offset}")
@@ -27,7 +27,7 @@ def check_options(*, end_id, max_length, min_length, length_penalty, length_offs
 
 
 def check_rank(name, value, rank):
-    """The value as an int32 tensor; raises ValueError if its rank is another one."""
+    """The value as an int32 tensor; raises a ValueError unless it has this rank."""
     value = ops.convert_to_tensor(value, dtype="int32")
     if len(value.shape) != rank:
         raise ValueError(f"{name} must have rank {rank}; received shape {tuple(value.shape)}")
@@ -35,14 +35,14 @@ def check_rank(name, value, rank):
 
 
 class Task(NamedTuple):
-    """What is to be decoded: the checked options that all decoders share."""
+    """The checked options that all decoders share."""
 
     start_ids: Any  # int32 [batch]
     end_id: int
     max_length: int
     alpha: float  # of the length penalty
     offset: float  # of the length penalty
-    limits: Any  # int32 [batch], the greatest length of each example
+    limits: Any  # int32 [batch], the maximum length of each example
     constrain: Any  # Constraints, over rows
     beams: int = 1  # rows of an example
 
@@ -65,7 +65,7 @@ def make_task(
     *, start_ids, end_id, max_length, min_length, length_penalty, length_offset, banned_ids, prefix,
     limits, beams=1,
 ):  # fmt: skip
-    """The task of a decoder's arguments; raises ValueError where they make no sense."""
+    """The `Task` of a decoder's arguments; raises a ValueError if one is out of range."""
     check_options(
         end_id=end_id,
         max_length=max_length,
@@ -94,17 +94,17 @@ def make_task(
 
 
 class Constraints:
-    """Takes the log-probability of what must not come next to minus infinity.
+    """Sets the log-probability of tokens that must not come next to minus infinity.
 
-    Nothing is renormalised: what remains keeps the model's own log-probability, so the score of a
-    hypothesis is the same whether it was searched for freely, forced or scored afterwards.
+    Nothing is renormalised: the other tokens keep the model's own log-probability, so the score of
+    a hypothesis is the same whether it was searched for freely, forced or scored afterwards.
 
     Args:
-        end_id: the id that ends a hypothesis.
-        min_length: the end id may not come before this length is reached, itself counted.
-        banned_ids: ids that are never produced; padding, 0, is always one of them.
-        prefix: int32 `[rows, p]` or None: the tokens that must come first, padded with 0. They
-            are forced even where they are banned.
+        end_id: The id that ends a hypothesis.
+        min_length: The minimum length in tokens, the end id included.
+        banned_ids: Ids that are never produced; padding, 0, is always banned.
+        prefix: int32 `[rows, p]`, padded with 0, or None: tokens that every hypothesis begins with,
+            even if they are banned.
     """
 
     def __init__(self, *, end_id, min_length, banned_ids, prefix):
@@ -117,7 +117,7 @@ class Constraints:
             self.prefix = ops.pad(prefix, [[0, 0], [0, 1]])  # [rows, p + 1]
 
     def __call__(self, log_probs, position):
-        """`[rows, vocab]` at 0-based `position` -> the same, with minus infinities."""
+        """The log-probabilities `[rows, vocab]` at 0-based `position`, constrained."""
         vocab = log_probs.shape[-1]
         if max([*self.banned_ids, self.end_id]) >= vocab:
             raise ValueError(
@@ -136,7 +136,7 @@ class Constraints:
         return taken
 
     def _bias(self, vocab, position):
-        """0 for the allowed, minus infinity for the forbidden ids, `[vocab]`."""
+        """0 for allowed ids and minus infinity for forbidden ones, `[vocab]`."""
         bias = np.zeros(vocab, "float32")
         bias[self.banned_ids] = -np.inf
         if self.min_length <= 1:
@@ -146,7 +146,7 @@ class Constraints:
         return ops.where(position + 1 < self.min_length, early, bias)
 
     def _forced(self, log_probs, free, position):
-        """Leaves only the prefix's token, with its own log-probability, where there is one."""
+        """Within the prefix, allows only its token, which keeps its log-probability."""
         last = ops.shape(self.prefix)[1] - 1
         token = ops.take(self.prefix, ops.minimum(position, last), axis=1)[:, None]  # [rows, 1]
         ids = np.arange(log_probs.shape[-1], dtype="int32")

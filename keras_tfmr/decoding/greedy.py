@@ -1,4 +1,4 @@
-"""Greedy decoding: the most probable next token, again and again."""
+"""Greedy decoding: the most probable token at each step."""
 
 from collections.abc import Sequence
 
@@ -27,26 +27,27 @@ def greedy(
     """Takes the most probable token at every step, until every example has ended.
 
     Args:
-        step: a `DecodingStep`, or a function `step(tokens, state) -> (log_probs, state)`: the last
-            token of each row, int32 `[rows]`, in; normalised log-probabilities of the next, float32
-            `[rows, vocab]`, out.
+        step: A `DecodingStep`, or a function `step(tokens, state) -> (log_probs, state)`. It takes
+            the last token of each row, int32 `[rows]`, and returns the normalised log-probabilities
+            of the next, float32 `[rows, vocab]`.
         state: nested tensors for `step`; shapes and dtypes stay the same from step to step.
         start_ids: int32 `[batch]`, the first token fed to `step`; not part of the result.
-        end_id: the id that ends a hypothesis.
-        max_length: the greatest length, the end id counted; a hypothesis that reaches it
+        end_id: The id that ends a hypothesis.
+        max_length: The maximum length in tokens, the end id included. A hypothesis that reaches it
             without the end id stops there.
-        min_length: the end id may not come before this length is reached.
-        length_penalty: alpha of the scores returned; it does not change the ids.
-        length_offset: 0 for scores by length^alpha; see `length_penalty`.
-        banned_ids: ids that are never produced (start, unknown); padding, 0, never is.
-        prefix: int32 `[batch, p]`, padded with 0: the tokens that must come first.
-        limits: int32 `[batch]`, a greatest length per example; 0 for a row that is not wanted.
+        min_length: The minimum length in tokens, the end id included.
+        length_penalty: alpha of the returned scores; it does not change the ids.
+        length_offset: 5 by default; 0 for scores by length^alpha. See `length_penalty`.
+        banned_ids: Ids that are never produced, such as start and unknown; padding, 0, is always
+            banned.
+        prefix: int32 `[batch, p]`, padded with 0: tokens that every hypothesis begins with.
+        limits: int32 `[batch]`, the maximum length of each example; 0 for one not to be decoded.
 
     Returns:
         DecodingResult with n = 1.
 
     Raises:
-        ValueError: for a length, id, rank or penalty that makes no sense.
+        ValueError: If a number, id or rank is out of range.
 
     >>> import numpy as np; from keras import ops
     >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))

@@ -1,4 +1,4 @@
-"""The loop around a search, over a state that grows and a batch that shrinks as it goes on."""
+"""The loop of a search, in which the state can grow and the batch can shrink."""
 
 from keras import ops, tree
 
@@ -6,28 +6,28 @@ from keras import ops, tree
 def decode_loop(search, loop):
     """Runs `search.extend` until every example has ended.
 
-    Where the step has `rooms`, the loop is run in stretches, each with as much room as the
-    positions up to its end need: time then follows the length that is decoded, not the one that is
-    allowed. Where the step `shrinks`, the examples that have ended are left out of the next
-    stretch, so that a batch does not wait for its longest example with all of its rows. Within a
-    stretch every shape is fixed, and a stretch that is not reached costs nothing.
+    If the step has `rooms`, the loop runs in stretches, each with room for the positions up to its
+    end, so that the time depends on the length that is decoded, not on the maximum. If the step
+    `shrinks`, the next stretch leaves out the examples that have ended, so that the whole batch
+    does not wait for its longest example. Within a stretch every shape is fixed, and a stretch that
+    is not reached costs nothing.
 
     Args:
-        search: has
-            `task`: what is to be decoded;
+        search: An object with
+            `task`: the `Task`;
             `step`: a `DecodingStep`;
             `extend(*loop)`: the parts of the loop after one more token;
             `unfinished(*loop)`: bool `[batch]`, which examples may still change;
             `resize(loop, change)`: the loop with `change(state)` for its state;
-            `result(loop)`: what is wanted in the end, nested tensors `[batch, ...]`;
+            `result(loop)`: the result of the search, nested tensors `[batch, ...]`;
             `take(loop, examples)`: a search and a loop for some of the examples.
-        loop: a tuple of nested tensors, the position first.
+        loop: A tuple of nested tensors, the position first.
 
     Returns:
         `search.result` of the last loop.
 
     Raises:
-        ValueError: where more is to be decoded than the step was started for, its `max_length`.
+        ValueError: If the task has a greater `max_length` than the step was started with.
     """
     room, wanted = search.step.max_length, search.task.max_length
     if room is not None and room < wanted:
@@ -38,7 +38,7 @@ def decode_loop(search, loop):
 
 
 def _stretches(search, rooms, loop):
-    """The loop through a state of each of the rooms, as far as an example goes on."""
+    """Runs one stretch for each of the rooms, until every example has ended."""
     room, *later_rooms = rooms
     if room is not None:
         loop = search.resize(loop, lambda state: search.step.resize(state, room))
@@ -59,7 +59,7 @@ def _stretches(search, rooms, loop):
 
 
 def _later_stretches(search, rooms, loop):
-    """The stretches that are left, for the examples that have not ended."""
+    """Runs the remaining stretches, for the examples that have not ended."""
     if not search.step.shrinks:
         return _stretches(search, rooms, loop)
     examples = ops.nonzero(search.unfinished(*loop))[0]

@@ -1,4 +1,4 @@
-"""What every decoder returns, and the length penalty its scores are made with."""
+"""What every decoder returns, and the length penalty of its scores."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,15 @@ from keras_tfmr._types import Tensor
 class DecodingResult(NamedTuple):
     """Hypotheses of a batch, best first.
 
-    Every length counts the end id where one was produced; the start id is never included. Fewer
-    than `n` hypotheses can exist (a tiny vocabulary, a length limit of 1): the missing ones have
-    length 0, padding for ids and minus infinity for both scores.
+    A length includes the end id if it was produced, and never the start id. There can be fewer than
+    `n` hypotheses, for example with a tiny vocabulary or a maximum length of 1. The missing ones
+    have length 0, ids of padding, and minus infinity for `log_probs` and `scores`.
 
     Fields:
-        ids: int32 `[batch, n, length]`, padded with 0; `length` is the `max_length` asked for.
+        ids: int32 `[batch, n, length]`, padded with 0; `length` is the given `max_length`.
         lengths: int32 `[batch, n]`.
-        log_probs: float32 `[batch, n]`, the sum over the tokens of log p(token | tokens before).
+        log_probs: float32 `[batch, n]`, the sum over the tokens of log p(token | tokens before),
+            in nats.
         scores: float32 `[batch, n]`, `log_probs` divided by the length penalty.
     """
 
@@ -31,11 +32,11 @@ def length_penalty(lengths: Tensor, alpha: float, offset: float = 5.0) -> Tensor
     """The length penalty ((k + length) / (k + 1))^alpha, by which a log-probability is divided.
 
     Args:
-        lengths: integers of any shape, counting the end id; 0, the length of a hypothesis that was
-            not wanted, counts as 1.
-        alpha: 0 for none; around 0.6 for translation.
-        offset: k. 5 is the paper's; 0 makes it length^alpha, as Marian, transformers and
-            CTranslate2 have it, which with alpha = 1 ranks by the mean over the tokens.
+        lengths: integers of any shape, the end id included; 0, the length of a missing hypothesis,
+            counts as 1.
+        alpha: The exponent: 0 for no penalty; around 0.6 for translation.
+        offset: k, 5 in the paper. 0 makes it length^alpha, as in Marian, transformers and
+            CTranslate2; with alpha = 1 this ranks by the mean over the tokens.
 
     Returns:
         float32 of the shape of `lengths`.

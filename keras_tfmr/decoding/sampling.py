@@ -1,4 +1,4 @@
-"""Sampling from the model's distribution, from all of it or from its most probable part."""
+"""Sampling from the model's distribution, or from its most probable part."""
 
 from collections.abc import Sequence
 
@@ -34,17 +34,19 @@ def sample(
 ) -> DecodingResult:
     """Draws every token from the distribution that `step` gives.
 
-    The log-probabilities returned are the model's own, whatever the temperature and the set that
-    was drawn from. To draw several hypotheses for a source, repeat the source.
+    The returned log-probabilities are the model's own, whatever `temperature`, `top_k` and `top_p`
+    are. To draw several hypotheses for a source, repeat the source.
 
     Args:
-        seed: an int, or a `keras.random.SeedGenerator` that moves on with every call. The same
-            seed gives the same ids for the same batch on the same backend; TensorFlow's random
-            numbers under XLA are others than without.
-        temperature: log-probabilities are divided by it; below 1 the probable gets more probable.
-        top_k: draw from the k most probable tokens only.
-        top_p: draw from the smallest set of most probable tokens whose probabilities, at this
-            temperature, sum up to p or more. With `top_k` too, of the k tokens renormalised.
+        seed: An int, or a `keras.random.SeedGenerator`, which advances with every call. The same
+            seed gives the same ids for the same batch on the same backend. On TensorFlow, it gives
+            different ids with XLA and without.
+        temperature: Log-probabilities are divided by it; below 1, probable tokens become more
+            probable.
+        top_k: Draw from the k most probable tokens only; None for all.
+        top_p: Draw from the smallest set of most probable tokens whose probabilities, at this
+            temperature, sum to p or more; None for all. With `top_k`, the probabilities of the k
+            tokens are renormalised first.
 
     The other arguments are those of `greedy`.
 
@@ -52,7 +54,7 @@ def sample(
         DecodingResult with n = 1.
 
     Raises:
-        ValueError: for a number, id, rank or penalty that makes no sense.
+        ValueError: If a number, id or rank is out of range.
 
     Paper: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751), for `top_p`.
 
@@ -87,7 +89,7 @@ def sample(
 
 def _check_sampling(temperature, top_k, top_p):
     if not temperature > 0:
-        raise ValueError(f"temperature must be positive (greedy is 0); received {temperature}")
+        raise ValueError(f"temperature must be positive (`greedy` is 0); received {temperature}")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k must be at least 1; received {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
@@ -95,7 +97,7 @@ def _check_sampling(temperature, top_k, top_p):
 
 
 def _draw(logits, noise, temperature, top_k, top_p):
-    """One token per row of `[rows, vocab]`, by where uniform `noise` falls in the cumulated sum."""
+    """One token for each row of `[rows, vocab]`, drawn with uniform `noise` `[rows]`."""
     vocab, order = logits.shape[-1], None
     if top_k is not None and top_k < vocab:
         logits, order = greatest(logits, top_k)
@@ -111,11 +113,11 @@ def _draw(logits, noise, temperature, top_k, top_p):
 def draw_place(probs, noise):
     """Where uniform `noise` `[rows]` falls in the sums of `probs` `[rows, vocab]`: int32 `[rows]`.
 
-    The probabilities need not sum up to 1; one that is 0 is never met.
+    The probabilities need not sum to 1. A place of probability 0 is never drawn.
     """
     cumulated = ops.cumsum(probs, axis=-1)
-    # Rounding may lift noise * total to the total itself, past the last token that can be drawn:
-    # the first place where the sum reaches its end is the last place allowed.
+    # Rounding may lift noise * total to the total itself, past the last token that can be drawn.
+    # The first place at which the sum reaches the total is therefore the last one allowed.
     reached = noise[:, None] * cumulated[:, -1:]
     passed = (cumulated <= reached) & (cumulated < cumulated[:, -1:])
     return ops.sum(ops.cast(passed, "int32"), axis=-1)

@@ -1,4 +1,4 @@
-"""Sampling with options of its own for each example, as requests of many callers have them."""
+"""Sampling with separate options for each example, such as requests from several callers."""
 
 from collections.abc import Sequence
 
@@ -31,23 +31,22 @@ def sample_each(
     prefix: Tensor | None = None,
     limits: Tensor | None = None,
 ) -> DecodingResult:
-    """Draws every token as `sample` does, with options and random numbers by example.
+    """Draws every token as `sample` does, with separate options and noise for each example.
 
-    What is drawn for an example depends on its own numbers alone, whatever else is in the batch.
-    The log-probabilities returned are the model's own, of what was drawn: those of a forced prefix
-    are left out. Tokens that are equally probable as the last one that may be drawn may be drawn,
-    too.
+    What is drawn for an example depends on its own options and noise, not on the rest of the batch.
+    The returned log-probabilities are the model's own, without those of a forced prefix. If several
+    tokens are as probable as the last one that `top_k` or `top_p` allows, all of them are allowed.
 
     Args:
-        noise: float32 `[batch, n]`, uniform in [0, 1): for each token to be drawn behind the
-            example's own prefix; the last one serves for those beyond n.
-        temperature: float32 `[batch]`, by which log-probabilities are divided; where it is not
+        noise: float32 `[batch, n]`, uniform in [0, 1): one number for each token drawn after the
+            example's prefix; the last one is used for all tokens beyond n.
+        temperature: float32 `[batch]`, by which log-probabilities are divided; if it is not
             positive, the most probable token is taken.
-        top_k: int32 `[batch]`: draw from the k most probable tokens only; from all where it is not
+        top_k: int32 `[batch]`: draw from the k most probable tokens only; from all if it is not
             positive.
-        top_p: float32 `[batch]`: draw from the smallest set of the most probable tokens whose
-            probabilities, at this temperature, sum up to p or more; from all where it is 1 or more.
-            With `top_k` too, of the k tokens renormalised.
+        top_p: float32 `[batch]`: draw from the smallest set of most probable tokens whose
+            probabilities, at this temperature, sum to p or more; from all if it is 1 or more.
+            With `top_k`, the probabilities of the k tokens are renormalised first.
 
     The other arguments are those of `greedy`.
 
@@ -55,7 +54,7 @@ def sample_each(
         DecodingResult with n = 1.
 
     Raises:
-        ValueError: for a number, id, rank or penalty that makes no sense.
+        ValueError: If a number, id or rank is out of range.
 
     Paper: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751), for `top_p`.
 
@@ -114,9 +113,9 @@ def _draw(logits, noise, temperature, top_k, top_p):
 
 
 def _restricted(below, probs, top_k, top_p):
-    """The probabilities with 0 for what must not be drawn, `[rows, vocab]`."""
+    """The probabilities `[rows, vocab]`, with 0 for tokens that must not be drawn."""
     tokens = ops.cast(probs > 0, "float32")
-    # More than there is, where a row has no restriction: then nothing is below the threshold.
+    # An unrestricted row wants more than it has, so that nothing lies below its threshold.
     wanted = ops.where(top_k > 0, ops.cast(top_k, "float32"), probs.shape[-1] + 1.0)
     probs = ops.where(below >= threshold(below, tokens, wanted)[:, None], probs, 0.0)
     mass = ops.sum(probs, axis=-1)

@@ -8,7 +8,7 @@ from keras_tfmr._types import Tensor
 def score(logits: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Sums the log-probabilities of given tokens.
 
-    Agrees with the `log_probs` that the decoders return: the end id counts, padding does not.
+    The result agrees with the `log_probs` of the decoders: it includes the end id, and not padding.
 
     Args:
         logits: `[batch, target, vocab]`, of any float dtype; position t predicts token t of
@@ -19,7 +19,7 @@ def score(logits: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
         float32 `[batch]` log-probabilities and int32 `[batch]` numbers of tokens.
 
     Raises:
-        ValueError: where the shapes do not belong together.
+        ValueError: If the ranks are not 3 and 2.
 
     >>> log_prob, length = score(ops.zeros((1, 3, 4)), ops.array([[2, 1, 0]]))
     >>> round(float(log_prob[0]), 4), int(length[0])
@@ -29,7 +29,7 @@ def score(logits: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
     target_ids = ops.cast(target_ids, "int32")
     if len(logits.shape) != 3 or len(target_ids.shape) != 2:
         raise ValueError(
-            "score takes logits [batch, target, vocab] and target_ids [batch, target]; received "
+            "score expects logits [batch, target, vocab] and target_ids [batch, target]; received "
             f"{tuple(logits.shape)} and {tuple(target_ids.shape)}"
         )
     log_probs = ops.log_softmax(logits, axis=-1)

@@ -12,7 +12,7 @@ from keras_tfmr.decoding.step import as_step
 
 class _Loop(NamedTuple):
     position: Any  # []
-    rows: Any  # int32 [batch], where each example stood in the batch that came in
+    rows: Any  # int32 [batch], the index of each example in the original batch
     alive: Any  # bool [batch]
     tokens: Any  # int32 [batch], the last token of each hypothesis
     ids: Any  # int32 [batch, length]
@@ -81,9 +81,9 @@ def decode_single(step, state, choose, task):
     """Extends one hypothesis per example until all have ended.
 
     `choose(log_probs, free, position, rows)` picks the tokens `[batch]` and returns them with their
-    log-probabilities: `log_probs` are the model's, `free` the same with minus infinity for what
-    must not come next, both `[batch, vocab]`; `rows` int32 `[batch]` is where the examples stood in
-    the batch that came in.
+    log-probabilities. `log_probs` are the model's, `free` the same with minus infinity for tokens
+    that must not come next, both `[batch, vocab]`. `rows` int32 `[batch]` is the index of each
+    example in the original batch.
     """
     search = _Single(as_step(step), choose, task)
     ids, lengths, log_probs = decode_loop(search, search.start(state))

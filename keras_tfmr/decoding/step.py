@@ -1,4 +1,4 @@
-"""The contract between a search and what it searches: one more token for each row."""
+"""The interface between a search and a model: one more token for each row."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -9,21 +9,20 @@ from keras_tfmr._types import Nested, Tensor
 
 
 class DecodingStep(abc.ABC):
-    """What a search calls again and again: the last token of each row in, log-probabilities out.
+    """The function that a search calls at each step: from last tokens to log-probabilities.
 
-    A subclass has to say how one token more is decoded; the rest has defaults that are right for a
-    state whose leaves are `[rows, ...]`. A plain function `step(tokens, state)` is taken for such
-    a step, too.
+    A subclass must implement the call. The other methods have defaults, which suit a state whose
+    leaves are `[rows, ...]`. The decoders also accept a plain function `step(tokens, state)`.
 
     Rows are the hypotheses of all examples: rows = batch * beams, the beams of an example side by
     side.
 
     Attributes:
-        max_length: How many tokens it can be called for; None for any number.
-        rooms: Lengths for which the state has room one after the other, ascending and ending in
-            `max_length`; None for a state that does not grow. A step that pays for the room in its
-            state, filled or not, is run in stretches, each with as much room as it needs.
-        shrinks: Whether examples that have ended leave the batch between two stretches.
+        max_length: The number of tokens that can be decoded; None for any number.
+        rooms: Lengths, ascending and ending in `max_length`, for which the state is given room one
+            after the other; None for a state that does not grow. If the time of a step depends on
+            the room in its state, filled or not, this keeps the room small.
+        shrinks: Whether examples that have ended leave the batch between two rooms.
 
     >>> class Bigrams(DecodingStep):
     ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
@@ -40,11 +39,11 @@ class DecodingStep(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
-        """One token more.
+        """Decodes one more token.
 
         Args:
             tokens: int32 `[rows]`, the last token of each row.
-            state: Nested tensors; shapes and dtypes stay the same within a stretch.
+            state: Nested tensors; shapes and dtypes stay the same between two resizings.
 
         Returns:
             float32 `[rows, vocab]`, the normalised log-probabilities of the next token, and the
@@ -52,18 +51,18 @@ class DecodingStep(abc.ABC):
         """
 
     def reorder(self, state: Nested, rows: Tensor) -> Nested:
-        """The state in which every row continues the given row, int32 `[rows]`, of its example.
+        """The state in which each row continues another row of its example, int32 `[rows]`.
 
-        By default the rows of every leaf are taken, except of leaves of rank 0.
+        By default, takes these rows of every leaf, except leaves of rank 0.
         """
         return take_rows(state, rows)
 
     def take(self, state: Nested, examples: Tensor) -> tuple["DecodingStep", Nested]:
-        """A step and its state for some of the examples, int32 `[n]`; asked for if it `shrinks`."""
+        """A step and its state for some of the examples, int32 `[n]`; needed if it `shrinks`."""
         raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `take`")
 
     def resize(self, state: Nested, room: int) -> Nested:
-        """The state with room for so many tokens; asked for if it has `rooms`."""
+        """The state with room for `room` tokens; needed if the step has `rooms`."""
         raise NotImplementedError(f"{type(self).__name__} has rooms, but no `resize`")
 
 
@@ -75,7 +74,7 @@ class FunctionStep(DecodingStep):
 
     Args:
         function: The function.
-        max_length: How many tokens it can be called for; None for any number.
+        max_length: The number of tokens that can be decoded; None for any number.
     """
 
     def __init__(self, function: StepFunction, max_length: int | None = None) -> None:
@@ -98,7 +97,7 @@ def as_step(step: DecodingStep | StepFunction) -> DecodingStep:
 
 
 def take_rows(state, rows):
-    """The given rows of every leaf of nested tensors, except of None and leaves of rank 0."""
+    """The given rows of every leaf of nested tensors; None and leaves of rank 0 are kept."""
 
     def take(leaf):
         return leaf if leaf is None or len(leaf.shape) == 0 else ops.take(leaf, rows, axis=0)

@@ -1,18 +1,18 @@
-"""The greatest of many values, in few passes over them."""
+"""Selection of the greatest values, in few passes over them."""
 
 import numpy as np
 from keras import ops
 
-# Below the most probable token by so many nats, float32 has no probability left.
+# The lowest difference, in nats, from the most probable token whose exp() is not 0 in float32.
 LOWEST = -104.0
-# Halvings of that range, down to differences that rounding makes.
+# Halvings of that range until only rounding errors are left.
 _HALVINGS = 30
 
 
 def argmax(values):
     """The first position of the greatest value of each row, and that value.
 
-    Written as two plain reductions, which compilers vectorise; an arg-reduction they do not.
+    Two plain reductions, because compilers vectorise them, and not an arg-reduction.
 
     Args:
         values: float32 `[rows, n]`, n static.
@@ -27,19 +27,19 @@ def argmax(values):
 
 
 def offsets(batch, size):
-    """Where each row's entries begin in a table of `batch` x `size` laid flat, int32 [batch, 1]."""
+    """Where each row begins in a flattened table `[batch, size]`, int32 `[batch, 1]`."""
     return ops.arange(batch, dtype="int32")[:, None] * size
 
 
 def top_k(values, k):
     """The k greatest values of each row in descending order, and their positions.
 
-    A selection over a whole vocabulary is slow. The k greatest values lie in the k groups with the
-    greatest maxima, so all but those groups are looked at only once, by a fast maximum.
+    Selecting from a whole vocabulary is slow. The k greatest values lie in the k groups with the
+    greatest maxima, so only those groups are selected from; the others are read by a fast maximum.
 
     Args:
         values: float32 `[rows, n]`, n static.
-        k: static.
+        k: Static.
 
     Returns:
         float32 `[rows, k]` values and int32 `[rows, k]` positions.
@@ -67,7 +67,7 @@ def _group_size(n, k):
     divisors = [size for size in range(2, n // k + 1) if n % size == 0]
     cost = {size: n // size + k * size for size in divisors}
     best = min(cost, key=cost.get, default=1)
-    # Small rows are cheaper to select from at once than through a dozen small operations.
+    # For small rows, one selection is cheaper than a dozen small operations.
     return best if n >= 1024 and cost[best] * 4 < n else 1
 
 
@@ -78,29 +78,29 @@ def picked(values, places):
 
 
 def relative(logits, temperature=1.0):
-    """Logits less the greatest of each row, at least twice `LOWEST`, which stands for nothing.
+    """Logits minus the greatest of each row, clipped at twice `LOWEST`, where exp() is 0.
 
     Args:
-        logits: float32 `[rows, n]`; minus infinity for what must not be drawn.
-        temperature: what the differences are divided by, a number or `[rows, 1]`.
+        logits: float32 `[rows, n]`; minus infinity for tokens that must not be drawn.
+        temperature: The divisor of the differences, a number or `[rows, 1]`.
     """
     below = (logits - ops.max(logits, axis=-1, keepdims=True)) / temperature
     return ops.maximum(below, 2 * LOWEST)
 
 
 def threshold(below, weights, wanted):
-    """The highest value at and above which the weights of a row sum up to what is wanted.
+    """The highest value such that the weights at and above it sum to `wanted` or more.
 
-    By halving, for which a vocabulary need not be sorted. Values that differ by less than rounding
-    makes count as equal.
+    Found by bisection, so that the vocabulary need not be sorted. Values that differ only by
+    rounding count as equal.
 
     Args:
-        below: float32 `[rows, n]`, not above 0, as `relative` gives.
-        weights: float32 `[rows, n]`, not negative.
+        below: float32 `[rows, n]`, at most 0, as `relative` gives.
+        weights: float32 `[rows, n]`, at least 0.
         wanted: float32 `[rows]`.
 
     Returns:
-        float32 `[rows]`; `LOWEST` where there is not as much.
+        float32 `[rows]`; `LOWEST` for rows whose weights do not sum to `wanted`.
 
     >>> below = np.log(np.array([[0.25, 1.0, 0.5]], "float32"))
     >>> found = threshold(below, np.exp(below), np.array([1.2], "float32"))

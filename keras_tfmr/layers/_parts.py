@@ -1,4 +1,4 @@
-"""Layers given to other layers: shared by several, or copied for each."""
+"""Layers that are arguments of other layers: shared by several, or copied for each."""
 
 import inspect
 
@@ -6,37 +6,37 @@ import keras
 
 
 def shared(layer):
-    """The serialised form of a layer that others hold too, by which a file knows it again.
+    """The serialised form of a layer that other layers hold too, with Keras's id of shared objects.
 
-    Keras gives a shared object its id at its second mention, and by then has copied the first:
-    mentioned twice here, it has the id everywhere.
+    Keras assigns the id when an object is serialised for the second time, and has copied the first
+    result by then. Serialised twice here, the object has the id in all results.
     """
     keras.saving.serialize_keras_object(layer)
     return keras.saving.serialize_keras_object(layer)
 
 
 def unbuilt(config):
-    """The layer that was serialised to `config`, still to be built by the layer that uses it.
+    """The layer that was serialised to `config`, not built: the layer that uses it will build it.
 
-    Built on its own, its weights would be named without that layer, unlike the ones saved.
+    Otherwise the paths of its weights would lack that layer and differ from the saved ones.
     """
     return keras.saving.deserialize_keras_object({**config, "build_config": None})
 
 
 def described(layer):
-    """The serialised form of a layer that is copied, not shared, or None."""
+    """The serialised form of a layer that is copied, not shared; None for None."""
     return None if layer is None else keras.saving.serialize_keras_object(layer)
 
 
 def given(part):
-    """A layer that was given as an argument, itself or serialised, or None."""
+    """An argument that is a layer, a serialised layer or None, as a layer or None."""
     return unbuilt(part) if isinstance(part, dict) else part
 
 
 def copy_of(layer, name, dtype):
-    """A new layer like this one, under another name and dtype policy.
+    """A new layer with the same arguments, under another name and dtype policy.
 
-    By its arguments, which every layer keeps in attributes of their names: to serialise it would
+    Reads the arguments from the layer's attributes of the same names, because serialising it would
     import TensorFlow on every backend.
     """
     names = inspect.signature(type(layer).__init__).parameters

@@ -28,10 +28,11 @@ from keras_tfmr.layers.relative_positions import Relations, rotated
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class MultiHeadAttention(keras.layers.Layer):
-    """Scaled dot-product attention per head: softmax(QKᵀ / √key_dim) V, in float32 softmax.
+    """Scaled dot-product attention in several heads: softmax(QKᵀ / √key_dim) V for each head.
 
-    Heads are concatenated and projected back to the query's width or to `output_shape`. Its call
-    takes what Keras's own layer takes, in the same order.
+    The softmax is in float32. Heads are concatenated and projected to the query's width or to
+    `output_shape`. The first call arguments are those of `keras.layers.MultiHeadAttention`, in the
+    same order.
 
     A subclass may override `project_query`, `project`, `project_self`, `attend` and
     `project_output`: the full pass and the steps of cached decoding run the same methods.
@@ -40,8 +41,8 @@ class MultiHeadAttention(keras.layers.Layer):
         num_heads: Number of heads.
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
-        num_kv_heads: Number of heads of keys and values, each shared by as many heads of
-            queries: 1 is multi-query attention. `num_heads` by default, which it must divide.
+        num_kv_heads: Number of heads of keys and values, each shared by the same number of query
+            heads; it must divide `num_heads`, its default. 1 is multi-query attention.
         output_shape: Width of the output; the query's by default.
         dropout_rate: Share of the attention weights that is dropped in training.
         use_bias: Whether the four projections add a bias.
@@ -51,14 +52,14 @@ class MultiHeadAttention(keras.layers.Layer):
         query: Tensor `[batch, query, width]`.
         value: Tensor `[batch, key, width]`; `query` by default (self-attention).
         key: Tensor `[batch, key, width]`; `value` by default.
-        query_mask: bool tensor `[batch, query]`, filled in from the query's Keras mask. Matters
-            only in self-attention, where the query is the key.
-        value_mask: bool tensor `[batch, key]`, filled in from the value's Keras mask.
-        key_mask: bool tensor `[batch, key]`, filled in from the key's Keras mask.
+        query_mask: bool tensor `[batch, query]`; by default the Keras mask of `query`. Used only in
+            self-attention, where the query is the key.
+        value_mask: bool tensor `[batch, key]`; by default the Keras mask of `value`.
+        key_mask: bool tensor `[batch, key]`; by default the Keras mask of `key`.
         attention_mask: bool tensor `[batch, key]`, `[batch, query, key]` or
-            `[batch, heads, query, key]`, True = may attend. Every mask that is given must allow a
-            position. A query that may attend to nothing gets the output projection of zero.
-        use_causal_mask: Whether no query attends to a key that comes after it.
+            `[batch, heads, query, key]`, True = may attend. A query attends only to keys that all
+            masks allow. If there are none, its output is the output projection of zero.
+        use_causal_mask: Whether a query may attend only to its own and earlier positions.
         return_attention_scores: Whether to return the scores too.
         relations: The `Relations` of the positions, for rotary positions and biases by position.
 
@@ -153,7 +154,7 @@ class MultiHeadAttention(keras.layers.Layer):
             # Keras fills in the masks of several inputs; of a single one, only a `mask`.
             query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
             masks = [attention_mask, query_mask if key_mask is None else key_mask]
-        # Alone, it is left to `attend`, whose fused kernel needs no tensor for it.
+        # A causal mask alone is left to `attend`, because a fused kernel needs no tensor for it.
         relations = relations or Relations()
         causal = use_causal_mask and all(m is None for m in (*masks, relations.bias))
         if use_causal_mask and not causal:
@@ -182,12 +183,12 @@ class MultiHeadAttention(keras.layers.Layer):
         return (y, scores) if return_attention_scores else y
 
     def step(self, x, cache, at, packed=None):
-        """Self-attention of new tokens, to themselves and to what the cache holds.
+        """Self-attention of new tokens, to themselves and to the positions in the cache.
 
         Args:
             x: Tensor `[rows, width]`, the new tokens of an example side by side.
             cache: Keys `[batch, kv_heads, room * beams, key_dim]` and values
-                `[batch, kv_heads, room * beams, value_dim]` of the positions before.
+                `[batch, kv_heads, room * beams, value_dim]` of earlier positions.
             at: The `StepPosition`.
             packed: What `packing.packed_projections` gives, computed before the loop.
 
@@ -204,7 +205,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Args:
             x: Tensor `[rows, width]`, the new tokens of an example side by side.
-            query: int, how many they are.
+            query: int, the number of new tokens of an example.
             memory: What `memory` gives.
 
         Returns:
@@ -215,7 +216,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.project_output(heads)
 
     def memory(self, context, mask=None):
-        """What every step reads of a context: keys, values and its `AttentionMask`.
+        """The keys, values and `AttentionMask` of a context, which every step reads.
 
         Args:
             context: Tensor `[batch, key, width]`.
@@ -224,12 +225,12 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = joined([mask], None)
         keys, values = self.project(context)
         if mask is not None:
-            # Zero values once, instead of zero outputs in every step.
+            # Sets values to zero once, instead of outputs in every step.
             values, mask = silenced(values, mask), mask._replace(attends=None)
         return transposed(keys), values, mask
 
     def cache(self, batch, size):
-        """Empty keys and values for `size` places, to be written position by position.
+        """An empty cache of keys and values with `size` places.
 
         Returns:
             Zeros `[batch, kv_heads, size, key_dim]` and `[batch, kv_heads, size, value_dim]`.
@@ -273,7 +274,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return keys, self._split_heads(values, length, self.value_dim)
 
     def project_self(self, x, length, packed=None, rotation=None):
-        """Queries, keys and values of the same `x`, in one product where that is possible.
+        """Queries, keys and values of the same `x`, in one product if `packed` is given.
 
         Args:
             x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
@@ -324,9 +325,10 @@ class MultiHeadAttention(keras.layers.Layer):
             keys: `[batch, kv_heads, key_dim, key]`, transposed and already divided by √key_dim.
             values: `[batch, kv_heads, key, value_dim]`.
             mask: An `AttentionMask` that broadcasts to `[batch, heads, query, key]`, or None.
-            causal: Whether no query attends to a later key; given where there is no mask.
-            return_attention_scores: Whether the scores are wanted; without them, a fused kernel
-                of the backend may be used.
+            causal: Whether a query may attend only to its own and earlier positions; only without a
+                mask.
+            return_attention_scores: Whether to return the scores. Without them, a fused kernel of
+                the backend may be used.
 
         Returns:
             `[batch, heads, query, value_dim]` and the scores `[batch, heads, query, key]` or None.
@@ -337,7 +339,7 @@ class MultiHeadAttention(keras.layers.Layer):
             may_attend = causal_mask(ops.shape(queries)[2], ops.shape(keys)[3])
             mask = attention_mask(may_attend)._replace(attends=None)
         scores = grouped_matmul(queries, keys)  # [batch, heads, query, key]
-        # The outputs of queries that may attend to nothing are fewer than their weights.
+        # The rows of queries without keys are set to zero in the outputs, which are smaller.
         bias = None if mask is None else mask._replace(attends=None)
         scores = ops.cast(masked_softmax(scores, bias), self.compute_dtype)
         weights = self.dropout(scores, training=training)
@@ -351,7 +353,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_dense(ops.reshape(heads, (-1, self.num_heads * self.value_dim)))
 
     def _fused(self, training):
-        # JAX's kernel wants values as wide as keys; float16 cannot hold the bias of a mask.
+        # JAX's kernel needs values as wide as keys; float16 cannot hold the bias of a mask.
         fits = self.key_dim == self.value_dim and self.compute_dtype != "float16"
         return has_fused_attention() and fits and not (training and self.dropout_rate > 0)
 
@@ -365,7 +367,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return rotated(keys, rotation)
 
     def _split_heads(self, x, length, dim):
-        """`[batch * length, n * dim]`, in whatever form → `[batch, n, length, dim]`."""
+        """`[batch * length, n * dim]` or `[batch, length, n * dim]` → `[batch, n, length, dim]`."""
         heads = x.shape[-1] // dim
         if isinstance(length, int) and length == 1:
             return ops.reshape(x, (-1, heads, 1, dim))
@@ -393,8 +395,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 _checks.mask(name, mask, (2,), keys, batch=batch)
 
     def compute_mask(self, query, previous_mask=None):
-        # `previous_mask` may be the call's own `attention_mask`, which is about keys: the output
-        # is as valid as the query is.
+        # Not `previous_mask`, which may be the call's `attention_mask` over keys. An output is
+        # valid if its query is.
         return getattr(query, "_keras_mask", None)
 
     def get_config(self):

@@ -11,7 +11,7 @@ from keras_tfmr.layers.residual import Sublayer
 class AttentionSublayer(Sublayer):
     """What the three attention sublayers share: the attention and its residual.
 
-    A subclass may name another `attention_class`, a `MultiHeadAttention` with methods of its own.
+    A subclass may set another `attention_class`, a subclass of `MultiHeadAttention`.
     """
 
     attention_class = MultiHeadAttention
@@ -59,7 +59,7 @@ class AttentionSublayer(Sublayer):
             _checks.mask(name, mask, (2,), of.shape[1], batch=of.shape[0])
 
     def add(self, x, y, return_attention_scores, training):
-        """The residual of what attention returned, with its scores where they were asked for."""
+        """Applies the residual to what attention returned; keeps the scores if there are any."""
         if not return_attention_scores:
             return self.residual(x, y, training=training)
         y, scores = y

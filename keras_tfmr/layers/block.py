@@ -1,4 +1,4 @@
-"""What the layers of encoder and decoder share: their arguments, self-attention, feed-forward."""
+"""The base of encoder and decoder layers: arguments, self-attention, feed-forward sublayer."""
 
 import types
 
@@ -10,7 +10,7 @@ from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward
 
 
 class Block(keras.layers.Layer):
-    """What the layers of encoder and decoder share: arguments, self-attention, feed-forward."""
+    """The base of encoder and decoder layers: arguments, self-attention, feed-forward sublayer."""
 
     self_attention_class = None
     feed_forward_class = FeedForward
@@ -40,14 +40,14 @@ class Block(keras.layers.Layer):
         self.dropout_rate, self.activation = dropout_rate, activation
         self.value_dim, self.num_kv_heads = value_dim, num_kv_heads
         self.norm_first, self.use_bias = bool(norm_first), bool(use_bias)
-        # Kept out of Keras's sight: the copies are this layer's parts, not they.
+        # In a namespace, so that Keras does not track them: only their copies are sublayers.
         self.parts = types.SimpleNamespace(qk_norm=given(qk_norm), norm=given(norm))
         self.key_dim = _checks.head_width(d_model, num_heads) if key_dim is None else key_dim
         self.self_attention = self.make_attention(self.self_attention_class, "self_attention")
         self.supports_masking = True
 
     def make_attention(self, kind, name):
-        """An attention sublayer of this layer's sizes."""
+        """An attention sublayer of class `kind` with this layer's sizes."""
         return kind(
             self.num_heads,
             self.key_dim,
@@ -63,7 +63,7 @@ class Block(keras.layers.Layer):
         )
 
     def make_feed_forward(self):
-        """The feed-forward sublayer of this layer's sizes."""
+        """The feed-forward sublayer with this layer's sizes."""
         kind = self.gated_feed_forward_class if self.gated else self.feed_forward_class
         return kind(
             self.d_model,

@@ -1,8 +1,8 @@
-"""Keys and values of earlier positions, and where a step of decoding stands among them.
+"""Caches of the keys and values of earlier positions, and the position of a decoding step.
 
-A cache lies as `[batch, kv_heads, room * beams, dim]`: the hypotheses (beams) of an example side by
-side at each position. They share the cache, which is never reordered; a mask says what each
-hypothesis may attend to.
+A cache has the shape `[batch, kv_heads, room * beams, dim]`, with the hypotheses (beams) of an
+example side by side at each position. They share the cache, which is never reordered; a mask
+determines what each hypothesis may attend to.
 """
 
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from keras_tfmr.layers.masking import MASKED, AttentionMask
 
 
 class StepPosition(NamedTuple):
-    """Where a step stands: one new token for each hypothesis, or several for a single one.
+    """The position of a step: one new token for each hypothesis, or several tokens for only one.
 
     Fields:
-        index: int32 scalar, how many positions the caches hold.
-        query: int, the new tokens of an example, side by side.
-        beams: int, the hypotheses of an example; 1 where several tokens follow each other.
+        index: int32 scalar, the number of positions in the caches.
+        query: int, the number of new tokens of an example, side by side.
+        beams: int, the number of hypotheses of an example; 1 for several consecutive tokens.
         mask: `AttentionMask` whose bias broadcasts to `[batch, heads, query, room * beams]`.
-        places: int32 `[batch * kv_heads * new, 1]`, where to scatter to; None writes slices.
+        places: int32 `[batch * kv_heads * new, 1]`, the places to scatter to; None writes slices.
         rotation: What `RotaryPositions.rotation` gives for the new positions.
     """
 
@@ -34,19 +34,19 @@ class StepPosition(NamedTuple):
 
     @property
     def new(self):
-        """How many positions are new."""
+        """The number of new positions."""
         return self.query // self.beams
 
 
 def following(index, query, room):
-    """The `StepPosition` of tokens that follow `index` earlier ones, of one hypothesis each.
+    """The `StepPosition` of tokens after `index` earlier ones, for one hypothesis per example.
 
     Args:
-        index: int32 scalar, how many positions the caches hold.
+        index: int32 scalar, the number of positions in the caches.
         query: Number of new tokens.
         room: Number of positions that the caches have room for.
     """
-    # What may be attended to, each as far as itself: [key], or [query, key] for several.
+    # The last position that each token may attend to, its own: [], or [query, 1] for several.
     last = index if query == 1 else (index + ops.arange(query, dtype="int32"))[:, None]
     earlier = ops.less_equal(np.arange(room, dtype="int32"), last)
     bias = ops.where(earlier, 0.0, MASKED)
@@ -54,7 +54,7 @@ def following(index, query, room):
 
 
 def write(cache, new, at):
-    """`new` `[batch, kv_heads, query, dim]` in its place of a cache.
+    """Writes `new` `[batch, kv_heads, query, dim]` into a cache.
 
     Args:
         cache: Tensor `[batch, kv_heads, room * beams, dim]`.
@@ -66,8 +66,8 @@ def write(cache, new, at):
     """
     if at.places is None:
         return ops.slice_update(cache, (0, 0, at.index * at.beams, 0), new)
-    # Only XLA writes slices in place. Where nothing else holds the cache, TensorFlow scatters into
-    # it without a copy.
+    # Only XLA writes slices in place. Without XLA, TensorFlow scatters into a cache without a copy,
+    # unless something else holds the cache.
     _, heads, size, dim = cache.shape
     width = at.beams * dim
     positions = ops.reshape(cache, (-1, width))  # [batch * kv_heads * room, beams * dim]

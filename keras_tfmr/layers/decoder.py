@@ -1,4 +1,4 @@
-"""The decoder: the right half of the paper's Figure 1, and the same one token at a time."""
+"""The decoder: the right half of the paper's Figure 1, for whole sequences and single tokens."""
 
 import keras
 
@@ -29,7 +29,7 @@ class DecoderLayer(Block):
 
     Call arguments:
         x: Tensor `[batch, target, d_model]`.
-        context: Tensor `[batch, source, width]`, what the encoder made.
+        context: Tensor `[batch, source, width]`, the encoder's output.
         x_mask: bool tensor `[batch, target]`, True = valid; by default the Keras mask of `x`.
         context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
             `context`. No position attends to one that is not valid, nor to a later one of `x`.
@@ -102,7 +102,7 @@ class DecoderLayer(Block):
 
         Args:
             x: Tensor `[rows, d_model]`, the new tokens of an example side by side.
-            cache: Keys and values of the positions before: see `MultiHeadAttention.cache`.
+            cache: Keys and values of earlier positions: see `MultiHeadAttention.cache`.
             at: The `StepPosition`.
             packed: What `packed_projections` of the self-attention gives.
             memory: What `MultiHeadAttention.memory` of the cross-attention gives.
@@ -116,13 +116,13 @@ class DecoderLayer(Block):
 
 
 def _pair(y):
-    """An output and its scores, or None where they were not asked for."""
+    """An output and its scores; None for the scores if there are none."""
     return y if isinstance(y, tuple) else (y, None)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Decoder(CausalStack):
-    """Token ids and a context in, vectors out: embedding, dropout, a stack of decoder layers.
+    """From token ids and a context to vectors: embedding, dropout, a stack of decoder layers.
 
     Args:
         num_layers: Number of layers.
@@ -147,7 +147,7 @@ class Decoder(CausalStack):
     Call arguments:
         inputs: int tensor `[batch, target]` of token ids, padded with 0, which makes the mask;
             vectors `[batch, target, width]` where the embedding takes vectors.
-        context: Tensor `[batch, source, width]`, what the encoder made.
+        context: Tensor `[batch, source, width]`, the encoder's output.
         context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
             `context`.
         mask: bool tensor `[batch, target]`, True = valid; by default the Keras mask of vectors.
@@ -207,7 +207,7 @@ class Decoder(CausalStack):
         return x, [own for own, _ in all_scores], [cross for _, cross in all_scores]
 
     def memory(self, context, context_mask=None):
-        """What every step reads of the context, computed once.
+        """The keys, values and mask of the context for every step, computed once.
 
         Args:
             context: Tensor `[batch, source, width]`.

@@ -55,7 +55,7 @@ class DecoderOnlyLayer(SelfAttentionBlock):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class DecoderOnly(CausalStack):
-    """Token ids in, vectors out, no position seeing a later one: the stack of a language model.
+    """From token ids to vectors that depend on no later token: the stack of a language model.
 
     Args:
         num_layers: Number of layers.

@@ -1,4 +1,4 @@
-"""Dot-product attention on tensors: plain, with shared key heads, and by a backend's own kernel."""
+"""Dot-product attention on tensors: plain, with shared key heads, and by a backend's kernel."""
 
 import math
 
@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
 
-# Keras has a fused kernel for attention on these; on TensorFlow it has none.
+# The backends on which Keras has a fused kernel for attention.
 FUSED_BACKENDS = ("jax", "torch")
 
 
@@ -47,7 +47,7 @@ def transposed(x):
 def grouped_matmul(x, y):
     """`[batch, heads, query, n]` times `[batch, kv_heads, n, m]` → `[batch, heads, query, m]`.
 
-    Each of the `kv_heads` serves as many heads side by side, and is never copied.
+    Each of the `kv_heads` serves several heads side by side, without being copied.
     """
     heads, kv_heads = x.shape[1], y.shape[1]
     if heads == kv_heads:
@@ -58,7 +58,7 @@ def grouped_matmul(x, y):
 
 
 def has_fused_attention():
-    """Whether the backend has a kernel that makes no `[query, key]` tensor."""
+    """Whether the backend has a kernel that does not create a `[query, key]` tensor."""
     return keras.backend.backend() in FUSED_BACKENDS
 
 
@@ -70,7 +70,8 @@ def fused_attention(queries, keys, values, mask=None, causal=False):
         keys: `[batch, kv_heads, key_dim, key]`, divided by √key_dim.
         values: `[batch, kv_heads, key, value_dim]`.
         mask: An `AttentionMask`, or None.
-        causal: Whether no query attends to a later key; only without a mask.
+        causal: Whether a query may attend only to its own and earlier positions; only without a
+            mask.
     """
     bias = None if mask is None else mask.bias
     if bias is not None:

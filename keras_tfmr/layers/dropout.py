@@ -1,20 +1,21 @@
-"""Dropout that spends a byte of randomness on each number."""
+"""Dropout by one random byte for each number."""
 
 import keras
 import numpy as np
 from keras import ops
 
 STEPS = 256  # one byte
-WORDS = 16  # random numbers are drawn by so many words of four bytes
+WORDS = 16  # words of four bytes that are drawn in one row
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Dropout(keras.layers.Dropout):
     """Drops numbers in training, by one random byte each instead of a random float.
 
-    Drawing random numbers is the largest part of dropout on a CPU, and dropout by floats a fifth
-    of a training step. A byte makes the rate a multiple of 1/256, at least one (0.1 becomes
-    26/256); what is kept is scaled by that rate, so that the expectation is exactly the input.
+    Drawing random numbers is the largest part of dropout on a CPU, and with floats, dropout takes a
+    fifth of a training step. With bytes, the rate is rounded to a multiple of 1/256, but not to 0
+    (0.1 becomes 26/256). The kept numbers are scaled by the rounded rate, so that the expectation
+    is exactly the input.
 
     Args:
         rate: Share that is dropped in training, in [0, 1).
@@ -53,7 +54,7 @@ class Dropout(keras.layers.Dropout):
         count = 1
         for size in shape:
             count = count * size
-        # `view` has to know the last axis while tracing.
+        # `view` needs a last axis whose size is known while tracing.
         words = keras.random.randint(
             ((count + 4 * WORDS - 1) // (4 * WORDS), WORDS),
             -(2**31),

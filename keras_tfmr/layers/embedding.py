@@ -1,4 +1,4 @@
-"""Token embedding plus positions: the bottom of the paper's Figure 1; and the same for vectors."""
+"""Embeddings with positions, at the bottom of the paper's Figure 1: of tokens and of vectors."""
 
 import math
 
@@ -12,7 +12,7 @@ from keras_tfmr.layers.positions import SinusoidalPositions
 
 
 class Embedding(keras.layers.Layer):
-    """What the two embeddings share: position vectors and a normalisation that may follow."""
+    """The base of the embeddings: position vectors, and an optional normalisation."""
 
     def __init__(self, d_model, positions=None, norm=None, **kwargs):
         super().__init__(**kwargs)
@@ -30,7 +30,7 @@ class Embedding(keras.layers.Layer):
         self.built = True
 
     def place(self, x, positions):
-        """`x` `[..., d_model]` at position vectors that broadcast to it, normalised."""
+        """`x` `[..., d_model]` plus position vectors that broadcast to it, normalised."""
         x = x + ops.cast(positions, x.dtype)
         return x if self.norm is None else self.norm(x)
 
@@ -51,15 +51,15 @@ class Embedding(keras.layers.Layer):
 class PositionalEmbedding(Embedding):
     """Token embedding times √d_model, plus positions.
 
-    Padding is id 0: it makes the Keras mask (True = a real token) that the layers after this
-    one read.
+    Padding is id 0. The layer gives its output the Keras mask (True = a real token) that later
+    layers read.
 
     Args:
         vocab_size: Number of token ids.
         d_model: Width of a vector.
-        positions: The layer that makes position vectors, e.g. `LearnedPositions(512, d_model)` or
-            `NoPositions()`. Sinusoids by default.
-        norm: A normalisation layer to copy, which then follows the sum.
+        positions: The layer that makes position vectors, such as `LearnedPositions(512, d_model)`
+            or `NoPositions()`; `SinusoidalPositions(d_model)` by default.
+        norm: A normalisation layer, copied to follow the sum; none by default.
         scaled: Whether the token embedding is multiplied by √d_model.
 
     Call arguments:
@@ -69,7 +69,7 @@ class PositionalEmbedding(Embedding):
         Tensor `[batch, length, d_model]` in the compute dtype, with the mask `token_ids != 0`.
 
     Raises:
-        ValueError: If `token_ids` has another rank, or is longer than learned positions go.
+        ValueError: If `token_ids` does not have rank 2, or has more positions than are learned.
         TypeError: If `token_ids` are not integers.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), sections 3.4 and 3.5.
@@ -83,8 +83,8 @@ class PositionalEmbedding(Embedding):
         super().__init__(d_model, positions, norm, **kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.scaled = bool(scaled)
-        # Of the reversible kind, so that the same table can give the logits (see TiedLogits);
-        # this deviation makes both its rows times √d_model and those logits of unit variance.
+        # Reversible, so that the same table can make the logits (see TiedLogits). This standard
+        # deviation gives unit variance to its rows times √d_model, and to those logits.
         self.tokens = keras.layers.ReversibleEmbedding(
             vocab_size,
             d_model,
@@ -92,7 +92,7 @@ class PositionalEmbedding(Embedding):
             dtype=self.dtype_policy,
             name="tokens",
         )
-        # Keras warns of a mask that ends in the logits, where it has done its work.
+        # Otherwise Keras warns that the logits drop the mask, which they do not need.
         self.tokens.supports_masking = True
 
     def build(self, input_shape=None):
@@ -104,7 +104,7 @@ class PositionalEmbedding(Embedding):
         return self.at(token_ids, self.positions(ops.arange(ops.shape(token_ids)[1])))
 
     def at(self, token_ids, positions):
-        """Embeds ids of any shape at position vectors `[..., d_model]` that broadcast to them."""
+        """Embeds ids of any shape; position vectors `[..., d_model]` broadcast to them."""
         x = self.tokens(token_ids)  # [..., d_model]
         if self.scaled:
             x = x * ops.cast(math.sqrt(self.d_model), x.dtype)
@@ -115,7 +115,7 @@ class PositionalEmbedding(Embedding):
 
     def compute_output_spec(self, token_ids):
         _checks.sequence_of_ids("token_ids", token_ids)
-        self.positions.compute_output_shape((token_ids.shape[1],))  # may be too long for it
+        self.positions.compute_output_shape((token_ids.shape[1],))  # raises if it is too long
         return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
 
     def get_config(self):
@@ -124,12 +124,12 @@ class PositionalEmbedding(Embedding):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class VectorEmbedding(Embedding):
-    """Vectors plus positions, for a stack whose input is no text: patches of pixels, frames.
+    """Vectors plus positions, for a stack whose input is not text, such as image patches or frames.
 
     Args:
         d_model: Width of a vector.
         positions: As for `PositionalEmbedding`.
-        norm: A normalisation layer to copy, which then follows the sum.
+        norm: A normalisation layer, copied to follow the sum; none by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`; its mask is passed on.
@@ -138,7 +138,7 @@ class VectorEmbedding(Embedding):
         Tensor `[batch, length, d_model]`.
 
     Raises:
-        ValueError: If `x` has another rank or width.
+        ValueError: If `x` does not have rank 3 and width `d_model`.
 
     Reference: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words (arXiv 2010.11929).
 
@@ -155,7 +155,7 @@ class VectorEmbedding(Embedding):
         return self.at(x, self.positions(ops.arange(ops.shape(x)[1])))
 
     def at(self, x, positions):
-        """Vectors of any shape `[..., d_model]` at position vectors that broadcast to them."""
+        """Vectors `[..., d_model]` plus position vectors that broadcast to them."""
         return self.place(ops.cast(x, self.compute_dtype), positions)
 
     def compute_mask(self, x, previous_mask=None):

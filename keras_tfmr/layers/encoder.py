@@ -52,7 +52,7 @@ class EncoderLayer(SelfAttentionBlock):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Encoder(Stack):
-    """Token ids in, vectors out: embedding, dropout, a stack of encoder layers.
+    """From token ids to vectors: embedding, dropout, a stack of encoder layers.
 
     Args:
         num_layers: Number of layers.

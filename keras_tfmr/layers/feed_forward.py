@@ -112,8 +112,8 @@ class FeedForward(Sublayer):
 class GatedFeedForward(FeedForward):
     """(act(xW₁) ∘ xV)W₂ at each position, with dropout, residual and normalisation.
 
-    With "silu" it is SwiGLU, with "gelu" GEGLU. A third matrix V of the size of W₁: a `dff` of
-    two thirds has as many weights as a `FeedForward`.
+    With "silu" it is SwiGLU, with "gelu" GEGLU. It has a third matrix V of the size of W₁, so with
+    two thirds of the `dff` it has as many weights as a `FeedForward`.
 
     The arguments are those of `FeedForward`.
 

@@ -9,11 +9,11 @@ from keras_tfmr.layers._parts import shared, unbuilt
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Logits(keras.layers.Layer):
-    """A linear layer to one logit per class, float32 under every dtype policy.
+    """A linear layer to one logit per class, in float32 under every dtype policy.
 
     Args:
-        units: Number of classes, e.g. token ids.
-        use_bias: Whether a bias is added.
+        units: Number of classes or token ids.
+        use_bias: Whether to add a bias.
 
     Call arguments:
         x: Tensor `[..., d_model]`; its mask is passed on.
@@ -42,7 +42,7 @@ class Logits(keras.layers.Layer):
         return ops.cast(self.dense(x), "float32")
 
     def pack(self):
-        """None: what `call` needs lies well as it is; see `TiedLogits.pack`."""
+        """None: the kernel is used as it is; see `TiedLogits.pack`."""
         return None
 
     def compute_output_spec(self, x, packed=None):
@@ -54,11 +54,11 @@ class Logits(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class TiedLogits(keras.layers.Layer):
-    """Logits by the token embedding's own table, float32 under every dtype policy.
+    """Logits made with the table of the token embedding, in float32 under every dtype policy.
 
     Args:
         embedding: The `PositionalEmbedding` whose table is used; it owns the weights.
-        use_bias: Whether a bias of its own is added.
+        use_bias: Whether to add a bias, a weight of this layer.
 
     Call arguments:
         x: Tensor `[..., d_model]`; its mask is passed on.
@@ -95,10 +95,10 @@ class TiedLogits(keras.layers.Layer):
         return y + ops.cast(self.bias, "float32") if self.use_bias else y
 
     def pack(self):
-        """The table `[d_model, vocab]` as `call` takes it for many steps; None if quantised.
+        """The transposed table `[d_model, vocab]`, to be used in many steps; None if quantised.
 
-        XLA multiplies several rows by a table that lies transposed 1.5 to 3 times as slowly, one
-        row as fast. Their number is known when it compiles: it keeps one side of the condition.
+        Without it, XLA multiplies several rows by the table 1.5 to 3 times as slowly, but one row
+        as fast. The number of rows is known when XLA compiles, so it keeps only one branch.
         """
         tokens = self.embedding.tokens
         if tokens.dtype_policy.quantization_mode is not None:

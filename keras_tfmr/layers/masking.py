@@ -1,22 +1,22 @@
-"""The softmax over what may be attended to: the only one of the package."""
+"""Masks, and the masked softmax: the only softmax of attention in the package."""
 
 from typing import Any, NamedTuple
 
 from keras import ops
 
-# Added to the scores of what may not be attended to. Scores are float32 whatever the policy, where
-# this leaves exp() exactly zero beside any real score.
+# Added to the scores of masked keys. Scores are float32 under every dtype policy, in which exp() is
+# then exactly zero beside any real score.
 MASKED = -1e9
 
 
 class AttentionMask(NamedTuple):
-    """A bool mask in the form that scores and outputs take.
+    """A bool mask in the form in which scores and outputs use it.
 
     Fields:
-        bias: float32, broadcasts to scores `[..., key]`: 0 where a key may be attended to, else
+        bias: float32, broadcasts to scores `[..., key]`: 0 where a query may attend to a key, else
             `MASKED`; a bias by position may be added to it.
         attends: bool, broadcasts to scores: False for a query that may attend to nothing; None if
-            each may attend to something.
+            there is no such query.
     """
 
     bias: Any
@@ -24,7 +24,7 @@ class AttentionMask(NamedTuple):
 
 
 def attention_mask(may_attend):
-    """The `AttentionMask` of a bool tensor `[..., key]`, True = may attend; None of None."""
+    """The `AttentionMask` of a bool tensor `[..., key]`, True = may attend; None for None."""
     if may_attend is None:
         return None
     return AttentionMask(
@@ -33,12 +33,12 @@ def attention_mask(may_attend):
 
 
 def causal_mask(query, key):
-    """bool `[1, query, key]`: no query attends to a later key."""
+    """bool `[1, query, key]`: a query may attend only to its own and earlier positions."""
     return (ops.arange(query)[:, None] >= ops.arange(key)[None, :])[None]
 
 
 def joined(masks, bias=None):
-    """The `AttentionMask` of what every mask allows, with a bias by position; None of nothing.
+    """The `AttentionMask` of what all masks allow, plus a bias by position; None without either.
 
     Args:
         masks: bool tensors `[batch, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
@@ -62,7 +62,7 @@ def biased(mask, bias):
 
 
 def silenced(values, mask):
-    """`values`, zero where a query may attend to nothing: softmax is uniform over masked keys."""
+    """`values`, set to zero for queries that may attend to nothing, whose softmax is uniform."""
     if mask is None or mask.attends is None:
         return values
     return values * ops.cast(mask.attends, values.dtype)
@@ -86,5 +86,5 @@ def masked_softmax(scores, mask=None):
     if mask is not None:
         scores = scores + mask.bias
     if scores.shape[-1] == 1:  # Keras warns of a softmax over a single position
-        return silenced(0.0 * scores + 1.0, mask)  # a gradient of zero, not none
+        return silenced(0.0 * scores + 1.0, mask)  # keeps a gradient, of zero
     return silenced(ops.softmax(scores, axis=-1), mask)

@@ -1,4 +1,4 @@
-"""Layer normalisation with a derivative of its own, and RMS normalisation."""
+"""Layer normalisation with an explicit derivative, and RMS normalisation."""
 
 import keras
 from keras import backend, ops
@@ -11,8 +11,8 @@ from keras_tfmr.layers._parts import copy_of, given
 class LayerNormalization(keras.layers.Layer):
     """(x - mean) / √(variance + ε) · γ + β over the last axis, in float32 under every policy.
 
-    In training the derivative is written out: two sums over the last axis instead of the chain of
-    broadcasts that differentiating mean and variance leads to, at half the time on a CPU.
+    In training, the derivative is computed explicitly, with two sums over the last axis. On a CPU
+    this takes half the time of the automatic derivative of mean and variance.
 
     Args:
         epsilon: Added to the variance.
@@ -77,7 +77,7 @@ class LayerNormalization(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class RMSNormalization(keras.layers.RMSNormalization):
-    """x / √(mean(x²) + ε) · γ over the last axis: Keras's own, which does not pass masks on.
+    """x / √(mean(x²) + ε) · γ over the last axis: Keras's layer, but it passes masks on.
 
     Args:
         epsilon: Added to the mean of squares.
@@ -100,5 +100,5 @@ class RMSNormalization(keras.layers.RMSNormalization):
 
 
 def norm_like(norm, dtype, name="norm"):
-    """A new layer like `norm`, a normalisation layer; by default LayerNorm."""
+    """A copy of the normalisation layer `norm`; a `LayerNormalization` for None."""
     return copy_of(given(norm) or LayerNormalization(), name, dtype)

@@ -1,4 +1,4 @@
-"""Self-attention's three projections as one product, for steps on weights that do not change."""
+"""The three projections of self-attention as one product, for decoding with fixed weights."""
 
 import math
 
@@ -9,15 +9,15 @@ from keras_tfmr.layers.attention import MultiHeadAttention
 
 
 def packed_projections(attention):
-    """The three projections of a layer's self-attention as one, for many steps on the same weights.
+    """One kernel and one bias for the three projections of self-attention.
 
     Args:
         attention: A built `MultiHeadAttention`.
 
     Returns:
-        Kernel `[width, (heads + 2 · kv_heads) · dim]` and bias or None; or None in place of both
-        where the layer overrides a projection, which is run then, and where a projection is no
-        plain `Dense`: quantised weights have scales that only their layers know.
+        Kernel `[width, (heads + 2 · kv_heads) · dim]` and bias or None. None in place of both if
+        the layer overrides a projection, or if a projection is not a plain `Dense`: quantised
+        weights have scales that only their layers apply.
     """
     kind = type(attention)
     if kind.project_query is not MultiHeadAttention.project_query:

@@ -1,4 +1,4 @@
-"""Vectors of positions: sinusoids, learned ones, none."""
+"""Position vectors: sinusoidal, learned, or none."""
 
 import math
 
@@ -20,7 +20,7 @@ def positional_encoding(length, depth, max_wavelength=MAX_WAVELENGTH):
     Args:
         length: Number of positions.
         depth: Width of a position vector.
-        max_wavelength: What the slowest wave's length tends to, in units of 2π; the paper's 10000.
+        max_wavelength: The 10000 of the formula; the longest wavelength is below 2π times this.
 
     Returns:
         float32 array `[length, depth]`.
@@ -48,10 +48,10 @@ def _rates(depth, max_wavelength):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SinusoidalPositions(keras.layers.Layer):
-    """Position vectors of sines and cosines, for sequences of any length. No weights.
+    """Position vectors of sines and cosines, for sequences of any length; it has no weights.
 
-    Computed in float32 under every dtype policy, whatever the length, and only then rounded:
-    positions themselves are not exact in bfloat16.
+    They are computed in float32 under every dtype policy, because positions are not exact in
+    bfloat16.
 
     Args:
         d_model: Width of a position vector.
@@ -73,8 +73,8 @@ class SinusoidalPositions(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
-        # Angles in whole turns, split so that position * coarse is exact in float32: the turns
-        # that are dropped before sine and cosine then cost no precision at far positions.
+        # Angles in turns, split so that position * coarse is exact in float32. Whole turns are
+        # dropped before sine and cosine, so that far positions lose no precision.
         turns = _rates(d_model, max_wavelength) / (2 * math.pi)
         mantissa, exponent = np.frexp(turns)
         coarse = np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
@@ -103,7 +103,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class LearnedPositions(keras.layers.Layer):
-    """Position vectors that are learned, for sequences up to `max_length`.
+    """Learned position vectors, for sequences of up to `max_length`.
 
     Args:
         max_length: Number of positions that have a vector.
@@ -116,7 +116,7 @@ class LearnedPositions(keras.layers.Layer):
         Tensor `[length, d_model]` in the compute dtype.
 
     Raises:
-        ValueError: If more than `max_length` positions are asked for.
+        ValueError: If there are more than `max_length` positions.
 
     Reference: Gehring et al. 2017, Convolutional Sequence to Sequence Learning
     (arXiv 1705.03122), section 3.1.
@@ -162,7 +162,7 @@ class LearnedPositions(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class NoPositions(keras.layers.Layer):
-    """Position vectors of zero, where positions enter attention instead. No weights.
+    """Position vectors of zero, for models whose attention uses positions; it has no weights.
 
     Call arguments:
         positions: int tensor `[length]`.

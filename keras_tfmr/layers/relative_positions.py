@@ -1,4 +1,4 @@
-"""Positions that enter attention itself: rotations of queries and keys, biases of the scores."""
+"""Positions in attention: rotations of queries and keys, and biases of the scores."""
 
 import dataclasses
 import math
@@ -14,10 +14,10 @@ from keras_tfmr.layers.positions import MAX_WAVELENGTH
 
 @dataclasses.dataclass(frozen=True)
 class Relations:
-    """How the positions of queries and keys relate, as attention takes it.
+    """How the positions of queries and keys relate, for attention.
 
-    An object, since Keras casts the tensors among a layer's arguments to its compute dtype, and
-    position tables stay float32.
+    Not plain tensors, because Keras casts the tensors among a layer's arguments to its compute
+    dtype, and position tables must stay float32.
 
     Fields:
         rotation: What `RotaryPositions.rotation` gives, or None.
@@ -29,7 +29,7 @@ class Relations:
 
 
 class RelativePositions(keras.layers.Layer):
-    """What a stack asks of a kind of relative positions; a subclass gives one of the two."""
+    """The base of relative positions; a subclass implements one of the two methods."""
 
     def rotation(self, positions):
         """For int32 positions `[length]`: what attention takes as its `rotation`, or None."""
@@ -45,11 +45,11 @@ class RelativePositions(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class RotaryPositions(RelativePositions):
-    """Rotates queries and keys by angles that grow with their position. No weights.
+    """Rotates queries and keys by angles that grow with their position; it has no weights.
 
-    Number i of the first half of a head and number i of its second half are one plane, turned by
-    position / max_wavelength^(2i/key_dim) radians. The score of a query and a key then depends on
-    how far apart they are only.
+    Number i of the first half of a head and number i of its second half form a plane, which is
+    rotated by position / max_wavelength^(2i/key_dim) radians. The score of a query and a key then
+    depends only on the distance between them.
 
     Args:
         key_dim: Width of a query and of a key in one head; even.
@@ -86,7 +86,7 @@ class RotaryPositions(RelativePositions):
 
 
 def rotated(x, rotation):
-    """`x` `[batch, heads, length, key_dim]` turned by a `RotaryPositions.rotation`."""
+    """`x` `[batch, heads, length, key_dim]` rotated by a `RotaryPositions.rotation`."""
     if rotation is None:
         return x
     cos, sin = rotation
@@ -99,13 +99,16 @@ def rotated(x, rotation):
 class RelativePositionBias(RelativePositions):
     """A learned bias for each head and each bucket of distances, as in T5.
 
-    Near distances have a bucket each, far ones share buckets that grow like the logarithm.
+    Each short distance has its own bucket; longer ones share buckets of logarithmic size.
 
     Args:
         num_heads: Number of heads.
         bidirectional: Whether keys may come after the query: True for an encoder.
-        num_buckets: Number of buckets, of both directions together.
-        max_distance: The distance from which on all share the last bucket.
+        num_buckets: Number of buckets, over both directions.
+        max_distance: All distances from this one on share the last bucket.
+
+    Raises:
+        ValueError: If a number is not positive, or the buckets do not fit `max_distance`.
 
     Reference: Raffel et al. 2020, Exploring the Limits of Transfer Learning (arXiv 1910.10683),
     section 2.1.
@@ -126,8 +129,8 @@ class RelativePositionBias(RelativePositions):
         if not 0 < near < max_distance:
             raise ValueError(
                 "Half of the buckets of a direction hold one distance each: there must be at least "
-                f"one, and `max_distance` must lie beyond. Received: num_buckets={num_buckets}, "
-                f"max_distance={max_distance}"
+                "one such bucket, and `max_distance` must be greater than their number. Received: "
+                f"num_buckets={num_buckets}, max_distance={max_distance}"
             )
 
     def build(self, input_shape=None):
@@ -144,7 +147,7 @@ class RelativePositionBias(RelativePositions):
         return ops.transpose(bias, (2, 0, 1))[None]  # [1, heads, query, key]
 
     def buckets(self, distances):
-        """The bucket of each distance, query less key, int32 of any shape."""
+        """The bucket of each distance (query minus key), int32 of any shape."""
         buckets, first = self.num_buckets, 0
         if self.bidirectional:
             buckets = buckets // 2
@@ -169,10 +172,11 @@ class RelativePositionBias(RelativePositions):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class ALiBi(RelativePositions):
-    """Subtracts from each score the distance of query and key times a slope of the head's own.
+    """Subtracts from each score the distance between query and key times the slope of the head.
 
-    The slopes are 2^(-8i/heads) for i = 1 … heads; for a number of heads that is no power of two,
-    the paper's: those of the next smaller power, and between them every second of its double.
+    The slopes are 2^(-8i/heads) for i = 1 … heads. If the number of heads is not a power of two,
+    they are, as in the paper, the slopes for the next smaller power, then every second slope for
+    twice that power.
 
     Args:
         num_heads: Number of heads.

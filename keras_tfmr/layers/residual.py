@@ -1,11 +1,11 @@
-"""Residual connection, dropout and layer normalisation: the "Add & Norm" of Figure 1, once.
+"""Residual connection, dropout and normalisation: the "Add & Norm" of Figure 1.
 
 Every sublayer is written as
 
     h = self.residual.prepare(x)
     return self.residual(x, f(h))
 
-and is post-norm or pre-norm by the class of its `residual`.
+The class of its `residual` makes it post-norm or pre-norm.
 """
 
 import keras
@@ -17,7 +17,7 @@ from keras_tfmr.layers.normalization import norm_like
 
 
 class Residual(keras.layers.Layer):
-    """What the two residual layers share: the rate of dropout and one normalisation."""
+    """The base of the residual layers: dropout and a normalisation."""
 
     def __init__(self, dropout_rate=0.0, norm=None, **kwargs):
         super().__init__(**kwargs)
@@ -41,7 +41,7 @@ class Residual(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class PostNormResidual(Residual):
-    """LayerNorm(x + Dropout(f(x))): the paper's order.
+    """LayerNorm(x + Dropout(f(x))): post-norm, the paper's order.
 
     Args:
         dropout_rate: Share of f(x) that is dropped in training.
@@ -63,7 +63,7 @@ class PostNormResidual(Residual):
     """
 
     def prepare(self, x):
-        """The sublayer reads `x` `[batch, length, d_model]` as it is."""
+        """The sublayer's input: `x` `[batch, length, d_model]` itself."""
         return x
 
     def call(self, x, y, training=None):
@@ -72,9 +72,9 @@ class PostNormResidual(Residual):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class PreNormResidual(Residual):
-    """x + Dropout(f(LayerNorm(x))): trains deep stacks without warm-up.
+    """x + Dropout(f(LayerNorm(x))): pre-norm, which trains deep stacks without a long warm-up.
 
-    A stack of these needs one more normalisation at its end.
+    A stack of such sublayers needs one more normalisation at its end.
 
     Args:
         dropout_rate: Share of f(LayerNorm(x)) that is dropped in training.
@@ -98,7 +98,7 @@ class PreNormResidual(Residual):
     """
 
     def prepare(self, x):
-        """The sublayer reads LayerNorm(x) `[batch, length, d_model]`."""
+        """The sublayer's input: LayerNorm(x) `[batch, length, d_model]`."""
         return self.norm(x)
 
     def call(self, x, y, training=None):
@@ -106,7 +106,7 @@ class PreNormResidual(Residual):
 
 
 class Sublayer(keras.layers.Layer):
-    """What the sublayers share: a residual, post-norm or pre-norm."""
+    """The base of the sublayers: a residual, post-norm or pre-norm."""
 
     residual_classes = (PostNormResidual, PreNormResidual)
 

@@ -1,4 +1,4 @@
-"""What encoder and decoder share: embedding, dropout, N layers, last norm."""
+"""The base of encoder and decoder: embedding, dropout, layers, last normalisation."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from keras_tfmr.layers.relative_positions import Relations
 
 
 class Stack(keras.layers.Layer):
-    """What encoder and decoder share: embedding, dropout, N layers, pre-norm's last norm."""
+    """The base of encoder and decoder: embedding, dropout, layers, and pre-norm's last norm."""
 
     layer_class = None
 
@@ -79,7 +79,7 @@ class Stack(keras.layers.Layer):
             )
             for i in range(num_layers)
         ]
-        # Post-norm layers end in a normalisation of their own.
+        # Post-norm layers end in a normalisation already.
         self.norm = norm_like(norm, self.dtype_policy) if norm_first else None
         self.supports_masking = True
 
@@ -90,7 +90,7 @@ class Stack(keras.layers.Layer):
         self.built = True
 
     def build_around(self, inputs_shape):
-        """Builds what stands before, between and after the layers."""
+        """Builds everything but the layers."""
         if not self.embedding.built:
             self.embedding.build(inputs_shape)
         x_shape = (*inputs_shape[:2], self.embedding.d_model)
@@ -118,7 +118,7 @@ class Stack(keras.layers.Layer):
         return (x, all_scores) if return_attention_scores else x
 
     def embed(self, inputs, training=None):
-        """Token ids `[batch, length]` → dropped-out embeddings `[batch, length, d_model]`."""
+        """Token ids `[batch, length]` → embeddings with dropout `[batch, length, d_model]`."""
         return self.dropout(self.embedding(inputs), training=training)
 
     def relate(self, query_positions, key_positions):
@@ -136,7 +136,7 @@ class Stack(keras.layers.Layer):
         return self.relate(positions, positions)
 
     def finish(self, x):
-        """The last normalisation, where the layers do not end in one."""
+        """The last normalisation, for pre-norm layers."""
         return x if self.norm is None else self.norm(x)
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -145,7 +145,7 @@ class Stack(keras.layers.Layer):
     def compute_output_spec(self, inputs, mask=None, return_attention_scores=False, training=None):
         if return_attention_scores:
             return super().compute_output_spec(inputs, return_attention_scores=True)
-        x = self.embedding.compute_output_spec(inputs)  # quicker than to trace the call
+        x = self.embedding.compute_output_spec(inputs)  # faster than tracing the call
         return keras.KerasTensor(x.shape, self.compute_dtype)
 
     def get_config(self):
@@ -166,7 +166,7 @@ class Stack(keras.layers.Layer):
 
 
 class CausalStack(Stack):
-    """A stack that can go on token by token: what decoders with and without a context share."""
+    """A stack that can also decode token by token: the base of `Decoder` and `DecoderOnly`."""
 
     def caches(self, batch, size):
         """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
@@ -178,10 +178,10 @@ class CausalStack(Stack):
         return [layer.self_attention.attention.cache(batch, size) for layer in self.layers]
 
     def pack(self, max_length):
-        """What no step changes, to be computed once: see `step`.
+        """What is the same in all steps, to be computed once: see `step`.
 
         Args:
-            max_length: Number of positions; None leaves their vectors to each step.
+            max_length: Number of positions; with None, each step computes their vectors.
 
         Returns:
             The position vectors `[max_length, d_model]`, and a list over layers of what
@@ -200,7 +200,7 @@ class CausalStack(Stack):
         Args:
             inputs: int tensor `[rows]`, the new tokens of an example side by side; vectors
                 `[rows, width]` where the embedding takes vectors.
-            caches: What `caches` or the step before gave.
+            caches: What `caches` or the previous step gave.
             at: The `StepPosition`.
             packed: What `pack` gave; None computes it here.
             memory: What a decoder's `memory` gave for its context, a list over layers.

@@ -1,4 +1,4 @@
-"""Models combined from the layers through the functional API, each from one config."""
+"""Models built from the layers with the functional API, each from one config."""
 
 from keras_tfmr.models.attention_scores import AttentionScores
 from keras_tfmr.models.classification import (

@@ -1,4 +1,4 @@
-"""What the models share: parts made from a config, and the life of a model as a file."""
+"""What the models share: the parts made from a config, and saving and loading."""
 
 import keras
 from keras import ops
@@ -85,18 +85,18 @@ def logits(config, target_embedding):
 
 
 def at_least_one_column(source_ids):
-    """int `[batch, source]`, padded where `source` is 0: torch cannot reshape an empty tensor."""
+    """int `[batch, source]`, padded to length 1 if empty: torch cannot reshape empty tensors."""
     source_ids = ops.convert_to_tensor(source_ids)
     return ops.pad(source_ids, [[0, 0], [0, 1]]) if source_ids.shape[1] == 0 else source_ids
 
 
 class ConfiguredModel(keras.Model):
-    """A functional model that is rebuilt from its config, whatever file it is loaded from."""
+    """A functional model that is rebuilt from its config when it is loaded from a file."""
 
     config_class = TransformerConfig
 
     def make_train_function(self, force=False):
-        # An optimizer that makes its variables within the first step has the step traced twice.
+        # If the optimizer made its variables in the first step, the step would be traced twice.
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
@@ -118,12 +118,12 @@ class ConfiguredModel(keras.Model):
 
     @classmethod
     def build_from(cls, config, rest):
-        """The model of a config and of what else `get_config` wrote."""
+        """The model of a config and of the other entries of `get_config`."""
         return cls(config, name=rest["name"])
 
 
 def _changes(model):
-    """What was done to the layers after they were built: {place in the model: what}."""
+    """Changes to the layers after they were built: {place in the model: changes}."""
     changes = {}
     for place, layer in enumerate(model._flatten_layers()):
         found = {} if layer.trainable else {"trainable": False}
@@ -137,10 +137,10 @@ def _changes(model):
 
 
 def _change(model, changes):
-    """Does to a model just built what `_changes` told of another."""
+    """Applies the `_changes` of a saved model to a newly built one."""
     for place, layer in enumerate(model._flatten_layers()):
         change = changes.get(str(place), {})
-        # A layer hands this on to the layers in it, which come after it.
+        # Setting this also sets it on the layer's own sublayers, which come later in this loop.
         layer.trainable = change.get("trainable", True)
         if "quantized" in change:
             how = change["quantization_config"]

@@ -1,13 +1,13 @@
-"""What a translator's `explain` returns beside the logits."""
+"""The attention weights that a translation model's `explain` returns with the logits."""
 
 from typing import NamedTuple
 
 
 class AttentionScores(NamedTuple):
-    """Who attended to whom, by layer and head: sequences over layers, empty where there is none.
+    """Attention weights by layer and head: lists over layers, empty if the model has no such part.
 
     Attributes:
-        cross: Of the decoder over the source, `[batch, heads, target, source]`.
+        cross: Cross-attention of the decoder, `[batch, heads, target, source]`.
         encoder: Self-attention of the source, `[batch, heads, source, source]`.
         decoder: Self-attention of the target, `[batch, heads, target, target]`.
     """

@@ -1,4 +1,4 @@
-"""The step of a Transformer: what the search asks of a stack of layers and its caches."""
+"""The decoding step of a Transformer: a stack of layers with caches."""
 
 import copy
 
@@ -10,21 +10,21 @@ from keras_tfmr.decoding.step import DecodingStep, take_rows
 from keras_tfmr.layers.cache import StepPosition, following
 from keras_tfmr.layers.masking import MASKED, AttentionMask
 
-# The slot of a beam at positions still to come.
+# The slot of a beam at positions that have not been decoded.
 NO_SLOT = -1
 
-# Up to so many tokens, reading what is not filled yet costs less than a second loop does: seconds
-# of compilation, or next to nothing where nothing is compiled.
+# The first room of the caches. Up to this length, attending to unfilled positions costs less than
+# another loop, which takes seconds to compile, or hardly any time if nothing is compiled.
 FIRST_COMPILED_ROOM, FIRST_PLAIN_ROOM = 64, 16
 
 
 class CachedStep(DecodingStep):
-    """One token more through the `step` of a `Decoder` or `DecoderOnly` stack.
+    """The `DecodingStep` of a `Decoder` or `DecoderOnly` stack.
 
-    The hypotheses of an example share their caches. A hypothesis that another one grew out of is
-    not copied: each remembers in `ancestry` which slot of the beam it sat in at every position, and
-    attends to those keys only. So reordering the beam moves a table of small integers, and the
-    caches are read once for all beams of an example.
+    The hypotheses of an example share their caches. When several hypotheses continue the same one,
+    its keys and values are not copied: `ancestry` records which slot of the beam each hypothesis
+    had at every position, and it attends to those keys only. Reordering the beam therefore moves
+    only a table of small integers, and the caches are read once for all beams of an example.
 
     Args:
         stack: A built `Decoder` or `DecoderOnly`.
@@ -33,21 +33,21 @@ class CachedStep(DecodingStep):
         memory: What the decoder's `memory` gave for its context, a list over layers, or None.
         beams: Hypotheses per example.
         max_length: Number of tokens that can be decoded.
-        compiled: Whether XLA will compile the steps: caches are then updated in place, by an
+        compiled: Whether XLA will compile the steps. Caches are then updated in place, by an
             operation that a server without XLA refuses.
-        before: int, for how many tokens that come before, a prompt, the caches have room too.
+        before: Number of prompt tokens, for which the caches have room too.
     """
 
     def __init__(self, stack, logits, batch, memory=None, *, beams, max_length, compiled, before=0):
         self.stack, self.logits, self.before = stack, logits, before
         self.batch, self.memory = batch, memory
         self.beams, self.max_length, self.compiled = beams, max_length, compiled
-        # Which examples are left is known at run time only, when XLA wants to know every shape.
+        # The number of unfinished examples is known at run time only; XLA needs fixed shapes.
         self.shrinks = not compiled and keras.backend.backend() != "jax"
         self.packed = stack.pack(before + max_length)
         self.packed_logits = logits.pack() if compiled else None
-        # Read once, before the loop: a graph reads a variable anew in every step, and of the
-        # operations of a step every fifth would be that.
+        # Read once, before the loop. Otherwise the graph reads each variable in every step, which
+        # makes up a fifth of its operations.
         weights = {id(weight): weight for weight in stack.weights + logits.weights}
         self.read = [(weight, ops.cast(weight, weight.dtype)) for weight in weights.values()]
 
@@ -65,13 +65,14 @@ class CachedStep(DecodingStep):
         return self._state(ops.zeros((), "int32"), self.stack.caches(self.batch, size))
 
     def start_after(self, prompt):
-        """The state after the tokens that all prompts have, but for the last of these.
+        """The state after as many tokens as the shortest prompt has, minus one.
 
         Args:
-            prompt: int32 `[batch, before]`, padded with 0 at the end; each has a token at least.
+            prompt: int32 `[batch, before]`, padded with 0 at the end; each has at least one token.
 
         Returns:
-            The state, the next token of each `[batch]` and those after it, `[batch, before]`.
+            The state, the next token of each prompt `[batch]`, and the tokens after it
+            `[batch, before]`.
         """
         at = following(0, self.before, self.before)
         if not self.compiled:
@@ -80,7 +81,7 @@ class CachedStep(DecodingStep):
             )
         caches = self.stack.caches(self.batch, self.before)
         _, caches = self.stack.step(ops.reshape(prompt, (-1,)), caches, at, self.packed)
-        # What was read beyond the shortest prompt is overwritten before anything attends to it.
+        # Entries beyond the shortest prompt are overwritten before anything attends to them.
         index = ops.min(ops.sum(ops.cast(prompt != 0, "int32"), axis=1)) - 1
         state = self._state(index, tree.map_structure(self._spread, caches))
         places = index + np.arange(1 + self.before, dtype="int32")  # [1 + before]
@@ -88,7 +89,7 @@ class CachedStep(DecodingStep):
         return state, tokens[:, 0], tokens[:, 1:]
 
     def _state(self, index, caches):
-        """The state of caches that hold `index` positions, of which the first hypothesis is one."""
+        """The state of caches that hold `index` positions, all in slot 0 of the beam."""
         state = {"index": index, "caches": caches}
         if self.beams > 1:
             held = ops.less(np.arange(caches[0][0].shape[2] // self.beams, dtype="int32"), index)
@@ -97,7 +98,7 @@ class CachedStep(DecodingStep):
         return state
 
     def _spread(self, cache):
-        """A cache of one hypothesis, `[batch, kv_heads, before, dim]`, in slot 0 of all places."""
+        """A cache `[batch, kv_heads, before, dim]` of one hypothesis, widened to all beams."""
         _, heads, length, dim = cache.shape
         length += self.max_length
         new = [[0, 0], [0, 0], [0, self.max_length], [0, (self.beams - 1) * dim]]
@@ -123,21 +124,21 @@ class CachedStep(DecodingStep):
         return ops.log_softmax(logits, axis=-1), new_state
 
     def _ancestry(self, tokens, ancestry, index):
-        """The table `[rows, length]` with each row's own slot at the position of this step."""
+        """The ancestry `[rows, length]` with each row's own slot at the position of this step."""
         slots = np.arange(self.beams, dtype="int32")
         own = ops.add(ops.reshape(ops.zeros_like(tokens), (-1, self.beams)), slots)
         here = ops.equal(np.arange(ancestry.shape[1], dtype="int32"), index)
         return ops.where(here, ops.reshape(own, (-1, 1)), ancestry)
 
     def _mask(self, ancestry):
-        """A row may attend to the places of a cache where its ancestors wrote."""
+        """The mask that lets each row attend only to what its ancestors wrote to the cache."""
         slots = np.arange(self.beams, dtype="int32")
         bias = ops.where(ops.equal(ancestry[:, :, None], slots), 0.0, MASKED)
         shape = (-1, 1, self.beams, ancestry.shape[1] * self.beams)
         return AttentionMask(ops.reshape(bias, shape))
 
     def _places(self, positions, room):
-        """Where to scatter to, for int32 `[new]` positions: see `StepPosition.places`."""
+        """The places to write int32 `[new]` positions to: see `StepPosition.places`."""
         heads = self.stack.layers[0].self_attention.attention.num_kv_heads
         rows = ops.arange(self.batch * heads, dtype="int32")[:, None] * room
         return ops.reshape(rows + positions, (-1, 1))

@@ -1,4 +1,4 @@
-"""The encoder-only models: one label a sequence, or one a token."""
+"""The encoder-only models: one label for each sequence, or one for each token."""
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ from keras_tfmr.models import _parts
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class MeanOverTokens(keras.layers.Layer):
-    """The mean of the vectors at real positions; zero for a row that has none.
+    """The mean of the vectors at real positions; zero for a sequence that has none.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.

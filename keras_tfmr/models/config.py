@@ -1,4 +1,4 @@
-"""The one place of model defaults."""
+"""The config of the Transformer models: the only place of their defaults."""
 
 import dataclasses
 from typing import Any, ClassVar, Self
@@ -27,7 +27,7 @@ class ModelConfig(Config):
 
     @classmethod
     def preset(cls, name: str, **fields: Any) -> Self:
-        """The config of a named size, with `fields` replaced."""
+        """The config of a named preset, with `fields` replaced."""
         if name not in cls.presets:
             known = ", ".join(cls.presets)
             raise ValueError(f"Unknown preset {name!r}. Expected one of: {known}")
@@ -40,37 +40,37 @@ class ModelConfig(Config):
     def _check_joint_vocab(self):
         if self.joint_vocab and self.source_vocab != self.target_vocab:
             raise ValueError(
-                "A joint vocabulary has one size. Received: "
+                "With a joint vocabulary, source_vocab and target_vocab must be equal. Received: "
                 f"source_vocab={self.source_vocab}, target_vocab={self.target_vocab}"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(ModelConfig):
-    """Everything that a model is built from; `tutorial` sizes by default.
+    """Everything that a model is built from. The default sizes are those of the preset `tutorial`.
 
     Args:
-        source_vocab: Number of source token ids.
-        target_vocab: Number of target token ids, which a language model or a classifier reads.
+        source_vocab: Number of source token ids; the vocabulary of a classifier.
+        target_vocab: Number of target token ids; the vocabulary of a language model.
         encoder_layers: Number of encoder layers.
         decoder_layers: Number of decoder layers; the depths may differ.
         d_model: Width of the vectors between layers.
         num_heads: Number of heads of every attention.
         dff: Width of the feed-forward hidden layers.
-        dropout_rate: Share dropped in training.
+        dropout_rate: Share of the values dropped in training.
         key_dim: Width of a key in one head; `d_model // num_heads` if None.
         value_dim: Width of a value in one head; `key_dim` if None.
         num_kv_heads: Number of heads of keys and values; `num_heads` if None.
         norm_first: Pre-norm instead of the paper's post-norm.
         norm: "layer" or "rms" normalisation.
-        norm_epsilon: What the normalisation adds to the variance or mean of squares.
-        qk_norm: Whether queries and keys are normalised for each head.
+        norm_epsilon: Added to the variance or the mean of squares.
+        qk_norm: Whether queries and keys are normalised in each head.
         activation: Of the feed-forward sublayers: "relu", "gelu", "gelu_tanh" or "silu".
         gated: Whether the feed-forward sublayers are gated.
-        use_bias: Whether the projections inside of the layers add a bias.
-        joint_vocab: One embedding for both sides, which then have one vocabulary.
-        tied_logits: The target embedding's table also makes the logits.
-        logits_bias: Whether the logits have a bias; None gives one to logits that are not tied.
+        use_bias: Whether the projections inside the layers add a bias.
+        joint_vocab: Whether source and target share one embedding, and so one vocabulary.
+        tied_logits: Whether the table of the target embedding also makes the logits.
+        logits_bias: Whether the logits have a bias; by default, they do unless they are tied.
         embedding_scale: Whether token embeddings are multiplied by √d_model.
         embedding_norm: Whether a normalisation follows the embedding.
         positions: "sinusoidal", "learned" (up to `max_length`), "rotary", "relative" (T5's
@@ -79,7 +79,8 @@ class TransformerConfig(ModelConfig):
         max_length: Number of learned positions.
 
     Raises:
-        ValueError: If fields contradict each other, or a preset or field is unknown.
+        ValueError: If a field is out of range, fields contradict each other, or a preset or field
+            is unknown.
 
     >>> config = TransformerConfig.preset("base", source_vocab=8000, target_vocab=8000)
     >>> config == TransformerConfig.from_json(config.to_json())
@@ -137,7 +138,7 @@ class TransformerConfig(ModelConfig):
         _checks.positive("max_wavelength", self.max_wavelength)
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(
-                f"Rotary positions need heads of an even width. Received: {self.head_width}"
+                f"Rotary positions need heads of even width. Received: width {self.head_width}"
             )
         self._check_joint_vocab()
 

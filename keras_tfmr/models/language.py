@@ -49,8 +49,8 @@ class LanguageModel(_parts.ConfiguredModel):
         """The log-probability of given sequences.
 
         Args:
-            token_ids: int tensor `[batch, length]`: the first token is given (a start token),
-                the log-probabilities of those after it are summed, padding (0) left out.
+            token_ids: int tensor `[batch, length]`, padded with 0. The first token of each sequence
+                is a start token; the log-probabilities of the others are summed, without padding.
 
         Returns:
             float32 tensor `[batch]`, in nats.
@@ -59,7 +59,7 @@ class LanguageModel(_parts.ConfiguredModel):
         return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
     def start(self, batch, beams=1, *, max_length, compiled=False):
-        """Begins to decode, one token at a time.
+        """Starts decoding, one token at a time.
 
         Args:
             batch: Number of examples.
@@ -76,21 +76,22 @@ class LanguageModel(_parts.ConfiguredModel):
         return step, step.start()
 
     def start_after(self, prompt, beams=1, *, max_length, compiled=False):
-        """Begins to decode after prompts, which are read in one pass.
+        """Starts decoding after prompts, which are read in one pass.
 
-        Of prompts of several lengths, that pass reads what all have; what the longer ones have
-        more has to come first in decoding.
+        If the prompts differ in length, that pass reads as many tokens of each as the shortest
+        prompt has. The remaining tokens of longer prompts are returned as a prefix, with which
+        decoding has to begin.
 
         Args:
-            prompt: int tensor `[batch, length]`, padded with 0 at the end; each has a token (a
-                start token) at least.
+            prompt: int tensor `[batch, length]`, padded with 0 at the end; each prompt has at least
+                one token, a start token.
             beams: Number of hypotheses per example.
-            max_length: Number of tokens that can be decoded, the rest of the prompts included.
+            max_length: Number of tokens that can be decoded, the prefix included.
             compiled: As for `TranslationModel.start`.
 
         Returns:
-            A `DecodingStep` over rows = batch * beams, its first state, and for the search
-            `start_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
+            A `DecodingStep` over rows = batch * beams, its first state, and two arguments of the
+            search: `start_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
 
         >>> from keras_tfmr import TransformerConfig, decoding
         >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)

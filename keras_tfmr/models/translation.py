@@ -11,9 +11,9 @@ from keras_tfmr.models.cached_step import CachedStep
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class TranslationModel(_parts.ConfiguredModel):
-    """The Transformer: source and target ids in, the logits of each next target token out.
+    """The Transformer: from source and target ids to the logits of each next target token.
 
-    A functional model: its layers can be taken apart and combined anew.
+    It is a functional model, so its layers can be used in other models.
 
     Args:
         config: A `TransformerConfig`.
@@ -59,15 +59,15 @@ class TranslationModel(_parts.ConfiguredModel):
         self.encoder, self.decoder, self.logits = encoder, decoder, logits
 
     def start(self, source_ids, beams=1, *, max_length, compiled=False):
-        """Encodes the source and begins to decode, one token at a time.
+        """Encodes the source and starts decoding, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
             beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded.
-            compiled: Whether XLA will compile the steps. Caches are then updated in place;
-                otherwise sentences that have ended leave the batch now and then, which XLA, for
-                its fixed shapes, does not allow.
+            compiled: Whether XLA will compile the steps. If so, caches are updated in place. If
+                not, sentences that have ended leave the batch from time to time, which the fixed
+                shapes of XLA do not allow.
 
         Returns:
             A `DecodingStep` over rows = batch * beams, and its first state.

@@ -1,1 +1,1 @@
-"""Strings: the tokeniser, the graph functions from strings to strings, and the translator."""
+"""Models that take strings and return strings: tokenisers, translators, classifiers and others."""

@@ -1,12 +1,12 @@
-"""Padding: a row and a column there always are, and few sizes where each has to be compiled."""
+"""Padding of batches: to at least one row and column, and to a few sizes for compiled programs."""
 
 import bisect
 
 import tensorflow as tf
 
-# Each pair of sizes is a program of its own, seconds of compilation. Requests are of one sentence,
-# of a few, or batched; and few sentences are longer than 32 tokens, whose padding costs a pass of
-# the encoder and no step.
+# XLA compiles a program for each pair of sizes, which takes seconds. The batch sizes are for requests
+# of one sentence, of a few, and for batches. Few sentences are longer than 32 tokens, and padding
+# them costs encoder time but no decoding step.
 BATCH_BUCKETS = (1, 4, 32)
 LENGTH_BUCKETS = (32, 128)
 
@@ -21,7 +21,7 @@ def length_buckets(longest):
 
 
 def at_least_one(ids):
-    """Adds a row, a column of padding where ids [rows, length] have none."""
+    """Ids [rows, length] with at least one row and one column, of padding if there was none."""
     return pad_to(ids, tf.maximum(tf.shape(ids)[0], 1), tf.maximum(tf.shape(ids)[1], 1))
 
 
@@ -38,12 +38,12 @@ def pad_to_buckets(ids, lengths):
 
 
 def text_per_bucket(texts, lengths, count):
-    """One text for every length that is compiled, made of the words of `texts`.
+    """One text for each length that is compiled, made of the words of `texts`.
 
     Args:
-        texts: a list of strings with at least one word.
-        lengths: the lengths, ascending.
-        count: a function from a text to its number of tokens; what is cut counts.
+        texts: A list of strings with at least one word.
+        lengths: The lengths, ascending.
+        count: A function from a text to its number of tokens, those that are cut included.
 
     Returns:
         A list of strings, the shortest first.
@@ -52,7 +52,7 @@ def text_per_bucket(texts, lengths, count):
     words = words * (1 + lengths[-1] // len(words))  # at least one token each
     found, start = [], 0
     for bucket in lengths:
-        # The longest beginning that fits; the tokens of a beginning grow with its words.
+        # The longest prefix that fits: its tokens grow with its words.
         fits = bisect.bisect_right(
             range(1, len(words) + 1), bucket, key=lambda n: count(" ".join(words[:n]))
         )
@@ -63,7 +63,7 @@ def text_per_bucket(texts, lengths, count):
 
 
 def _rung(size, ladder):
-    """The smallest bucket that `size` fits; above the ladder, multiples of its last rung."""
+    """The smallest size of `ladder` that holds `size`; above them, a multiple of the last one."""
     rungs, last = tf.constant(ladder), ladder[-1]
     above = tf.reduce_sum(tf.cast(rungs < size, tf.int32))
     multiple = -(-size // last) * last

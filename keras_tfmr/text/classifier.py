@@ -15,8 +15,8 @@ class Classification(NamedTuple):
     """The labels of a text.
 
     Fields:
-        label: the most probable one.
-        probabilities: a dict from every label to its probability, the most probable first.
+        label: The most probable one.
+        probabilities: A dict from every label to its probability, the most probable first.
     """
 
     label: str
@@ -27,15 +27,15 @@ class Classifier(LabelModel):
     """Labels texts with a model, its tokeniser and the names of its classes.
 
     Args:
-        model: a `SequenceClassifier`.
-        tokenizer: a `SubwordTokenizer`.
-        labels: the names of the model's classes, in their order.
-        max_length: tokens of a text, its end id counted; what is longer is cut.
-        xla: whether the model is compiled, once for every bucket of batch size and length.
+        model: A `SequenceClassifier`.
+        tokenizer: A `SubwordTokenizer`.
+        labels: The names of the model's classes, in their order.
+        max_length: Tokens of a text, its end id counted; what is longer is cut.
+        xla: Whether the model is compiled, once for every bucket of batch size and length.
 
     Raises:
-        RuntimeError: if Keras does not run on TensorFlow.
-        ValueError: if vocabulary, labels or lengths do not fit the model.
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If vocabulary, labels or lengths do not fit the model.
 
     >>> from keras_tfmr import SequenceClassifier, SubwordTokenizer, TransformerConfig
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -88,8 +88,8 @@ class Classifier(LabelModel):
         """The labels of each text.
 
         Args:
-            texts: a list of strings.
-            batch_size: how many are read at a time; texts of a similar length go together.
+            texts: A list of strings.
+            batch_size: How many are read at a time; texts of a similar length go together.
 
         Returns:
             A list of `Classification`, in the order of `texts`.

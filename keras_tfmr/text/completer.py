@@ -1,4 +1,4 @@
-"""Lists of beginnings in, what a language model has to follow them out."""
+"""Completers: a language model with its tokeniser, from prompts to their continuations."""
 
 import functools
 import secrets
@@ -14,10 +14,11 @@ from keras_tfmr.text.text_model import Text, TextModel, compiled, example_of, te
 from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
 from keras_tfmr.text.translator import Likelihood
 
-# Only so many of the last characters of a prompt can be among the tokens that are read of it.
+# The last `max_length` tokens of a prompt lie in its last _PIECE_CHARACTERS * max_length
+# characters. With the margin, cutting there does not change them.
 _PIECE_CHARACTERS, _MARGIN = 16, 64
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
-# Of the export's questions and warm-up requests: long enough to leave the first token behind.
+# The length of completions in warm-up requests and checks: long enough to go through several steps.
 _ASKED_LENGTH = 16
 
 _SAMPLING = {
@@ -30,13 +31,13 @@ _SAMPLING = {
 
 
 class Completion(NamedTuple):
-    """How a text may go on.
+    """A continuation of a text.
 
     Fields:
-        text: what follows the prompt, with the space it begins with, if it does.
-        log_prob: its log-probability after the prompt, summed over its tokens.
-        tokens: how many these are, the end id counted.
-        finished: whether the text ends here; otherwise it is as long as it was allowed to be.
+        text: The text after the prompt, with its leading space if there is one.
+        log_prob: Its log-probability after the prompt in nats, summed over its tokens.
+        tokens: The number of these tokens, the end id included.
+        finished: Whether the model ended the text; otherwise it reached its maximum length.
     """
 
     text: str
@@ -46,18 +47,19 @@ class Completion(NamedTuple):
 
 
 class Completer(TextModel):
-    """Goes on with texts, and says how probable texts are, with a language model.
+    """Continues texts and computes their log-probabilities, with a language model.
 
     Args:
-        model: a `LanguageModel`.
-        tokenizer: a `SubwordTokenizer`.
-        max_length: tokens of a text; of a longer prompt, the last ones are read.
-        max_new_tokens: tokens of a completion.
-        xla: whether decoding is compiled, once for every bucket of batch size and prompt length.
+        model: A `LanguageModel`.
+        tokenizer: A `SubwordTokenizer`.
+        max_length: The most tokens that are read of a text; of a longer prompt, the last ones.
+        max_new_tokens: The most tokens of a completion.
+        xla: Whether XLA compiles the decoder, once for each pair of a batch size and a prompt
+            length up to which batches are padded.
 
     Raises:
-        RuntimeError: if Keras does not run on TensorFlow.
-        ValueError: if vocabulary or lengths do not fit the model.
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If the vocabulary or the lengths do not fit the model.
 
     >>> from keras_tfmr import LanguageModel, SubwordTokenizer, TransformerConfig
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -89,7 +91,7 @@ class Completer(TextModel):
             max_length + max_new_tokens,
             f"max_length={max_length}, max_new_tokens={max_new_tokens}",
         )
-        # For all signatures; of a prompt that is read in one pass, the room is fixed.
+        # One for each prompt length, since a prompt that is read in one pass needs a fixed room.
         self._decoders = [self._decoder(length) for length in self.length_buckets]
         self.signatures = {
             "complete": traced(self._complete, prompt=tf.string, **_SAMPLING),
@@ -141,29 +143,30 @@ class Completer(TextModel):
         seed: int | None = None,
         batch_size: int = 32,
     ) -> list[Completion]:
-        """One way in which each text may go on.
+        """One continuation of each prompt.
 
         Args:
-            prompts: a list of strings; after an empty one, a text begins.
-            length: most tokens of a completion, up to `max_new_tokens`.
-            temperature: log-probabilities are divided by it; 0 takes the most probable token.
-            top_k: draw from so many of the most probable tokens; 0 for all.
-            top_p: draw from the most probable tokens that have this probability together.
-            seed: an int; prompt i is completed with seed + i. The same seed and options give the
-                same text, whatever is asked beside it. None: another one each time.
-            batch_size: how many are completed at a time.
+            prompts: A list of strings; an empty one starts a new text.
+            length: The most tokens of a completion, at most `max_new_tokens`.
+            temperature: Log-probabilities are divided by it; with 0, each token is the most
+                probable one.
+            top_k: Draw from the k most probable tokens only; 0 for all.
+            top_p: Draw from the smallest set of most probable tokens whose probabilities sum to p
+                or more; 1 for all.
+            seed: An int; prompt i is completed with seed + i. The same seed and options give the
+                same text, whatever the other prompts are. None draws a new seed at each call.
+            batch_size: The number of prompts in a batch.
 
         Returns:
             A list of `Completion`, in the order of `prompts`.
 
         Raises:
-            ValueError: for an option that makes no sense.
+            ValueError: If an option is out of range.
         """
         check_sampling(length, temperature, top_k, top_p)
         if length > self.max_new_tokens:
             raise ValueError(
-                f"A completion has at most max_new_tokens={self.max_new_tokens} tokens. "
-                f"Received: length={length}"
+                f"length must be at most max_new_tokens={self.max_new_tokens}. Received: {length}"
             )
         prompts = list(prompts) if not isinstance(prompts, (str, bytes)) else prompts
         count = len(prompts)
@@ -182,18 +185,27 @@ class Completer(TextModel):
         ]
 
     def log_prob(self, texts: Iterable[Text], batch_size: int = 32) -> list[Likelihood]:
-        """How probable whole texts are, their end included: a list of `Likelihood`."""
+        """The log-probabilities of whole texts, their end included.
+
+        Args:
+            texts: A list of strings.
+            batch_size: The number of texts in a batch.
+
+        Returns:
+            A list of `Likelihood`.
+        """
         rows = self._rows("log_prob", texts, batch_size=batch_size)
         return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
 
     def _complete(self, prompt, length, temperature, top_k, top_p, seed):
-        """Prompts string [batch], and what is asked for each -> how they go on.
+        """Prompts string [batch], and options for each -> their continuations.
 
-        `text` string, `log_prob` float32, `tokens` int32 and `finished` and `truncated` bool, all
-        [batch]: see `Completion`; `truncated` says that only the end of a prompt was read. Whatever
-        the options are, there is an answer, so that no caller spoils a batch for the others: a
-        length is cut to what is allowed, a temperature that is not positive takes the most probable
-        token, and a `top_k` or `top_p` of 0 or less draws from all and from the most probable one.
+        Returns `text` string, `log_prob` float32, `tokens` int32, `finished` and `truncated` bool,
+        all [batch]: see `Completion`. `truncated` means that only the end of a prompt was read.
+        Options never cause an error, because it would fail the whole batch: a length is clipped to
+        the allowed range, a temperature that is not positive takes the most probable token, a
+        `top_k` of 0 or less draws from all tokens, and a `top_p` of 0 or less from the most
+        probable one.
         """
         rows = [tf.ensure_shape(x, [None]) for x in (length, temperature, top_k, top_p, seed)]
         for name, value in zip(_SAMPLING, rows, strict=True):
@@ -206,11 +218,11 @@ class Completer(TextModel):
             lambda one: tf.random.stateless_uniform([width], tf.stack([one, 0])),
             seed,
             fn_output_signature=tf.TensorSpec([width], tf.float32),
-        )  # by row, so that what is drawn for one does not depend on the others
+        )  # row by row, so that the noise of a row does not depend on the others
         return self._completed(prompt, length, noise, temperature, top_k, top_p)
 
     def _complete_greedily(self, prompt):
-        """`prompt` string [batch] -> what `complete` gives at temperature 0, of any length."""
+        """`prompt` string [batch] -> as `complete` at temperature 0, up to `max_new_tokens`."""
         rows = tf.size(prompt)
         return self._completed(
             prompt,
@@ -233,7 +245,7 @@ class Completer(TextModel):
         }
 
     def _decoder(self, longest):
-        """The function that decodes behind prompts of at most so many tokens."""
+        """The function that decodes after prompts of at most `longest` tokens."""
         return compiled(
             self._search,
             self.xla,
@@ -251,7 +263,7 @@ class Completer(TextModel):
         wanted = tf.clip_by_value(length, 0, self.max_new_tokens)
         if self.xla:
             ids = pad_to_buckets(ids, self.length_buckets)
-            # A row too many has the last prompt: by the shortest, it goes how much is read at once.
+            # Padding rows repeat the last prompt, because the shortest one limits the first pass.
             ids = tf.gather(ids, tf.minimum(tf.range(tf.shape(ids)[0]), tf.maximum(rows - 1, 0)))
         more = tf.shape(ids)[0] - rows
         inputs = [
@@ -276,12 +288,12 @@ class Completer(TextModel):
         return new_ids[:rows], log_prob[:rows]
 
     def _search(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
-        """The model's own part, and all that is compiled."""
+        """The part that can be compiled: from prompt ids to new ids and log-probabilities."""
         longest = prompt_ids.shape[1] + self.max_new_tokens
         step, state, start_ids, rest = self.model.start_after(
             prompt_ids, max_length=longest, compiled=self.xla
         )
-        forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # behind the shortest prompt
+        forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # beyond the shortest prompt
         result = decoding.sample_each(
             step,
             state,
@@ -301,7 +313,7 @@ class Completer(TextModel):
         return tf.gather(ids, places, batch_dims=1), result.log_probs[:, 0]
 
     def _prompt_ids(self, prompt):
-        """Strings [batch] -> the last ids of each [rows, prompt], and whether there are more."""
+        """Strings [batch] -> the last ids of each [rows, prompt], and whether others were cut."""
         text = valid_utf8(tf.ensure_shape(prompt, [None]))
         most = _PIECE_CHARACTERS * self.max_length + _MARGIN
         characters = tf.strings.length(text, unit="UTF8_CHAR")
@@ -314,7 +326,7 @@ class Completer(TextModel):
         return at_least_one(ids), truncated
 
     def _continued(self, new_ids, prompted):
-        """The text of new tokens, with the space that parts it from a prompt where there is one."""
+        """The text of new tokens, with the space after the prompt if there is one."""
         first = self.tokenizer.pieces(new_ids[:, 0])
         spaced = tf.strings.regex_full_match(first, _BEGINS_WITH_SPACE) & prompted
         return tf.where(spaced, " ", "") + self.tokenizer.decode(new_ids)
@@ -323,7 +335,7 @@ class Completer(TextModel):
         """`text` string [batch] -> `log_prob` float32, `tokens` int32, `truncated` bool [batch].
 
         The log-probability of the whole text, summed over `tokens` tokens, the last of which is the
-        end id. A text that is too long is cut and flagged.
+        end id. A text that is too long is cut, and `truncated` is True.
         """
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
@@ -335,23 +347,23 @@ class Completer(TextModel):
     def _regress_examples(self, inputs):
         """Examples [batch] -> `outputs` float32 [batch], the `log_prob` of their texts.
 
-        What TensorFlow Serving's Regress asks for.
+        For TensorFlow Serving's Regress.
         """
         return {"outputs": self._log_prob(texts_of(inputs))["log_prob"]}
 
     def _shifted(self, ids):
-        """What the model is fed to predict `ids`: the start id, then all but the last."""
+        """The model's input to predict `ids`: the start id, then all ids but the last."""
         start = tf.fill([tf.shape(ids)[0], 1], self.tokenizer.start_id)
         return tf.concat([start, ids[:, :-1]], axis=1)
 
 
 def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raises ValueError where an option of `complete` makes no sense."""
+    """Raises a ValueError if an option of `complete` is out of range."""
     if length < 1:
-        raise ValueError(f"A completion has at least 1 token. Received: length={length}")
+        raise ValueError(f"length must be at least 1. Received: {length}")
     if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature must be 0 or more, and finite. Received: {temperature}")
+        raise ValueError(f"temperature must be finite and 0 or more. Received: {temperature}")
     if top_k < 0:
-        raise ValueError(f"top_k must be at least 1, or 0 for all. Received: {top_k}")
+        raise ValueError(f"top_k must be 0 or more. Received: {top_k}")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")

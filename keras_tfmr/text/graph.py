@@ -1,8 +1,7 @@
-"""From string tensors to string tensors: what each signature of an export computes.
+"""The signatures of an exported translator, as functions of string tensors.
 
-The same functions answer in process and from a SavedModel, so that both say the same. Strings stay
-outside of what XLA compiles; between the tokenisers lies one function of integer tensors, the
-decoder.
+The same functions run in process and in a SavedModel, so that both give the same answers. XLA
+compiles only the decoder, a function of integer tensors between the tokenisers.
 """
 
 import tensorflow as tf
@@ -11,27 +10,28 @@ from keras_tfmr import decoding
 from keras_tfmr.text.buckets import at_least_one, length_buckets, pad_to_buckets
 from keras_tfmr.text.text_model import compiled
 
-# Nothing but separators and control characters: there is nothing to translate.
+# Only separators and control characters, so that there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
 
-# A hypothesis that does not exist. Minus infinity would not be JSON.
+# The score of a missing hypothesis. JSON has no minus infinity.
 _NO_SCORE = tf.float32.min
 
 
 class TextGraph:
-    """A model, its tokenisers and a way to decode, as functions of string tensors.
+    """A model, its tokenisers and a decoding config, as functions of string tensors.
 
-    Every function takes and returns tensors with `[batch]` in front. A row's answer does not depend
-    on the other rows. The functions can be called eagerly, in a `tf.function` and in a SavedModel.
+    The first axis of all inputs and outputs is the batch. The answer for a text does not depend on
+    the other texts. The functions can be called eagerly, in a `tf.function` and in a SavedModel.
 
     Args:
-        model: a translation model with `start` and `explain`.
-        source_tokenizer: for what is translated.
-        target_tokenizer: for translations.
-        config: a `DecodingConfig`.
-        max_source_length: tokens of a text, its end id counted; what is longer is cut and flagged.
-        xla: whether the decoder is compiled. Batch and source length are then padded up to a few
-            sizes, each of which is compiled once, when it is first met.
+        model: A translation model with `start` and `explain`.
+        source_tokenizer: The `SubwordTokenizer` for the texts.
+        target_tokenizer: The `SubwordTokenizer` for the translations.
+        config: A `DecodingConfig`.
+        max_source_length: The most tokens of a text, its end id included; a longer text is cut and
+            flagged.
+        xla: Whether XLA compiles the decoder. Batch size and source length are then padded up to a
+            few sizes, each of which is compiled when it first occurs.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class TextGraph:
     def translate(self, text):
         """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
 
-        The score is the length-normalised log-probability. A text without a visible character has
-        the empty translation with score 0.
+        The score is the log-probability divided by the length penalty. A text without visible
+        characters has an empty translation with score 0.
         """
         source_ids, truncated, blank = self._read(text)
         result = self._decode(source_ids, blank, enough=1)
@@ -67,8 +67,8 @@ class TextGraph:
     def translate_nbest(self, text):
         """`text` string [batch] -> `translations` string, `scores` float32, both [batch, n].
 
-        And `truncated` bool [batch], as of `translate`. The best comes first. Where fewer than n
-        exist, the rest are empty and have the lowest float for a score.
+        `truncated` bool [batch] is as in `translate`. The best translation comes first. If there
+        are fewer than n, the others are empty and their score is the lowest float32.
         """
         source_ids, truncated, blank = self._read(text)
         result = self._decode(source_ids, blank, enough=self.config.n)
@@ -83,8 +83,8 @@ class TextGraph:
         """`text`, `reference` string [batch] -> `log_prob` float32 [batch], `tokens` int32 [batch].
 
         The log-probability of the reference as a translation of the text, summed over `tokens`
-        tokens, the last of which is the end id. A reference longer than the longest translation is
-        cut to that length, and `tokens` equals it.
+        tokens, the last of which is the end id. A reference that is longer than the maximum length
+        of a translation is cut to it; `tokens` is that length then.
         """
         text, reference = tf.ensure_shape(text, [None]), tf.ensure_shape(reference, [None])
         tf.debugging.assert_equal(
@@ -99,13 +99,13 @@ class TextGraph:
         return {"log_prob": log_prob[:rows], "tokens": tokens[:rows]}
 
     def explain(self, text):
-        """`text` string [batch] -> which source tokens each target token looked at.
+        """`text` string [batch] -> what each target token attended to.
 
         `source_tokens` string [batch, source] and `target_tokens` string [batch, target] are padded
         with empty strings. `attention_heads` float32 [batch, layers, heads, target, source] is the
         decoder's cross-attention, `attention` [batch, target, source] its mean over layers and
-        heads; both are 0 where either token is padding. Row t is what was looked at to produce
-        target token t. Of a Transformer there are its two self-attentions too: `encoder_heads`
+        heads; both are 0 where either token is padding. Row t holds the weights with which target
+        token t was predicted. A Transformer also gives its two self-attentions: `encoder_heads`
         [batch, layers, heads, source, source], and `decoder_heads` [batch, layers, heads, target,
         target], whose column s is the token before target token s: the start id for s = 0.
         """
@@ -132,18 +132,18 @@ class TextGraph:
     def _read(self, text):
         """Strings [batch] -> ids [rows, source], truncated [batch], blank [batch].
 
-        There is always a row: the layers need not know that a batch can be empty.
+        An empty batch gets one row of padding, so that the layers never see an empty batch.
         """
-        # The server does not hold what it is sent against the signature's rank.
+        # The server does not check the rank of a request's inputs against the signature.
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.source.encode_truncated(text, self.max_source_length)
         return at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
 
     def _decode(self, source_ids, blank, enough):
-        """Decodes ids [rows, source] into a result of [batch, n, ...], the first `enough` certain.
+        """Decodes ids [rows, source]; the result is [batch, n, ...], its first `enough` certain.
 
-        Blank rows and padding rows cost no step: with a limit of 0, theirs is the empty hypothesis,
-        of score 0, without a second one.
+        Blank rows and padding rows cost no step: their limit is 0, so they have only the empty
+        hypothesis, with score 0.
         """
         rows = tf.size(blank)
         lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
@@ -155,7 +155,7 @@ class TextGraph:
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
     def _search(self, source_ids, limits, enough):
-        """The model's own part, and all that is compiled: integers in, integers and scores out."""
+        """The part that can be compiled: from ids and limits to the `DecodingResult`."""
         config = self.config
         step, state = self.model.start(
             source_ids, beams=config.beams, max_length=config.max_length, compiled=self.xla
@@ -171,7 +171,7 @@ class TextGraph:
         )
 
     def _shifted(self, target_ids):
-        """What the decoder is fed to predict `target_ids`: the start id, then all but the last."""
+        """The decoder's input to predict `target_ids`: the start id, then all ids but the last."""
         start = tf.fill([tf.shape(target_ids)[0], 1], self.target.start_id)
         return tf.concat([start, target_ids[:, :-1]], axis=1)
 

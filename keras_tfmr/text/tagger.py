@@ -26,15 +26,15 @@ class Tagger(LabelModel):
     A word is tagged by what the model says at its first piece, as in BERT (arXiv 1810.04805).
 
     Args:
-        model: a `TokenClassifier`.
-        tokenizer: a `SubwordTokenizer`.
-        tags: the names of the model's classes, in their order.
-        max_length: tokens of a text, its end id counted; words behind them are left out.
-        xla: whether the model is compiled, once for every bucket of batch size and length.
+        model: A `TokenClassifier`.
+        tokenizer: A `SubwordTokenizer`.
+        tags: The names of the model's classes, in their order.
+        max_length: Tokens of a text, its end id counted; words behind them are left out.
+        xla: Whether the model is compiled, once for every bucket of batch size and length.
 
     Raises:
-        RuntimeError: if Keras does not run on TensorFlow.
-        ValueError: if vocabulary, tags or lengths do not fit the model.
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If vocabulary, tags or lengths do not fit the model.
 
     >>> from keras_tfmr import SubwordTokenizer, TokenClassifier, TransformerConfig
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -80,10 +80,10 @@ class Tagger(LabelModel):
         """The words of each text with their tags.
 
         Args:
-            texts: a list of strings.
-            split: whether punctuation marks are words of their own; otherwise a word is what
+            texts: A list of strings.
+            split: Whether punctuation marks are words of their own; otherwise a word is what
                 stands between two spaces.
-            batch_size: how many are read at a time; texts of a similar length go together.
+            batch_size: How many are read at a time; texts of a similar length go together.
 
         Returns:
             A list of lists of `TaggedWord`, in the order of `texts`.

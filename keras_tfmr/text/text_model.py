@@ -1,4 +1,4 @@
-"""What the models of strings share: functions with names, which run in process and in exports."""
+"""What translators, classifiers, taggers and completers share: signatures that exports run too."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -15,26 +15,26 @@ Text = str | bytes
 
 
 class TextModel(abc.ABC):
-    """Lists of strings in, answers out, around a trained model.
+    """A trained model with its tokenisers, from lists of strings to answers.
 
-    What it answers is what its export answers: both run the same graph functions, each traced once
-    whatever the number and length of the texts. Weights that change, in training for instance,
-    change the answers; there is nothing to rebuild.
+    Its answers are those of its export: both run the same graph functions, each traced once
+    whatever the number and length of the texts. The functions read the weights at each call, so
+    the answers follow a model in training.
 
-    Any bytes are welcome as text. Invalid UTF-8 is replaced, and a text that is too long is cut.
-    A row's answer does not depend on the other rows.
+    Any bytes are valid text. Invalid UTF-8 is replaced, and a text that is too long is cut. The
+    answer for a text does not depend on the other texts.
 
     Attributes:
-        model: the Keras model.
-        tokenizers: its tokenisers, by what they are for.
-        xla: whether what is between the tokenisers is compiled, once for every size of
-            `BATCH_BUCKETS` and `length_buckets`.
-        max_length: tokens that are read of a text.
-        length_buckets: the lengths up to which they are padded, if it is compiled.
-        signatures: the functions of the export's signatures, by name.
-        methods: what TensorFlow Serving calls the method of a signature, where it is not Predict.
-        default: the signature that is asked where none is named; with `xla`, its requests meet
-            every program that is compiled.
+        model: The Keras model.
+        tokenizers: Its tokenisers, by purpose.
+        xla: Whether XLA compiles the part between the tokenisers, once for each size of
+            `BATCH_BUCKETS` and each of `length_buckets`.
+        max_length: The most tokens that are read of a text.
+        length_buckets: The lengths up to which texts are padded, if the model is compiled.
+        signatures: The functions of the export's signatures, by name.
+        methods: TensorFlow Serving's name for the method of a signature, if it is not Predict.
+        default: The signature that serves requests without a name. With `xla`, warm-up requests to
+            it reach every compiled program.
     """
 
     default = ""
@@ -52,7 +52,9 @@ class TextModel(abc.ABC):
                 f"tokenisers; KERAS_BACKEND is {keras.backend.backend()!r}"
             )
         if max_length < 1:
-            raise ValueError(f"a text has at least 1 token, its end id. Received: {max_length}")
+            raise ValueError(
+                f"The maximum length must be at least 1, for the end id. Received: {max_length}"
+            )
         self.model, self.tokenizers = model, tokenizers
         self.max_length, self.xla = max_length, xla
         self.length_buckets = length_buckets(max_length)
@@ -61,36 +63,36 @@ class TextModel(abc.ABC):
 
     @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """What the constructor was given behind the model and `xla`, as keyword arguments."""
+        """The constructor's arguments other than the model and `xla`, by name."""
 
     @abc.abstractmethod
     def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
-        """A request of a signature about these texts: {name of the input: a value for each}."""
+        """A request to a signature with these texts: {name of the input: a value for each text}."""
 
     def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
-        """Names of the outputs that rounding to bfloat16 moves a little only; None for all.
+        """Names of the outputs that rounding to bfloat16 changes only slightly; None for all.
 
-        The others can turn over to another value altogether, as the best of two labels does.
+        The other outputs can change completely, as the best of two labels does.
         """
         return None
 
     def to_metadata(self) -> dict[str, Any]:
-        """What there is to know of it beside the model, for an export's JSON file."""
+        """What an export's JSON file records, apart from the model."""
         return {
             "max_length": self.max_length,
             "length_buckets": list(self.length_buckets) if self.xla else None,
         }
 
     def replace(self, *, precision: str | None = None, xla: bool | None = None) -> Self:
-        """The same with the same weights in another precision, compiled or not.
+        """A copy with the same weights in another precision, compiled or not.
 
         Args:
             precision: "float32" or "bfloat16" for weights and layers; softmax and
-                log-probabilities are float32 in either. None keeps the model as it is.
-            xla: as in the constructor; None keeps it.
+                log-probabilities are float32 in both. None keeps the precision.
+            xla: As in the constructor; None keeps it.
 
         Returns:
-            One of the same class, with a model of its own if the precision differs.
+            An object of the same class. It has its own model if the precision differs.
         """
         return type(self)(
             self.model if precision is None else with_precision(self.model, precision),
@@ -99,7 +101,7 @@ class TextModel(abc.ABC):
         )
 
     def text_per_bucket(self, texts: Sequence[str]) -> list[str]:
-        """One text for every length that is compiled, made of the words of `texts`."""
+        """One text for each length that is compiled, made of the words of `texts`."""
         tokenizer = next(iter(self.tokenizers.values()))
 
         def count(text):
@@ -112,15 +114,16 @@ class TextModel(abc.ABC):
         size = getattr(getattr(self.model, "config", None), field, None)
         if size is not None and size < tokenizer.vocab_size:
             raise ValueError(
-                f"The model has {size} {side}ids, the {side}tokenizer produces "
-                f"{tokenizer.vocab_size}"
+                f"The model must have at least as many {side}ids as the {side}tokenizer. Received: "
+                f"{size} {side}ids in the model, {tokenizer.vocab_size} in the tokenizer"
             )
 
     def _check_positions(self, longest, received):
         config = getattr(self.model, "config", None)
         if getattr(config, "positions", None) == "learned" and longest > config.max_length:
             raise ValueError(
-                f"The model has learned {config.max_length} positions. Received: {received}"
+                f"The model has learned {config.max_length} positions, and texts cannot be longer. "
+                f"Received: {received}"
             )
 
     def _rows(self, signature, *columns, batch_size):
@@ -149,20 +152,20 @@ def traced(function, **inputs):
     """A function of tensors [batch] as the `tf.function` of a signature.
 
     Args:
-        function: takes the inputs in their order, and returns a dict of tensors [batch, ...].
-        inputs: the dtype of each input, by its name.
+        function: Takes the inputs in their order, and returns a dict of tensors [batch, ...].
+        inputs: The dtype of each input, by its name.
     """
     specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in inputs.items()]
-    # There is no Python control flow over tensors for AutoGraph to find, only time to lose.
+    # Without AutoGraph: there is no Python control flow over tensors, and conversion takes time.
     return tf.function(function, input_signature=specs, autograph=False)
 
 
 def compiled(function, xla, **inputs):
-    """A function between the tokenisers, traced once for all signatures and compiled or not.
+    """A function of the part between the tokenisers, traced once for all signatures.
 
     Args:
-        function: takes tensors in the order of the inputs.
-        xla: whether it is compiled.
+        function: Takes tensors in the order of the inputs.
+        xla: Whether XLA compiles it.
         inputs: (shape, dtype) of each input, by its name.
     """
     specs = [tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in inputs.items()]
@@ -172,8 +175,8 @@ def compiled(function, xla, **inputs):
 def texts_of(examples):
     """The feature `text` of `tf.train.Example` messages, string [batch], for Classify and Regress.
 
-    An example without it, or with more than one text, is an error of the whole batch: TensorFlow
-    names the feature.
+    If an Example has no or more than one text, the whole batch fails; TensorFlow's error names the
+    feature.
     """
     features = {"text": tf.io.FixedLenFeature([], tf.string)}
     return tf.io.parse_example(tf.ensure_shape(examples, [None]), features)["text"]
@@ -194,7 +197,7 @@ def _strings(texts):
     for text in texts:
         if not isinstance(text, (str, bytes)):
             raise TypeError(f"Expected a list of strings. Received an element: {text!r}")
-    # A lone surrogate is no text; the tokeniser replaces it like any other invalid bytes.
+    # A lone surrogate is not text; the tokeniser replaces it like other invalid bytes.
     return [
         text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts
     ]

@@ -1,7 +1,7 @@
-"""Subwords: learned with SentencePiece, encoded and decoded inside the graph.
+"""Subword tokenisers: learned with SentencePiece, run inside the graph.
 
-Text in, text out, nothing lost on the way: what `decode` gives back is the text itself in Unicode's
-composed form (NFC). Characters the vocabulary lacks are spelled in bytes, so nothing is unknown.
+They are lossless: decoding gives the text itself, in Unicode's composed form (NFC). Characters that
+the vocabulary lacks are encoded as bytes, so that no text is unknown.
 """
 
 import hashlib
@@ -21,36 +21,37 @@ from tensorflow_text.python.ops import sentencepiece_tokenizer as _text_ops
 
 from keras_tfmr._types import Tensor
 
-# SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 of the text. That one
-# travels as a code point which Unicode promises never to assign.
+# SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 in the text. The latter is
+# replaced by a code point that Unicode guarantees never to assign.
 _SPACE_SIGN, _SPACE_SIGN_ESCAPED = "\u2581", "\U0010fffe"
 
-# A piece has at most so many characters: `max_length` pieces never need more than the first
-# _PIECE_CHARACTERS * max_length. The margin keeps a cut there from changing the pieces before it.
+# The most characters in a subword, so that `max_length` subwords need at most the first
+# _PIECE_CHARACTERS * max_length. With the margin, cutting there does not change these subwords.
 _PIECE_CHARACTERS, _MARGIN = 16, 64
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
-# The op drops all spaces that a text begins with (and the one SentencePiece put there). Behind
-# a guard character it drops none: the guard and that one space are then cut off here.
+# The op drops all spaces at the beginning of a text, with the one that SentencePiece put there.
+# After a guard character it drops none; the guard and that one space are then removed here.
 _GUARD, _GUARDED = "<0x78>", "^x ?"
 
 
 class SubwordTokenizer(tf.Module):
     """Text to subword ids and back, by tensorflow-text ops that TensorFlow Serving links.
 
-    Hung on an exported `tf.Module`, it is saved with it. Ids: `pad_id` 0, an unknown id 1 that is
-    never produced, `start_id` 2, `end_id` 3, then the 256 bytes, then the pieces.
+    As an attribute of an exported `tf.Module`, it is saved with the module. The ids are `pad_id` 0,
+    an unknown id 1 that is never produced, `start_id` 2, `end_id` 3, then the 256 bytes, then the
+    subwords.
 
-    Invalid UTF-8 is read as U+FFFD. Spaces are kept, leading, double and trailing ones too; tabs,
-    line ends, NUL and emoji come back as they went in. The one exception: U+10FFFE, which is not a
-    character, comes back as U+2581.
+    Invalid UTF-8 is read as U+FFFD. Decoding gives back all spaces, leading, double and trailing
+    ones too, and tabs, line ends, NUL and emoji. The only exception is U+10FFFE, which is not a
+    character; it is decoded as U+2581.
 
     Args:
-        model_bytes: a SentencePiece model with the ids above and byte fallback, as `learn` makes.
+        model_bytes: A SentencePiece model with the ids above and byte fallback, as `learn` makes.
 
     Raises:
-        ValueError: if the bytes are no such model.
+        ValueError: If the bytes are not such a model.
 
     Reference: SentencePiece (arXiv 1808.06226), its unigram model (arXiv 1804.10959).
 
@@ -75,12 +76,12 @@ class SubwordTokenizer(tf.Module):
             raise ValueError(f"not a SentencePiece model: {error.message}") from error
         found = tuple(piece.decode() for piece in self._ops.id_to_string(range(4)).numpy())
         if found != SPECIALS:
-            raise ValueError(f"ids 0 to 3 of the model have to be {SPECIALS}, they are {found}")
-        self._processor = None  # pip's sentencepiece, when lines of a corpus are to be encoded
+            raise ValueError(f"ids 0 to 3 of the model must be {SPECIALS}. Received: {found}")
+        self._processor = None  # sentencepiece's own, for the lines of a corpus
         self._read_model()
 
     def _read_model(self):
-        """What a kind of tokenizer wants to know of its model."""
+        """Reads what a kind of tokenizer needs from its model."""
         self._guard = int(self._ops.string_to_id(_GUARD))
         if self._guard == self.unknown_id:
             raise ValueError("the SentencePiece model was learned without byte_fallback")
@@ -94,17 +95,17 @@ class SubwordTokenizer(tf.Module):
         coverage: float = 0.9998,
         max_lines: int = 200_000,
     ) -> Self:
-        """Learns the pieces of a text; the same lines give the same pieces.
+        """Learns the subwords of a text; the same lines give the same subwords.
 
         Args:
-            lines: iterable of str. Give the lines of both languages for a joint vocabulary.
-            vocab_size: ids in all. A small text may give fewer.
-            coverage: share of the text's characters that get a piece of their own; the rest is
-                spelled in bytes.
-            max_lines: of a longer text, at most so many lines are used, evenly spaced.
+            lines: iterable of str. For a joint vocabulary, give the lines of both languages.
+            vocab_size: The number of ids. A small text may give fewer.
+            coverage: The share of the text's characters that become subwords; the rest are
+                encoded as bytes.
+            max_lines: The most lines to use; from a longer text, they are evenly spaced.
 
         Raises:
-            ValueError: if there is no text, or `vocab_size` has no room for its characters.
+            ValueError: If there is no text, or `vocab_size` is too small for its characters.
         """
         import sentencepiece
 
@@ -130,13 +131,13 @@ class SubwordTokenizer(tf.Module):
                 bos_id=cls.start_id,
                 eos_id=cls.end_id,
                 pad_piece=SPECIALS[cls.pad_id],
-                num_threads=2,  # the sums, and so the pieces, depend on it
+                num_threads=2,  # fixed, because the sums and so the subwords depend on it
                 minloglevel=2,
             )
         except RuntimeError as error:
             raise ValueError(
-                f"cannot learn {vocab_size} pieces from {len(lines)} lines: 260 ids are taken by "
-                f"bytes and special ids, and each character needs one ({error})"
+                f"cannot learn {vocab_size} subwords from {len(lines)} lines: bytes and special "
+                f"ids take 260 ids, and each character needs one ({error})"
             ) from error
         return cls(model.getvalue())
 
@@ -159,7 +160,7 @@ class SubwordTokenizer(tf.Module):
         return SubwordTokenizer.from_bytes, (self.model_bytes,)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes a SentencePiece model file; there is either the whole of it or none."""
+        """Writes a SentencePiece model file atomically."""
         path = pathlib.Path(path)
         unfinished = path.with_name(path.name + ".unfinished")
         unfinished.write_bytes(self.model_bytes)
@@ -168,29 +169,31 @@ class SubwordTokenizer(tf.Module):
     def encode(
         self, texts: tf.Tensor | Sequence[str | bytes], max_length: int | None = None
     ) -> tf.RaggedTensor:
-        """Strings [batch] -> ids, ragged int32 [batch, (pieces)], without start and end id.
+        """Strings [batch] -> ids, ragged int32 [batch, (subwords)], without start and end id.
 
         Args:
             texts: string tensor [batch], or a list of str or bytes.
-            max_length: keep so many pieces of each text; how long the rest is costs nothing.
+            max_length: The most subwords to keep of each text; the rest of it costs no time.
         """
         return self._encode(texts, max_length)[0]
 
     def encode_truncated(
         self, texts: tf.Tensor | Sequence[str | bytes], max_length: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Strings [batch] -> what a model reads, and whether that is all.
+        """Strings [batch] -> the ids that a model reads, and whether texts were cut.
 
         Args:
             texts: string tensor [batch], or a list of str or bytes.
-            max_length: most ids of a row, `end_id` counted; at least 1.
+            max_length: The most ids in a row, `end_id` included; at least 1.
 
         Returns:
             `ids` int32 [batch, length], every row ended by `end_id` and padded with `pad_id` to the
-            longest; `truncated` bool [batch], True where `max_length` cut the text.
+            longest; `truncated` bool [batch], True if `max_length` cut the text.
         """
         if not tf.is_tensor(max_length) and max_length < 1:
-            raise ValueError(f"max_length counts the end id and is at least 1, not {max_length}")
+            raise ValueError(
+                f"max_length includes the end id and must be at least 1, not {max_length}"
+            )
         pieces, truncated = self._encode(texts, max_length - 1)
         end = tf.fill([pieces.nrows(tf.int32), 1], self.end_id)
         return tf.concat([pieces, end], axis=1).to_tensor(self.pad_id), truncated
@@ -198,8 +201,8 @@ class SubwordTokenizer(tf.Module):
     def decode(self, ids: Tensor) -> tf.Tensor:
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
 
-        A row ends before its first `end_id`. Padding, start ids and ids that no piece has are
-        skipped; bytes that are no character become U+FFFD.
+        A row ends before its first `end_id`. Padding, start ids and ids outside the vocabulary are
+        skipped; bytes that are not UTF-8 become U+FFFD.
         """
         ids = self._real(ids)
         guard = tf.fill([ids.nrows(tf.int32), 1], self._guard)
@@ -209,19 +212,19 @@ class SubwordTokenizer(tf.Module):
         return valid_utf8(texts)
 
     def _real(self, ids):
-        """The ids that stand for text, ragged int32 [batch, (pieces)], of ids [batch, length]."""
+        """The ids of text, ragged int32 [batch, (subwords)], among ids [batch, length]."""
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(self.pad_id)
         ids = tf.ensure_shape(tf.cast(ids, tf.int32), [None, None])
-        # An id outside the vocabulary would fail the op and with it the whole batch.
+        # An id outside the vocabulary would make the op fail, and with it the whole batch.
         wanted = (ids > self.end_id) & (ids < self.vocab_size)
         wanted &= tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) == 0
         return tf.ragged.boolean_mask(ids, wanted)
 
     def pieces(self, ids: Tensor) -> tf.Tensor:
-        """The pieces of ids as strings of the same shape; empty for padding and ids without one.
+        """The subwords of ids as strings of the same shape; empty for padding and unknown ids.
 
-        A space is written U+2581 and a byte `<0xC3>`, as SentencePiece does.
+        A space is written U+2581 and a byte `<0xC3>`, as in SentencePiece.
         """
         ids = tf.cast(ids, tf.int32)
         known = (ids != self.pad_id) & (ids >= 0) & (ids < self.vocab_size)
@@ -229,13 +232,13 @@ class SubwordTokenizer(tf.Module):
         return tf.where(known, tf.reshape(self._ops.id_to_string(flat), tf.shape(ids)), "")
 
     def encode_lines(self, lines: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes many lines outside of the graph, to the ids `encode` gives, in little memory.
+        """Encodes many lines outside the graph, to the same ids as `encode`, in little memory.
 
         Args:
             lines: iterable of str.
 
         Returns:
-            `values` [pieces of all lines], uint16 where the vocabulary allows it, else int32, and
+            `values` [subwords of all lines], uint16 if the vocabulary allows it, else int32, and
             `offsets` int64 [lines + 1]: line i is `values[offsets[i]:offsets[i + 1]]`.
         """
         dtype = np.uint16 if self.vocab_size <= 2**16 else np.int32
@@ -248,22 +251,22 @@ class SubwordTokenizer(tf.Module):
         return np.concatenate(values), np.cumsum(np.concatenate(lengths))
 
     def word_beginnings(self) -> np.ndarray:
-        """bool [vocab]: which pieces begin with a space; a piece has no space but that."""
+        """bool [vocab]: which subwords begin with a space; they have no other spaces."""
         processor = self._offline()
         pieces = (processor.id_to_piece(i) for i in range(self.vocab_size))
         return np.array([piece.startswith(_SPACE_SIGN) for piece in pieces])
 
     def spellings(self, word: Sequence[int], most: int) -> list[tuple[list[int], float]]:
-        """The most probable ways to make up a word of pieces.
+        """The most probable ways to split a word into subwords.
 
         Args:
-            word: list of int, the pieces of a word: one that begins with a space and those up to
-                the next one.
-            most: so many at most.
+            word: list of int, the ids of a word: a subword that begins with a space, and those up
+                to the next such subword.
+            most: The most ways to return.
 
         Returns:
-            list of (list of int, float): pieces and log-probability, the most probable first;
-            `word` alone where it is spelled in bytes or is only a space.
+            list of (list of int, float): ids and log-probability, the most probable first; only
+            `word` if it contains bytes or is only a space.
         """
         processor = self._offline()
         text = "".join(processor.id_to_piece(i) for i in word)
@@ -274,7 +277,7 @@ class SubwordTokenizer(tf.Module):
 
     def _encode(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
-        # Composed first: the cut below counts characters as the pieces do.
+        # Composed first, so that the cut below counts the characters that subwords are made of.
         texts = tf_text.normalize_utf8(valid_utf8(texts), "NFC")
         texts = tf.strings.regex_replace(texts, _SPACE_SIGN, _SPACE_SIGN_ESCAPED)
         if max_length is None:
@@ -289,7 +292,7 @@ class SubwordTokenizer(tf.Module):
     def _encode_offline(self, lines):
         """The ids of a list of lines, a list of lists."""
         lines = [_prepared(line) for line in lines]
-        return self._offline().encode(lines, num_threads=1)  # more gain nothing on short lines
+        return self._offline().encode(lines, num_threads=1)  # more do not help on short lines
 
     def _offline(self):
         if self._processor is None:
@@ -300,10 +303,10 @@ class SubwordTokenizer(tf.Module):
 
 
 class _LastingModel(_text_ops._SentencepieceModelResource):
-    """The model as tensorflow-text's ops use it, under a name of its own.
+    """The model as tensorflow-text's ops use it, under its own name.
 
-    Without a name it belongs to the op that made it, and is gone as soon as TensorFlow drops its
-    cache of ops, which `keras.utils.set_random_seed` makes it do.
+    Without a name it belongs to the op that made it, and is lost when TensorFlow clears its cache
+    of ops, as `keras.utils.set_random_seed` makes it do.
     """
 
     def _create_resource(self):
@@ -314,7 +317,7 @@ class _LastingModel(_text_ops._SentencepieceModelResource):
 
 
 def _spaced(lines, most):
-    """At most `most` of the lines, as far apart as that takes, without holding more than those."""
+    """At most `most` evenly spaced lines; it holds little more than these in memory."""
     kept, stride = [], 1
     for number, line in enumerate(lines):
         if number % stride == 0:
@@ -325,7 +328,7 @@ def _spaced(lines, most):
 
 
 def valid_utf8(texts):
-    """Strings with U+FFFD for bytes that are no character."""
+    """Strings in which U+FFFD replaces bytes that are not UTF-8."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 

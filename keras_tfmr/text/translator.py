@@ -1,4 +1,4 @@
-"""Lists of sentences in, lists of translations out, around a trained model."""
+"""Translators: a trained model with its tokenisers, from lists of texts to translations."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,28 +14,29 @@ from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 
 class Hypothesis(NamedTuple):
-    """A translation and its length-normalised log-probability."""
+    """A translation and its score, the log-probability divided by the length penalty."""
 
     text: str
     score: float
 
 
 class Likelihood(NamedTuple):
-    """The log-probability of a given translation, summed over so many tokens."""
+    """The log-probability of a given text, in nats, and the number of tokens it is summed over."""
 
     log_prob: float
     tokens: int
 
 
 class Explanation(NamedTuple):
-    """What each token of a translation looked at.
+    """What each token of a translation attended to.
 
     Fields:
-        source_tokens: a list of strings.
-        target_tokens: a list of strings, the end of the sentence included.
+        source_tokens: A list of strings.
+        target_tokens: A list of strings, the end of the sentence included.
         attention: float32 `[layers, heads, target, source]`; each row over the source sums to 1.
-        encoder_attention: float32 `[layers, heads, source, source]`, or None for a model without.
-        decoder_attention: float32 `[layers, heads, target, target]`, or None; the start id first.
+        encoder_attention: float32 `[layers, heads, source, source]`, or None if the model has none.
+        decoder_attention: float32 `[layers, heads, target, target]`, or None if the model has none;
+            column s is the token before target token s, the start id for s = 0.
     """
 
     source_tokens: list[str]
@@ -46,21 +47,22 @@ class Explanation(NamedTuple):
 
 
 class Translator(TextModel):
-    """Translates lists of strings with a model, its tokenisers and a way to decode.
+    """Translates lists of strings with a model, its tokenisers and a decoding config.
 
-    A text without a visible character has the empty translation.
+    The translation of a text without visible characters is empty.
 
     Args:
-        model: a translation model with `start` and `explain`, such as `TranslationModel`.
-        source_tokenizer: a `SubwordTokenizer` for what is translated.
-        target_tokenizer: one for translations; the same by default.
-        config: a `DecodingConfig`.
-        max_source_length: tokens of a text, its end id counted; what is longer is cut.
-        xla: whether the decoder is compiled, once for every bucket of batch size and length.
+        model: A translation model with `start` and `explain`, such as `TranslationModel`.
+        source_tokenizer: A `SubwordTokenizer` for the texts.
+        target_tokenizer: A `SubwordTokenizer` for the translations; the same by default.
+        config: A `DecodingConfig`.
+        max_source_length: The most tokens of a text, its end id included; a longer text is cut.
+        xla: Whether XLA compiles the decoder, once for each pair of a batch size and a source
+            length up to which batches are padded.
 
     Raises:
-        RuntimeError: if Keras does not run on TensorFlow.
-        ValueError: if vocabularies or lengths do not fit the model.
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If vocabularies or lengths do not fit the model.
 
     >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -139,8 +141,8 @@ class Translator(TextModel):
         """The best translation of each text.
 
         Args:
-            texts: a list of strings.
-            batch_size: how many are translated at a time; texts of a similar length go together.
+            texts: A list of strings.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
             A list of strings, in the order of `texts`.
@@ -151,8 +153,12 @@ class Translator(TextModel):
     def nbest(self, texts: Iterable[Text], batch_size: int = 32) -> list[list[Hypothesis]]:
         """The `config.n` best translations of each text.
 
+        Args:
+            texts: A list of strings.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
+
         Returns:
-            A list of lists of `Hypothesis`, best first.
+            A list of lists of `Hypothesis`, best first; there can be fewer than `config.n`.
         """
         found = []
         for row in self._rows("translate_nbest", texts, batch_size=batch_size):
@@ -169,14 +175,18 @@ class Translator(TextModel):
     def score(
         self, texts: Sequence[Text], references: Sequence[Text], batch_size: int = 32
     ) -> list[Likelihood]:
-        """How probable given translations are.
+        """The log-probabilities of given translations.
 
         Args:
-            texts: a list of strings.
-            references: a list of as many translations.
+            texts: A list of strings.
+            references: A list of translations, one for each text.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
             A list of `Likelihood`.
+
+        Raises:
+            ValueError: If there are more or fewer references than texts.
         """
         if len(texts) != len(references):
             raise ValueError(
@@ -187,7 +197,11 @@ class Translator(TextModel):
         return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
 
     def explain(self, texts: Iterable[Text], batch_size: int = 32) -> list[Explanation]:
-        """What each token of each translation looked at.
+        """What each token of each translation attended to.
+
+        Args:
+            texts: A list of strings.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
             A list of `Explanation`, without padding.

@@ -1,11 +1,11 @@
-"""Words of a text, in the graph: what a tagger gives its tags to."""
+"""The words of a text, split in the graph, for taggers."""
 
 import tensorflow as tf
 
 from keras_tfmr.text.tokenizer import valid_utf8
 
-# A number with its inner signs (3.5, 10:30), a word with its inner apostrophes and hyphens, or a
-# single sign. Joiners and other characters without a shape are parts of a word.
+# A number with its inner punctuation (3.5, 10:30), a word with its inner apostrophes and hyphens,
+# or a single punctuation mark. Joiners and other invisible characters belong to a word.
 _WORD = (
     r"(\pN+(?:[.,:]\pN+)+"
     r"|[\pL\pM\pN\p{Cf}]+(?:['\x{2019}-][\pL\pM\pN\p{Cf}]+)*"
@@ -24,7 +24,7 @@ def words_of(text):
 
 
 def spaced_words_of(text):
-    """Strings [batch] -> what stands between spaces in them, ragged string [batch, (words)].
+    """Strings [batch] -> their parts between spaces, ragged string [batch, (words)].
 
     >>> spaced_words_of(tf.constant(["It 's 3.5 km ."])).to_list()[0]
     [b'It', b"'s", b'3.5', b'km', b'.']
@@ -34,18 +34,18 @@ def spaced_words_of(text):
 
 
 def first_pieces(words, tokenizer, max_length):
-    """The pieces of words, and where each word begins in them.
+    """The subwords of words, and where each word begins among them.
 
     Args:
         words: ragged string [batch, (words)].
-        tokenizer: a `SubwordTokenizer`. A word has the pieces that it has behind a space.
-        max_length: most ids of a row, the end id counted.
+        tokenizer: A `SubwordTokenizer`. Each word is split as it is after a space.
+        max_length: The most ids in a row, the end id included.
 
     Returns:
         ids: int32 [batch, length], ended by the end id and padded with 0.
-        words: ragged string [batch, (words)], those whose first piece is among the ids.
-        places: ragged int64 [batch, (words)], where that piece is.
-        truncated: bool [batch], whether words or pieces were left out.
+        words: ragged string [batch, (words)], the words whose first subword is among the ids.
+        places: ragged int64 [batch, (words)], the position of that subword.
+        truncated: bool [batch], whether words or subwords were left out.
     """
     given = words.row_lengths()
     words = words[:, :max_length]

@@ -33,8 +33,8 @@ class Server:
     """Everything that the flags ask for.
 
     Args:
-        options: from `flags.parse`.
-        settings: from `configs.settings`.
+        options: From `flags.parse`.
+        settings: From `configs.settings`.
     """
 
     def __init__(self, options, settings):
@@ -93,7 +93,7 @@ class Server:
         """Loads the models, serves until SIGTERM or SIGINT, finishes what is running.
 
         Raises:
-            ServingError: the server could not start.
+            ServingError: The server could not start.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -169,11 +169,11 @@ def run(options, settings):
     """Serves until SIGTERM.
 
     Args:
-        options: from `flags.parse`.
-        settings: from `configs.settings`.
+        options: From `flags.parse`.
+        settings: From `configs.settings`.
 
     Raises:
-        ServingError: the server could not start.
+        ServingError: The server could not start.
     """
     _prepare_process(options)
     uvloop.run(Server(options, settings).serve())

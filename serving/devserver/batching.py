@@ -100,7 +100,7 @@ class Scheduler:
     """Forms batches and runs them.
 
     Args:
-        threads: how many batches run at a time, over all models.
+        threads: How many batches run at a time, over all models.
     """
 
     def __init__(self, threads):
@@ -121,7 +121,7 @@ class Scheduler:
             list of numpy arrays [rows, ...], one per fetch.
 
         Raises:
-            ServingError: queue full, too large, too late, or whatever the session says.
+            ServingError: Queue full, too large, too late, or whatever the session says.
         """
         tasks = [Task(part, deadline) for part in split_rows(feeds, servable.batching)]
         key = (id(servable), tuple(sorted(feeds)), fetches)

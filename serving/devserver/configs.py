@@ -19,8 +19,8 @@ def read(path, cls):
     """Parses a text-format proto file.
 
     Args:
-        path: the file.
-        cls: the message class.
+        path: The file.
+        cls: The message class.
 
     Returns:
         The message.
@@ -183,14 +183,14 @@ def settings(options):
     """Reads every config file that the flags name.
 
     Args:
-        options: from `flags.parse`.
+        options: From `flags.parse`.
 
     Returns:
         namespace: `models` (ModelServerConfig), and each None where there is none: `batching`
         (BatchSettings), `monitoring` (MonitoringConfig), `ssl` (SSLConfig).
 
     Raises:
-        ServingError: a file is missing or says what cannot be; a port or a model is not there.
+        ServingError: A file is missing or says what cannot be; a port or a model is not there.
     """
 
     def file(flag, cls):

@@ -31,8 +31,8 @@ class ServingError(Exception):
     """A failed request or load: what the client is told.
 
     Args:
-        code: a `grpc.StatusCode`.
-        message: the text of the status.
+        code: A `grpc.StatusCode`.
+        message: The text of the status.
     """
 
     def __init__(self, code, message):

@@ -15,14 +15,14 @@ def prepare_classify(servable, request):
     """Checks a ClassificationRequest against its signature.
 
     Args:
-        servable: the Servable that is to answer.
+        servable: The Servable that is to answer.
         request: ClassificationRequest.
 
     Returns:
         predict.Call whose outputs are some of `classes` and `scores`.
 
     Raises:
-        ServingError: with the real server's codes and texts.
+        ServingError: With the real server's codes and texts.
     """
     name, signature, feeds = _prepare(servable, request, "classification")
     if len(signature.outputs) not in (1, 2):
@@ -83,10 +83,10 @@ def classifications(arrays, count):
 
     Args:
         arrays: dict of `classes` string and `scores` float32, both [examples, classes]; or of one.
-        count: how many examples there were.
+        count: How many examples there were.
 
     Raises:
-        ServingError: the model answered with other types or shapes.
+        ServingError: The model answered with other types or shapes.
     """
     for alias, dtype, kind in (("classes", "DT_STRING", object), ("scores", "DT_FLOAT", "float32")):
         array = arrays.get(alias)

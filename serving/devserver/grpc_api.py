@@ -205,17 +205,17 @@ async def start(predictor, metrics, options, ssl_config=None):
     """Starts the gRPC server.
 
     Args:
-        predictor: predict.Predictor.
-        metrics: metrics.Metrics.
-        options: flags.
+        predictor: Predict.Predictor.
+        metrics: Metrics.Metrics.
+        options: Flags.
         ssl_config: SSLConfig, or None for plain text.
 
     Returns:
         grpc.aio.Server, accepting calls.
 
     Raises:
-        ServingError: what the SSLConfig asks for cannot be.
-        RuntimeError: the address cannot be bound.
+        ServingError: What the SSLConfig asks for cannot be.
+        RuntimeError: The address cannot be bound.
     """
     server = grpc_server.server(
         interceptors=[Decoding()],

@@ -58,9 +58,9 @@ def register(server, service, servicer):
     """Adds a service to a server that has not been started.
 
     Args:
-        server: grpc.aio.Server.
+        server: Grpc.aio.Server.
         service: ServiceDescriptor, of methods with one request and one response each.
-        servicer: has a coroutine `METHOD(request, context)` for each of them.
+        servicer: Has a coroutine `METHOD(request, context)` for each of them.
     """
     handlers = {}
     for method in service.methods:

@@ -13,7 +13,7 @@ def fill(document, request):
 
     Args:
         document: dict from `json_request.parse`.
-        request: the request; its model_spec is set.
+        request: The request; its model_spec is set.
 
     Raises:
         ServingError: INVALID_ARGUMENT, as the real server answers it.

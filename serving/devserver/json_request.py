@@ -38,7 +38,7 @@ def parse(body):
     """Parses a request body.
 
     Args:
-        body: bytes; strings need not be valid UTF-8, their bytes reach the model as they are.
+        body: Bytes; strings need not be valid UTF-8, their bytes reach the model as they are.
 
     Returns:
         dict.
@@ -87,14 +87,14 @@ def fill_request(document, inputs, request):
 
     Args:
         document: dict from `parse`.
-        inputs: the inputs of the signature that it names, a dict from name to TensorInfo.
+        inputs: The inputs of the signature that it names, a dict from name to TensorInfo.
         request: PredictRequest; its model_spec is set.
 
     Returns:
         True for the row format (`instances`), False for the columnar one (`inputs`).
 
     Raises:
-        ServingError: as the real server answers it.
+        ServingError: As the real server answers it.
     """
     request.model_spec.signature_name = name = signature_name(document)
     if not inputs:

@@ -29,14 +29,14 @@ def prepare(servable, request):
     """Checks a PredictRequest against its signature and decodes its tensors.
 
     Args:
-        servable: the Servable that is to answer.
+        servable: The Servable that is to answer.
         request: PredictRequest.
 
     Returns:
         Call.
 
     Raises:
-        ServingError: with the real server's codes and texts.
+        ServingError: With the real server's codes and texts.
     """
     name = request.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
@@ -99,10 +99,10 @@ class Predictor:
     """Runs requests for both front ends.
 
     Args:
-        manager: versions.Manager.
-        scheduler: batching.Scheduler; runs what is batched.
-        pool: executor of the runs that are not batched.
-        metrics: metrics.Metrics.
+        manager: Versions.Manager.
+        scheduler: Batching.Scheduler; runs what is batched.
+        pool: Executor of the runs that are not batched.
+        metrics: Metrics.Metrics.
     """
 
     def __init__(self, manager, scheduler, pool, metrics):
@@ -116,15 +116,15 @@ class Predictor:
 
         Args:
             method: `Predict`, `Classify` or `Regress`, for the metrics.
-            prepare: function of (Servable, request) to Call, such as `prepare`.
+            prepare: Function of (Servable, request) to Call, such as `prepare`.
             request: PredictRequest, or another with a `model_spec`.
-            timeout: seconds until the client stops waiting, or None.
+            timeout: Seconds until the client stops waiting, or None.
 
         Returns:
             (model_spec of the response, dict of output alias to numpy array).
 
         Raises:
-            ServingError: whatever went wrong, as the client is to be told.
+            ServingError: Whatever went wrong, as the client is to be told.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if not request.HasField("model_spec"):

@@ -42,9 +42,9 @@ class RestApi:
     """Answers HTTP requests.
 
     Args:
-        predictor: predict.Predictor.
-        metrics: metrics.Metrics.
-        options: flags.
+        predictor: Predict.Predictor.
+        metrics: Metrics.Metrics.
+        options: Flags.
         monitoring: MonitoringConfig or None.
     """
 
@@ -212,7 +212,7 @@ async def start(predictor, metrics, options, monitoring=None):
         aiohttp AppRunner, accepting connections.
 
     Raises:
-        OSError: the address cannot be bound.
+        OSError: The address cannot be bound.
     """
     api = RestApi(predictor, metrics, options, monitoring)
     app = web.Application(client_max_size=options.max_request_bytes)

@@ -40,10 +40,10 @@ class Servable:
     """A loaded SavedModel.
 
     Args:
-        name: the model's name.
-        version: the version's number.
-        path: the version's directory.
-        tags: the tags of the meta graph.
+        name: The model's name.
+        version: The version's number.
+        path: The version's directory.
+        tags: The tags of the meta graph.
         session_config: ConfigProto, or None for TensorFlow's defaults.
 
     Raises:
@@ -73,7 +73,7 @@ class Servable:
             list of numpy arrays, one per fetch.
 
         Raises:
-            ServingError: it is too late.
+            ServingError: It is too late.
             tf.errors.OpError: what the session says.
         """
         timeout = left(deadline)
@@ -93,14 +93,14 @@ def warmup_requests(path):
     """The requests of a version's warm-up file.
 
     Args:
-        path: the version's directory.
+        path: The version's directory.
 
     Yields:
         (kind of log, request); records of other kinds are passed over, as this server cannot run
         them.
 
     Raises:
-        ServingError: a record is no PredictionLog, or there are too many.
+        ServingError: A record is no PredictionLog, or there are too many.
         tf.errors.OpError: the file is no TFRecord.
     """
     file = os.path.join(path, WARMUP_FILE)

@@ -23,7 +23,7 @@ def to_array(proto, alias):
 
     Args:
         proto: TensorProto as a client sent it: nothing about it is trusted.
-        alias: the input's name, for the error.
+        alias: The input's name, for the error.
 
     Returns:
         numpy array; strings as bytes in an object array. Surplus values are dropped, missing ones

@@ -40,9 +40,9 @@ class Manager:
     """Serves the models of a ModelServerConfig.
 
     Args:
-        load: function (model name, number, path) to Servable; runs in a thread.
-        pool: executor for loading, unloading and looking at the disk.
-        options: flags: retries, poll interval, labels.
+        load: Function (model name, number, path) to Servable; runs in a thread.
+        pool: Executor for loading, unloading and looking at the disk.
+        options: Flags: retries, poll interval, labels.
     """
 
     def __init__(self, load, pool, options):
@@ -59,7 +59,7 @@ class Manager:
         """Loads the initial models and begins to watch.
 
         Raises:
-            ServingError: a model is missing or does not load.
+            ServingError: A model is missing or does not load.
         """
         await self.reload(config)
         if self._options.file_system_poll_wait_seconds > 0:
@@ -69,7 +69,7 @@ class Manager:
         """Switches to another config; the models in both go on being served.
 
         Raises:
-            ServingError: the config is not valid (nothing changed), or a model did not load.
+            ServingError: The config is not valid (nothing changed), or a model did not load.
         """
         async with self._reloading:
             validate_models(config)
@@ -196,7 +196,7 @@ class Manager:
         """Lends the servable that a ModelSpec asks for; it is not unloaded meanwhile.
 
         Raises:
-            ServingError: no such model, version or label.
+            ServingError: No such model, version or label.
         """
         if not spec.name:
             raise invalid("ModelSpec has no name specified.")

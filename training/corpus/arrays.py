@@ -14,7 +14,7 @@ class Writer:
     """Appends arrays to a file of one type.
 
     Args:
-        path: the `pathlib.Path`.
+        path: The `pathlib.Path`.
         dtype: of the entries.
     """
 
@@ -79,7 +79,7 @@ class Buffer:
     """An array that grows, in memory or in a file without a name.
 
     Args:
-        folder: where the file is to be; None for memory.
+        folder: Where the file is to be; None for memory.
         dtype: of the entries.
     """
 

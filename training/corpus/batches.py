@@ -42,21 +42,21 @@ class Batches:
     Args:
         source: `(values, offsets)` of the source pieces, as `SubwordTokenizer.encode_lines` gives;
             arrays, or memory maps of a corpus that is larger than the memory.
-        target: the same of the targets.
-        tokens_per_batch: source and target positions of a batch, padding included, are at most so
+        target: The same of the targets.
+        tokens_per_batch: Source and target positions of a batch, padding included, are at most so
             many each.
         seed: of the order.
         start_id, end_id: of the tokenizers.
-        max_length: pairs with more ids on a side, end id counted, are dropped; `dropped` says how
+        max_length: Pairs with more ids on a side, end id counted, are dropped; `dropped` says how
             many.
-        rows_multiple: rows of a batch are a multiple of it, as many devices sharing it need.
-        shapes: a list of `Shape` to use; chosen to suit the lengths by default.
+        rows_multiple: Rows of a batch are a multiple of it, as many devices sharing it need.
+        shapes: A list of `Shape` to use; chosen to suit the lengths by default.
         parts: list of `Part`, corpora that are mixed; all pairs once an epoch by default.
-        scratch: a folder to keep the pairs' numbers in; kept in memory by default, four bytes a
+        scratch: A folder to keep the pairs' numbers in; kept in memory by default, four bytes a
             pair.
 
     Raises:
-        ValueError: if the sides differ in length; a `CorpusError` if no pair is left, or a longest
+        ValueError: If the sides differ in length; a `CorpusError` if no pair is left, or a longest
             pair does not fit a batch.
     """
 
@@ -189,8 +189,8 @@ class Batches:
         """A `tf.data.Dataset` of `((source, target_in), target_out)`, int32 [batch, length] each.
 
         Args:
-            epoch: which order.
-            skip: begin with this batch of the epoch; those before it are not even computed.
+            epoch: Which order.
+            skip: Begin with this batch of the epoch; those before it are not even computed.
             shard, shards: of the rows of each batch, cut into `shards` equal pieces, yield piece
                 number `shard`; only their text is read.
             multiple: of what the rows of a piece are a multiple. Filler rows make up for what is
@@ -239,7 +239,7 @@ class Epoch:
     """The batches of one epoch, each computed when it is asked for.
 
     Args:
-        batches: the `Batches`.
+        batches: The `Batches`.
         number: of the epoch.
     """
 

@@ -88,7 +88,7 @@ class Cleaned(NamedTuple):
         keys: uint64 [pairs]: equal for equal pairs.
         near_keys: uint64 [pairs]: equal for near duplicates; empty if nobody asks for them.
         dropped: Counter of the reasons.
-        lines: how many lines the block had.
+        lines: How many lines the block had.
     """
 
     text: bytes
@@ -102,7 +102,7 @@ class Cleaner:
     """Cleans blocks of lines: composed (NFC), stripped, filtered.
 
     Args:
-        rules: the `Rules`.
+        rules: The `Rules`.
     """
 
     def __init__(self, rules):
@@ -114,7 +114,7 @@ class Cleaner:
         """The `Cleaned` of a `Block`.
 
         Raises:
-            CorpusError: for a line that is not UTF-8 or not of two columns, by file and line.
+            CorpusError: For a line that is not UTF-8 or not of two columns, by file and line.
         """
         lines, keys, near_keys, dropped, count = [], [], [], collections.Counter(), 0
         for source, target in rows(block):
@@ -161,7 +161,7 @@ def identifier(*languages):
     """py3langid's identifier of languages, with probabilities; it has all of its languages.
 
     Raises:
-        CorpusError: if it is not installed, or does not know one of these languages.
+        CorpusError: If it is not installed, or does not know one of these languages.
     """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier

@@ -21,8 +21,8 @@ class Encoder:
 
     Args:
         tokenizers: of source and target; with `encode_lines`, as `SubwordTokenizer` has it.
-        held_out: sets of the sources and targets that must not be learned.
-        tags: for each part, what its sources begin with, or "".
+        held_out: Sets of the sources and targets that must not be learned.
+        tags: For each part, what its sources begin with, or "".
     """
 
     def __init__(self, tokenizers, held_out, tags):
@@ -78,7 +78,7 @@ class Subwords:
     """What `SubwordTokenizer.encode_lines` does, to be sent to processes without TensorFlow.
 
     Args:
-        tokenizer: the `SubwordTokenizer`.
+        tokenizer: The `SubwordTokenizer`.
     """
 
     def __init__(self, tokenizer):

@@ -40,7 +40,7 @@ def find(pattern):
     """The paths that a name or a pattern with `*`, `?` or `[…]` stands for, sorted.
 
     Raises:
-        CorpusError: if there is none.
+        CorpusError: If there is none.
     """
     if os.path.exists(pattern):
         return [pathlib.Path(pattern)]
@@ -54,15 +54,15 @@ def blocks(paths, read):
     """The lines of a file of two columns, or of two aligned files.
 
     Args:
-        paths: one path or two.
-        read: a list; gets a `TextFile` for each path at the end.
+        paths: One path or two.
+        read: A list; gets a `TextFile` for each path at the end.
 
     Yields:
         `Block`s of at most `LINES` lines.
 
     Raises:
-        CorpusError: if a file is empty or not whole, or the two differ in their number of lines.
-        OSError: if one cannot be read.
+        CorpusError: If a file is empty or not whole, or the two differ in their number of lines.
+        OSError: If one cannot be read.
     """
     files = [_Digested(path) for path in paths]
     streams = [_unpacked(path, file) for path, file in zip(paths, files, strict=True)]
@@ -106,7 +106,7 @@ def text_of(block, column):
     """The lines of a block's file as one str, in composed form (NFC is left to the caller).
 
     Raises:
-        CorpusError: if they are not UTF-8; it names the line.
+        CorpusError: If they are not UTF-8; it names the line.
     """
     try:
         return block.texts[column].decode("utf-8")
@@ -127,7 +127,7 @@ def rows(block):
     """The `(source, target)` of each line of a block, as they stand there.
 
     Raises:
-        CorpusError: if a line does not have two columns or is not UTF-8; it names file and line.
+        CorpusError: If a line does not have two columns or is not UTF-8; it names file and line.
     """
     columns = [_split(text_of(block, column)) for column in range(len(block.texts))]
     if len(columns) == 2:

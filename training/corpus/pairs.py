@@ -55,16 +55,16 @@ def read_pairs(source_path, target_path=None, *, max_characters=1000):
     """Reads a corpus from one file of `source<TAB>target` lines or from two line-aligned files.
 
     Args:
-        source_path: the one file, or the sources. Names that end in `.gz`, `.bz2` or `.zst` are
+        source_path: The one file, or the sources. Names that end in `.gz`, `.bz2` or `.zst` are
             decompressed.
-        target_path: the translations, line by line, where they have a file of their own.
-        max_characters: pairs with a longer side are dropped.
+        target_path: The translations, line by line, where they have a file of their own.
+        max_characters: Pairs with a longer side are dropped.
 
     Returns:
-        a `Corpus`; what was left out is counted in its `dropped`.
+        A `Corpus`; what was left out is counted in its `dropped`.
 
     Raises:
-        CorpusError: for a file that is empty, not UTF-8, not two columns wide, or of another length
+        CorpusError: For a file that is empty, not UTF-8, not two columns wide, or of another length
             than its partner; it names the file and the line.
     """
     paths, read = [path for path in (source_path, target_path) if path is not None], []

@@ -17,7 +17,7 @@ class Permutation:
 
     Args:
         size: int, at least 1.
-        key: ints, 0 or more; the same key gives the same order on any machine.
+        key: Ints, 0 or more; the same key gives the same order on any machine.
 
     Example:
 

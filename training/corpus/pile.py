@@ -31,12 +31,12 @@ class Pile:
     `kept` says which of them are left; `dropped` counts the others by reason.
 
     Args:
-        folder: a `pathlib.Path`; gets `pairs.tsv`, and for a while two more files.
-        corpora: an iterable of iterables of `files.Block`: the parts.
-        rules: the `clean.Rules`.
+        folder: A `pathlib.Path`; gets `pairs.tsv`, and for a while two more files.
+        corpora: An iterable of iterables of `files.Block`: the parts.
+        rules: The `clean.Rules`.
 
     Raises:
-        CorpusError: for a line that cannot be read, or if no pair is left.
+        CorpusError: For a line that cannot be read, or if no pair is left.
     """
 
     def __init__(self, folder, corpora, rules):
@@ -134,14 +134,14 @@ class Pile:
         """Writes the ids of the kept pairs that share no sentence with the held-out ones.
 
         Args:
-            encoder: an `encode.Encoder`.
-            sides: for source and target, an `encode.SideWriter`.
+            encoder: An `encode.Encoder`.
+            sides: For source and target, an `encode.SideWriter`.
 
         Returns:
             list of int: the pairs of each part.
 
         Raises:
-            CorpusError: if no pair is left.
+            CorpusError: If no pair is left.
         """
         sizes = collections.Counter()
         jobs = (

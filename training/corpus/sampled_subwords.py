@@ -22,10 +22,10 @@ class SampledSubwords:
 
     Args:
         ids: `(values, offsets)` of the lines, as `SubwordTokenizer.encode_lines` gives.
-        tokenizer: the `SubwordTokenizer` they come from.
-        share: probability of a word to be spelled otherwise than it is best.
+        tokenizer: The `SubwordTokenizer` they come from.
+        share: Probability of a word to be spelled otherwise than it is best.
         seed: of the draws; a sequence of int.
-        scratch: a folder to keep what grows with the corpus in; in memory by default.
+        scratch: A folder to keep what grows with the corpus in; in memory by default.
     """
 
     def __init__(self, ids, tokenizer, *, share, seed, scratch=None):
@@ -94,7 +94,7 @@ class SampledBatches:
 
     Args:
         source, target: `SampledSubwords`.
-        options: as for `Batches`.
+        options: As for `Batches`.
     """
 
     def __init__(self, source, target, **options):

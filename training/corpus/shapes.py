@@ -27,14 +27,14 @@ def choose_shapes(counts, tokens_per_batch, rows_multiple=1):
 
     Args:
         counts: [source length, target length]: how many pairs have these many ids; at least one.
-        tokens_per_batch: most source and most target positions of a batch.
-        rows_multiple: what the number of rows is a multiple of.
+        tokens_per_batch: Most source and most target positions of a batch.
+        rows_multiple: What the number of rows is a multiple of.
 
     Returns:
         list of `Shape`, sorted; the last one holds every pair.
 
     Raises:
-        CorpusError: if a batch of the longest pairs has not even `rows_multiple` rows.
+        CorpusError: If a batch of the longest pairs has not even `rows_multiple` rows.
     """
     lengths = np.argwhere(counts)  # [kinds, 2]: source, target
     pairs = counts[tuple(lengths.T)]
@@ -67,7 +67,7 @@ def ladder(counts, rungs):
 
     Args:
         counts: [length]: how many there are of each length; none of length 0, one at least.
-        rungs: how many lengths to choose.
+        rungs: How many lengths to choose.
 
     Returns:
         ascending list of int.

@@ -30,7 +30,7 @@ class Source:
 
         Args:
             split: `train`, `validation` or `test`; only data sets have the latter two.
-            read: a list; gets a `TextFile` for each file that was read.
+            read: A list; gets a `TextFile` for each file that was read.
         """
         if self.name.startswith("tfds:"):
             rows, name = tfds_rows(self.name.removeprefix("tfds:"), split)
@@ -86,10 +86,10 @@ def parse(data, tags=(), also=()):
     Args:
         data: `NAME` or `NAME:WEIGHT` each; the weights of all of them or of none.
         tags: `NAME=TAG` each.
-        also: names of other files that may have a tag.
+        also: Names of other files that may have a tag.
 
     Raises:
-        CorpusError: if weights or tags are not like that.
+        CorpusError: If weights or tags are not like that.
     """
     tags, found = tags_of(tags), []
     for word in data:
@@ -126,7 +126,7 @@ def rates(sources, sizes, temperature=1.0):
 
     Args:
         sources: list of `Source`.
-        sizes: the number of pairs of each.
+        sizes: The number of pairs of each.
         temperature: float, at least 1.
 
     Returns:
@@ -147,14 +147,14 @@ def tfds_rows(name, split):
     """The pairs of a translation data set, by tensorflow-datasets, which is no dependency of ours.
 
     Args:
-        name: as in `ted_hrlr_translate/pt_to_en`.
+        name: As in `ted_hrlr_translate/pt_to_en`.
         split: `train`, `validation` or `test`.
 
     Returns:
         list of (source, target), and the full name of what was read.
 
     Raises:
-        CorpusError: if the package or the data set is not available; it says what to do.
+        CorpusError: If the package or the data set is not available; it says what to do.
     """
     instead = (
         "Give the sentences as text instead: --data FILE.tsv with `source<TAB>target` lines, "

@@ -51,11 +51,11 @@ def write(folder, pile, tokenizers, excluded, tags):
     """Encodes the kept pairs of a `Pile` into files; `finish` makes a store of them.
 
     Args:
-        folder: a `pathlib.Path`.
-        pile: the `Pile`.
+        folder: A `pathlib.Path`.
+        pile: The `Pile`.
         tokenizers: of source and target.
-        excluded: sets of the sources and targets that must not be learned.
-        tags: for each part, what its sources begin with, or "".
+        excluded: Sets of the sources and targets that must not be learned.
+        tags: For each part, what its sources begin with, or "".
 
     Returns:
         `(parts, files)`: the pairs of each part, and the records of the files.
@@ -75,10 +75,10 @@ def finish(folder, index, held_out):
     """Writes what makes a store of the encoded files, and opens it.
 
     Args:
-        folder: a `pathlib.Path`.
-        index: the fields of `Store` but for its sides and sets; `arrays`, the records of the files;
+        folder: A `pathlib.Path`.
+        index: The fields of `Store` but for its sides and sets; `arrays`, the records of the files;
             `tokenizers`, what tells them from others.
-        held_out: as `Store` has it.
+        held_out: As `Store` has it.
     """
     index = {**index, "files": [file._asdict() for file in index["files"]]}
     _write_json(folder / HELD_OUT, held_out)

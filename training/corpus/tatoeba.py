@@ -35,11 +35,11 @@ def split_path(name, split, folder=FOLDER):
     """The file of a split of a downloaded pair of languages.
 
     Args:
-        name: as in `por-eng`, or the path of a folder that `build` wrote.
+        name: As in `por-eng`, or the path of a folder that `build` wrote.
         split: `train`, `validation` or `test`.
 
     Raises:
-        CorpusError: if it is not there, or not what was written.
+        CorpusError: If it is not there, or not what was written.
     """
     path = (pathlib.Path(name) if "/" in name else folder / name) / f"{split}.tsv"
     if not path.exists():
@@ -58,7 +58,7 @@ def export_names(pair):
     """The exports that a pair of languages is made of, such as `por-eng`.
 
     Raises:
-        CorpusError: if it is not two codes of ISO 639-3.
+        CorpusError: If it is not two codes of ISO 639-3.
     """
     codes = pair.split("-")
     if len(codes) != 2 or not all(len(c) == 3 and c.isalpha() and c.islower() for c in codes):
@@ -77,7 +77,7 @@ def download(pair, folder):
     """Fetches the exports of a pair of languages into a folder, those that are missing.
 
     Raises:
-        CorpusError: if one cannot be had.
+        CorpusError: If one cannot be had.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in export_names(pair):
@@ -101,16 +101,16 @@ def build(pair, exports, folder, seed=1):
     """Makes `train.tsv`, `validation.tsv` and `test.tsv` of exports.
 
     Args:
-        pair: as in `por-eng`.
-        exports: the folder of the exports.
-        folder: what to write into; its `SHA256SUMS` is the same for the same exports.
+        pair: As in `por-eng`.
+        exports: The folder of the exports.
+        folder: What to write into; its `SHA256SUMS` is the same for the same exports.
         seed: of what is held out.
 
     Returns:
         {split: number of pairs}.
 
     Raises:
-        CorpusError: if an export is missing or not of Tatoeba's form.
+        CorpusError: If an export is missing or not of Tatoeba's form.
     """
     paths = [exports / pathlib.Path(name).name for name in export_names(pair)]
     links = list(_links(paths[2]))

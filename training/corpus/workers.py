@@ -18,8 +18,8 @@ def ordered(function, jobs):
     is one process for each core.
 
     Args:
-        function: a callable that can be pickled; each process gets it once.
-        jobs: an iterable, read only as far as needed.
+        function: A callable that can be pickled; each process gets it once.
+        jobs: An iterable, read only as far as needed.
     """
     jobs = iter(jobs)
     yield from map(function, itertools.islice(jobs, ALONE))

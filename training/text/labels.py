@@ -36,7 +36,7 @@ class Labels:
         """Those that occur in lines, in alphabetical order.
 
         Raises:
-            CorpusError: if there are fewer than two, or far too many.
+            CorpusError: If there are fewer than two, or far too many.
         """
         names = sorted({name for line in lines for name in line.split()})
         if not 2 <= len(names) <= MOST:
@@ -57,7 +57,7 @@ class Labels:
         """`(values, offsets)` of lines, as `SubwordTokenizer.encode_lines` gives.
 
         Raises:
-            CorpusError: for a name that is none of these.
+            CorpusError: For a name that is none of these.
         """
         rows = [[self._ids.get(name) for name in line.split()] for line in lines]
         for row, line in zip(rows, lines, strict=True):

@@ -14,7 +14,7 @@ class Sentences:
     """Files of `text<TAB>label` lines, of `tokens<TAB>tags` lines, or of plain text.
 
     Args:
-        source: a `sources.Source`.
+        source: A `sources.Source`.
         task: "classify", "tag", "language" or "masked".
     """
 
@@ -40,7 +40,7 @@ class PhrasebookText(sources.Phrasebook):
 
     Args:
         seed: of the sentences.
-        task: as for `Sentences`.
+        task: As for `Sentences`.
     """
 
     def __init__(self, seed, task):
