@@ -4,9 +4,9 @@ import bisect
 
 import tensorflow as tf
 
-# XLA compiles a program for each pair of sizes, which takes seconds. The batch sizes are for requests
-# of one sentence, of a few, and for batches. Few sentences are longer than 32 tokens, and padding
-# them costs encoder time but no decoding step.
+# XLA compiles a program for each pair of sizes, which takes seconds. The batch sizes are for
+# requests of one sentence, of a few, and for batches. Few sentences are longer than 32 tokens, and
+# padding them costs encoder time but no decoding step.
 BATCH_BUCKETS = (1, 4, 32)
 LENGTH_BUCKETS = (32, 128)
 

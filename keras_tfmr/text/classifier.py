@@ -1,4 +1,4 @@
-"""Lists of sentences in, labels with probabilities out."""
+"""Classifiers: a model with its tokeniser, from lists of texts to labels with probabilities."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -30,12 +30,13 @@ class Classifier(LabelModel):
         model: A `SequenceClassifier`.
         tokenizer: A `SubwordTokenizer`.
         labels: The names of the model's classes, in their order.
-        max_length: Tokens of a text, its end id counted; what is longer is cut.
-        xla: Whether the model is compiled, once for every bucket of batch size and length.
+        max_length: The most tokens of a text, its end id included; a longer text is cut.
+        xla: Whether XLA compiles the model, once for each pair of a batch size and a length up to
+            which batches are padded.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
-        ValueError: If vocabulary, labels or lengths do not fit the model.
+        ValueError: If the vocabulary, the labels or the lengths do not fit the model.
 
     >>> from keras_tfmr import SequenceClassifier, SubwordTokenizer, TransformerConfig
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -89,7 +90,7 @@ class Classifier(LabelModel):
 
         Args:
             texts: A list of strings.
-            batch_size: How many are read at a time; texts of a similar length go together.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
             A list of `Classification`, in the order of `texts`.
@@ -109,7 +110,7 @@ class Classifier(LabelModel):
         """`text` string [batch] -> the labels, the most probable first.
 
         `label` string and `truncated` bool, both [batch]; `labels` string and `probabilities`
-        float32, both [batch, classes]. A text that is too long is cut and flagged.
+        float32, both [batch, classes]. A text that is too long is cut, and `truncated` is True.
         """
         probabilities, truncated = self._probabilities(text)
         sorted_probabilities, order = tf.nn.top_k(probabilities, len(self.labels))
@@ -124,16 +125,16 @@ class Classifier(LabelModel):
     def _classify_examples(self, inputs):
         """Examples [batch] -> `classes` string, `scores` float32 [batch, classes], in model order.
 
-        What TensorFlow Serving's Classify asks for.
+        For TensorFlow Serving's Classify.
         """
         probabilities, _ = self._probabilities(texts_of(inputs))
         classes = tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
         return {"classes": classes, "scores": probabilities}
 
     def _regress_examples(self, inputs):
-        """Examples [batch] -> `outputs` float32 [batch], how probable the second of two labels is.
+        """Examples [batch] -> `outputs` float32 [batch], the probability of the second label.
 
-        What TensorFlow Serving's Regress asks for.
+        For TensorFlow Serving's Regress.
         """
         probabilities, _ = self._probabilities(texts_of(inputs))
         return {"outputs": probabilities[:, 1]}

@@ -1,4 +1,4 @@
-"""What classifier and tagger share: a model that says how probable each label is."""
+"""The base of classifiers and taggers: a model that gives each label a probability."""
 
 from collections.abc import Iterable
 
@@ -14,15 +14,15 @@ class LabelModel(TextModel):
     """A model with a class for each label, and its tokeniser.
 
     Args:
-        model: a `SequenceClassifier` or `TokenClassifier`.
-        tokenizer: a `SubwordTokenizer`.
-        labels: the names of the model's classes, in their order.
-        max_length: tokens of a text, its end id counted.
-        xla: whether the model is compiled.
+        model: A `SequenceClassifier` or `TokenClassifier`.
+        tokenizer: A `SubwordTokenizer`.
+        labels: The names of the model's classes, in their order.
+        max_length: The most tokens of a text, its end id included.
+        xla: Whether XLA compiles the model.
 
     Raises:
-        RuntimeError: if Keras does not run on TensorFlow.
-        ValueError: if vocabulary, labels or lengths do not fit the model.
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If the vocabulary, the labels or the lengths do not fit the model.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class LabelModel(TextModel):
         )
 
     def probabilities(self, ids: tf.Tensor) -> tf.Tensor:
-        """Of ids [batch, length]: float32 [rows, ..., labels], with at least one row."""
+        """The probabilities float32 [rows, ..., labels] for ids [batch, length]; rows >= 1."""
         ids = at_least_one(ids)
         return self._model(pad_to_buckets(ids, self.length_buckets) if self.xla else ids)
 
 
 def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
-    """The labels as a list of str; ValueError where they are not one for each class."""
+    """The labels as a list of str; raises a ValueError unless there is one for each class."""
     labels = list(labels)
     if len(labels) != model.num_classes or len(set(labels)) != len(labels):
         raise ValueError(
@@ -58,5 +58,5 @@ def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
             f"Received: {labels}"
         )
     if not all(isinstance(label, str) and label for label in labels):
-        raise ValueError(f"A label is a str of at least one character. Received: {labels}")
+        raise ValueError(f"A label must be a str of at least one character. Received: {labels}")
     return labels

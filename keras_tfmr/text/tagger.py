@@ -1,4 +1,4 @@
-"""Lists of sentences in, their words with a tag each out."""
+"""Taggers: a model with its tokeniser, from lists of texts to their words with tags."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from keras_tfmr.text.words import first_pieces, spaced_words_of, words_of
 
 
 class TaggedWord(NamedTuple):
-    """A word of a text, its most probable tag and how probable that is."""
+    """A word of a text, its most probable tag, and the probability of that tag."""
 
     word: str
     tag: str
@@ -23,18 +23,19 @@ class TaggedWord(NamedTuple):
 class Tagger(LabelModel):
     """Tags the words of texts with a model, its tokeniser and the names of its classes.
 
-    A word is tagged by what the model says at its first piece, as in BERT (arXiv 1810.04805).
+    The tag of a word is that of its first subword, as in BERT (arXiv 1810.04805).
 
     Args:
         model: A `TokenClassifier`.
         tokenizer: A `SubwordTokenizer`.
         tags: The names of the model's classes, in their order.
-        max_length: Tokens of a text, its end id counted; words behind them are left out.
-        xla: Whether the model is compiled, once for every bucket of batch size and length.
+        max_length: The most tokens of a text, its end id included; words beyond are left out.
+        xla: Whether XLA compiles the model, once for each pair of a batch size and a length up to
+            which batches are padded.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
-        ValueError: If vocabulary, tags or lengths do not fit the model.
+        ValueError: If the vocabulary, the tags or the lengths do not fit the model.
 
     >>> from keras_tfmr import SubwordTokenizer, TokenClassifier, TransformerConfig
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -81,9 +82,9 @@ class Tagger(LabelModel):
 
         Args:
             texts: A list of strings.
-            split: Whether punctuation marks are words of their own; otherwise a word is what
-                stands between two spaces.
-            batch_size: How many are read at a time; texts of a similar length go together.
+            split: Whether to split punctuation marks off words; otherwise texts are split at
+                spaces only.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
             A list of lists of `TaggedWord`, in the order of `texts`.
