@@ -195,7 +195,7 @@ def test_wrong_inputs_are_named():
         memories(FACTS, QUESTION[:, 0])
     with pytest.raises(TypeError, match=r"`question` must be integers.*float32"):
         memories(FACTS, QUESTION.astype("float32"))
-    with pytest.raises(ValueError, match=r"one batch size.*\(2, 5, .\) and \(1, 3\)"):
+    with pytest.raises(ValueError, match=r"same batch size.*\(2, 5, .\) and \(1, 3\)"):
         memories(FACTS, QUESTION[:1])
     with pytest.raises(ValueError, match="Unknown fields of a MemoryNetworkConfig"):
         MemoryNetworkConfig.from_dict({"width": 3, "depth": 2})

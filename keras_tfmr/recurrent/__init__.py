@@ -1,4 +1,4 @@
-"""The models the Transformer replaced, each from its paper's equations."""
+"""Recurrent and convolutional models from before the Transformer, after their papers' equations."""
 
 from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Alignment, Maxout
 from keras_tfmr.recurrent.config import (

@@ -4,7 +4,7 @@ import keras
 
 
 def embeddings(config):
-    """The word embeddings of source and target: one layer twice where they share a vocabulary."""
+    """The word embeddings of source and target; the same layer twice for a joint vocabulary."""
     if config.joint_vocab:
         embedding = _embedding(config.target_vocab, config, "embedding")
         return embedding, embedding

@@ -1,10 +1,10 @@
-"""A loop over time, differentiable and compilable on every backend: `keras.layers.RNN`'s own."""
+"""A loop over time that every backend can differentiate and compile: that of `keras.layers.RNN`."""
 
 import keras
 
 
 class _Cell:
-    """A function as what `keras.layers.RNN` asks of a cell."""
+    """A function in the form of a cell of `keras.layers.RNN`."""
 
     def __init__(self, step, state_size, dtype):
         self.step = step
@@ -14,15 +14,15 @@ class _Cell:
     def __call__(self, inputs, states):
         return self.step(inputs, states)
 
-    # The loop looks for this name before it calls the cell.
+    # `keras.layers.RNN` checks that this name exists before it calls the cell.
     call = __call__
 
 
 def over_time(step, sequence, states, dtype_policy, mask=None, go_backwards=False):
     """Calls `step(x_t, states) -> (output_t, states)` for every position of a sequence.
 
-    The step may use any tensor or layer of its surroundings. Everything that does not depend on
-    the states belongs before or after the loop, as one product over all positions.
+    The step may use any tensors and layers of its enclosing function. What does not depend on the
+    states should be computed before or after the loop, as one product over all positions.
 
     Args:
         step: A function of `[batch, width]` and a list of states to an output `[batch, …]` and
@@ -30,9 +30,9 @@ def over_time(step, sequence, states, dtype_policy, mask=None, go_backwards=Fals
         sequence: Tensor `[batch, length, width]`.
         states: List of tensors `[batch, …]`; all get the compute dtype of the policy.
         dtype_policy: The dtype policy of the layer that loops.
-        mask: bool tensor `[batch, length]`: where it is False, output and states stay what they
-            were. The output has to be the first state then.
-        go_backwards: From the last position to the first.
+        mask: bool tensor `[batch, length]`; where it is False, output and states do not change. The
+            output must then be the first state.
+        go_backwards: Whether to go from the last position to the first.
 
     Returns:
         Tensor `[batch, length, …]`: the outputs, each at the position of its input.

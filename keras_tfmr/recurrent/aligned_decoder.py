@@ -1,4 +1,4 @@
-"""The decoder that searches: alignment, context, gated unit; and the maxout layer above it."""
+"""RNNsearch's decoder: alignment, context and gated unit; and the maxout layer above it."""
 
 import keras
 from keras import ops
@@ -19,13 +19,13 @@ class Alignment(keras.layers.Layer):
     Call arguments:
         states: Tensor `[batch, query, width]`, the decoder's states s.
         annotations: Tensor `[batch, source, annotation_width]`, the encoder's h.
-        keys: Tensor `[batch, source, units]`: `project(annotations)`, computed once a sentence.
-        annotations_mask: bool tensor `[batch, source]`, True = may be aligned to. A sentence
-            without any such position has scores and a context of zero.
+        keys: Tensor `[batch, source, units]`: `project(annotations)`, computed once per sentence.
+        annotations_mask: bool tensor `[batch, source]`, True = valid. A sentence without valid
+            positions has scores and a context of zero.
 
     Returns:
-        Contexts `[batch, query, annotation_width]` and scores α `[batch, query, source]`, whose
-        softmax is taken in float32.
+        Contexts `[batch, query, annotation_width]` and scores α `[batch, query, source]`. The
+        softmax is in float32.
 
     Reference: Bahdanau, Cho, Bengio 2015 (arXiv 1409.0473), section 3.1 and appendix A.1.2.
 
@@ -80,7 +80,7 @@ class AlignedDecoder(keras.layers.Layer):
     """A gated unit that aligns before each word: context c_i enters r_i, z_i and s̃_i.
 
     s_0 = tanh(W_s ←h_1) with the backward annotation of the first word. Only what depends on the
-    state runs in the loop: U_a h and the words' projections are products over all positions.
+    state is computed in the loop; U_a h and the words' projections are products over all positions.
 
     Args:
         units: Width of the state.
@@ -95,8 +95,7 @@ class AlignedDecoder(keras.layers.Layer):
 
     Returns:
         Tensor `[batch, target, units + width + 2 * n]`: s_{i-1}, E y_{i-1} and c_i side by side,
-        all that the output layer reads; with scores, a pair of it and α
-        `[batch, target, source]`.
+        the input of the output layer; with scores, a pair of it and α `[batch, target, source]`.
 
     Raises:
         ValueError: If a size is not positive, or an input or the mask has the wrong shape.
@@ -132,7 +131,7 @@ class AlignedDecoder(keras.layers.Layer):
         width = annotations_shape[-1]
         if width % 2:
             raise ValueError(
-                "`annotations` must be two directions side by side, an even width. "
+                "`annotations` must have an even width, two directions side by side. "
                 f"Received: shape {tuple(annotations_shape)}"
             )
         of_keys, of_values = self.views(keras.KerasTensor(annotations_shape))
@@ -144,15 +143,15 @@ class AlignedDecoder(keras.layers.Layer):
         self.built = True
 
     def views(self, annotations):
-        """What is aligned to and what a context is made of: here the annotations for both."""
+        """The vectors to align with, and those that contexts sum: here, annotations for both."""
         return annotations, annotations
 
     def read(self, annotations):
-        """All that the steps of a sentence share.
+        """What all steps of a sentence share.
 
         Returns:
-            The alignment's keys `[batch, source, alignment_units]`, and what contexts are sums
-            of, `[batch, source, n]`.
+            The keys of the alignment `[batch, source, alignment_units]`, and the vectors that
+            contexts are sums of, `[batch, source, n]`.
         """
         aligned_to, values = self.views(annotations)
         return self.alignment.project(aligned_to), values
@@ -168,7 +167,7 @@ class AlignedDecoder(keras.layers.Layer):
         Args:
             projected: `[rows, 3 * units]`: `word_dense` of the embedded word.
             state: `[rows, units]`.
-            context: `[rows, n]`, what the state was aligned to.
+            context: `[rows, n]`, the context of the state.
 
         Returns:
             Tensor `[rows, units]`.
@@ -221,7 +220,7 @@ class AlignedDecoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Maxout(keras.layers.Layer):
-    """A linear layer of twice the width, and the larger of each two neighbours.
+    """A linear layer of twice the width, then the maximum of each two neighbouring numbers.
 
         t_j = max(t̃_2j, t̃_2j+1),  t̃ = U_o s_{i-1} + V_o E y_{i-1} + C_o c_i
 

@@ -1,4 +1,4 @@
-"""The configs of the recurrent models."""
+"""The configs of the recurrent and convolutional models."""
 
 import dataclasses
 from typing import ClassVar
@@ -115,12 +115,12 @@ class RNNSearchConfig(ModelConfig):
 class ConvolutionalConfig(RNNSearchConfig):
     """Everything that a `ConvolutionalModel` is built from.
 
-    The fields of a `RNNSearchConfig`, `units` being the width of the convolutions too, and:
+    It has the fields of an `RNNSearchConfig`, with `units` also the width of the convolutions, and:
 
     Args:
-        alignment_layers: Convolutions of the stack that the alignment reads.
-        context_layers: Convolutions of the stack that the contexts are made of.
-        kernel_size: Positions that one convolution sees; an odd number.
+        alignment_layers: Number of convolutions of the alignment's stack.
+        context_layers: Number of convolutions of the contexts' stack.
+        kernel_size: Number of positions that one convolution sees; odd.
         max_length: Number of source positions that have a vector.
 
     Raises:
@@ -181,12 +181,12 @@ class MemoryNetworkConfig(ModelConfig):
     """Everything that a `MemoryNetwork` is built from.
 
     Args:
-        vocab: Number of word ids, of which an answer is one.
+        vocab: Number of word ids; an answer is one of them.
         width: Width of the embedded sentences.
-        hops: Number of times that the facts are attended to.
-        max_facts: Number of ages with a vector of the temporal encoding.
-        layerwise: Layer-wise tying of the embeddings instead of adjacent.
-        position_encoding: Weigh words by their position instead of a bag of words.
+        hops: Number of hops of attention over the facts.
+        max_facts: Number of ages that have a vector in the temporal encoding.
+        layerwise: Whether the embeddings are tied layer-wise instead of adjacently.
+        position_encoding: Whether words are weighted by their position; False gives a bag of words.
 
     Raises:
         ValueError: If a field is out of range, or a field is unknown.

@@ -1,4 +1,4 @@
-"""An encoder of convolutions under a decoder that aligns: no position waits for another."""
+"""A translation model with a convolutional encoder, and RNNsearch's decoder."""
 
 import keras
 from keras import ops
@@ -15,12 +15,12 @@ class ConvolutionStack(keras.layers.Layer):
     """A projection and a stack of residual convolutions, z ← z + tanh(conv(z)).
 
     Every position sees `num_layers * (kernel_size - 1) + 1` positions around it, its receptive
-    field. Padding is zero before each convolution, as the positions past the ends are.
+    field. Padding is set to zero before each convolution, like positions beyond the ends.
 
     Args:
         units: Width of the output.
         num_layers: Number of convolutions.
-        kernel_size: Positions that one convolution sees; an odd number.
+        kernel_size: Number of positions that one convolution sees; odd.
 
     Call arguments:
         x: Tensor `[batch, length, width]`.
@@ -65,7 +65,7 @@ class ConvolutionStack(keras.layers.Layer):
 
     @property
     def receptive_field(self):
-        """Number of positions, itself among them, that a position's output depends on."""
+        """The number of positions that an output depends on, its own included."""
         return self.num_layers * (self.kernel_size - 1) + 1
 
     def build(self, x_shape):
@@ -102,15 +102,15 @@ def _zero_at_padding(z, mask):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class ConvolutionalEncoder(keras.layers.Layer):
-    """Annotations [a_j ; c_j] of two convolution stacks: what is aligned to, and what is read.
+    """Annotations [a_j ; c_j] of two convolution stacks: a for the alignment, c for the contexts.
 
-    Word order comes from learned position vectors that are added to the words.
+    Learned position vectors are added to the embedded words.
 
     Args:
         units: Width of each half.
-        alignment_layers: Convolutions of the stack that the alignment reads (the paper's CNN-a).
-        context_layers: Convolutions of the stack that the contexts are made of (CNN-c).
-        kernel_size: Positions that one convolution sees; an odd number.
+        alignment_layers: Number of convolutions of the alignment's stack (the paper's CNN-a).
+        context_layers: Number of convolutions of the contexts' stack (CNN-c).
+        kernel_size: Number of positions that one convolution sees; odd.
         max_length: Number of positions that have a vector.
 
     Call arguments:
@@ -178,10 +178,10 @@ class ConvolutionalEncoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class ConvolutionalDecoder(AlignedDecoder):
-    """An `AlignedDecoder` that aligns to a_j and reads c_j, the halves of the annotations.
+    """An `AlignedDecoder` that aligns with a_j and sums c_j, the halves of the annotations.
 
-    s_0 = tanh(W_s c̄) with the mean c̄ of the real words. The alignment is RNNsearch's, so that
-    only the encoder differs from it.
+    s_0 = tanh(W_s c̄) with the mean c̄ over the real words. The alignment is that of RNNsearch, so
+    that the models differ only in the encoder.
 
     Args:
         units: Width of the state.
@@ -222,11 +222,11 @@ class ConvolutionalDecoder(AlignedDecoder):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class ConvolutionalModel(RNNSearchModel):
-    """RNNsearch with an encoder of convolutions: source and target ids in, logits out.
+    """RNNsearch with a convolutional encoder: from source and target ids to logits.
 
-    The encoder takes all positions at once, as a Transformer's does, but a position sees its
-    neighbourhood alone: words that are n apart need n / (kernel_size − 1) layers to meet. The
-    decoder is still a loop over positions.
+    Like a Transformer's, the encoder computes all positions at once, but a position sees only its
+    neighbourhood: it takes n / (kernel_size − 1) layers to connect two words that are n apart. The
+    decoder is a loop over positions.
 
     Args:
         config: A `ConvolutionalConfig`.

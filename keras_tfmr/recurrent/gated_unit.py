@@ -9,7 +9,7 @@ from keras_tfmr.recurrent._loop import over_time
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class GatedUnit(keras.layers.Layer):
-    """One step of the gated hidden unit (GRU), from inputs that are already projected.
+    """One step of the gated hidden unit (GRU) on projected inputs.
 
         r = σ(x_r + U_r s),  z = σ(x_z + U_z s),  s̃ = tanh(x_s + U [r ∘ s])
         s' = (1 − z) ∘ s + z ∘ s̃
@@ -70,7 +70,7 @@ class BidirectionalEncoder(keras.layers.Layer):
     """Annotations h_j = [→h_j ; ←h_j]: two loops of gated units, one from each end.
 
     Padding changes no state: the backward loop starts at the last real word, and position 0 of
-    the backward half always holds what it ended with.
+    the backward half always holds its last state.
 
     Args:
         units: Width of a state in one direction.

@@ -1,4 +1,4 @@
-"""The LSTM whose memory cell is replaced by a memory network, and a language model of it."""
+"""The LSTMN, an LSTM with a memory network in place of its memory cell, and a language model."""
 
 import keras
 from keras import ops
@@ -21,8 +21,8 @@ class LSTMN(keras.layers.Layer):
         [i ; f ; o ; ĉ] = [σ ; σ ; σ ; tanh] (W [h̃_t, x_t] + b)
         c_t = f ∘ c̃_t + i ∘ ĉ,  h_t = o ∘ tanh(c_t)
 
-    The first position, which has nothing behind it, summarises to zero. Padding is never
-    attended to and leaves everything as it was.
+    The summaries of the first position, which has none before it, are zero. Padding is never
+    attended to and changes no state.
 
     Args:
         units: Width of both tapes.
@@ -102,8 +102,9 @@ class LSTMN(keras.layers.Layer):
         """The states before the first position, all of them zero, for `step`.
 
         Returns:
-            List of h̃, the last h `[rows, units]`, what is written `[rows, max_length]` and the
-            tape `[rows, max_length, 3 * units]`: W_h h, h and c side by side.
+            A list of h̃ and the last h, `[rows, units]` each, the mask `[rows, max_length]` of
+            written positions, and the tape `[rows, max_length, 3 * units]`: W_h h, h and c side by
+            side.
         """
         valid = ops.zeros((rows, max_length), self.compute_dtype)
         return self._start(valid, ops.zeros((rows, max_length, self.units), self.compute_dtype))
@@ -115,12 +116,12 @@ class LSTMN(keras.layers.Layer):
         return [zero, zero, ops.zeros_like(valid), tape]
 
     def step(self, x, states):
-        """One position.
+        """Reads one position.
 
         Args:
             x: Tensor `[rows, width]`.
-            states: The list that `start` or the last `step` returned; what is written is a
-                one-hot row's worth more each time, so `max_length` steps can be made.
+            states: The list that `start` or the last `step` returned. Each step writes one position
+                of the tape, so there can be `max_length` steps.
 
         Returns:
             h_t `[rows, units]` and the next states.
@@ -138,7 +139,7 @@ class LSTMN(keras.layers.Layer):
         i, f, o = (ops.sigmoid(gates[:, k * n : (k + 1) * n]) for k in range(3))
         c = f * summaries[:, n:] + i * ops.tanh(gates[:, 3 * n :])
         h = o * ops.tanh(c)
-        # `written` is 1 … 1 0 … 0; its shift by one, less itself, is where to write now.
+        # `written` is 1 … 1 0 … 0; shifted by one, minus itself, it marks the position to write.
         shifted = ops.concatenate([ops.ones_like(written[:, :1]), written[:, :-1]], axis=1)
         here = shifted - written  # [rows, length], one-hot
         entry = ops.concatenate([self.key_dense(h), h, c], axis=-1)  # [rows, 3 * units]
@@ -175,7 +176,7 @@ class LSTMN(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr", name="forget_at_first")
 def _forget_at_first(shape, dtype=None):
-    """Zeros, but for ones at f: the bias of W_x's row, then of i, f, o and ĉ."""
+    """The bias of W_x, then of i, f, o and ĉ: one for the forget gate f, zero for the others."""
     n = shape[0] // 5
     return ops.cast(ops.repeat(ops.convert_to_tensor([0.0, 0.0, 1.0, 0.0, 0.0]), n), dtype)
 
@@ -220,8 +221,8 @@ class LSTMNLanguageModel(ConfiguredModel):
         """The log-probability of given sequences.
 
         Args:
-            token_ids: int tensor `[batch, length]`: the first token is given (a start token),
-                the log-probabilities of those after it are summed, padding (0) left out.
+            token_ids: int tensor `[batch, length]`, padded with 0. The first token of each sequence
+                is a start token; the log-probabilities of the others are summed, without padding.
 
         Returns:
             float32 tensor `[batch]`, in nats.
@@ -247,7 +248,7 @@ class LSTMNLanguageModel(ConfiguredModel):
         return self.logits(h), [scores[:, None]]
 
     def start(self, rows, *, max_length):
-        """Begins to decode, one token at a time.
+        """Starts decoding, one token at a time.
 
         Args:
             rows: Number of hypotheses.

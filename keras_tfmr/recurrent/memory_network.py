@@ -20,11 +20,11 @@ class MemoryHop(keras.layers.Layer):
         u: Tensor `[batch, width]`, the state.
         memories: Tensor `[batch, facts, width]`, the input memory m.
         outputs: Tensor `[batch, facts, width]`, the output memory c.
-        fact_mask: bool tensor `[batch, facts]`, True = a fact. A story without any gives zeros.
-        linear: Leave out the softmax, as in the first phase of a linear start.
+        fact_mask: bool tensor `[batch, facts]`, True = a fact. A story without facts gives zeros.
+        linear: Whether to leave out the softmax, as in the first phase of a linear start.
 
     Returns:
-        o `[batch, width]` and p `[batch, facts]`, whose softmax is taken in float32.
+        o `[batch, width]` and p `[batch, facts]`. The softmax is in float32.
 
     Reference: Sukhbaatar et al. 2015 (arXiv 1503.08895), section 2.1; linear start, section 4.2.
 
@@ -56,13 +56,13 @@ def _check(facts, question):
     stories, questions = facts.shape[0], question.shape[0]
     if None not in (stories, questions) and stories != questions:
         raise ValueError(
-            "`facts` and `question` must have one batch size. Received: shapes "
+            "`facts` and `question` must have the same batch size. Received: shapes "
             f"{tuple(facts.shape)} and {tuple(question.shape)}"
         )
 
 
 class Memories(keras.layers.Layer):
-    """What both ways of tying share: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer."""
+    """The base of both ways of tying: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer."""
 
     def __init__(self, vocab_size, width, hops, max_facts, position_encoding=True, **kwargs):
         super().__init__(**kwargs)
@@ -121,7 +121,7 @@ class Memories(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class AdjacentMemories(Memories):
-    """Adjacent tying: A of a hop is C of the one before, B = A of the first, Wᵀ = C of the last.
+    """Adjacent tying: A of a hop is C of the previous one, B is the first A, Wᵀ is the last C.
 
     Args:
         vocab_size: Number of word ids; 0 is padding.
@@ -280,7 +280,7 @@ class MemoryNetwork(ConfiguredModel):
         self.memories = memories
 
     def linear_start(self):
-        """A model on the same weights without softmax over facts, to begin the training with.
+        """A model with the same weights but no softmax over facts, with which training begins.
 
         Returns:
             A functional `keras.Model` with the inputs and outputs of this one.

@@ -1,4 +1,4 @@
-"""RNNsearch: the encoder–decoder that learned to align, as a model of this package."""
+"""RNNsearch, the recurrent encoder–decoder with attention."""
 
 import keras
 from keras import ops
@@ -15,10 +15,10 @@ from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class RNNSearchModel(ConfiguredModel):
-    """RNNsearch: source and target ids in, the logits of each next target token out.
+    """RNNsearch: from source and target ids to the logits of each next target token.
 
-    A bidirectional encoder, a decoder that aligns before each word, a maxout layer. It is called,
-    trained, decoded and exported as a `TranslationModel` is.
+    It has a bidirectional encoder, a decoder that aligns before each word, and a maxout layer. It
+    is called, trained, decoded and exported like a `TranslationModel`.
 
     Args:
         config: An `RNNSearchConfig`.
@@ -69,13 +69,13 @@ class RNNSearchModel(ConfiguredModel):
         return AlignedDecoder(config.units, config.alignment_units, name="decoder")
 
     def start(self, source_ids, beams=1, *, max_length, compiled=False):
-        """Encodes the source and begins to decode, one token at a time.
+        """Encodes the source and starts decoding, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
             beams: Number of hypotheses per sentence.
-            max_length: Number of tokens that can be decoded; a recurrent state takes any.
-            compiled: Whether XLA will compile the steps; they are the same then.
+            max_length: Not used: a recurrent state has no maximum length.
+            compiled: Not used: the steps are the same with XLA and without.
 
         Returns:
             A `DecodingStep` over rows = batch * beams, and its first state, whose leaf is

@@ -1,4 +1,4 @@
-"""Sentences as vectors: the order of the words in them, and their age in a story."""
+"""Sentences as vectors, with the order of their words and their age in a story."""
 
 import keras
 from keras import ops
@@ -7,9 +7,9 @@ from keras_tfmr import _checks
 
 
 def position_weights(word_mask, width):
-    """Position encoding l_kj = (1 − j/J) − (k/d)(1 − 2j/J), which tells the order of words.
+    """Position encoding l_kj = (1 − j/J) − (k/d)(1 − 2j/J), which represents the order of words.
 
-    Word j = 1 … J of a sentence of J real words, vector entry k = 1 … d. Padding does not count.
+    For word j = 1 … J of a sentence of J real words, and vector entry k = 1 … d.
 
     Args:
         word_mask: bool tensor `[..., words]`, True = a word.
@@ -32,17 +32,17 @@ def position_weights(word_mask, width):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SentenceEmbedding(keras.layers.Layer):
-    """A sentence as one vector Σ_j l_j ∘ E x_j; as a fact with its age, + T(age).
+    """A sentence as one vector Σ_j l_j ∘ E x_j, plus T(age) for a fact with an age.
 
-    The age counts the real facts behind a fact, so that the newest of every story has age 0 and
-    padding does not count: the paper's temporal encoding.
+    The age of a fact is the number of real facts after it, so that the newest fact of a story has
+    age 0: the paper's temporal encoding.
 
     Args:
         vocab_size: Number of word ids; 0 is padding.
         width: Width d of the vectors.
-        max_facts: Number of ages that have a vector; all older facts share the last. None for
-            sentences that have no age.
-        position_encoding: Weigh words by their position; False gives a bag of words.
+        max_facts: Number of ages that have a vector; all older facts share the last one. None for
+            sentences without an age.
+        position_encoding: Whether to weight words by their position; False gives a bag of words.
 
     Call arguments:
         words: int tensor `[..., words]`, padded with 0; `[batch, facts, words]` for facts.
@@ -52,7 +52,7 @@ class SentenceEmbedding(keras.layers.Layer):
         Tensor `[..., width]`.
 
     Raises:
-        ValueError: If a size is not positive, or an age is asked for and there is none.
+        ValueError: If a size is not positive, or `aged` is given without `max_facts`.
 
     Reference: Sukhbaatar et al. 2015 (arXiv 1503.08895), section 4.1.
 
@@ -78,7 +78,7 @@ class SentenceEmbedding(keras.layers.Layer):
 
     def call(self, words, aged=False):
         if aged and self.max_facts is None:
-            raise ValueError("`aged` needs ages. Received: aged=True, but max_facts=None")
+            raise ValueError("`aged` needs `max_facts`. Received: aged=True, max_facts=None")
         real = ops.not_equal(words, 0)  # [..., words]
         weights = ops.cast(real, "float32")[..., None]
         if self.position_encoding:
@@ -94,7 +94,7 @@ class SentenceEmbedding(keras.layers.Layer):
         return vectors * ops.cast(facts, self.compute_dtype)[..., None]  # [batch, facts, width]
 
     def answer(self, u):
-        """The table transposed as the answer's weights: `[batch, width]` → `[batch, vocab]`."""
+        """The product with the transposed table: `[batch, width]` → `[batch, vocab]`."""
         return ops.matmul(u, ops.transpose(ops.cast(self.table, self.compute_dtype)))
 
     def compute_output_spec(self, words, aged=False):

@@ -1,4 +1,4 @@
-"""Encoder–decoder without attention: a whole sentence has to pass through one vector."""
+"""The recurrent encoder–decoder without attention, which passes a sentence through one vector."""
 
 import keras
 from keras import ops
@@ -72,7 +72,7 @@ class SummaryEncoder(keras.layers.Layer):
 
         start = ops.zeros_like(projected[:, 0, : self.units])  # [batch, units]
         states = over_time(step, projected, [start], self.dtype_policy, mask, go_backwards=True)
-        return self.summary_dense(states[:, 0])  # where the loop ended
+        return self.summary_dense(states[:, 0])  # the loop ends at the first position
 
     def compute_mask(self, x, previous_mask=None):
         return None
@@ -88,7 +88,7 @@ class SummaryEncoder(keras.layers.Layer):
 class SummaryDecoder(keras.layers.Layer):
     """A gated unit that sees the same summary c before every word, in r_t, z_t and s̃_t.
 
-    s_0 = tanh(V' c). Nothing but c comes from the source.
+    s_0 = tanh(V' c). Only c comes from the source.
 
     Args:
         units: Width of the state.
@@ -99,13 +99,13 @@ class SummaryDecoder(keras.layers.Layer):
 
     Returns:
         Tensor `[batch, target, units + width + summary_width]`: s_t, E y_{t-1} and c side by
-        side, all that the output layer reads.
+        side, the input of the output layer.
 
     Raises:
         ValueError: If `units` is not positive or an input has the wrong shape.
 
     Reference: Cho et al. 2014 (arXiv 1406.1078), appendix A.1, with the gated unit as in Bahdanau
-    et al. 2015 (arXiv 1409.0473), where r also gates what is recurrent and not the summary.
+    et al. 2015 (arXiv 1409.0473), where r gates the recurrent term and not the summary.
 
     >>> y, summary = np.ones((2, 3, 4), "float32"), np.ones((2, 5), "float32")
     >>> SummaryDecoder(units=6)(y, summary).shape
@@ -182,11 +182,11 @@ class SummaryDecoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Seq2SeqModel(RNNSearchModel):
-    """The encoder–decoder RNN: source and target ids in, logits of each next target token out.
+    """The encoder–decoder RNN: from source and target ids to the logits of each next target token.
 
-    The bottleneck that attention removed: whatever the length of the source, the decoder sees one
-    vector of it. Embeddings, gated unit, maxout and logits are RNNsearch's. It is called, trained,
-    decoded and exported as a `TranslationModel` is.
+    Whatever the length of the source, the decoder sees only one vector of it, the bottleneck that
+    attention removes. Embeddings, gated unit, maxout and logits are those of RNNsearch. The model
+    is called, trained, decoded and exported like a `TranslationModel`.
 
     Args:
         config: A `Seq2SeqConfig`.
@@ -223,13 +223,13 @@ class Seq2SeqModel(RNNSearchModel):
         return SummaryDecoder(config.units, name="decoder")
 
     def start(self, source_ids, beams=1, *, max_length, compiled=False):
-        """Encodes the source and begins to decode, one token at a time.
+        """Encodes the source and starts decoding, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
             beams: Number of hypotheses per sentence.
-            max_length: Number of tokens that can be decoded; a recurrent state takes any.
-            compiled: Whether XLA will compile the steps; they are the same then.
+            max_length: Not used: a recurrent state has no maximum length.
+            compiled: Not used: the steps are the same with XLA and without.
 
         Returns:
             A `DecodingStep` over rows = batch * beams, and its first state, whose leaf is
@@ -250,7 +250,7 @@ class Seq2SeqModel(RNNSearchModel):
         return FunctionStep(step), {"s": self.decoder.start(summary)}
 
     def explain(self, source_ids, target_ids):
-        """The logits, and that no target position attended to anything.
+        """The logits, and attention scores of zero: the model has no attention.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.

@@ -1,8 +1,8 @@
-"""The subwords of published Marian models: two SentencePiece models beside a vocabulary.
+"""Tokenisers of published Marian models, which have SentencePiece models and a vocabulary.
 
-Marian numbers subwords by a vocabulary file, not as SentencePiece does, and one vocabulary can
-hold the pieces of both languages. Both are joined here in one SentencePiece model whose ids are
-those of the vocabulary, so that the ops of `SubwordTokenizer` serve it too.
+In Marian, a vocabulary file determines the ids, not SentencePiece, and one vocabulary can hold the
+subwords of both languages. `joined` makes one SentencePiece model with the ids of the vocabulary,
+so that the ops of `SubwordTokenizer` can run it.
 """
 
 import re
@@ -13,11 +13,11 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr.text.tokenizer import SPECIALS, SubwordTokenizer, valid_utf8
 
-_KIND = "marian"  # what `trainer_spec.model_prefix` of a joined model says
+_KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
 _SPACE_SIGN = "\u2581"
-# A text is cut before it is tokenised, at a multiple of the longest piece: normalisation can make
-# one character of several.
+# A text is cut before it is tokenised, at a multiple of the longest piece, because normalisation
+# can turn several characters into one.
 _SHRINKING, _MARGIN = 4, 64
 
 _Piece = proto.ModelProto.SentencePiece
@@ -25,25 +25,25 @@ _PRODUCED = (_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE)
 
 
 class MarianTokenizer(SubwordTokenizer):
-    """Text to subword ids and back as a published Marian model wants it, in the graph.
+    """Text to subword ids and back, in the graph, with the subwords of a published Marian model.
 
-    Ids: padding 0, unknown 1, start 2, end 3, then the vocabulary. A piece that the SentencePiece
-    model has and the vocabulary lacks is unknown, and so is a character that no piece has; both
-    are read as the unknown id and never written. A piece that only the other language's
-    SentencePiece model has is never read and can be written.
+    The ids are padding 0, unknown 1, start 2, end 3, then the vocabulary. Pieces that the
+    SentencePiece model has and the vocabulary lacks, and characters that no piece has, are read as
+    the unknown id; decoding skips it. Pieces that only the other language's SentencePiece model has
+    are never read, but can be decoded.
 
-    A model with several target languages knows tags such as `>>por<<`. One that a text begins with
-    is taken for what it is; a text without one gets the tokeniser's own, if there is one. Tags that
-    the vocabulary lacks are text like any other.
+    A model with several target languages has tags such as `>>por<<`. A tag at the beginning of a
+    text is read as the tag; texts without one get the tokeniser's own tag, if it has one. Tags that
+    are not in the vocabulary are read as text.
 
-    Invalid UTF-8 is read as U+FFFD. What SentencePiece normalises (compatibility characters, double
-    spaces) does not come back as it was.
+    Invalid UTF-8 is read as U+FFFD. Decoding does not restore what SentencePiece normalises, such
+    as compatibility characters and double spaces.
 
     Args:
-        model_bytes: What `joined` made, or `save` wrote.
+        model_bytes: The result of `joined`, or the content of a file that `save` wrote.
 
     Raises:
-        ValueError: If the bytes are no such model.
+        ValueError: If the bytes are not such a model.
 
     Reference: Marian (arXiv 1804.00344), OPUS-MT (https://aclanthology.org/2020.eamt-1.61).
 
@@ -61,8 +61,8 @@ class MarianTokenizer(SubwordTokenizer):
         if spec.model_prefix != _KIND:
             raise ValueError("this SentencePiece model was not joined with a Marian vocabulary")
         self.vocab_size = spec.vocab_size
-        # A character that this model does not know can be a piece of the vocabulary all the same,
-        # so that pieces are looked up by their spelling.
+        # A character that this SentencePiece model does not know can still be in the vocabulary, so
+        # ids are looked up by the spelling of pieces.
         self._speller = tf_text.SentencepieceTokenizer(self.model_bytes, out_type=tf.string)
         self._speller._model_resource = self._ops._model_resource
         self.tags = list(spec.user_defined_symbols)
@@ -79,11 +79,11 @@ class MarianTokenizer(SubwordTokenizer):
     def decode(self, ids):
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
 
-        A row ends before its first `end_id`. Padding, start and unknown ids and ids that no piece
-        has are skipped.
+        A row ends before its first `end_id`. Padding, start and unknown ids and ids outside the
+        vocabulary are skipped.
         """
         texts = self._ops.detokenize(self._real(ids))
-        # A piece of the other language's model keeps its sign for a space.
+        # The op leaves U+2581 for spaces in pieces of the other language's model.
         return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, _SPACE_SIGN, " ")))
 
     def spellings(self, word, most):
@@ -110,7 +110,7 @@ class MarianTokenizer(SubwordTokenizer):
         return ids[:, :max_length], truncated
 
     def _tags_of(self, texts):
-        """Strings [batch] -> the same without tags, and the tags' ids, ragged [batch, (0 or 1)]."""
+        """Strings [batch] -> strings without tags, and ids of tags, ragged [batch, (0 or 1)]."""
         default = self._tag_ids.get(self.target_language, self.pad_id)
         ids = tf.fill([tf.size(texts)], default)
         if self.tags:
@@ -146,21 +146,21 @@ class MarianTokenizer(SubwordTokenizer):
 def joined(spm, pieces, *, reads_tags=False, target_language=None):
     """A SentencePiece model whose ids are those of a Marian vocabulary.
 
-    What is tokenised is tokenised as by the published model: pieces that the vocabulary lacks stand
-    behind it, and pieces that only the vocabulary has are marked as unused.
+    It splits text like the published model: pieces that the vocabulary lacks come after it, and
+    pieces that only the vocabulary has are marked as unused.
 
     Args:
         spm: Bytes of the published SentencePiece model.
         pieces: The vocabulary from id 4 on, a list of str.
-        reads_tags: Whether texts can begin with a tag such as `>>por<<`: on the source side.
-        target_language: The tag of texts without one, with or without its brackets.
+        reads_tags: Whether texts can begin with a tag such as `>>por<<`; True for sources.
+        target_language: The tag for texts without one, with or without its brackets.
 
     Returns:
         Bytes for `MarianTokenizer`.
 
     Raises:
-        ValueError: If the bytes are no SentencePiece model, or the language is not one of the
-            vocabulary's.
+        ValueError: If the bytes are not a SentencePiece model, or the vocabulary has no tag for the
+            language.
     """
     model = _parsed(spm)
     own = {piece.piece: piece for piece in model.pieces if piece.type in _PRODUCED}
@@ -193,7 +193,7 @@ def is_joined(model_bytes):
 
 
 def proto_error():
-    """What protobuf raises for bytes that are no message of the kind asked for."""
+    """The exception that protobuf raises for bytes that it cannot parse."""
     from google.protobuf.message import DecodeError
 
     return DecodeError
@@ -218,7 +218,7 @@ def _known_tag(language, tags):
 
 
 def _distinct(pieces):
-    """The pieces, with another name for one that is empty or has the name of a special id."""
+    """The pieces, renamed if they are empty, repeated or named like a special id."""
     taken = set(SPECIALS)
     for number, piece in enumerate(pieces, len(SPECIALS)):
         name = (
