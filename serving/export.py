@@ -4,10 +4,10 @@
     python serving/export.py runs/translator --to /srv/models/translator --xla --precision bfloat16
     python serving/export.py runs/translator --format ctranslate2
 
-The new version is loaded and queried in a separate process before it appears under the next free
-number. --format writes a folder for CTranslate2, or one that transformers loads as a MarianMTModel,
-instead. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read, 2 wrong
-arguments.
+A separate process loads and queries the new version before it appears under the next free number.
+With --format, the script writes a folder for CTranslate2 instead, or one that transformers loads as
+a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read,
+2 wrong arguments.
 """
 
 import sys
@@ -23,23 +23,24 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    add("run", metavar="RUN_FOLDER", type=Path, help="what a script of training/ wrote")
-    add("--to", metavar="DIR", type=Path, help="where to write (default: RUN_FOLDER/FORMAT)")
-    add("--format", choices=FORMATS, default="saved_model", help="what to write")
-    add("--weights", metavar="FILE", type=Path, help="(default: the best of the run)")
-    add("--xla", action="store_true", help="compile the decoder; the server must allow it")
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help="of the weights")
+    add("run", metavar="RUN_FOLDER", type=Path, help="folder that a script of training/ wrote")
+    add("--to", metavar="DIR", type=Path, help="folder to write to (default: RUN_FOLDER/FORMAT)")
+    add("--format", choices=FORMATS, default="saved_model", help="format to write")
+    add("--weights", metavar="FILE", type=Path, help="weights to export (default: the run's best)")
+    add("--xla", action="store_true", help="compile the model; the server must allow it")
+    precision = "precision of weights and layers"
+    add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
     add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
     add("--n", type=int, metavar="N", help="translations of translate_nbest (default: --beams)")
-    add("--length_penalty", type=float, metavar="X", help="(default: the run's)")
-    add("--max_length", type=int, metavar="N", help="most tokens of a translation (default: 128)")
-    add(
-        "--length_factor",
-        type=float,
-        metavar="X",
-        help="the same for each source token (default: 3)",
-    )
-    add("--max_source_length", type=int, metavar="N", default=128, help="most tokens of a text")
+    penalty = "exponent of the length penalty (default: the run's)"
+    add("--length_penalty", type=float, metavar="X", help=penalty)
+    longest = "maximum tokens of a translation (default: the run's, else 128)"
+    add("--max_length", type=int, metavar="N", help=longest)
+    factor = "maximum tokens of a translation for each source token, plus 8 "
+    factor += "(default: the run's, else 3)"
+    add("--length_factor", type=float, metavar="X", help=factor)
+    read = "maximum tokens read from a text"
+    add("--max_source_length", type=int, metavar="N", default=128, help=read)
     add("--no_check", action="store_true", help="do not load and query the result")
     return parser.parse_args(arguments)
 
@@ -47,7 +48,7 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
-    # Only here, so that --help and a wrong argument are answered at once.
+    # Imported here, so that --help and wrong arguments are answered at once.
     from keras_tfmr.export.check import ExportError
     from training.run.files import RunError
 
@@ -96,7 +97,8 @@ def export_text_task(folder, options):
     given = [name for name in DECODING if getattr(options, name) is not None]
     if given or options.format != "saved_model":
         what = ", ".join([*(f"--{name}" for name in given), f"--format {options.format}"])
-        raise RunError(f"{what} is for translators; {folder.path} is a run of another task")
+        kind = folder.read_config()["model"]["kind"]
+        raise RunError(f"{what} needs a translator. Received: {folder.path}, a run of {kind}")
     return export_text_model(
         text_model_of(folder, options.weights, options.max_source_length),
         options.to or folder.saved_model,

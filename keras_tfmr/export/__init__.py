@@ -1,8 +1,8 @@
-"""A text model as a SavedModel that TensorFlow Serving loads, and the check of any SavedModel."""
+"""Exports of text models as SavedModels for TensorFlow Serving, and a check of any SavedModel."""
 
 import importlib
 
-# `write` takes TensorFlow and Keras with it, which the check of a SavedModel does without.
+# Imported on demand: `write` imports Keras, which the check does not need.
 _LAZY = {
     "METADATA_FILE": "write",
     "ExportError": "check",

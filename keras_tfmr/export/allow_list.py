@@ -1,18 +1,17 @@
-"""The graph ops a stock TensorFlow Serving 2.20 can run: TensorFlow's own and TensorFlow Text's.
+"""The ops that a stock TensorFlow Serving 2.20 can run: TensorFlow's own and TensorFlow Text's.
 
-The server links every op of TensorFlow core and the whole op library of TensorFlow Text, nothing
-else. The core ops are read from the registry of the running TensorFlow, less those that are younger
-than the server and those whose kernels exist in a Python process only; TensorFlow Text's are few
-and are named here.
+The server links all ops of TensorFlow core and of TensorFlow Text, and no others. The core ops are
+read from the registry of the installed TensorFlow, without those that are newer than the server and
+those whose kernels need Python. TensorFlow Text's are listed here.
 """
 
 # Registered in TensorFlow 2.21, unknown to 2.20.
 _YOUNGER_THAN_SERVER = frozenset({"DecodeJxl", "_CopyFromGpuToHost", "_CopyFromHostToGpu"})
 
-# The server knows these names, but only a Python interpreter has kernels for them.
+# The server has these ops, but only a Python process has kernels for them.
 PYTHON_OPS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless"})
 
-# Attributes that 2.21 added to older ops. Export strips them where they hold their default.
+# Attributes that 2.21 added to older ops. SavedModels omit them if they have their default value.
 _YOUNGER_ATTRIBUTES = {"TensorListGetItem": frozenset({"Tshape"})}
 
 TEXT_OPS = frozenset(
@@ -33,10 +32,10 @@ TEXT_OPS = frozenset(
 
 
 def core_ops():
-    """Names of the ops this process's TensorFlow has and TensorFlow Serving 2.20 has too.
+    """Names of the ops of the installed TensorFlow that TensorFlow Serving 2.20 has, too.
 
-    Call it in a process that has loaded no op library of its own: the registry does not say where
-    an op came from. TensorFlow Text's ops are left out, loaded or not.
+    Call it in a process that has not loaded other op libraries, because the registry does not say
+    where an op comes from. TensorFlow Text's ops are left out, whether they are loaded or not.
     """
     from tensorflow.core.framework import op_def_pb2
     from tensorflow.python.client import pywrap_tf_session
@@ -49,17 +48,19 @@ def core_ops():
 
 
 def op_problem(node, served):
-    """Why the server would refuse a NodeDef, in words, or None if it would not.
+    """Why the server would refuse a NodeDef, as a sentence, or None if it would not.
 
     Args:
-        node: a `NodeDef`.
-        served: the set of op names the server has.
+        node: A `NodeDef`.
+        served: The names of the server's ops, a set.
     """
     if node.op in PYTHON_OPS:
-        return f"{node.op} calls back into Python, and there is none in the server"
+        return f"{node.op} calls Python, which the server does not have"
     if node.op not in served:
         return f"{node.op} is not an op of TensorFlow Serving 2.20"
     younger = _YOUNGER_ATTRIBUTES.get(node.op, frozenset()) & set(node.attr)
     if younger:
-        return f"{node.op} has an attribute the server does not know: {', '.join(sorted(younger))}"
+        return (
+            f"{node.op} has attributes that the server does not know: {', '.join(sorted(younger))}"
+        )
     return None

@@ -1,11 +1,11 @@
-"""Checks that a stock TensorFlow Serving 2.20 will load and serve a SavedModel, whoever made it.
+"""Checks that a stock TensorFlow Serving 2.20 will load and serve a SavedModel.
 
     python -m keras_tfmr.export.check MODEL/1
 
-It checks, in a process of its own and through the server's own loader, that every op is one the
-server has, that nothing is pinned to a device, that each variable is stored once, that every
-signature runs for batches of 1, 3 and 0 rows with valid UTF-8 in its strings, and that the warm-up
-file replays. Given answers of the model it was exported from, it compares them with the file's.
+The SavedModel may come from any exporter. In a separate process and with the server's own loader,
+it checks that the server has every op, that no op is pinned to a device, that each variable is
+stored once, that every signature runs for batches of 1, 3 and 0 rows and returns valid UTF-8, and
+that the warm-up file replays. With --cases, it compares answers with known ones.
 """
 
 import concurrent.futures
@@ -23,28 +23,28 @@ from typing import Any
 from keras_tfmr import _command_line
 from keras_tfmr.export import compile_cache
 
-# Questions with known answers, as `questions.record` makes them, or a function that returns them.
+# Requests with known answers, as `questions.record` makes them, or a function that returns them.
 Cases = Iterable[dict[str, Any]] | Callable[[], Iterable[dict[str, Any]]]
 
 BATCHES = (1, 3, 0)
 
-# Sessions of one check, each with a share of the signatures: they are prepared, compiled and asked
-# side by side. One session compiles a function for one size after the other.
+# Sessions of one check, each for some of the signatures, which work at the same time. One session
+# would compile a function for one size after the other.
 SESSIONS = 2
 
 
 class ExportError(RuntimeError):
-    """A SavedModel that TensorFlow Serving would not serve rightly; the message says why."""
+    """A model cannot be exported, or TensorFlow Serving would not serve the export correctly."""
 
 
 @dataclasses.dataclass
 class Report:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        problems: what keeps the server from loading the model or from answering rightly.
-        notes: what whoever runs the server should know.
-        facts: sizes and counts, by name.
+        problems: Reasons for which the server would not load the model or not answer correctly.
+        notes: Information for those who run the server.
+        facts: Sizes and counts, by name.
     """
 
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -65,14 +65,14 @@ def check_saved_model(
     tolerance: float = 1e-4,
     xla: bool = False,
 ) -> Report:
-    """Checks a SavedModel in this process, which must not have loaded op libraries of its own.
+    """Checks a SavedModel in this process, which must not have loaded other op libraries.
 
     Args:
-        path: the folder that holds `saved_model.pb`.
-        cases: questions with known answers, as `questions.record` makes them, or a function that
+        path: The folder that holds `saved_model.pb`.
+        cases: Requests with known answers, as `questions.record` makes them, or a function that
             returns them, called when they are needed.
-        tolerance: how far a float may be from its known answer.
-        xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
+        tolerance: The greatest difference of a float from its known value.
+        xla: Whether the server will be started with `--xla_cpu_compilation_enabled`.
 
     Returns:
         A `Report`.
@@ -90,11 +90,11 @@ def check_saved_model(
     graph_checks.check_ops(meta_graph, report)
     graph_checks.check_devices(meta_graph, report)
     graph_checks.check_variables(path, meta_graph, report)
-    # A graph the server has no ops for could at best run here by accident.
+    # A graph whose ops the server lacks may still run here, which would prove nothing.
     if not report.problems:
         with contextlib.ExitStack() as stack:
             if not xla:
-                with _noted(report, "XLA could not be turned off, as the server has it"):
+                with _noted(report, "XLA could not be turned off, as it is in the server"):
                     stack.enter_context(saved_session.without_compilation())
             _check_running(path, cases, tolerance, report)
     return report
@@ -102,7 +102,7 @@ def check_saved_model(
 
 @contextlib.contextmanager
 def _noted(report, what):
-    """Turns what this TensorFlow cannot be asked for into a note."""
+    """Adds a note if the installed TensorFlow does not export a function."""
     from keras_tfmr.export import saved_session
 
     try:
@@ -115,16 +115,16 @@ def _check_running(path, cases, tolerance, report):
     from keras_tfmr.export import questions, saved_session, warmup
 
     error = None
-    with _noted(report, "the server's own loader could not be asked"):
+    with _noted(report, "the server's own loader could not be used"):
         error = saved_session.native_load_error(path)
     if error:
-        report.problems.append(f"the server's loader says: {error}")
+        report.problems.append(f"the server's loader fails: {error}")
         return
     with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(SESSIONS) as pool:
         try:
             loaded = pool.map(saved_session.SavedSession, [path] * SESSIONS)
             sessions = [stack.enter_context(session) for session in loaded]
-        except Exception as error:  # what TensorFlow says of a model it cannot load is the finding
+        except Exception as error:  # any error of the loader is a problem to report
             report.problems.append(f"it does not load: {questions.first_lines(error)}")
             return
         signatures = sessions[0].signatures
@@ -134,7 +134,7 @@ def _check_running(path, cases, tolerance, report):
         warm = warmup.read(path, report.problems)
         parts = range(SESSIONS)
         if compile_cache.folder_in_use():
-            # The requests of one signature are one for each program; the rest finds them there.
+            # The first signature has a request for each program; the others find them compiled.
             programs = [request for request in warm if request.signature == warm[0].signature]
             shares = [programs[part::SESSIONS] for part in parts]
             list(pool.map(warmup.replay, sessions, shares, [[] for _ in parts]))
@@ -146,7 +146,7 @@ def _check_running(path, cases, tolerance, report):
 
 
 def _parts(signatures):
-    """{signature: which session it is asked of}: the same tensors are prepared in one alone."""
+    """{signature: number of its session}: signatures with the same tensors share a session."""
     groups = {}
     for name, definition in signatures.items():
         tensors = (*definition.inputs.values(), *definition.outputs.values())
@@ -155,7 +155,7 @@ def _parts(signatures):
 
 
 def _ask(cases, warm, tolerance, parts, session, part):
-    """Asks a session for its part of the signatures; returns the problems."""
+    """Queries one part of the signatures in a session; returns the problems."""
     from keras_tfmr.export import questions, warmup
 
     def mine(name):
@@ -178,23 +178,23 @@ def check_in_fresh_process(
     timeout: float = 1800,
     cache: str | os.PathLike[str] | None = None,
 ) -> Report:
-    """`check_saved_model` in a new Python process, as a server would meet the SavedModel.
+    """Runs `check_saved_model` in a new Python process, in which only the SavedModel is loaded.
 
     Args:
-        path: the folder that holds `saved_model.pb`.
-        cases: questions with known answers, as `questions.record` makes them, or a function that
+        path: The folder that holds `saved_model.pb`.
+        cases: Requests with known answers, as `questions.record` makes them, or a function that
             returns them, called while the process starts and compiles.
-        tolerance: how far a float may be from its known answer.
-        xla: whether the server will be started with `--xla_cpu_compilation_enabled`.
-        timeout: seconds after which the check counts as failed.
-        cache: a folder for the programs that XLA compiles, or None.
+        tolerance: The greatest difference of a float from its known value.
+        xla: Whether the server will be started with `--xla_cpu_compilation_enabled`.
+        timeout: Seconds after which the check fails.
+        cache: A folder for the programs that XLA compiles, or None.
 
     Returns:
-        A `Report`. A crash or a hang of the process is a problem like any other.
+        A `Report`. If the process crashes or hangs, this is a problem in the report.
     """
     command = [sys.executable, "-m", "keras_tfmr.export.check", str(path), "--json"]
     command += ["--tolerance", str(tolerance), "--cases", "-", *(["--xla"] if xla else [])]
-    # The package is found from where it was imported, whatever the working directory is.
+    # So that the process finds the package, whatever the working directory is.
     root = str(pathlib.Path(__file__).resolve().parents[2])
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -206,7 +206,7 @@ def check_in_fresh_process(
     except subprocess.TimeoutExpired:
         return Report([f"the check did not end within {timeout} s"])
     finally:
-        process.kill()  # if it is still there
+        process.kill()  # if it is still running
         process.wait()
     try:
         return Report(**json.loads(output.splitlines()[-1]))
@@ -228,17 +228,20 @@ def _environment(root, cache):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: prints a report and returns 0 for a sound SavedModel, 1 for another."""
+    """The command: prints a report; returns 0, or 1 if there are problems."""
     parser = _command_line.parser(__doc__, prog="python -m keras_tfmr.export.check")
-    parser.add_argument("path", help="the version's folder, with saved_model.pb in it")
-    parser.add_argument("--cases", help="JSON file of known answers; -: standard input")
+    parser.add_argument("path", help="folder of the version, which holds saved_model.pb")
     parser.add_argument(
-        "--tolerance", type=float, default=1e-4, help="how far a float may be from its known answer"
+        "--cases", metavar="FILE", help="JSON file of known answers; - for standard input"
     )
     parser.add_argument(
-        "--xla", action="store_true", help="for a server with --xla_cpu_compilation_enabled"
+        "--tolerance", metavar="X", type=float, default=1e-4,
+        help="greatest difference of a float from its known value",
+    )  # fmt: skip
+    parser.add_argument(
+        "--xla", action="store_true", help="check for a server with --xla_cpu_compilation_enabled"
     )
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON, not text")
     options = parser.parse_args(arguments)
     report = check_saved_model(
         options.path, lambda: _read_cases(options.cases), options.tolerance, options.xla

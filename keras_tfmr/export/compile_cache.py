@@ -1,9 +1,9 @@
-"""What XLA compiled for an export: it travels in the export, and is used where it may run.
+"""Compiled programs in an export, for servers on the same kind of processor.
 
-TensorFlow writes every program it compiles into the folder that `TF_XLA_FLAGS` names, and takes it
-from there the next time. It does not ask whether a program is for this processor: it warns, and
-runs it. So an export keeps the programs in a folder for each kind of processor and version of
-TensorFlow, and hands out none but those of the very same.
+TensorFlow writes every program that XLA compiles into the folder that `TF_XLA_FLAGS` names, and
+loads it from there the next time. It only warns if a program is for another processor, and runs it
+anyway. An export therefore has a folder for each kind of processor and version of TensorFlow, and
+only programs from the matching folder are used.
 """
 
 import hashlib
@@ -19,16 +19,16 @@ _FLAG = "--tf_xla_persistent_cache_directory="
 
 
 def key():
-    """Where a compiled program may run: TensorFlow's version and the processor's features.
+    """The name of a folder of programs, from TensorFlow's version and the processor's features.
 
-    `serving/deploy/config/serve.sh` makes the same key without Python.
+    `serving/deploy/config/serve.sh` makes the same name without Python.
     """
     import tensorflow as tf
 
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []  # no Linux: the machine's own name has to do
+        lines = []  # not Linux: the name of the processor is used instead
     features = [line for line in lines if re.match(r"(flags|Features)\s*:", line)]
     text = features[0].partition(":")[2].strip() if features else platform.processor()
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -36,9 +36,9 @@ def key():
 
 
 def flags(folder):
-    """The value of `TF_XLA_FLAGS` with which a process keeps its compiled programs in a folder.
+    """The value of `TF_XLA_FLAGS` that makes a process keep its compiled programs in a folder.
 
-    TensorFlow reads it once, at the first graph it builds.
+    TensorFlow reads it once, when it builds its first graph.
     """
     others = os.environ.get("TF_XLA_FLAGS", "").split()
     return " ".join([*(flag for flag in others if not flag.startswith(_FLAG)), f"{_FLAG}{folder}"])
@@ -53,13 +53,13 @@ def folder_in_use():
 
 
 def adopt(version):
-    """Makes the programs of an export, those for this machine, available to this process.
+    """Makes an export's programs for this kind of machine available to this process.
 
     Args:
-        version: the export's folder.
+        version: The export's folder.
 
     Returns:
-        How many there are; 0 where it has none for this machine or this process keeps none.
+        The number of programs; 0 if there are none, or if this process keeps no programs.
     """
     folder = folder_in_use()
     if folder is None:
@@ -68,7 +68,7 @@ def adopt(version):
 
 
 def copy(source, target):
-    """Copies the programs that `target` lacks; a reader meets each whole or not at all."""
+    """Copies the programs that `target` lacks, each atomically."""
     programs = sorted(pathlib.Path(source).glob("*.pb"))
     if programs:
         target.mkdir(parents=True, exist_ok=True)

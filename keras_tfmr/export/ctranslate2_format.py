@@ -1,4 +1,4 @@
-"""Our Transformer as a CTranslate2 model, through CTranslate2's own specification of models."""
+"""Writes a Transformer as a CTranslate2 model, with CTranslate2's own model specification."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import numpy as np
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.text.translator import Translator
 
-# What a CTranslate2 Transformer cannot be: {field of TransformerConfig: the values it can have}.
+# The Transformers that CTranslate2 can run: {field of TransformerConfig: the values it can have}.
 _EXPECTED = {
     "norm": ("layer",),
     "positions": ("sinusoidal",),
@@ -23,21 +23,22 @@ _EXPECTED = {
 def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes a model for CTranslate2, with the tokenisers' SentencePiece models beside it.
 
-    The weights are those of the translator, in float32; CTranslate2 quantises when it loads them.
-    A source is given as pieces, without its end, which CTranslate2 adds. What our search never
-    writes has to be told to CTranslate2 with every call, and that a translation may be empty:
+    The weights are those of the translator, in float32; CTranslate2 can quantise them when it loads
+    them. Its input is the tokens of a source, without the end id, which CTranslate2 adds. To get
+    the same translations, give these options with every call, so that it never produces the
+    unknown, padding and start ids and may give an empty translation:
     `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`.
 
     Args:
         translator: A `Translator` of a `TranslationModel`.
-        path: The folder to write: config.json, model.bin, vocabularies, source.spm, target.spm.
+        path: The folder to write to: config.json, model.bin, vocabularies, source.spm, target.spm.
 
     Returns:
         The path.
 
     Raises:
-        ExportError: If the architecture has no counterpart, ctranslate2 is not installed, or the
-            folder is taken.
+        ExportError: If CTranslate2 has no such architecture, ctranslate2 is not installed, or the
+            folder is not empty.
     """
     path = pathlib.Path(path)
     tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
@@ -63,10 +64,10 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=512):
         model: A `TranslationModel`.
         source_tokens: The name of every source id.
         target_tokens: The name of every target id.
-        longest: Positions of a sequence.
+        longest: The most positions of a sequence.
 
     Raises:
-        ExportError: If the architecture has no counterpart, or ctranslate2 is not installed.
+        ExportError: If CTranslate2 has no such architecture, or ctranslate2 is not installed.
     """
     try:
         from ctranslate2.specs import common_spec, transformer_spec
@@ -111,12 +112,12 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=512):
 
 
 def check_architecture(model, name, expected):
-    """Raises an ExportError that names what of a model a format has no counterpart for.
+    """Raises an ExportError that names the first property of a model that a format lacks.
 
     Args:
         model: Any model.
-        name: The format's.
-        expected: {field of a `TransformerConfig`: the values that the format knows}.
+        name: The name of the format.
+        expected: {field of a `TransformerConfig`: the values that the format supports}.
     """
     config = model.config
     if type(model).__name__ != "TranslationModel":
@@ -131,7 +132,7 @@ def check_architecture(model, name, expected):
 
 
 def _tokens(tokenizer, model, side):
-    """The name of every id; ids that the model has and the tokenizer has not are filled up."""
+    """The name of every id, with made-up names for ids that only the model has."""
     size = getattr(model.config, f"{side}_vocab")
     names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]
     names = ["<pad>", *(name.decode() for name in names)]

@@ -1,4 +1,4 @@
-"""What can be said of a SavedModel by reading it: its ops, its devices, its variables."""
+"""Checks of a SavedModel that only read it: its ops, its devices, its variables."""
 
 import hashlib
 
@@ -8,12 +8,12 @@ from keras_tfmr.export import allow_list, saved_session
 
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# A bias of a few numbers may equal another by chance; a matrix does not.
+# Smaller variables, such as a bias of a few numbers, can be equal by chance.
 _SMALLEST_COPY = 32
 
 
 def read_meta_graph(path, report):
-    """The MetaGraphDef tagged `serve`, or None with the problem noted."""
+    """The MetaGraphDef tagged `serve`, or None and a problem in the report."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -28,7 +28,7 @@ def read_meta_graph(path, report):
     for graph, found in zip(saved_model.meta_graphs, tags, strict=True):
         if found == sorted(saved_session.SERVE_TAGS):
             return graph
-    report.problems.append(f"the server loads the tags {{serve}}, but the graphs here have {tags}")
+    report.problems.append(f"the server loads the tags {{serve}}, but the graphs have {tags}")
     return None
 
 
@@ -42,13 +42,13 @@ def _nodes(meta_graph):
 
 
 def check_ops(meta_graph, report):
-    """Every op must be one the server has; what XLA compiles needs a server started for it."""
+    """Checks that the server has every op; notes whether the graph needs XLA."""
     served = allow_list.core_ops() | allow_list.TEXT_OPS
     functions = {function.signature.name for function in meta_graph.graph_def.library.function}
     problems, ops = {}, set()
     for function, node in _nodes(meta_graph):
         ops.add(node.op)
-        # Graphs of old call a function by naming it as the op.
+        # In old graphs, the name of an op can be that of a function.
         if node.op in functions:
             continue
         problem = allow_list.op_problem(node, served)
@@ -60,13 +60,13 @@ def check_ops(meta_graph, report):
         "_XlaMustCompile" in function.attr and function.attr["_XlaMustCompile"].b
         for function in meta_graph.graph_def.library.function
     )
-    # Some of these ops, outside of any compiled function, are compiled one by one.
+    # Ops such as XlaDot need XLA outside compiled functions, too.
     if compiled or any(op.startswith("Xla") for op in ops):
         report.notes.append("it needs XLA: start the server with --xla_cpu_compilation_enabled")
 
 
 def check_devices(meta_graph, report):
-    """No node may ask for a device the server might not have; its own CPU is always there."""
+    """Checks that no node is pinned to a device other than the server's own CPU."""
     import tensorflow as tf
 
     for function, node in _nodes(meta_graph):
@@ -78,7 +78,7 @@ def check_devices(meta_graph, report):
 
 
 def check_variables(path, meta_graph, report):
-    """What the checkpoint holds must be what the signatures read, each variable once."""
+    """Checks that the checkpoint holds exactly the variables that signatures read, each once."""
     import tensorflow as tf
 
     try:
@@ -94,14 +94,14 @@ def check_variables(path, meta_graph, report):
     if len(copies) > 5:
         report.problems.append(f"and {len(copies) - 5} more variables are stored twice")
     if any(shape is None for shape, _ in read.values()):
-        report.notes.append("a variable has no fixed shape: sizes were not compared")
+        report.notes.append("sizes were not compared, because a variable has no fixed shape")
         return
     read_bytes = sum(_bytes(shape, dtype) for shape, dtype in read.values())
     if stored_bytes != read_bytes:
         report.problems.append(
             f"the checkpoint holds {stored_bytes} bytes in {len(stored)} variables, but the "
-            f"signatures read {read_bytes} bytes in {len(read)}: weights stored twice, an "
-            "optimizer, or unused variables"
+            f"signatures read {read_bytes} bytes in {len(read)}: it may hold weights twice, an "
+            "optimizer or unused variables"
         )
 
 
@@ -117,7 +117,7 @@ def _stored_variables(path):
     return {
         key: (tuple(shape), types[key].as_numpy_dtype)
         for key, shape in reader.get_variable_to_shape_map().items()
-        # An object's state that is no variable (a hash table's keys) has another attribute name.
+        # State that is not a variable, such as a hash table's keys, has another attribute name.
         if key != _OBJECT_GRAPH and key.partition(".ATTRIBUTES/")[2] in ("", "VARIABLE_VALUE")
     }
 
@@ -153,7 +153,8 @@ def _bytes(shape, dtype):
 
 
 def _copies(path, stored):
-    # Pairs of checkpoint keys with the same contents, constants aside: those are equal from birth.
+    # Pairs of checkpoint keys with the same content. Constants are left out, because variables with
+    # the same initial value are equal.
     import tensorflow as tf
 
     if not stored:

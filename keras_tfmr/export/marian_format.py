@@ -1,4 +1,4 @@
-"""Our Transformer as a folder that transformers loads as a MarianMTModel."""
+"""Writes a Transformer as a folder that transformers loads as a MarianMTModel."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _EXPECTED = {
     "embedding_norm": (False,),
 }
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_new"}
-# MarianMTModel has no option for it. One of ours up to this changes no logit by 1e-4.
+# MarianMTModel's own, which cannot be set. If ours is smaller, no logit differs by 1e-4.
 _EPSILON = 1e-5
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _POSITIONS = 1024
@@ -33,14 +33,14 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
 
     Args:
         translator: A `Translator` of a post-norm `TranslationModel` with sinusoidal positions.
-        path: The folder to write.
+        path: The folder to write to.
 
     Returns:
         The path.
 
     Raises:
-        ExportError: If the architecture has no counterpart, safetensors is not installed, or the
-            folder is taken.
+        ExportError: If MarianMTModel has no such architecture, safetensors is not installed, or the
+            folder is not empty.
     """
     try:
         from safetensors.numpy import save_file
@@ -55,7 +55,7 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
     if path.exists() and any(path.iterdir()):
         raise ExportError(f"{path} is not empty")
     path.mkdir(parents=True, exist_ok=True)
-    # Each matrix transposed in memory too: the file holds them as they lie.
+    # Contiguous, because the file stores the memory of an array, ignoring that it is transposed.
     arrays = {name: np.ascontiguousarray(value) for name, value in _arrays(model)}
     save_file(arrays, path / "model.safetensors", metadata={"format": "pt"})
     for name, value in _files(translator).items():
@@ -101,7 +101,7 @@ def _files(translator):
         },
         "generation_config.json": {
             "num_beams": decoding.beams,
-            "max_length": decoding.max_length + 1,  # theirs counts the start
+            "max_length": decoding.max_length + 1,  # in transformers, it includes the start id
             "length_penalty": decoding.length_penalty,
             "bad_words_ids": [[target.pad_id], [target.unknown_id], [target.start_id]],
             **ids,

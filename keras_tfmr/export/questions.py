@@ -1,10 +1,10 @@
-"""Questions for a SavedModel: made up from its signatures, or with answers known beforehand."""
+"""Test requests to a SavedModel: made up from its signatures, or with known answers."""
 
 import contextlib
 
 import numpy as np
 
-# Short and long, plain and not; any model that takes text should have an answer to these.
+# Short and long texts, with and without accents, which any model of text should answer.
 TEXTS = (
     "Bom dia!",
     "Onde fica a estação de comboios mais próxima, por favor?",
@@ -12,7 +12,7 @@ TEXTS = (
     "Não sei.",
 )
 
-# Texts a translator must survive, each with an answer of its own.
+# Difficult texts, which a model must answer without changing the answers for other texts.
 HOSTILE = (
     b"",
     b" \t\n",
@@ -25,11 +25,11 @@ HOSTILE = (
 
 
 def run_batches(session, name, batches):
-    """Runs a signature with made-up inputs; returns what went wrong, as a list of sentences.
+    """Runs a signature with made-up inputs; returns the problems, as a list of sentences.
 
-    Where the first dimension is open, it is filled with each of `batches`, and outputs must have
-    as many rows; strings must be UTF-8 unless their name ends in `_bytes`. The Examples that are
-    made up for Classify and Regress have one feature, `text`.
+    If the first dimension is unknown, it gets each size of `batches`, and outputs must have as many
+    rows. Strings must be UTF-8, unless the output's name ends in `_bytes`. The Examples for
+    Classify and Regress have one feature, `text`.
     """
     definition = session.signatures[name]
     batched = all(_open(info) for info in definition.inputs.values())
@@ -41,7 +41,7 @@ def run_batches(session, name, batches):
         }
         try:
             outputs = session.run(name, inputs)
-        except Exception as error:  # whatever a kernel says is the finding
+        except Exception as error:  # any error of a kernel is a problem to report
             problems.append(f"signature {name} fails for a batch of {batch}: {first_lines(error)}")
             continue
         for alias, value in outputs.items():
@@ -94,40 +94,42 @@ def _output_problem(alias, value, batch):
 
 
 def first_lines(error, count=2):
-    """The beginning of an error's message, without the trace TensorFlow appends."""
+    """The first lines of an error's message, without the trace that TensorFlow appends."""
     return " ".join(str(error).strip().splitlines()[:count])
 
 
 def record(text_model):
-    """Questions and the answers a `TextModel` gives in process.
+    """Test requests with the answers that a `TextModel` gives in process.
 
-    Each text is asked alone, so that comparing them with the answers to a whole batch also shows
-    that no row depends on its neighbours.
+    Each text is sent alone, so that comparing these answers with those for a whole batch also shows
+    that no row depends on the others.
 
     Returns:
-        A list of cases for `compare`, which can go through JSON.
+        A list of cases for `compare`, which JSON can hold.
     """
     plain = [text.encode() for text in TEXTS]
     rounded = text_model.model.dtype_policy.name != "float32"
     cases = []
     for name in text_model.signatures:
         hostile = HOSTILE if name == text_model.default else ()
-        # One text where every pair of its tokens has a number for each layer and head.
+        # Only one text, because `explain` gives a number for each pair of tokens, layer and head.
         texts = plain[1:2] if name == "explain" else [*plain, *hostile]
         with _unoptimized_graphs():
             case = _case(text_model, name, texts)
         certain = text_model.answers_when_rounded(name)
         if rounded and certain is not None:
             case["outputs"] = {alias: case["outputs"][alias] for alias in certain}
-        # Rounding makes ties of hypotheses, and no score says that there was one.
+        # Rounding can make the scores of two hypotheses equal, so that the other one may be best.
         cases.append({**case, "ties": True} if rounded else case)
     return cases
 
 
 @contextlib.contextmanager
 def _unoptimized_graphs():
-    """Inside, functions run as they were traced: a few answers do not earn back the seconds that
-    TensorFlow takes to optimise a signature, and they do not depend on what it does."""
+    """A context in which graphs run as they were traced.
+
+    Optimising a signature takes TensorFlow seconds, more than a few answers gain from it.
+    """
     import tensorflow as tf
 
     option, optimizer = "disable_meta_optimizer", tf.config.optimizer
@@ -158,7 +160,7 @@ def _case(text_model, signature, texts):
 
 
 def _joined(answers):
-    """Answers [1, ...] below each other, padded to the largest as those of one batch are."""
+    """Answers [1, ...] as one batch, padded to the largest."""
     shape = np.max([answer.shape for answer in answers], axis=0)
     empty = b"" if answers[0].dtype == object else 0
     widths = [
@@ -170,7 +172,7 @@ def _joined(answers):
 
 
 def _to_json(value):
-    # Latin-1 maps every byte to one character and back, UTF-8 or not.
+    # Latin-1 maps every byte to one character and back, so any bytes can go through JSON.
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, (list, np.ndarray)):
@@ -179,10 +181,10 @@ def _to_json(value):
 
 
 def compare(session, cases, tolerance):
-    """Holds a session's answers against known ones; returns the differences as sentences.
+    """Compares a session's answers with known ones; returns the differences as sentences.
 
-    Where a case allows for `ties`, as rounding to bfloat16 makes them, a row may have another
-    translation of the same score, within the tolerance. Everything else has to be the same text.
+    In a case with `ties`, which rounding to bfloat16 can cause, a row may have another translation
+    if its score is the same within the tolerance. All other texts must be equal.
     """
     problems = []
     for case in cases:
@@ -194,7 +196,7 @@ def compare(session, cases, tolerance):
         inputs = {alias: _array(case["inputs"][alias], definition[alias]) for alias in definition}
         try:
             outputs = session.run(name, inputs)
-        except Exception as error:  # whatever a kernel says is the finding
+        except Exception as error:  # any error of a kernel is a problem to report
             problems.append(f"signature {name} fails: {first_lines(error)}")
             continue
         problems += _differences(case, outputs, tolerance)
@@ -224,7 +226,7 @@ def _differences(case, outputs, tolerance):
             if values.dtype == object and np.shape(same[other]) == np.shape(same[alias]):
                 same[other] = same[other] | same[alias]
     return [
-        f"signature {name}: output {alias} is {_short(found[alias])}, in process it is"
+        f"signature {name}: output {alias} is {_short(found[alias])}, but in process it is"
         f" {_short(known[alias])}"
         for alias in sorted(expected, key=lambda alias: "score" not in alias)
         if not np.all(same[alias])
@@ -236,14 +238,14 @@ def _known(value, output):
 
 
 def _like(known, value):
-    """A session's output as `record` writes down what is known of it."""
+    """A session's output in the form of the known answer."""
     if value.dtype == object:
         return np.vectorize(lambda text: text.decode("latin-1"), otypes=[object])(value)
     return value.astype(known.dtype)
 
 
 def _same(known, value, tolerance):
-    """bool of the shape of both, whether each element is the same; False for two shapes."""
+    """bool of their shape, whether each element is the same; False if the shapes differ."""
     if known.shape != value.shape:
         return False
     if value.dtype == object:

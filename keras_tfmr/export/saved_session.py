@@ -1,7 +1,7 @@
-"""A SavedModel run as TensorFlow Serving runs it: a session, the tag `serve`, tensors by name.
+"""Runs a SavedModel as TensorFlow Serving does: in a session, by its tags and tensor names.
 
-The one place that reaches below TensorFlow's public Python: for the export's check, and for the
-development server.
+The export's check and the development server use it. It is the only module that uses functions
+below TensorFlow's public Python API.
 """
 
 import contextlib
@@ -16,23 +16,23 @@ INIT_SIGNATURE = "__saved_model_init_op"
 
 
 class NotExportedError(RuntimeError):
-    """The installed TensorFlow does not let out a C or C++ function; the message names it."""
+    """The installed TensorFlow does not export a C or C++ function; the message names it."""
 
 
 class SavedSession:
-    """A SavedModel loaded into a session of its own.
+    """A SavedModel loaded into its own session.
 
-    Unlike `tf.saved_model.load`, this is the server's path: the graph is restored, not re-traced,
-    variables are found by their handles, and what is fed is not held against the signature's static
-    shape.
+    Unlike `tf.saved_model.load`, this loads a SavedModel as the server does: the graph is restored,
+    not traced again, variables are found by their handles, and inputs are not checked against the
+    static shapes of the signature.
 
     Args:
-        path: the folder that holds `saved_model.pb`.
-        tags: the tags of the meta graph.
-        config: a `ConfigProto`; None for TensorFlow's defaults.
+        path: The folder that holds `saved_model.pb`.
+        tags: The tags of the meta graph.
+        config: A `ConfigProto`; None for TensorFlow's defaults.
 
     Attributes:
-        signatures: a dict from name to `SignatureDef`, without the initialiser.
+        signatures: A dict from name to `SignatureDef`, without the initialiser.
 
     Raises:
         Whatever TensorFlow raises when the graph or its variables cannot be loaded.
@@ -43,7 +43,7 @@ class SavedSession:
 
         register_text_ops()
         graph = tf.Graph()
-        # No soft placement: the server has none, so a pinned node fails here as it does there.
+        # Without soft placement, as in the server, so that pinned nodes fail here too.
         config = tf.compat.v1.ConfigProto() if config is None else config
         self.session = tf.compat.v1.Session(graph=graph, config=config)
         try:
@@ -65,8 +65,8 @@ class SavedSession:
         """Runs one signature.
 
         Args:
-            signature: its name.
-            inputs: a dict from input names to arrays.
+            signature: Its name.
+            inputs: A dict from input names to arrays.
 
         Returns:
             A dict from output names to NumPy arrays.
@@ -80,18 +80,18 @@ class SavedSession:
         return dict(zip(outputs, values, strict=True))
 
     def call(self, feeds, fetches, timeout=None):
-        """Runs the graph. Python's own `Session.run` would check shapes, which C++ does not.
+        """Runs the graph without Python's `Session.run`, which checks shapes as C++ does not.
 
         Args:
-            feeds: a dict from tensor names to arrays.
-            fetches: tensor names.
-            timeout: seconds after which the run is given up, or None.
+            feeds: A dict from tensor names to arrays.
+            fetches: Tensor names.
+            timeout: Seconds after which the run is stopped, or None.
 
         Returns:
             A list of NumPy arrays, one for each fetch; strings as bytes in an object array.
 
         Raises:
-            tf.errors.OpError: what the session says.
+            tf.errors.OpError: If the run fails or is stopped.
         """
         from tensorflow.core.protobuf import config_pb2
         from tensorflow.python.client import pywrap_tf_session
@@ -105,7 +105,7 @@ class SavedSession:
             values = self.session._call_tf_sessionrun(buffer, feed, outputs, [], None)
         finally:
             pywrap_tf_session.TF_DeleteBuffer(buffer)
-        # A single string comes as `bytes`, which NumPy would take to end at its last zero.
+        # A single string comes as `bytes`, from which NumPy would strip zero bytes at the end.
         return [np.array(v, object) if isinstance(v, bytes) else v for v in values]
 
     def _handle(self, name):
@@ -114,7 +114,7 @@ class SavedSession:
         return self._handles[name]
 
     def close(self):
-        """Frees the session; nothing may be running in it."""
+        """Frees the session; no run may be in progress."""
         self.session.close()
         self._handles.clear()
 
@@ -126,10 +126,10 @@ class SavedSession:
 
 
 def native_load_error(path):
-    """What the server's C++ loader says of a SavedModel: an error, or None if it loads.
+    """The error message of the server's C++ loader for a SavedModel, or None if it loads.
 
     Raises:
-        NotExportedError: The installed TensorFlow does not export the loader in its C interface.
+        NotExportedError: If the installed TensorFlow does not export the loader in its C API.
     """
     register_text_ops()
     library = _c_library()
@@ -153,10 +153,10 @@ def native_load_error(path):
 
 @contextlib.contextmanager
 def without_compilation():
-    """Inside, XLA refuses to compile, as it does in a server that was not started for it.
+    """A context in which XLA refuses to compile, as in a server that does not enable it.
 
     Raises:
-        NotExportedError: The installed TensorFlow does not export what turns it off.
+        NotExportedError: If the installed TensorFlow does not export the function for it.
     """
     forbid_compilation()
     try:
@@ -166,10 +166,10 @@ def without_compilation():
 
 
 def forbid_compilation():
-    """From now on, XLA refuses to compile in this process: what the server's main() calls.
+    """Makes XLA refuse to compile in this process from now on, as the server's main() does.
 
     Raises:
-        NotExportedError: The installed TensorFlow does not export what turns it off.
+        NotExportedError: If the installed TensorFlow does not export the function for it.
     """
     _function("_ZN10tensorflow21DisableXlaCompilationEv")()  # tensorflow::DisableXlaCompilation()
 
@@ -218,10 +218,10 @@ def _c_library():
 
 
 def register_text_ops():
-    """Loads TensorFlow Text's ops, if installed, but not its Python side, which imports Keras.
+    """Loads TensorFlow Text's ops, but not its Python modules, which import Keras.
 
     Returns:
-        Whether they are there.
+        Whether TensorFlow Text is installed.
     """
     import tensorflow as tf
 

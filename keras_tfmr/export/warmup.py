@@ -1,8 +1,8 @@
-"""The warm-up file: requests that TensorFlow Serving replays before a version goes into service.
+"""The warm-up file: requests that TensorFlow Serving replays before it serves a version.
 
-The first request of each signature and batch size is slow, and with XLA very slow, since it is
-then that executors are built and kernels compiled. A request in this file that fails keeps the
-server from loading the version, so the file is replayed at export.
+The first request of each signature and batch size is slow, because it builds executors, and with
+XLA it compiles programs. If a request in this file fails, the server does not load the version, so
+the export's check replays the file.
 """
 
 import pathlib
@@ -15,14 +15,14 @@ from keras_tfmr.export import questions
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 _PREDICT = "tensorflow/serving/predict"
-# The method of a signature, and the field of a PredictionLog that has its requests.
+# The methods of signatures, and the fields of a PredictionLog that hold their requests.
 METHODS = {
     _PREDICT: "predict_log",
     "tensorflow/serving/classify": "classify_log",
     "tensorflow/serving/regress": "regress_log",
 }
 
-# The server stops with an error at more.
+# With more, the server fails.
 MOST_RECORDS = 1000
 
 
@@ -30,13 +30,13 @@ def write(path, requests, methods=None):
     """Writes a warm-up file.
 
     Args:
-        path: the version's folder.
-        requests: a list of (signature, {input name: values}); the values are a list of strings or
-            an array, and serialised Examples for Classify and Regress.
-        methods: {signature: method} of those whose method is not Predict; see `METHODS`.
+        path: The version's folder.
+        requests: A list of (signature, {input name: values}); the values are a list of strings or
+            an array, or serialised Examples for Classify and Regress.
+        methods: {signature: method} of signatures whose method is not Predict; see `METHODS`.
 
     Raises:
-        ValueError: for more requests than the server accepts.
+        ValueError: If there are more requests than the server accepts.
     """
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
@@ -44,7 +44,7 @@ def write(path, requests, methods=None):
     requests = list(requests)
     if len(requests) > MOST_RECORDS:
         raise ValueError(
-            f"A warm-up file holds at most {MOST_RECORDS} requests. Received: {len(requests)}"
+            f"A warm-up file can hold at most {MOST_RECORDS} requests. Received: {len(requests)}"
         )
     file = pathlib.Path(path) / FILE
     file.parent.mkdir(exist_ok=True)
@@ -67,13 +67,14 @@ def write(path, requests, methods=None):
 def requests(text_model, texts, batches):
     """Requests for every signature of a text model and every batch size.
 
-    What is compiled is one program for each size of batch and text: the requests of the default
-    signature, which come first, meet them all. What other signatures add to it is not compiled.
+    XLA compiles a program for each pair of a batch size and a text length. The requests to the
+    default signature, which come first, reach all of these programs. The parts that are specific to
+    the other signatures are not compiled.
 
     Args:
-        text_model: a `TextModel`.
-        texts: a list of strings such as will be asked.
-        batches: the batch sizes.
+        text_model: A `TextModel`.
+        texts: A list of strings like those of real requests.
+        batches: The batch sizes.
 
     Returns:
         A list for `write`.
@@ -99,7 +100,7 @@ def _arrays(function, request):
 
 
 class Request(NamedTuple):
-    """A request of a warm-up file: its place in it, its signature, {input name: array}."""
+    """A request in a warm-up file: its number, its signature, {input name: array}."""
 
     number: int
     signature: str
@@ -107,14 +108,14 @@ class Request(NamedTuple):
 
 
 def read(path, problems):
-    """The requests of a version's warm-up file, without records of kinds that ask no signature.
+    """The requests in a version's warm-up file; records that call no signature are left out.
 
     Args:
-        path: the version's folder.
-        problems: a list to which what goes wrong is added, as sentences.
+        path: The version's folder.
+        problems: A list to which problems are added, as sentences.
 
     Returns:
-        A list of `Request`, up to the first record that is none.
+        A list of `Request`, up to the first record that cannot be read.
     """
     import tensorflow as tf
 
@@ -124,7 +125,7 @@ def read(path, problems):
     try:
         from tensorflow_serving.apis import prediction_log_pb2
     except ImportError:
-        problems.append("the warm-up file cannot be read without tensorflow-serving-api")
+        problems.append("the warm-up file can only be read with tensorflow-serving-api installed")
         return []
     found, number = [], 0
     try:
@@ -138,10 +139,12 @@ def read(path, problems):
                 asked = getattr(log, kind).request
                 name = asked.model_spec.signature_name or "serving_default"
                 found.append(Request(number, name, _inputs(asked)))
-    except Exception as error:  # the server, too, refuses the version whatever the error is
+    except Exception as error:  # after any error, the server refuses the version
         problems.append(f"warm-up request {number + 1} fails: {questions.first_lines(error)}")
     if number > MOST_RECORDS:
-        problems.append(f"the warm-up file has {number} requests, the server takes {MOST_RECORDS}")
+        problems.append(
+            f"the warm-up file has {number} requests, the server accepts at most {MOST_RECORDS}"
+        )
     return found
 
 
@@ -159,14 +162,14 @@ def replay(session, requests, problems):
     """Runs warm-up requests until one fails, as the server does.
 
     Args:
-        session: a `SavedSession`.
-        requests: a list of `Request`.
-        problems: a list to which what goes wrong is added, as a sentence.
+        session: A `SavedSession`.
+        requests: A list of `Request`.
+        problems: A list to which a problem is added, as a sentence.
     """
     for request in requests:
         try:
             _replay_one(session, request)
-        except Exception as error:  # whatever it is, the server refuses the version
+        except Exception as error:  # after any error, the server refuses the version
             said = questions.first_lines(error)
             problems.append(f"warm-up request {request.number} fails: {said}")
             return
@@ -178,7 +181,7 @@ def _replay_one(session, request):
     expected = set(session.signatures[request.signature].inputs)
     if set(request.inputs) != expected:
         raise ValueError(
-            f"{request.signature} takes {sorted(expected)}, the request has "
+            f"{request.signature} expects the inputs {sorted(expected)}; the request has "
             f"{sorted(request.inputs)}"
         )
     session.run(request.signature, request.inputs)

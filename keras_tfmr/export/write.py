@@ -1,4 +1,4 @@
-"""A text model as a SavedModel that TensorFlow Serving loads: strings in, answers out."""
+"""Writes a text model as a SavedModel that TensorFlow Serving loads."""
 
 import importlib.metadata
 import json
@@ -23,9 +23,9 @@ from keras_tfmr.text.text_model import TextModel
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
-# What a compiled export has for a server that does not compile: --saved_model_tags=serve,plain.
+# The tags of a compiled export's graph for servers that do not compile.
 PLAIN_TAGS = ("plain", "serve")
-# How far a float may be from what it was in process: a session fuses other ops.
+# The greatest difference of a float from its value in process: a session fuses ops differently.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
@@ -39,34 +39,34 @@ def export_text_model(
     warmup_texts: Iterable[str] | None = None,
     check: bool = True,
 ) -> pathlib.Path:
-    """Writes the next version of a SavedModel with everything a server needs, and nothing else.
+    """Writes the next version of a SavedModel, with everything that a server needs.
 
-    It holds one copy of each weight, no optimizer, and the tokenisers. If the model is compiled,
-    it also holds the same functions without compilation, under the tags `serve` and `plain`, and
-    what the check has compiled for this kind of processor: see `compile_cache`. The version appears
-    in `directory` at once and complete, under the next free number; a server that watches the
-    folder never sees half of it. Without Keras and without this package it can be loaded by whoever
-    has TensorFlow and TensorFlow Text.
+    The SavedModel holds the tokenisers and one copy of each weight, but no optimizer. If the model
+    is compiled, it also holds the same functions without compilation, under the tags `serve` and
+    `plain`, and the programs that the check compiled for this kind of processor: see
+    `compile_cache`. The version appears in `directory` complete, under the next free number, so
+    that a server that watches the folder never sees part of it. To load it, TensorFlow and
+    TensorFlow Text are enough; Keras and this package are not needed.
 
     Args:
-        text_model: a `Translator`, `Classifier`, `Tagger` or `Completer`.
-        directory: the folder of versions, a server's `--model_base_path`.
-        xla: whether the model is compiled; a server then has to be started with
-            `--xla_cpu_compilation_enabled`, or else with `--saved_model_tags=serve,plain`, or it
-            refuses the version when it loads it. None: as in the text model.
+        text_model: A `Translator`, `Classifier`, `Tagger` or `Completer`.
+        directory: The folder of versions, a server's `--model_base_path`.
+        xla: Whether XLA compiles the model. A server then needs `--xla_cpu_compilation_enabled` or
+            `--saved_model_tags=serve,plain`; without either, it refuses the version when it loads
+            it. None: as in the text model.
         precision: "float32" or "bfloat16" for weights and layers; log-probabilities are float32
-            in either. None: the model's own.
-        metadata: what else is worth keeping in the export's JSON file: the run's config, BLEU.
-        warmup_texts: sentences like those that will be asked, for the warm-up file; blank ones
-            are left out, and where none is left, a few of the project's own are taken.
-        check: whether the result is loaded and asked in a process of its own before it appears.
+            in both. None: that of the model.
+        metadata: Other entries for the export's JSON file, such as the run's config and BLEU.
+        warmup_texts: Texts like those of real requests, for the warm-up file. Blank ones are left
+            out; if there are no others, a few built-in sentences are used.
+        check: Whether a new process loads and queries the result before it appears.
 
     Returns:
         The path of the new version.
 
     Raises:
-        ExportError: if it cannot be written or the check finds anything wrong; no version is left
-            behind.
+        ExportError: If the version cannot be written or the check finds a problem; no version is
+            left behind.
 
     >>> import tempfile
     >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
@@ -80,10 +80,10 @@ def export_text_model(
     1 True
     """
     text_model = text_model.replace(xla=xla, precision=precision)
-    # Its answers are those to expect from what is compiled, too, without compiling it here.
+    # Gives the expected answers of the compiled model without compiling it in this process.
     plain = text_model.replace(xla=False) if text_model.xla else text_model
     directory = pathlib.Path(directory)
-    # Not a number, so no server takes it for a version; the same file system, so rename is atomic.
+    # Not a number, so that no server loads it; on the same file system, so that renaming is atomic.
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
@@ -109,10 +109,10 @@ def _unwritable(directory, reason):
 
 
 class _Servable(tf.Module):
-    """What a SavedModel holds beside its signatures: variables and tokenisers.
+    """The variables and tokenisers of a SavedModel.
 
-    Keras's own objects must stay out of it. A Keras variable is saved as a second variable whose
-    handle the graph does not read, and the server then finds the first one uninitialised.
+    It must not hold Keras's own objects. A Keras variable would be saved as a second variable whose
+    handle the graph does not read, and the server would find the first one uninitialised.
     """
 
     def __init__(self, text_model, functions):
@@ -135,12 +135,12 @@ def _save(text_model, plain, path):
         saved_model.meta_graphs.append(other.meta_graphs[0])
         shutil.rmtree(beside)
     for graph in saved_model.meta_graphs:
-        # The same tensors: a server prepares them once, and batches both signatures together.
+        # With the same tensors, so that a server prepares them once and batches both signatures.
         graph.signature_def["serving_default"].CopyFrom(graph.signature_def[text_model.default])
         for name, method in text_model.methods.items():  # TensorFlow writes Predict for all
             graph.signature_def[name].method_name = method
     (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
-    (path / "fingerprint.pb").unlink(missing_ok=True)  # of the graph before
+    (path / "fingerprint.pb").unlink(missing_ok=True)  # that of the first graph
 
 
 def _save_functions(text_model, path):
@@ -193,17 +193,17 @@ def _check(text_model, plain, path):
     )
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)
-        raise ExportError(f"The export would not serve, and was not kept:{listed}")
+        raise ExportError(f"The export would not serve and was not kept:{listed}")
 
 
 def _publish(unfinished, directory):
-    """Gives a finished version the next free number; two exports at once get two numbers."""
+    """Gives a finished version the next free number; simultaneous exports get different ones."""
     taken = [int(entry.name) for entry in directory.iterdir() if _VERSION.fullmatch(entry.name)]
     number = max(taken, default=0) + 1
     while True:
         path = directory / str(number)
         try:
-            # Fails if somebody else has just taken the number.
+            # Fails if another export has just taken the number.
             os.rename(unfinished, path)
             return path
         except OSError:
