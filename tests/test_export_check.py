@@ -78,12 +78,12 @@ def test_what_this_tensorflow_cannot_be_asked_is_noted(tmp_path, monkeypatch):
     assert report.problems == []
     compilation, loader = report.notes
     assert "XLA could not be turned off" in compilation and "DisableXla" in compilation
-    assert "loader could not be asked" in loader and "TF_NewStatus" in loader
+    assert "loader could not be used" in loader and "TF_NewStatus" in loader
 
 
 def test_python_inside_the_graph_is_found(tmp_path):
     path = save_texts(tmp_path, lambda text: {"y": tf.py_function(lambda t: t, [text], tf.string)})
-    assert "EagerPyFunc calls back into Python" in only_problem(check_saved_model(path))
+    assert "EagerPyFunc calls Python" in only_problem(check_saved_model(path))
 
 
 def test_an_op_the_server_lacks_is_found(tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ def test_strings_that_are_not_utf8_are_found(tmp_path):
     ("request_", "said"),
     [
         (("absent", {"text": ["a"]}), "there is no signature absent"),
-        (("serving_default", {"words": ["a"]}), "serving_default takes ['text']"),
+        (("serving_default", {"words": ["a"]}), "serving_default expects the inputs ['text']"),
     ],
 )
 def test_a_warmup_request_that_fails_is_found(tmp_path, request_, said):
@@ -222,10 +222,10 @@ def test_a_wrong_answer_is_found(tmp_path):
 
     assert problems("A", 1.0) == []
     [problem] = problems("B", 1.00001)
-    assert "output translation is ['A'], in process it is ['B']" in problem
+    assert "output translation is ['A'], but in process it is ['B']" in problem
     assert len(problems("B", 2.0)) == 2
     [problem] = problems("A", 1.1)
-    assert "output score is [1.], in process it is [1.1]" in problem
+    assert "output score is [1.], but in process it is [1.1]" in problem
     assert problems("A", 1.1, tolerance=0.2) == []
 
 

@@ -1,13 +1,13 @@
-"""The time that a run has used, and when it is over."""
+"""The time that a run has used, and its budget."""
 
 import contextlib
 import time
 
 
 class Clock:
-    """Time that a run has used: in this process, and in those it went on from.
+    """The time that a run has used, in this process and in the processes before a resume.
 
-    By the monotonic clock, which no correction of the date moves.
+    It uses the monotonic clock, which corrections of the date do not change.
 
     Args:
         started: `time.monotonic()` of the start of this process.
@@ -15,23 +15,23 @@ class Clock:
 
     def __init__(self, started):
         self.started = started
-        self.before = 0.0  # seconds, of earlier processes
+        self.before = 0.0  # seconds used by earlier processes
         self.paused = 0.0  # seconds of this process in which it did not train
-        self._pausing = None  # since when it does not, or None
+        self._pausing = None  # start of the current pause, or None
 
     def seconds(self):
-        """All the time used."""
+        """Seconds used in total."""
         return self.before + time.monotonic() - self.started
 
     def training(self):
-        """Seconds of this process in which it trained."""
+        """Seconds in which this process trained."""
         now = time.monotonic() if self._pausing is None else self._pausing
         return now - self.started - self.paused
 
     @contextlib.contextmanager
     def pause(self):
-        """Inside, time counts for the budget, but not for the training speed."""
-        if self._pausing is not None:  # within another one
+        """A context whose time counts for the budget, but not for the training speed."""
+        if self._pausing is not None:  # within another pause
             yield
             return
         self._pausing = time.monotonic()
@@ -43,7 +43,7 @@ class Clock:
 
 
 class Budget:
-    """When a training is over: after minutes, epochs or updates, whichever comes first.
+    """The budget of a training: minutes, epochs or updates, whichever are used up first.
 
     Args:
         clock: A `Clock`.
@@ -59,17 +59,17 @@ class Budget:
         self.steps = steps
 
     def share(self, state, epoch_updates):
-        """How much of it a run has used up, from 0 to 1.
+        """The share of the budget that a run has used, from 0 to 1.
 
         Args:
             state: The `RunState`.
-            epoch_updates: Number of updates in the epoch under way.
+            epoch_updates: Number of updates in the current epoch.
         """
         minutes = self.clock.seconds() / 60 / self.minutes if self.minutes else 0.0
         return min(1.0, max(minutes, self.counted(state, epoch_updates)))
 
     def counted(self, state, epoch_updates):
-        """The share by what is counted alone, which every worker finds the same."""
+        """The used share by epochs and updates only, which is the same on all workers."""
         shares = [0.0]
         if self.epochs:
             shares.append((state.epoch + state.update / epoch_updates) / self.epochs)

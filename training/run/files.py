@@ -1,4 +1,4 @@
-"""Files that are either whole or as they were before, and errors in one line."""
+"""Files that are written atomically, and errors in one line."""
 
 import contextlib
 import csv
@@ -8,32 +8,32 @@ import os
 
 
 class RunError(Exception):
-    """What the user has to know about a run or its folder, in one line."""
+    """An error in a run or its folder to show to the user, in one line."""
 
 
 @contextlib.contextmanager
 def explained(path):
-    """Turns the operating system's errors into one that names the file and the reason."""
+    """Turns the operating system's errors into a RunError that names the path and the reason."""
     try:
         yield
     except OSError as error:
-        # HDF5 has an errno too, and a message of several lines.
+        # HDF5's errors have an errno too, but messages of several lines.
         reason = os.strerror(error.errno) if error.errno else error
         raise RunError(f"Cannot write {path}: {reason}") from error
 
 
 def write_atomically(path, content):
-    """Writes a file so that it is either whole or as it was before.
+    """Writes a file so that it has either its new content or its old one.
 
     Args:
         path: The file; its folder is made if it is missing.
         content: Bytes, text, or a function that writes into an open binary file.
 
     Raises:
-        RunError: If that cannot be done; nothing is left behind.
+        RunError: If the file cannot be written; no partial file is left.
     """
     content = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}")  # nobody else writes in this folder
+    temporary = path.with_name(f".{path.name}")  # no other process writes in this folder
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -49,7 +49,7 @@ def write_atomically(path, content):
 
 
 def _sync_directory(path):
-    """Makes a rename last through a power cut."""
+    """Makes a rename survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -61,7 +61,7 @@ def save_weights(model, path):
     """Keras's weights file of a model, written atomically."""
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}")  # Keras insists on the ending
+        temporary = path.with_name(f".{path.name}")  # with the extension that Keras requires
         try:
             model.save_weights(temporary)
             temporary.replace(path)
@@ -79,7 +79,7 @@ def read_json(path):
     """The value of a JSON file.
 
     Raises:
-        RunError: If it is none.
+        RunError: If the file cannot be read or is not JSON.
     """
     try:
         return json.loads(path.read_text())

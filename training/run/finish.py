@@ -1,4 +1,4 @@
-"""After the training: the full evaluation, pictures, report and export of a run."""
+"""After the training: final evaluation, pictures, report and export of a run."""
 
 import resource
 import time
@@ -19,9 +19,9 @@ SAMPLES = 3  # translations printed from the export
 
 
 def finish(run, data):
-    """Turns a trained run into a finished folder.
+    """Finishes the folder of a trained run.
 
-    All workers translate; the chief writes.
+    All workers translate; the chief writes the files.
 
     Args:
         run: The `loop.Run`, trained.
@@ -37,7 +37,7 @@ def finish(run, data):
     workers.gather("the best weights are written")
     model = run.trainer.averaged
     model.load_weights(folder.best)
-    beams = settings.beams  # all of them are exported, as hypotheses of translate_nbest
+    beams = settings.beams  # translate_nbest returns all of them
     decoding = DecodingConfig(beams=beams, n=beams, length_penalty=settings.length_penalty)
     translator = Translator(model, *data.tokenizers, decoding)
     if workers.chief:
@@ -66,7 +66,7 @@ def finish(run, data):
 def translations(translator, pairs, workers):
     """`(text, score)` of the best hypothesis of each source."""
     sources = [source for source, _ in pairs]
-    # Of similar lengths, so that no batch waits for one long sentence; shared by the workers.
+    # Batches of similar lengths, so that none waits for one long sentence.
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     parts = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
 
@@ -122,14 +122,14 @@ def draw(run, translator, data):
 
 
 def picture_sentence(pairs, words=9):
-    """The source closest to a length that is worth looking at and still readable."""
+    """The source whose length is closest to `words`, for a readable picture."""
     return min((source for source, _ in pairs), key=lambda s: (abs(len(s.split()) - words), s))
 
 
 def export(claim, translator, results, data):
-    """Writes saved_model/1 and prints translations that come from it alone."""
+    """Writes saved_model/1 and prints some of its translations."""
     print("Exporting and checking the SavedModel.")
-    claim.clear_exports()  # of a process that was killed after its export
+    claim.clear_exports()  # left by a process that was killed after its export
     begun = time.monotonic()
     folder = claim.folder
     try:
@@ -148,7 +148,7 @@ def export(claim, translator, results, data):
 
 
 def exported_translations(path, sources):
-    """What the exported model translates, loaded from its files."""
+    """Translations by the exported model, loaded from its files."""
     loaded = tf.saved_model.load(str(path))
     outputs = loaded.signatures["serving_default"](text=tf.constant(sources))
     return [text.decode() for text in outputs["translation"].numpy()]

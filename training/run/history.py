@@ -1,11 +1,11 @@
-"""history.csv, the TensorBoard log and the line of progress of a run."""
+"""history.csv, the TensorBoard log and the progress line of a run."""
 
 import sys
 import time
 
 from training.run.files import write_table
 
-ROW_UPDATES = 100  # a row of history.csv each so many updates
+ROW_UPDATES = 100  # updates between two rows of history.csv
 MEASURED = ("loss", "accuracy", "learning_rate", "tokens_per_second", "skipped")
 
 
@@ -14,9 +14,9 @@ class History:
 
     Args:
         folder: The `RunFolder`.
-        state: The `RunState`, whose `rows` and `sums` it keeps.
+        state: The `RunState`, whose `rows` and `sums` it updates.
         clock: The `Clock`.
-        scores: Names of what evaluations measure.
+        scores: Names of the evaluations' scores.
         writes: Whether this worker writes files.
     """
 
@@ -28,10 +28,10 @@ class History:
             import tensorflow as tf
 
             self.writer = tf.summary.create_file_writer(str(folder.tensorboard))
-        self._tokens, self._time = 0.0, clock.training()  # of this process, for its speed
+        self._tokens, self._time = 0.0, clock.training()  # of this process, to compute its speed
 
     def updated(self, values, epoch):
-        """Takes in the values of an update of this epoch."""
+        """Adds the values of an update in this epoch."""
         sums = self.state.sums
         if values["made"]:
             for name in ("loss", "weight", "right"):
@@ -44,7 +44,7 @@ class History:
         return self._tokens / max(self.clock.training() - self._time, 1e-9)
 
     def add_row(self):
-        """Adds what happened since the last row, if anything did."""
+        """Adds a row of the updates since the last row, if there were any."""
         sums = self.state.sums
         if not sums.get("weight"):
             return
@@ -69,7 +69,7 @@ class History:
         rows = self.state.rows
         if not rows or rows[-1]["step"] != self.state.step:
             self.add_row()
-        if not rows or rows[-1]["step"] != self.state.step:  # of updates that were all skipped
+        if not rows or rows[-1]["step"] != self.state.step:  # all updates were skipped
             rows.append({"step": self.state.step, "epoch": self.state.epoch + 1})
         scores = {name: round(value, 3) for name, value in scores.items()}
         rows[-1].update(scores, minutes=round(self.clock.seconds() / 60, 3))
@@ -93,7 +93,7 @@ class History:
 
 
 class Progress:
-    """Says how far an epoch is: a line that is written over where somebody watches.
+    """Prints the progress of an epoch; on a terminal, as a line that is overwritten.
 
     Args:
         history: The `History`.
@@ -106,19 +106,19 @@ class Progress:
         self._next = 0.0
 
     def began(self, state, share):
-        """At the begin of an epoch, or of what is left of it."""
+        """Called when an epoch starts, or its rest after a resume."""
         if self.says:
             print(f"Epoch {state.epoch + 1}, {share:.0%} of the budget used", file=self.out)
 
     def updated(self, state, updates):
-        """After an update."""
+        """Called after an update."""
         if self.says and self.watched and time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.5
             self.out.write(f"\r{state.update or updates}/{updates} updates, {self._means(state)} ")
             self.out.flush()
 
     def ended(self, state, updates, row):
-        """At the end of an epoch, or when it stops before."""
+        """Called when an epoch ends or is stopped."""
         if self.says and row:
             line = (
                 f"{updates} updates, loss {row['loss']:.4f}, accuracy {row['accuracy']:.4f}, "

@@ -5,10 +5,10 @@ import signal
 
 
 class Interrupts:
-    """Remembers that the user (or the system) asked the process to stop.
+    """Remembers that a signal asked the process to stop.
 
-    While batches are trained, the first Ctrl-C lets the update under way end, so that a checkpoint
-    can be written; the second one, and any at another time, ends the process at once.
+    During training, the first Ctrl-C lets the current update finish, so that a checkpoint can be
+    written. The second one, and any at another time, ends the process at once.
     """
 
     def __init__(self):
@@ -29,8 +29,8 @@ class Interrupts:
 
     @contextlib.contextmanager
     def waiting(self):
-        """Inside, the first signal is only remembered."""
-        self._install()  # TensorFlow's workers have put a handler of their own in the place
+        """A context in which the first signal is only remembered."""
+        self._install()  # again, because TensorFlow's workers have installed their own handlers
         self._waits = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""The way of a batch: from the corpus through an update to history, evaluation and checkpoint."""
+"""The training loop: from batches through updates to history, evaluations and checkpoints."""
 
 import time
 
@@ -9,11 +9,11 @@ from training.run.updates import Updates
 
 
 class Run:
-    """A run under way.
+    """A run in progress.
 
     Args:
         settings: The `TrainingConfig`.
-        task: What is learned.
+        task: The task, such as `task.Translation`.
         claim: The `Claim` of the folder.
         trainer: A `Trainer`.
         batches: `steps_per_epoch(epoch)` and `dataset(epoch, skip, shard=, shards=, multiple=)`.
@@ -35,12 +35,12 @@ class Run:
         self.history = History(self.folder, state, self.clock, task.scores, workers.chief)
         self.progress = Progress(self.history, workers.chief)
         self.model = Updates(self._update, self._updated, settings.accumulate)
-        self.updates = 0  # of the epoch under way
-        self.saved_step = 0  # of the newest checkpoint, 0 if there is none
+        self.updates = 0  # in the current epoch
+        self.saved_step = 0  # step of the newest checkpoint, 0 if there is none
         self._saved_at = self._evaluated_at = time.monotonic()
 
     def fit(self):
-        """Trains until the budget ends or somebody asks to stop; then the last checkpoint."""
+        """Trains until the budget is used or a signal stops it; then writes the last checkpoint."""
         stopped = self.workers.count == 1 and self._asked_to_stop()
         while not (self.state.trained or stopped):
             stopped = self.fit_epoch()
@@ -50,7 +50,7 @@ class Run:
             self.save()
 
     def fit_epoch(self):
-        """What is left of the epoch under way; returns whether to stop."""
+        """Trains for the rest of the current epoch; returns whether to stop."""
         state, settings, workers = self.state, self.settings, self.workers
         self.updates = self.updates_in(state.epoch)
         self.progress.began(state, self.budget.share(state, self.updates))
@@ -61,12 +61,12 @@ class Run:
         return self.model.fit_epoch(rows, state.epoch, self.updates - state.update)
 
     def _update(self, batches):
-        """Makes one update of this worker's rows of its batches."""
+        """Makes one update from this worker's rows of its batches."""
         place = self.state.update * self.settings.accumulate
         return self.trainer.update(batches, (self.state.epoch << 32) + place, self._control())
 
     def _updated(self, values):
-        """What follows an update; returns whether to stop."""
+        """Called after each update; returns whether to stop."""
         state, epoch = self.state, self.state.epoch
         state.step += 1
         state.update += 1
@@ -82,11 +82,11 @@ class Run:
         return state.trained or stop
 
     def updates_in(self, epoch):
-        """Number of updates of an epoch; the batches of one never belong to two epochs."""
+        """Number of updates in an epoch; an update never has batches of two epochs."""
         return -(-self.batches.steps_per_epoch(epoch) // self.settings.accumulate)
 
     def _control(self):
-        """What this worker tells the others with its next update."""
+        """This worker's message to the others, sent with the next update."""
         stop = float(self._asked_to_stop())
         if not self.workers.chief:
             return 0.0, stop, 0.0
@@ -98,7 +98,7 @@ class Run:
         return self.interrupts.received is not None
 
     def _count_skipped(self, values):
-        """Ends the run where too many updates in a row had nothing finite to learn from."""
+        """Ends the run with an error if too many updates in a row were skipped."""
         state = self.state
         if values["made"]:
             state.skipped_in_row = 0
@@ -116,7 +116,7 @@ class Run:
             )
 
     def _after_update(self, ended, overdue, stop):
-        """Row, evaluation and checkpoint, as far as they are due."""
+        """Adds a row, evaluates and writes a checkpoint, if they are due."""
         state = self.state
         if state.step % ROW_UPDATES == 0 or ended or state.trained:
             self.history.add_row()
@@ -132,7 +132,7 @@ class Run:
                 self.save()
 
     def evaluate(self):
-        """Measures now; keeps the averaged weights if they are the best so far."""
+        """Evaluates the averaged weights; keeps them if they are the best so far."""
         state = self.state
         if state.evaluated == state.step:
             return
@@ -175,11 +175,11 @@ class Run:
             self.checkpoints.save(self.state.step, self.trainer.variables(), self.state.to_dict())
 
     def save_best(self):
-        """Keeps the averaged weights, which were just found to be the best ones.
+        """Keeps the averaged weights, which are the best so far.
 
-        The checkpoint first: were it the other way round, and the process killed between the two,
-        then the run would go on without knowing how good the kept weights are, and worse ones
-        could replace them. As it is, `restore` makes up for what is missing.
+        Writes a checkpoint first. If the weights were written first and the process were killed
+        before the checkpoint, the resumed run would not know their score, and could replace them
+        with worse ones. In this order, `restore` can write the missing weights.
         """
         self.save()
         self._write_best()
@@ -189,7 +189,7 @@ class Run:
             self.folder.save_best(self.trainer.take_averages())
 
     def restore(self):
-        """Takes over the newest checkpoint, if there is one; says whether there was."""
+        """Restores the newest checkpoint; returns False if there is none."""
         if self.workers.chief:
             self.checkpoints.clean()
         path = self.checkpoints.newest(tell=print if self.workers.chief else lambda _: None)
@@ -205,5 +205,5 @@ class Run:
 
 
 def label(score):
-    """How a score is written for people."""
+    """The name of a score for people."""
     return {"bleu": "BLEU", "chrf": "chrF"}.get(score, score)

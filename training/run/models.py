@@ -1,4 +1,4 @@
-"""Which model a run trains, from its settings or from its config.json."""
+"""The model of a run, from its settings or from its config.json."""
 
 import importlib
 

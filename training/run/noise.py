@@ -1,8 +1,8 @@
-"""The noise of dropout on TensorFlow as a function of where a number stands in the whole batch.
+"""The noise of dropout on TensorFlow, as a function of the place in the whole batch.
 
-Whichever worker computes a row, and however many workers there are, the row loses the same
-numbers: the noise is drawn from (seed, batch, dropout layer, row of the whole batch), and no
-generator has a state that would have to be the same everywhere or lie in a checkpoint.
+The same numbers of a row are dropped whichever worker computes it, and however many workers there
+are: the noise depends on (seed, batch, dropout layer, row of the whole batch). There is no
+generator whose state would have to be synchronised and saved in checkpoints.
 """
 
 import threading
@@ -11,18 +11,18 @@ import tensorflow as tf
 
 from keras_tfmr.layers import Dropout
 
-BLOCK = 16  # bytes that one step of the generator gives
+BLOCK = 16  # bytes that the generator gives at a time
 PHILOX = 1
 
 
 class RowNoise(threading.local):
     """Draws for all dropout layers of a model in training.
 
-    Layers of `keras_tfmr.Dropout` draw by rows. Others (`keras.layers.Dropout`) get a seed of
-    their own on each device, so that their noise depends on how many devices there are.
+    `keras_tfmr.Dropout` layers draw by rows. Others (`keras.layers.Dropout`) get a different seed
+    on each device, so that their noise depends on the number of devices.
 
     Args:
-        model: Whose layers draw from it from now on.
+        model: The model, whose layers draw from this object from now on.
         seed: int.
 
     Reference: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3 (Philox).
@@ -38,15 +38,15 @@ class RowNoise(threading.local):
                 layer.seed_generator.next = self.next
 
     def begin(self, number, replica):
-        """Begins a pass of the model over a batch.
+        """Starts a pass of the model over a batch.
 
         Args:
-            number: Of the batch, int64 scalar.
+            number: Number of the batch, int64 scalar.
             replica: Index of this device among all that share it, int32 scalar.
         """
         self.number = tf.cast(number, "int64")
         self.replica = tf.cast(replica, "uint64")
-        self.draws = 0  # by the order of the layers, which is always the same
+        self.draws = 0  # layers draw in the same order in each pass
 
     def bytes(self, inputs):
         """uint8 of the shape of `inputs`, whose first axis are this device's rows."""
@@ -54,7 +54,7 @@ class RowNoise(threading.local):
         key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
         shape = tf.shape(inputs)
         count = tf.reduce_prod(shape[1:])
-        blocks = (count + BLOCK - 1) // BLOCK  # of a row
+        blocks = (count + BLOCK - 1) // BLOCK  # in a row
         first = self.replica * tf.cast(shape[0] * blocks, "uint64")
         words = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=tf.stack([shape[0], blocks * (BLOCK // 4)]),
@@ -67,7 +67,7 @@ class RowNoise(threading.local):
         return tf.reshape(drawn[:, :count], shape)
 
     def next(self, ordered=True):
-        """What a `keras.random.SeedGenerator` gives, of its own for each device."""
+        """A seed, as `keras.random.SeedGenerator.next` gives, but different on each device."""
         own = tf.cast(self.replica, "int64") * 1_000_003 + self.seed * 65536 + self._draw()
         return tf.stack([own, self.number])
 

@@ -1,4 +1,4 @@
-"""Training with JAX: the devices of one process, or of several, by data parallelism."""
+"""Training with JAX: data parallelism over the devices of one process or of several."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ AXIS = "batch"
 
 
 class Workers(BaseWorkers):
-    """Workers that `jax.distributed` joins: see `BaseWorkers`.
+    """Workers that `jax.distributed` connects: see `BaseWorkers`.
 
-    Every array of rows is divided between all devices of all processes; weights are on each.
+    Arrays of rows are divided between all devices of all processes; each device has all weights.
     """
 
-    finishes = False  # the export's graphs are TensorFlow's
+    finishes = False  # exports are graphs of TensorFlow
     lost = jax.errors.JaxRuntimeError
 
     def _join(self, cluster, timeout):
@@ -54,7 +54,7 @@ class Workers(BaseWorkers):
         return lambda ids: np.asarray(run(_values(variables), ids))
 
     def rows(self, array):
-        """The rows of all workers as one array, of which this one gives its own."""
+        """The rows of all workers as one array, made of the rows of each."""
         return jax.make_array_from_process_local_data(self._of_rows, np.asarray(array))
 
     def _rows(self, row):
@@ -62,23 +62,23 @@ class Workers(BaseWorkers):
 
 
 def _devices(processes, each):
-    """So many devices of each process, in the order of processes."""
+    """`each` devices of each process, in the order of processes."""
     if each > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # of no use once JAX has looked for devices
+        with contextlib.suppress(RuntimeError):  # JAX has already initialised its devices
             jax.config.update("jax_num_cpu_devices", each)
     of_processes = [jax.local_devices(process_index=i)[:each] for i in range(processes)]
     if any(len(devices) < each for devices in of_processes):
         raise RunError(
             f"Expected {each} devices in each of {processes} processes; JAX found "
-            f"{[len(devices) for devices in of_processes]}: say --devices"
+            f"{[len(devices) for devices in of_processes]}: change --devices"
         )
     return [device for devices in of_processes for device in devices]
 
 
 class JaxTrainer(Trainer):
-    """A `Trainer` whose updates are compiled by XLA, for all devices at once.
+    """A `Trainer` whose updates XLA compiles, for all devices at once.
 
-    Each shape of batch is compiled when it is first met.
+    Each shape of batch is compiled when it first occurs.
 
     Args:
         workers: The `Workers`.
@@ -140,7 +140,7 @@ class JaxTrainer(Trainer):
         rate = self.schedule(updates, vector[len(SUMS) + CONTROL.index("share")])
         rate = jnp.asarray(rate, "float32")
         new = self._adam(slots, [scale * gradient for gradient in gradients], rate, updates + 1)
-        # An update that is not finite leaves all as it is.
+        # An update that is not finite changes nothing.
         new = jax.tree.map(lambda new, old: jnp.where(made, new, old), new, slots)
         new.append([updates + made])
         return new, jnp.concatenate([vector, jnp.stack([norm, made.astype("float32"), rate])])
@@ -166,7 +166,7 @@ class JaxTrainer(Trainer):
 class Noise:
     """The noise of dropout as a function of (seed, batch, dropout layer, place in the batch).
 
-    However many devices share a batch, each number loses or keeps what it would on one.
+    The same numbers are dropped however many devices share a batch.
 
     Args:
         model: Whose layers draw from it from now on.
@@ -182,7 +182,7 @@ class Noise:
                 layer.seed_generator.next = self.next
 
     def begin(self, number):
-        """Begins a pass over a batch of this number, uint32 `[2]`."""
+        """Starts a pass over the batch with this number, uint32 `[2]`."""
         self.number, self.draws = number, 0
 
     def bytes(self, inputs):
@@ -190,11 +190,11 @@ class Noise:
         return jax.random.bits(self._key(), inputs.shape, "uint8")
 
     def next(self, ordered=True):
-        """What a `keras.random.SeedGenerator` gives."""
+        """A seed, as `keras.random.SeedGenerator.next` gives."""
         return jax.random.key_data(self._key())
 
     def _key(self):
-        self.draws += 1  # by the order of the layers, which is always the same
+        self.draws += 1  # layers draw in the same order in each pass
         key = jax.random.fold_in(jax.random.key(self.seed), self.draws)
         return jax.random.fold_in(jax.random.fold_in(key, self.number[0]), self.number[1])
 

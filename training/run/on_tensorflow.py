@@ -1,4 +1,4 @@
-"""Training with TensorFlow: one device, the devices of a host, or those of several hosts."""
+"""Training with TensorFlow: on one device, the devices of a host, or those of several hosts."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ from training.run.workers import BaseWorkers
 
 
 class Workers(BaseWorkers):
-    """Workers that a strategy of TensorFlow joins: see `BaseWorkers`."""
+    """Workers that a strategy of TensorFlow connects: see `BaseWorkers`."""
 
     lost = tf.errors.OpError
 
@@ -19,7 +19,7 @@ class Workers(BaseWorkers):
         if self.strategy.num_replicas_in_sync != self.count * self.devices:
             raise RunError(
                 f"Expected {self.devices} devices on each of {self.count} workers; TensorFlow "
-                f"found {self.strategy.num_replicas_in_sync} in all: say --devices"
+                f"found {self.strategy.num_replicas_in_sync} in total: change --devices"
             )
 
     def _strategy(self, cluster):
@@ -43,8 +43,8 @@ class Workers(BaseWorkers):
         return TensorFlowTrainer(*args, workers=self, **options)
 
     def compiled(self, function, model):
-        # Traced once for all shapes. Without AutoGraph: the loop is one of Keras's, and the
-        # conversion takes seconds.
+        # Traced once for all shapes. Without AutoGraph, whose conversion takes seconds and is not
+        # needed: the loops are Keras's.
         signature = [tf.TensorSpec([None, None], tf.int32)]
         graph = tf.function(function, input_signature=signature, autograph=False)
         return lambda ids: graph(ids).numpy()
@@ -56,7 +56,7 @@ class Workers(BaseWorkers):
         def of_replica():
             context = tf.distribute.get_replica_context()
             here = tf.constant(table)
-            if self.devices > 1:  # of this worker's devices one speaks
+            if self.devices > 1:  # only one of this worker's devices adds its row
                 here *= tf.cast(context.replica_id_in_sync_group % self.devices == 0, here.dtype)
             return context.all_reduce(tf.distribute.ReduceOp.SUM, here)
 
@@ -65,7 +65,7 @@ class Workers(BaseWorkers):
 
 
 def local_devices(count):
-    """Names of so many devices: GPUs, or parts of the CPU, slower than one, but a way to try."""
+    """Names of `count` devices: GPUs, or else parts of the CPU, which are slow but allow tests."""
     kind = "GPU" if len(tf.config.list_physical_devices("GPU")) >= count else "CPU"
     if kind == "CPU":
         parts = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
@@ -81,7 +81,7 @@ def local_devices(count):
 class TensorFlowTrainer(Trainer):
     """A `Trainer` whose steps are graphs, run on every device of a strategy.
 
-    Not by XLA: on a CPU it gains nothing, and it would compile each shape of batch anew.
+    They do not use XLA: on a CPU it gains nothing, and it would compile each shape of batch.
 
     Args:
         workers: The `Workers`.
@@ -111,7 +111,7 @@ class TensorFlowTrainer(Trainer):
     def _run(self, name, of_replica, *args):
         """Runs a function on every device, as a graph that is traced once for all shapes."""
         if name not in self._graphs:
-            # Without AutoGraph: there is nothing to convert, and it takes seconds to find out.
+            # Without AutoGraph, which takes seconds and finds nothing to convert.
             self._graphs[name] = tf.function(
                 lambda *args: self.strategy.run(of_replica, args),
                 autograph=False,
@@ -127,7 +127,7 @@ class TensorFlowTrainer(Trainer):
         with tf.GradientTape() as tape:
             sums = self.task.sums(self.model, batch)
         gradients = tape.gradient(sums[0], [weight.value for weight in self.weights])
-        # Dense, where a slice of an embedding has its rows alone.
+        # Dense, because the gradient of an embedding holds only the rows that were read.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], tf.stack(sums)
 
     def _rows_of(self, batch, replica):
@@ -141,7 +141,7 @@ class TensorFlowTrainer(Trainer):
         return tf.nest.map_structure(cut, batch)
 
     def _apply(self, total, control):
-        # The identity gives them the device that a reduction asks for.
+        # The identity puts them on the device that the reduction needs.
         gradients, sums = tf.nest.map_structure(tf.identity, total)
         vector = tf.concat([sums, control / self.workers.devices], axis=0)
         if self.strategy.num_replicas_in_sync > 1:
@@ -162,9 +162,9 @@ class TensorFlowTrainer(Trainer):
         return tf.concat([vector, tf.stack([norm, made, rate])], axis=0)
 
     def _adam(self, strategy, gradients, rate, made):
-        """Adam by TensorFlow's fused operation, half the time of a dozen elementwise ones.
+        """Adam by TensorFlow's fused operation, in half the time of a dozen elementwise ones.
 
-        Where the update is not to be made, decays of 1 and a rate of 0 leave all as it is.
+        If the update is skipped, decays of 1 and a rate of 0 change nothing.
         """
         step = tf.cast(self.updates.value, "float32") + 1
         slots = [self.weights, self.momentums, self.velocities, self.averages or self.weights]

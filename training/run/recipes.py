@@ -1,7 +1,7 @@
-"""What each preset stands for: the sizes of a model and the recipe that it is trained with.
+"""The presets: the sizes of a model and its training recipe.
 
-A rate belongs to a depth, a width and a place of the normalisation: a post-norm model of six
-layers does not learn at the peak that suits a small pre-norm one.
+The right learning rate depends on depth, width and the place of the normalisation: a post-norm
+model of six layers does not learn at the peak rate of a small pre-norm model.
 """
 
 import dataclasses
@@ -9,19 +9,19 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a preset fills in where the command line says nothing.
+    """The settings of a preset, for those that the command line does not set.
 
     Fields:
         learning_rate: The rate at the end of the warm-up.
-        warmup_steps: Updates until then.
-        schedule: How the rate falls afterwards.
-        tokens_per_batch: Target positions of a batch.
-        accumulate: Batches of an update.
-        dropout_rate: Share dropped in training.
+        warmup_steps: Number of updates in the warm-up.
+        schedule: How the rate falls after the warm-up.
+        tokens_per_batch: Target positions in a batch.
+        accumulate: Batches in an update.
+        dropout_rate: Share of the values dropped in training.
         norm_first: Pre-norm instead of post-norm; None for models that have neither.
-        clip_norm: Greatest global norm of the gradient; 0 for no limit.
+        clip_norm: Maximum global norm of the gradient; 0 for no limit.
         sizes: Fields of the model's config that differ from its preset of that name.
-        source: Where the figures are from.
+        source: Where the values are from.
     """
 
     learning_rate: float
@@ -41,7 +41,7 @@ class Recipe:
         return {name: fields[name] for name in fields if name not in ("sizes", "source")}
 
     def for_tuning(self):
-        """{setting: value} for weights that have learned before: a lower rate, soon reached."""
+        """{setting: value} for fine-tuning: a lower rate, reached after a short warm-up."""
         return {
             "learning_rate": self.learning_rate / 3, "warmup_steps": 100, "schedule": "cosine",
         }  # fmt: skip
@@ -63,7 +63,7 @@ BASE = Recipe(
     accumulate=6, dropout_rate=0.1, norm_first=False, clip_norm=0.0, sizes={},
     source="arXiv 1706.03762: 25,000 target tokens an update",
 )  # fmt: skip
-# For distillation, of the width of `small`: named after the layers of encoder and decoder.
+# For distillation: as wide as `small`, named by the numbers of encoder and decoder layers.
 STUDENTS = {
     f"{encoder}-{decoder}": dataclasses.replace(
         SMALL,
@@ -74,12 +74,12 @@ STUDENTS = {
 }
 RECURRENT = dataclasses.replace(SMALL, norm_first=None, sizes={})
 PAPER = dataclasses.replace(  # Cho et al. and Bahdanau et al. trained without dropout
-    RECURRENT, dropout_rate=0.0, source="ours; the papers' Adadelta has no rate to take over"
+    RECURRENT, dropout_rate=0.0, source="ours; the papers' Adadelta has no learning rate"
 )
 RECIPES = {
     "transformer": {
         "small": SMALL,
-        "tiny": dataclasses.replace(SMALL, sizes={}, source="for tests: that of small"),
+        "tiny": dataclasses.replace(SMALL, sizes={}, source="as small, for tests"),
         "tutorial": dataclasses.replace(
             BASE, learning_rate=noam_peak(128, 4000), accumulate=1,
             source="TensorFlow's tutorial: batches of 64 sentences of up to 128 tokens",

@@ -1,4 +1,4 @@
-"""Learning rates that follow the budget, whether that is counted in updates or in minutes."""
+"""Learning rates that depend on the used share of the budget, in updates or minutes."""
 
 import math
 
@@ -8,7 +8,7 @@ from keras_tfmr.schedules import NoamSchedule
 
 
 class BudgetSchedule:
-    """Linear warm-up to a peak, then a straight line to nothing that ends where the budget ends.
+    """Linear warm-up to a peak, then a linear fall to 0 at the end of the budget.
 
     Args:
         peak: The largest rate.
@@ -16,7 +16,7 @@ class BudgetSchedule:
 
     Call arguments:
         step: Number of updates made.
-        share: How much of the budget is used up, from 0 to 1.
+        share: Used share of the budget, from 0 to 1.
 
     >>> schedule = BudgetSchedule(1e-3, 10)
     >>> round(float(schedule(100, 0.5)), 6)
@@ -32,12 +32,12 @@ class BudgetSchedule:
         return self.peak * ops.minimum(ramp, self.fall(1 - ops.cast(share, "float32")))
 
     def fall(self, left):
-        """Share of the peak when so much of the budget is left: from 1 at 1 to 0 at 0."""
+        """The rate as a share of the peak, for the share of the budget that is left."""
         return left
 
 
 class CosineBudgetSchedule(BudgetSchedule):
-    """A `BudgetSchedule` that falls along half a cosine: slowly, fast, and slowly again.
+    """A `BudgetSchedule` that falls along half a cosine.
 
     >>> schedule = CosineBudgetSchedule(1e-3, 10)
     >>> round(float(schedule(100, 0.25)), 6)
@@ -49,7 +49,7 @@ class CosineBudgetSchedule(BudgetSchedule):
 
 
 class UpdatesSchedule:
-    """A schedule of Keras, which knows of updates alone.
+    """A schedule of Keras, which depends on updates only.
 
     Args:
         schedule: A `keras.optimizers.schedules.LearningRateSchedule`.

@@ -1,4 +1,4 @@
-"""One training run: from its settings to the finished folder."""
+"""A training run, from its settings to the finished folder."""
 
 import contextlib
 import dataclasses
@@ -30,10 +30,10 @@ def train(settings, started, interrupts, make_task=Translation):
         settings: A resolved `TrainingConfig`.
         started: `time.monotonic()` when the process began.
         interrupts: The entered `Interrupts`.
-        make_task: Makes what is learned from the settings.
+        make_task: A function from the settings to the task.
 
     Returns:
-        Whether the run is finished; it is not if the user stopped it.
+        Whether the run is finished; False if a signal stopped it.
 
     Raises:
         RunError: If the run folder or the data cannot be used.
@@ -50,7 +50,7 @@ def train(settings, started, interrupts, make_task=Translation):
         if trained and not workers.finishes:
             finish_by_tensorflow(settings)
         return trained
-    workers.gather("begun")  # the chief has written what the run is
+    workers.gather("begun")  # waits until the chief has written config.json
     return train_in(FollowersClaim(folder), settings, task, workers, started, interrupts)
 
 
@@ -61,12 +61,12 @@ def workers_of(backend):
     elif backend == "jax":
         from training.run.on_jax import Workers
     else:
-        raise RunError(f"Training needs KERAS_BACKEND=tensorflow or jax, not {backend}")
+        raise RunError(f"KERAS_BACKEND must be tensorflow or jax. Received: {backend}")
     return Workers
 
 
 def finish_by_tensorflow(settings):
-    """The same command again, by TensorFlow: the training is over, so it evaluates and exports."""
+    """Runs the same command with TensorFlow, which evaluates and exports the trained model."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     command = [sys.executable, *sys.argv, "--precision", settings.precision]
     ended = subprocess.run(
@@ -74,13 +74,13 @@ def finish_by_tensorflow(settings):
     )
     if ended.returncode:
         raise RunError(
-            "The training is over, but its evaluation and export by TensorFlow failed: repeat the "
-            "command with KERAS_BACKEND=tensorflow"
+            "The training is complete, but TensorFlow failed to evaluate or export the model: to "
+            "try again, repeat the command with KERAS_BACKEND=tensorflow"
         )
 
 
 def train_in(claim, settings, task, workers, started, interrupts):
-    """The same in a folder that is claimed."""
+    """As `train`, in a folder that this process has claimed."""
     folder, arguments = claim.folder, dataclasses.asdict(settings)
     claim.begin(settings.identity(), arguments, overwrite=settings.overwrite)
     keras.utils.set_random_seed(settings.seed)
@@ -103,13 +103,13 @@ def train_in(claim, settings, task, workers, started, interrupts):
             task.finish(run, data)
     elif workers.chief:
         print(f"Stopped at step {run.state.step}. To resume: {command_to_go_on(sys.argv)}")
-    workers.gather("ended")  # none leaves before the chief has written all
+    workers.gather("ended")  # waits until the chief has written all files
     return run.state.trained
 
 
 @contextlib.contextmanager
 def discarding_encoded_pairs(claim):
-    """Deletes the encoded pairs if a start fails inside: without tokenizers they are of no use."""
+    """Deletes the encoded pairs if a start fails: they are useless without the tokenizers."""
     try:
         yield
     except BaseException:
@@ -119,18 +119,18 @@ def discarding_encoded_pairs(claim):
 
 
 def command_to_go_on(words):
-    """The command line of these words without `--overwrite`, which ends what it should go on with.
+    """The command line without `--overwrite`, which would delete the run instead of resuming it.
 
     >>> command_to_go_on(["train_pt_en.py", "--run", "my run", "--overwrite"])
     "python train_pt_en.py --run 'my run'"
     """
-    # argparse takes its beginnings too.
+    # argparse accepts prefixes of options too.
     asks = [word.startswith("--o") and "--overwrite".startswith(word) for word in words]
     return shlex.join(["python", *(word for word, ask in zip(words, asks, strict=True) if not ask)])
 
 
 def checked_config(task, data=None):
-    """The model's config, or the reason why there is none in one line."""
+    """The model's config; raises a RunError if the settings contradict each other."""
     try:
         return task.config(data)
     except ValueError as error:
@@ -138,14 +138,14 @@ def checked_config(task, data=None):
 
 
 def make_trainer(settings, task, config, workers):
-    """A `Trainer` of a model with the weights it begins from."""
+    """A `Trainer` of a new model."""
     with workers.scope():
         model = task.model(config, settings.precision)
     width = getattr(config, "d_model", None) or config.units
     return workers.trainer(
         task,
         model,
-        # Evaluated and exported in float32, whatever the training computes in.
+        # Evaluated and exported in float32, whatever the precision of the training.
         task.model(config),
         make_schedule(settings, width),
         average=settings.average,
@@ -165,7 +165,7 @@ def make_run(settings, task, claim, trainer, data, clock, interrupts, workers):
 
 
 def described(settings, task, config, data):
-    """What config.json says of a run."""
+    """The content of a run's config.json."""
     return {
         "model": {"kind": task.kind, "config": config.to_dict()},
         "training": settings.identity(),
@@ -178,7 +178,7 @@ def described(settings, task, config, data):
 
 
 def versions():
-    """The versions that a rebuilt model should have."""
+    """The versions of Python and of the packages that a run depends on."""
     from importlib import metadata
 
     names = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")

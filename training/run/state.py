@@ -1,25 +1,25 @@
-"""Where a run stands, as plain data: what a checkpoint knows beside the arrays."""
+"""The state of a run as plain data: the part of a checkpoint that is not arrays."""
 
 import dataclasses
 
 
 @dataclasses.dataclass
 class RunState:
-    """The position of a run and what it has seen.
+    """The position of a run and its results so far.
 
     Args:
-        epoch: Index of the epoch under way.
-        update: Number of updates done in it.
-        step: Number of updates done in all.
-        seconds: Wall-clock time used by all processes of this run, until the checkpoint.
-        trained: Whether the training is over (what follows it may not be).
+        epoch: Index of the current epoch.
+        update: Number of updates made in it.
+        step: Number of updates made in total.
+        seconds: Wall-clock time used by all processes of this run, up to the checkpoint.
+        trained: Whether the training is over; the final evaluation may not be.
         best: The best score so far.
-        worse: Number of evaluations since the best.
+        worse: Number of evaluations since the best one.
         evaluated: Step of the last evaluation.
-        skipped: Number of updates that were left out, as something was not finite.
-        skipped_in_row: The latest of them without one in between that was made.
+        skipped: Number of updates skipped because the loss or the gradient was not finite.
+        skipped_in_row: Number of updates skipped in a row, up to the last one.
         rows: The rows of history.csv, dictionaries.
-        sums: Sums of the updates since the last row, by name.
+        sums: Sums over the updates since the last row, by name.
     """
 
     epoch: int = 0
@@ -36,10 +36,10 @@ class RunState:
     sums: dict = dataclasses.field(default_factory=dict)
 
     def to_dict(self):
-        """For JSON."""
+        """The fields as a dictionary, which JSON can hold."""
         return dataclasses.asdict(self)
 
     def take(self, values):
-        """Becomes what `to_dict` gave."""
+        """Sets the fields to those of `to_dict`."""
         for name, value in values.items():
             setattr(self, name, value)

@@ -1,4 +1,4 @@
-"""What is learned: a task has a model, a loss and a way to measure it, and nothing of the run."""
+"""The task of translation: its model, its loss and its evaluation, independent of the run."""
 
 from keras import ops
 
@@ -14,17 +14,17 @@ from training.run.start import opened
 class Translation:
     """Learns the target side of sentence pairs from the source side.
 
-    Another task is another class with the same members; session, loop, trainers, checkpoints and
-    workers know no more of a task than these.
+    Other tasks are classes with the same members: session, loop, trainers, checkpoints and workers
+    use no others.
 
     Args:
         settings: A resolved `TrainingConfig`.
 
     Attributes:
         kind: Name of the model, for config.json.
-        start: The `Start` whose model, weights and tokenizers are taken, or None.
-        scores: Names of what the evaluator measures, the one that chooses weights first; a
-            greater score is a better one.
+        start: The `Start` whose model, weights and tokenizers are used, or None.
+        scores: Names of the evaluator's scores. The first one chooses the weights; greater is
+            better.
     """
 
     scores = ("bleu", "chrf")
@@ -35,12 +35,12 @@ class Translation:
         self.start = opened(settings.start_from) if settings.start_from else None
 
     def prepare(self, claim):
-        """What is learned from, as `prepare.Data`: `batches`, `validation`, `tokenizers` …"""
+        """The `prepare.Data`: batches, validation pairs, tokenizers and others."""
         given = self.start and self.start.tokenizers()
         return prepare(self.settings, claim, Pairs(self.settings, given))
 
     def config(self, data=None):
-        """The model's config; without data that of the vocabulary asked for, to be checked.
+        """The model's config; without data, with the vocabulary size of the settings, as a check.
 
         Raises:
             ValueError: If the settings contradict each other.
@@ -60,16 +60,16 @@ class Translation:
         return model
 
     def sums(self, model, batch):
-        """What a batch adds to an update, float32 scalars.
+        """The sums of a batch for an update, float32 scalars.
 
         Args:
             model: The model in training.
             batch: `((source, target_in), target_out)`, int32 `[rows, length]` each.
 
         Returns:
-            loss: The sum over `weight` real tokens, whose gradient is followed.
+            loss: The loss, summed over real tokens; the update follows its gradient.
             weight: Number of real tokens, by which the update divides.
-            right: Number of those that were predicted.
+            right: Number of real tokens that were predicted correctly.
         """
         inputs, labels = batch
         logits = model(inputs, training=True)  # [rows, length, vocab]
@@ -80,10 +80,10 @@ class Translation:
         return ops.sum(losses * weight), ops.sum(weight), ops.sum(right)
 
     def evaluator(self, model, data, workers):
-        """Measures the model as it learns: `measure()` gives scores and texts."""
+        """The evaluator during training: `measure()` gives scores and texts."""
         pairs = spread(data.validation, self.settings.evaluate_pairs)
         return Evaluator(model, data.tokenizers, pairs, DecodingConfig(beams=1), workers)
 
     def finish(self, run, data):
-        """The full evaluation, the report and the export of a trained run."""
+        """Evaluates, reports and exports a trained run."""
         finish(run, data)

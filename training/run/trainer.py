@@ -1,35 +1,34 @@
-"""Updates: from batches to new weights, on whichever backend.
+"""Updates, from batches to new weights, on every backend.
 
-Every update follows the gradient of one number: the sum of the token losses of all its batches, on
-all devices of all workers, divided by the number of their real tokens. Batches of a token budget
-differ in their real tokens, and a mean of means would weigh the tokens of a badly filled batch
-more.
+An update follows the gradient of one number: the sum of the token losses of all its batches, on all
+devices of all workers, divided by the number of their real tokens. Batches differ in their number
+of real tokens, so a mean of means would give the tokens of a badly filled batch more weight.
 """
 
 import keras
 import numpy as np
 
-SUMS = ("loss", "weight", "right")  # of what was learned from
-CONTROL = ("share", "stop", "overdue")  # what the workers tell each other
-MADE = ("norm", "made", "rate")  # of the update itself
+SUMS = ("loss", "weight", "right")  # over the tokens of an update
+CONTROL = ("share", "stop", "overdue")  # messages between the workers
+MADE = ("norm", "made", "rate")  # about the update itself
 BETA_1, BETA_2, EPSILON = 0.9, 0.98, 1e-9  # arXiv 1706.03762, section 5.3
 
 
 class Trainer:
-    """A model with its optimizer, Adam with a moving average of the weights beside it.
+    """A model with its optimizer: Adam, and a moving average of the weights.
 
-    A subclass computes with a backend: `gradient`, `add` and `apply`.
+    A subclass implements `gradient`, `add` and `apply` with a backend.
 
     Args:
-        task: What is learned, a `task.Translation` or another.
+        task: A `task.Translation` or another task.
         model: The model in training.
-        averaged: A second model of the same config, in float32, which takes the averaged weights.
-            A model of its own, so that to evaluate it never touches the weights in training.
+        averaged: A second model of the same config, in float32, for the averaged weights. It is
+            separate, so that evaluating it never changes the weights in training.
         schedule: The learning rate, a function of (updates made, share of the budget).
         average: Decay of the moving average; 0 for none (the average is then the weights). It
-            grows as n / (n + 9) towards this, so that the average is of use from the first updates.
-        clip_norm: Greatest global norm of an update's gradient; 0 for no limit.
-        seed: What the noise of dropout follows from.
+            grows as n / (n + 9) up to this value, so that the average is useful from the start.
+        clip_norm: Maximum global norm of an update's gradient; 0 for no limit.
+        seed: Seed of the dropout.
 
     Reference: Kingma and Ba 2015, Adam (arXiv 1412.6980), algorithm 1 in the form of the end of
     section 2; Polyak and Juditsky 1992 for averages.
@@ -53,22 +52,21 @@ class Trainer:
         )
 
     def begin_averages(self):
-        """The averages become the weights, as before the first update."""
+        """Sets the averages to the weights, as before the first update."""
         for average, weight in zip(self.averages, self.weights, strict=False):
             average.assign(weight)
 
     def update(self, batches, number, control=(0.0, 0.0, 0.0)):
-        """Learns from batches that make one update.
+        """Makes one update from its batches.
 
         Args:
-            batches: This worker's rows of each.
-            number: Of the first batch, counted through all epochs: the noise of dropout is a
-                function of it.
-            control: This worker's part of `CONTROL`; the parts of all are added.
+            batches: This worker's rows of each batch.
+            number: Number of the first batch, unique over all epochs; dropout depends on it.
+            control: This worker's values of `CONTROL`; those of all workers are added.
 
         Returns:
             {name: float} of `SUMS`, `CONTROL` and `MADE`, the same on all workers. `made` is 0 if
-            the loss or the gradient was not finite: then no variable has changed.
+            the loss or the gradient was not finite; no variable has changed then.
         """
         total = None
         for place, batch in enumerate(batches):
@@ -82,15 +80,15 @@ class Trainer:
         raise NotImplementedError
 
     def add(self, total, part):
-        """Two results of `gradient` as one."""
+        """The sum of two results of `gradient`."""
         raise NotImplementedError
 
     def apply(self, total, control):
-        """Changes the weights; returns what `update` does as a NumPy array."""
+        """Changes the weights; returns the values of `update` as a NumPy array."""
         raise NotImplementedError
 
     def variables(self):
-        """{name: variable} of all that changes in training, by the weights' paths."""
+        """{name: variable} of all variables that change in training, by the weights' paths."""
         named = {f"model/{variable.path}": variable for variable in self.model.weights}
         for kind in ("momentum", "velocity", "average"):
             slots = getattr(self, {"velocity": "velocities"}.get(kind, f"{kind}s"))
@@ -99,10 +97,10 @@ class Trainer:
         return named | {"updates": self.updates}
 
     def restored(self):
-        """Takes notice that `variables` were assigned."""
+        """Called after a checkpoint was assigned to `variables`."""
 
     def take_averages(self):
-        """Copies the averaged weights into the `averaged` model; returns that."""
+        """Copies the averaged weights into the `averaged` model and returns it."""
         from training.run.checkpoints import value_of
 
         self.variables()

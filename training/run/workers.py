@@ -1,4 +1,4 @@
-"""The processes that train together: what they are to each other on every backend."""
+"""The processes that train together: what is the same on every backend."""
 
 import abc
 import contextlib
@@ -11,25 +11,25 @@ from training.run.watchdog import Watchdog
 
 
 class BaseWorkers(abc.ABC):
-    """The processes that train together, of which this is one.
+    """The processes that train together, seen from one of them.
 
-    A subclass joins them by means of a backend.
+    A subclass connects them with a backend.
 
     Args:
         cluster: A `cluster.Cluster`, or None for this process alone.
-        devices: Devices of this host that share its part of each batch.
-        timeout: Seconds without an answer of another worker, until that is an error.
+        devices: Number of devices of this host to train on.
+        timeout: Seconds to wait for another worker before the run ends with an error.
 
     Attributes:
-        index: Of this worker.
-        count: Of workers.
-        chief: Whether this one writes.
-        devices: Of each worker.
-        finishes: Whether its process can evaluate and export what was trained.
-        lost: The error that the backend raises where another worker is lost.
+        index: Index of this worker.
+        count: Number of workers.
+        chief: Whether this worker writes files.
+        devices: Number of devices of each worker.
+        finishes: Whether this process can evaluate and export the trained model.
+        lost: The exception that the backend raises when another worker is lost.
 
     Raises:
-        RunError: If there are no such devices, or the other workers do not answer.
+        RunError: If there are not enough devices, or the other workers do not answer.
     """
 
     finishes, lost = True, ()
@@ -57,18 +57,18 @@ class BaseWorkers(abc.ABC):
 
     @abc.abstractmethod
     def compiled(self, function, model):
-        """A function of int32 ids `[batch, length]`, compiled as the backend does.
+        """A function of int32 ids `[batch, length]`, compiled by the backend.
 
-        It reads the weights of the model anew at each call, and returns a NumPy array.
+        It reads the weights of the model at each call, and returns a NumPy array.
         """
 
     @abc.abstractmethod
     def _rows(self, row):
-        """What each worker gave, int32 `[workers, n]`; `row` is int32 `[n]`."""
+        """The rows of all workers, int32 `[workers, n]`; `row` is this worker's, int32 `[n]`."""
 
     @contextlib.contextmanager
     def answering(self):
-        """Inside, other workers are waited for: not for ever, and errors say who is missing."""
+        """A context in which waiting for other workers has a timeout, and errors are explained."""
         if self._watchdog is None:
             yield
             return
@@ -77,16 +77,16 @@ class BaseWorkers(abc.ABC):
                 yield
         except self.lost as error:
             raise RunError(
-                f"Worker {self.index} of {self.count} lost another one "
-                f"({str(error).splitlines()[0]}): start all of them again, and the run goes on "
+                f"Worker {self.index} of {self.count} lost another worker "
+                f"({str(error).splitlines()[0]}): start all workers again, and the run resumes "
                 "from its last checkpoint"
             ) from error
 
     def gather(self, value):
-        """What every worker gave, in the order of workers; they all have to call it.
+        """The values of all workers, in their order; all workers have to call this.
 
         Args:
-            value: Anything that goes to JSON.
+            value: This worker's, which JSON can hold.
         """
         if self.count == 1:
             return [value]
