@@ -1,1 +1,1 @@
-"""Parallel text on its way to batches: read, cleaned, encoded into files, shuffled and cut."""
+"""The data pipeline: text is read, cleaned, encoded into files, shuffled and cut into batches."""

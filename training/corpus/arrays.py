@@ -1,4 +1,4 @@
-"""Arrays in files: written from front to back, read through a memory map that stays small."""
+"""Arrays in files, which are written sequentially and read through memory maps."""
 
 import mmap
 import os
@@ -15,7 +15,7 @@ class Writer:
 
     Args:
         path: The `pathlib.Path`.
-        dtype: of the entries.
+        dtype: Dtype of the entries.
     """
 
     def __init__(self, path, dtype):
@@ -24,21 +24,21 @@ class Writer:
         self._file = path.open("wb", buffering=1 << 20)
 
     def append(self, values):
-        """Writes the entries of an array after those before."""
+        """Writes the entries of an array to the end of the file."""
         data = np.ascontiguousarray(values, self.dtype).tobytes()
         self._file.write(data)
         self._checksum = zlib.crc32(data, self._checksum)
         self.length += len(values)
 
     def close(self):
-        """Ends the file, which is then on the disk."""
+        """Writes the file to the disk and closes it."""
         if not self._file.closed:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
 
     def record(self):
-        """What `is_whole` compares a file with: its type, length and checksum."""
+        """The type, length and checksum of the file, for `is_whole`."""
         return {"dtype": self.dtype.str, "length": self.length, "crc32": self._checksum}
 
     def __enter__(self):
@@ -49,14 +49,14 @@ class Writer:
 
 
 def read(path, dtype, mode="r"):
-    """The entries of a file as a memory map; an empty array of an empty file."""
+    """The entries of a file as a memory map; an empty array for an empty file."""
     if not path.stat().st_size:
-        return np.zeros(0, dtype)  # which cannot be mapped
+        return np.zeros(0, dtype)  # an empty file cannot be mapped
     return np.memmap(path, dtype, mode)
 
 
 def is_whole(path, record):
-    """Whether a file is what its `Writer` wrote."""
+    """Whether a file has the content that its `Writer` wrote."""
     size = record["length"] * np.dtype(record["dtype"]).itemsize
     if not path.is_file() or path.stat().st_size != size:
         return False
@@ -68,7 +68,7 @@ def is_whole(path, record):
 
 
 def scratch(folder, dtype, length):
-    """A memory map of zeros to write to, in a file without a name that ends with its process."""
+    """A writable memory map of zeros, in an unnamed file that is deleted with the process."""
     if not length:
         return np.zeros(0, dtype)
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -76,7 +76,7 @@ def scratch(folder, dtype, length):
 
 
 class Buffer:
-    """An array that grows, in memory or in a file without a name.
+    """An array that grows, in memory or in an unnamed file.
 
     Args:
         folder: Where the file is to be; None for memory.
@@ -92,7 +92,7 @@ class Buffer:
         return self._length
 
     def append(self, values):
-        """Adds entries behind those before."""
+        """Adds entries at the end."""
         values = np.ascontiguousarray(values, self._dtype)
         self._length += len(values)
         if self._file:
@@ -101,7 +101,7 @@ class Buffer:
             self._arrays.append(values)
 
     def array(self):
-        """All entries; nothing can be added then."""
+        """All entries; afterwards, nothing can be added."""
         if not self._file:
             return np.concatenate(self._arrays)
         with self._file as file:
@@ -110,12 +110,12 @@ class Buffer:
 
 
 def forget(*arrays):
-    """Takes pages of memory maps that were touched out of this process; the files keep them."""
+    """Removes the pages of memory maps from this process's memory; the files keep them."""
     for array in arrays:
         if isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
             array._mmap.madvise(mmap.MADV_DONTNEED)
 
 
 def chunks(length, size=CHUNK):
-    """Slices that cover so many entries in turn."""
+    """Consecutive slices that cover `length` entries."""
     return (slice(begin, min(begin + size, length)) for begin in range(0, length, size))

@@ -1,10 +1,10 @@
 """Sentence pairs as batches of few shapes and little padding, in an order that can be resumed.
 
 Each pair belongs to the smallest shape that holds it. An epoch shuffles the pairs of a shape, cuts
-them into full batches, hands what is left over to the next larger shape, and shuffles the batches.
-So a pair occurs once an epoch, in other company every time, and only the last batch of the largest
-shape can have filler rows. All of it is computed from (seed, epoch, number of the batch) when the
-batch is asked for: nothing is stored for a pair but its number, which may lie in a file.
+them into full batches, moves the remaining pairs to the next larger shape, and shuffles the
+batches. So a pair occurs once per epoch, with different pairs each time, and only the last batch of
+the largest shape can have filler rows. A batch is computed from (seed, epoch, number of the batch)
+when it is needed; only the number of each pair is stored, in memory or in a file.
 """
 
 import itertools
@@ -18,13 +18,14 @@ from training.corpus.files import CorpusError
 from training.corpus.permutation import Permutation
 from training.corpus.shapes import choose_shapes
 
-_BATCHES, _PAIRS, _PARTS = range(3)  # what a permutation is of
+_BATCHES, _PAIRS, _PARTS = range(3)  # the kinds of permutations, part of their keys
 
 
 class Part(NamedTuple):
-    """Pairs `begin` to `end`, of which each stands in an epoch `rate` times.
+    """Pairs `begin` to `end`, each of which occurs in an epoch `rate` times.
 
-    Below 1 an epoch has a share of them, and the next epoch goes on with those it left out.
+    With a rate below 1, an epoch has only a share of them, and the next epoch continues with the
+    others.
     """
 
     begin: int
@@ -33,31 +34,30 @@ class Part(NamedTuple):
 
 
 class Batches:
-    """Batches of token ids for teacher forcing, by token budget.
+    """Batches of token ids for teacher forcing, with a limited number of tokens.
 
-    A row is `source` = pieces, end id; `target_in` = start id, pieces; `target_out` = pieces, end
-    id; each padded with 0. A filler row has an end id for a source, a start id for `target_in` and
-    only padding for `target_out`, so that it weighs nothing in a loss.
+    A row is `source` = subwords, end id; `target_in` = start id, subwords; `target_out` = subwords,
+    end id; each padded with 0. A filler row has an end id as its source, a start id as `target_in`
+    and only padding as `target_out`, so that it does not count in a loss.
 
     Args:
-        source: `(values, offsets)` of the source pieces, as `SubwordTokenizer.encode_lines` gives;
-            arrays, or memory maps of a corpus that is larger than the memory.
+        source: `(values, offsets)` of the source ids, as `SubwordTokenizer.encode_lines` gives;
+            arrays, or memory maps of a corpus that is larger than memory.
         target: The same of the targets.
-        tokens_per_batch: Source and target positions of a batch, padding included, are at most so
-            many each.
-        seed: of the order.
-        start_id, end_id: of the tokenizers.
-        max_length: Pairs with more ids on a side, end id counted, are dropped; `dropped` says how
-            many.
-        rows_multiple: Rows of a batch are a multiple of it, as many devices sharing it need.
-        shapes: A list of `Shape` to use; chosen to suit the lengths by default.
-        parts: list of `Part`, corpora that are mixed; all pairs once an epoch by default.
-        scratch: A folder to keep the pairs' numbers in; kept in memory by default, four bytes a
-            pair.
+        tokens_per_batch: The most source positions and the most target positions in a batch,
+            padding included.
+        seed: Seed of the order.
+        start_id, end_id: Those of the tokenizers.
+        max_length: Pairs with more ids on a side, end id included, are dropped; `dropped` counts
+            them.
+        rows_multiple: The number of rows in a batch is a multiple of this, for several devices.
+        shapes: A list of `Shape` to use; by default, chosen by the lengths of the pairs.
+        parts: list of `Part`, the corpora to mix; by default, an epoch has all pairs once.
+        scratch: A folder for the pairs' numbers; by default they are in memory, four bytes each.
 
     Raises:
-        ValueError: If the sides differ in length; a `CorpusError` if no pair is left, or a longest
-            pair does not fit a batch.
+        ValueError: If the sides differ in length. A `CorpusError` if no pair is left, or the
+            longest pair does not fit a batch.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Batches:
         self._measure(counts)
 
     def _lengths(self, part, most):
-        """For each chunk of a part: its first pair and the lengths [pairs, 2], `most` + 1 at most.
+        """Yields, for each chunk of a part, its first pair and the lengths [pairs, 2].
 
-        The end id is counted.
+        Lengths include the end id, and are clipped at `most` + 1.
         """
         for chunk in arrays.chunks(part.end - part.begin):
             begin = part.begin + chunk.start
@@ -105,7 +105,7 @@ class Batches:
             yield begin, np.minimum(np.stack(sides, axis=1), most + 1)
 
     def _count(self, part, most):
-        """How many pairs there are of each source and target length: int64 [most + 1, most + 1]."""
+        """The number of pairs of each source and target length: int64 [most + 1, most + 1]."""
         counts = np.zeros((most + 2) ** 2, np.int64)
         for _, lengths in self._lengths(part, most):
             counts += np.bincount(lengths @ [most + 2, 1], minlength=len(counts))
@@ -114,7 +114,7 @@ class Batches:
     def _assign(self, counts, most, scratch):
         """Sorts the numbers of the pairs by the smallest shape that holds them, then by part."""
         belongs = np.full((most + 2, most + 2), -1, np.int16)  # [source, target]
-        for i, shape in reversed([*enumerate(self.shapes)]):  # sorted: the smallest writes last
+        for i, shape in reversed([*enumerate(self.shapes)]):  # the smallest last, so that it wins
             belongs[: shape.source + 1, : shape.target + 1] = i
         belongs[-1, :] = belongs[:, -1] = -1  # over-long
         lost = np.argwhere((belongs[:-1, :-1] < 0) & (sum(counts) > 0))
@@ -149,7 +149,7 @@ class Batches:
         self._numbers = store
 
     def _heir(self, i):
-        """The shape that takes what is left over of shape i: the tightest of the larger ones."""
+        """The shape that takes the remaining pairs of shape i: the smallest one that holds them."""
         mine, last = self.shapes[i], len(self.shapes) - 1
         larger = [
             (shape.source + shape.target, j)
@@ -159,7 +159,7 @@ class Batches:
         return min(larger)[1] if larger else last
 
     def _measure(self, counts):
-        """Counts the tokens of an epoch, and which share of what is fed they are."""
+        """Counts the tokens of an epoch, and computes their share of all positions."""
         rates = [part.rate for part in self.parts]
         mixed = sum(count * rate for count, rate in zip(counts, rates, strict=True))
         places = np.arange(len(mixed))
@@ -171,13 +171,13 @@ class Batches:
         self.source_real_share, self.real_share = (float(n) for n in tokens / np.maximum(fed, 1))
 
     def epoch(self, number):
-        """The `Epoch` of this number; the latest one is kept."""
+        """The `Epoch` of this number; the last one is kept."""
         if self._epoch is None or self._epoch.number != number:
             self._epoch = Epoch(self, number)
         return self._epoch
 
     def steps_per_epoch(self, epoch=0):
-        """Number of batches of an epoch. It differs between epochs only where corpora are mixed."""
+        """Number of batches in an epoch; it differs between epochs only if corpora are mixed."""
         return len(self.epoch(epoch))
 
     def order(self, epoch):
@@ -189,12 +189,12 @@ class Batches:
         """A `tf.data.Dataset` of `((source, target_in), target_out)`, int32 [batch, length] each.
 
         Args:
-            epoch: Which order.
-            skip: Begin with this batch of the epoch; those before it are not even computed.
-            shard, shards: of the rows of each batch, cut into `shards` equal pieces, yield piece
-                number `shard`; only their text is read.
-            multiple: of what the rows of a piece are a multiple. Filler rows make up for what is
-                missing, so that the batches are the same for any number of pieces.
+            epoch: Number of the epoch, which determines the order.
+            skip: Number of the batch to begin with; earlier ones are not computed.
+            shard, shards: The rows of each batch are divided into `shards` equal parts, and part
+                number `shard` is yielded; only its text is read.
+            multiple: The number of rows in a part is a multiple of this. Filler rows are added as
+                needed, so that the real rows are the same for any number of parts.
         """
         steps = self.steps_per_epoch(epoch)
         if not 0 <= skip <= steps:
@@ -225,28 +225,28 @@ class Batches:
         return (source, target_in), target
 
     def summary(self):
-        """One line for people."""
+        """A line about the batches, for people."""
         steps = self.steps_per_epoch()
         dropped = f"; {self.dropped:,} over-long pairs dropped" if self.dropped else ""
         return (
-            f"{steps:,} batches an epoch in {len(self.shapes)} shapes; of the target positions fed "
-            f"{self.real_share:.1%} are tokens, of the source positions "
-            f"{self.source_real_share:.1%}{dropped}"
+            f"{steps:,} per epoch, in {len(self.shapes)} shapes; {self.real_share:.1%} of the "
+            f"target positions and {self.source_real_share:.1%} of the source positions are "
+            f"tokens{dropped}"
         )
 
 
 class Epoch:
-    """The batches of one epoch, each computed when it is asked for.
+    """The batches of one epoch, each computed when it is needed.
 
     Args:
         batches: The `Batches`.
-        number: of the epoch.
+        number: Number of the epoch.
     """
 
     def __init__(self, batches, number):
         self._of, self.number = batches, number
         rates = np.array([part.rate for part in batches.parts])
-        # Of every shape and part, an epoch goes on in the part's own order where the last ended.
+        # In each shape and part, an epoch continues where the last one ended in the part's order.
         self._first = np.floor(batches._sizes * rates * number).astype(np.int64)
         self._own = np.floor(batches._sizes * rates * (number + 1)).astype(np.int64) - self._first
         shapes = batches.shapes
@@ -281,7 +281,7 @@ class Epoch:
         return shape, self._pairs(i, np.arange(begin, end))
 
     def _pairs(self, i, places):
-        """The numbers of the pairs that stand at these places of a shape."""
+        """The numbers of the pairs at these places of a shape."""
         places = self._shuffles[i](places)
         found = np.zeros(len(places), np.int64)
         begin = 0
@@ -295,7 +295,7 @@ class Epoch:
         return found
 
     def _of_part(self, i, j, places):
-        """The same of places in the endless sequence of passes over a part."""
+        """The numbers of the pairs at these places in the endless passes over a part."""
         size, start = self._of._sizes[i, j], self._of._starts[i, j]
         passes, places = places // size, places % size
         found = np.zeros(len(places), np.int64)
@@ -307,7 +307,7 @@ class Epoch:
 
 
 def _gather(ids, pairs, rows, width):
-    """The pieces of pairs, padded: int32 [rows, width], and how many there are, [rows]."""
+    """The ids of pairs, padded: int32 [rows, width], and their lengths [rows]."""
     values, offsets = ids
     lengths = np.zeros(rows, np.int64)
     lengths[: len(pairs)] = offsets[pairs + 1] - offsets[pairs]

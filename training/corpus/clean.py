@@ -1,6 +1,6 @@
-"""Cleaning of sentence pairs, and the filters that pairs from the web need, line by line.
+"""Cleaning of sentence pairs, with filters for pairs from the web, line by line.
 
-Every pair that is dropped is counted under one reason, the first that applies.
+Every dropped pair is counted under one reason, the first that applies.
 """
 
 import collections
@@ -16,7 +16,7 @@ import numpy as np
 
 from training.corpus.files import CorpusError, rows
 
-# Reasons to drop a pair, as they are told. The first five always hold; filters are asked for.
+# The reasons to drop a pair, and how they are printed.
 REASONS = {
     "empty": "with an empty side",
     "long": "over-long",
@@ -31,25 +31,25 @@ REASONS = {
 }
 FILTERS = ("identical", "length_ratio", "letters", "script", "language", "near_duplicate")
 
-RATIO = 2.2  # a side may be so many times longer than usual for its partner
-SHORT = 12  # characters added to both sides before they are compared: short sentences vary
-LETTERS = 0.5  # of the visible characters of a side are letters, at least
-SCRIPT = 0.5  # of the letters of a side are of the scripts that the corpus has there, at least
-USUAL = 0.05  # of the letters of a side, a script has at least so many to be one of the corpus
-WORDY = 8  # letters that a side needs for its language to be judged
-PROBABLE = 0.02  # probability of the expected language, below which a side is of another one
+RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
+SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
+LETTERS = 0.5  # minimum share of letters among the visible characters of a side
+SCRIPT = 0.5  # minimum share of letters in scripts that are usual on a side
+USUAL = 0.05  # minimum share of a script among the letters of a side for it to be usual
+WORDY = 8  # minimum letters of a side whose language is identified
+PROBABLE = 0.02  # below this probability of the expected language, the language is another one
 
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What is kept.
+    """The rules of cleaning.
 
     Fields:
         max_characters: Pairs with a longer side are dropped.
-        filters: Names out of `FILTERS`.
+        filters: Names from `FILTERS`.
         languages: ISO 639-1 codes of source and target, for the filter `language`.
-        scripts: For source and target, the names of the scripts that are usual there.
-        ratio: Usual logarithm of target by source characters.
+        scripts: For source and target, the names of the usual scripts.
+        ratio: Median logarithm of the ratio of target to source characters.
     """
 
     max_characters: int = 1000
@@ -71,7 +71,7 @@ class Rules:
             identifier(*self.languages)
 
     def measured_on(self, pairs):
-        """The same, with the usual scripts and ratio of lengths taken from some pairs."""
+        """A copy with the usual scripts and length ratio of some pairs."""
         pairs = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
         if not pairs:
             return self
@@ -81,14 +81,14 @@ class Rules:
 
 
 class Cleaned(NamedTuple):
-    """What is left of a block: `source<TAB>target` lines, and what each is known by.
+    """The kept pairs of a block as `source<TAB>target` lines, with hashes of each.
 
     Fields:
         text: UTF-8 lines.
         keys: uint64 [pairs]: equal for equal pairs.
-        near_keys: uint64 [pairs]: equal for near duplicates; empty if nobody asks for them.
+        near_keys: uint64 [pairs]: equal for near-duplicates; empty without that filter.
         dropped: Counter of the reasons.
-        lines: How many lines the block had.
+        lines: Number of lines in the block.
     """
 
     text: bytes
@@ -99,7 +99,7 @@ class Cleaned(NamedTuple):
 
 
 class Cleaner:
-    """Cleans blocks of lines: composed (NFC), stripped, filtered.
+    """Cleans blocks of lines: composes (NFC), strips and filters them.
 
     Args:
         rules: The `Rules`.
@@ -114,7 +114,7 @@ class Cleaner:
         """The `Cleaned` of a `Block`.
 
         Raises:
-            CorpusError: For a line that is not UTF-8 or not of two columns, by file and line.
+            CorpusError: If a line is not UTF-8 or does not have two columns; it names the line.
         """
         lines, keys, near_keys, dropped, count = [], [], [], collections.Counter(), 0
         for source, target in rows(block):
@@ -133,7 +133,7 @@ class Cleaner:
         return Cleaned(text, _numbers(keys), _numbers(near_keys), dropped, count)
 
     def reason(self, source, target):
-        """Why a pair is dropped, a name out of `REASONS`, or None."""
+        """The reason to drop a pair, a key of `REASONS`, or None."""
         if not source or not target:
             return "empty"
         if max(len(source), len(target)) > self.rules.max_characters:
@@ -145,23 +145,23 @@ class Cleaner:
 
 
 def skeleton(text):
-    """A text without what near duplicates differ in: case, accents, digits, signs, spaces."""
+    """A text without case, accents, digits, punctuation and spaces, to find near-duplicates."""
     text = unicodedata.normalize("NFKD", text.casefold())
     return "".join("0" if char.isdigit() else char for char in text if char.isalnum())
 
 
 def summary(dropped):
-    """What was dropped, in words; `none` if nothing was."""
+    """The numbers of dropped pairs by reason, in words; `none` if there are none."""
     told = (f"{dropped[name]:,} {words}" for name, words in REASONS.items() if dropped.get(name))
     return ", ".join(told) or "none"
 
 
 @functools.cache
 def identifier(*languages):
-    """py3langid's identifier of languages, with probabilities; it has all of its languages.
+    """py3langid's language identifier, with probabilities over all of its languages.
 
     Raises:
-        CorpusError: If it is not installed, or does not know one of these languages.
+        CorpusError: If py3langid is not installed, or does not know one of these languages.
     """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -224,7 +224,7 @@ _KEEPS = {
 
 @functools.lru_cache(1 << 16)
 def script(char):
-    """The script of a letter: the first word of its name in Unicode, such as LATIN or CYRILLIC."""
+    """The script of a letter: the first word of its Unicode name, such as LATIN or CYRILLIC."""
     return unicodedata.name(char, "UNKNOWN").split()[0]
 
 
@@ -239,7 +239,7 @@ def _usual_scripts(text):
 
 
 def _digest(line):
-    # 64 bits: that two of millions of pairs share them is not to be seen.
+    # With 64 bits, a collision among millions of pairs is very unlikely.
     return hashlib.blake2b(line, digest_size=8).digest()
 
 

@@ -1,4 +1,4 @@
-"""Lines to ids, in processes that need neither Keras nor TensorFlow."""
+"""Encodes lines to ids, in processes that import neither Keras nor TensorFlow."""
 
 import itertools
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from training.corpus import arrays
 
 
 class Encoded(NamedTuple):
-    """The ids of some pairs: for source and target `(values, lengths)`; how many were left out."""
+    """The ids of `pairs` pairs, `(values, lengths)` for each side; `shared` pairs are left out."""
 
     pairs: int
     shared: int
@@ -20,9 +20,9 @@ class Encoder:
     """Encodes the kept pairs of a piece of a `Pile`.
 
     Args:
-        tokenizers: of source and target; with `encode_lines`, as `SubwordTokenizer` has it.
+        tokenizers: Those of source and target, with `encode_lines`, as `SubwordTokenizer` has it.
         held_out: Sets of the sources and targets that must not be learned.
-        tags: For each part, what its sources begin with, or "".
+        tags: The tag of each part, or "".
     """
 
     def __init__(self, tokenizers, held_out, tags):
@@ -46,7 +46,7 @@ class Encoder:
 
 
 def tagged(tag, source):
-    """A source behind its corpus's tag, where it has one."""
+    """A source with the tag of its corpus in front, if there is one."""
     return f"{tag} {source}" if tag else source
 
 
@@ -62,20 +62,20 @@ class SideWriter:
         self._length = 0
 
     def append(self, values, lengths):
-        """Adds lines: the ids of all, and how many each has."""
+        """Adds lines: the ids of all of them, and the number of ids in each."""
         self._files[0].append(values)
         self._files[1].append(self._length + np.cumsum(lengths))
         self._length += len(values)
 
     def close(self):
-        """Ends both files; returns {name: {dtype, bytes, crc32}}."""
+        """Closes both files; returns their records by name."""
         for file in self._files:
             file.close()
         return {file.path.name: file.record() for file in self._files}
 
 
 class Subwords:
-    """What `SubwordTokenizer.encode_lines` does, to be sent to processes without TensorFlow.
+    """`SubwordTokenizer.encode_lines` for processes without TensorFlow.
 
     Args:
         tokenizer: The `SubwordTokenizer`.
@@ -92,9 +92,9 @@ class Subwords:
             import sentencepiece
 
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
-        # SentencePiece cannot tell U+2581 from a space; the tokenizer gives it another sign too.
+        # As in the tokenizer, because SentencePiece cannot tell U+2581 from a space.
         lines = [line.replace("\u2581", "\U0010fffe") for line in lines]
-        rows = self._processor.encode(lines, num_threads=1)  # more gain nothing on short lines
+        rows = self._processor.encode(lines, num_threads=1)  # more do not help on short lines
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         values = np.fromiter(itertools.chain.from_iterable(rows), self.dtype)
         return values, np.append(0, np.cumsum(lengths))
@@ -104,7 +104,7 @@ class Subwords:
 
 
 def portable(tokenizer):
-    """What encodes like this tokenizer and can be sent to another process, or the tokenizer."""
+    """A picklable encoder like this tokenizer, if it has a light one; else the tokenizer."""
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
     return Subwords(tokenizer) if type(tokenizer) is SubwordTokenizer else tokenizer

@@ -1,4 +1,4 @@
-"""Text files as blocks of lines: plain, gzip, bzip2 or Zstandard; one of two columns, or two."""
+"""Reads text files in blocks of lines: plain, gzip, bzip2 or Zstandard."""
 
 import bz2
 import glob
@@ -11,7 +11,7 @@ import pathlib
 import zlib
 from typing import NamedTuple
 
-LINES = 20_000  # of a block
+LINES = 20_000  # in a block
 
 
 class CorpusError(ValueError):
@@ -19,7 +19,7 @@ class CorpusError(ValueError):
 
 
 class TextFile(NamedTuple):
-    """What was read: path as given, checksum of the file, lines in it, its size and time."""
+    """A file that was read: its path as given, checksum, lines, size and modification time."""
 
     path: str
     sha256: str
@@ -37,10 +37,10 @@ class Block(NamedTuple):
 
 
 def find(pattern):
-    """The paths that a name or a pattern with `*`, `?` or `[…]` stands for, sorted.
+    """The paths that match a name or a pattern with `*`, `?` or `[…]`, sorted.
 
     Raises:
-        CorpusError: If there is none.
+        CorpusError: If there are none.
     """
     if os.path.exists(pattern):
         return [pathlib.Path(pattern)]
@@ -55,14 +55,14 @@ def blocks(paths, read):
 
     Args:
         paths: One path or two.
-        read: A list; gets a `TextFile` for each path at the end.
+        read: A list, to which a `TextFile` is added for each path at the end.
 
     Yields:
         `Block`s of at most `LINES` lines.
 
     Raises:
-        CorpusError: If a file is empty or not whole, or the two differ in their number of lines.
-        OSError: If one cannot be read.
+        CorpusError: If a file is empty or damaged, or the two differ in their number of lines.
+        OSError: If a file cannot be read.
     """
     files = [_Digested(path) for path in paths]
     streams = [_unpacked(path, file) for path, file in zip(paths, files, strict=True)]
@@ -91,19 +91,19 @@ def blocks(paths, read):
 
 
 def stamp(path):
-    """Size and time of change of a file: while they stay, so does its content."""
+    """Size and modification time of a file; while they are the same, the content is too."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
 
 def sha256(path):
-    """The checksum of a whole file, as hexadecimal digits."""
+    """The SHA-256 checksum of a file, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def text_of(block, column):
-    """The lines of a block's file as one str, in composed form (NFC is left to the caller).
+    """The lines of one file of a block as one str.
 
     Raises:
         CorpusError: If they are not UTF-8; it names the line.
@@ -124,7 +124,7 @@ def text_of(block, column):
 
 
 def rows(block):
-    """The `(source, target)` of each line of a block, as they stand there.
+    """Yields the `(source, target)` of each line of a block, unchanged.
 
     Raises:
         CorpusError: If a line does not have two columns or is not UTF-8; it names file and line.
@@ -175,14 +175,14 @@ def _unpacked(path, file):
 
 
 class _Digested(io.BufferedReader):
-    """A file that knows its checksum once it was read."""
+    """A file whose checksum is computed while it is read."""
 
     def __init__(self, path):
         self._raw = _Digesting(path)
         super().__init__(self._raw, 1 << 20)
 
     def finish(self):
-        while self.read(1 << 20):  # behind the end of what was compressed
+        while self.read(1 << 20):  # anything after the end of the compressed data
             pass
         self.close()
         return self._raw.digest.hexdigest()
@@ -211,7 +211,7 @@ class _DamagedError(Exception):
 
 
 class _Zstandard(io.RawIOBase):
-    """What a file of Zstandard frames holds; a frame that is cut short is an error."""
+    """The content of a file of Zstandard frames; a frame that is cut off is an error."""
 
     def __init__(self, path, file):
         try:

@@ -1,4 +1,4 @@
-"""A corpus in memory: validation and test sets, and whatever else is small."""
+"""Corpora in memory: validation and test sets, and other small ones."""
 
 import collections
 import dataclasses
@@ -13,8 +13,8 @@ from training.corpus.pile import in_memory
 class Corpus:
     """Sentence pairs: `targets[i]` is the translation of `sources[i]`.
 
-    Both are in Unicode's composed form (NFC), without spaces around, and not empty; no pair occurs
-    twice. `files` and `dropped` say where they come from and what was left out.
+    Both are in Unicode's composed form (NFC), stripped and not empty; no pair occurs twice. `files`
+    are the files that they come from, and `dropped` counts the pairs that were left out.
     """
 
     sources: list
@@ -30,16 +30,16 @@ class Corpus:
         return zip(self.sources, self.targets, strict=True)
 
     def summary(self):
-        """One line for people."""
+        """A line about the corpus, for people."""
         return told(len(self), self.files, self.dropped)
 
     def record(self):
-        """Counts and checksums, as JSON can hold them."""
+        """Counts and checksums, which JSON can hold."""
         return record(len(self), self.files, self.dropped)
 
 
 def told(pairs, read, dropped):
-    """One line about a corpus: its size, its files, what was left out."""
+    """A line about a corpus: its size, its files, the dropped pairs."""
     names = ", ".join(f"{file.path} (sha256 {file.sha256[:12]})" for file in read[:3])
     more = f" and {len(read) - 3} more files" if len(read) > 3 else ""
     return f"{pairs:,} pairs from {names or 'memory'}{more}; dropped: {summary(dropped)}"
@@ -55,17 +55,17 @@ def read_pairs(source_path, target_path=None, *, max_characters=1000):
     """Reads a corpus from one file of `source<TAB>target` lines or from two line-aligned files.
 
     Args:
-        source_path: The one file, or the sources. Names that end in `.gz`, `.bz2` or `.zst` are
-            decompressed.
-        target_path: The translations, line by line, where they have a file of their own.
+        source_path: The file of pairs, or that of the sources. Files that end in `.gz`, `.bz2` or
+            `.zst` are decompressed.
+        target_path: The file of the targets, if it is separate.
         max_characters: Pairs with a longer side are dropped.
 
     Returns:
-        A `Corpus`; what was left out is counted in its `dropped`.
+        A `Corpus`; its `dropped` counts the pairs that were left out.
 
     Raises:
-        CorpusError: For a file that is empty, not UTF-8, not two columns wide, or of another length
-            than its partner; it names the file and the line.
+        CorpusError: If a file is empty, is not UTF-8, does not have two columns, or differs from
+            its partner in length; it names the file and the line.
     """
     paths, read = [path for path in (source_path, target_path) if path is not None], []
     corpus = clean_blocks(files.blocks(paths, read), Rules(max_characters))
@@ -78,7 +78,7 @@ def read_pairs(source_path, target_path=None, *, max_characters=1000):
 
 
 def clean(pairs, *, max_characters=1000):
-    """Makes a `Corpus` of (source, target) pairs: composed, stripped, each kept once."""
+    """Makes a `Corpus` of (source, target) pairs, composed and stripped, each kept once."""
     return clean_blocks(in_memory(pairs), Rules(max_characters))
 
 

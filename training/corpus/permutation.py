@@ -1,4 +1,4 @@
-"""A shuffle that is computed, not stored: any place of it at once, whatever its size."""
+"""A shuffle that is computed, not stored, so that any place of it is found at once."""
 
 import math
 
@@ -8,12 +8,12 @@ ROUNDS = 8
 
 
 class Permutation:
-    """A keyed bijection of `range(size)`, which takes the place of a shuffled list.
+    """A keyed bijection of `range(size)`, used instead of a shuffled list.
 
-    A Feistel network over the cells of a table of `size` cells or a few more: in turns the row is
-    moved by a hash of the column and the column by a hash of the row. Whatever lands on one of the
-    cells too many goes through it again, until it does not (J. Black and P. Rogaway, Ciphers with
-    Arbitrary Finite Domains, 2002).
+    It is a Feistel network over the cells of a table of at least `size` cells: in turns, the row is
+    shifted by a hash of the column and the column by a hash of the row. A result of `size` or more
+    goes through the network again (J. Black and P. Rogaway, Ciphers with Arbitrary Finite Domains,
+    2002).
 
     Args:
         size: int, at least 1.
@@ -34,7 +34,7 @@ class Permutation:
         self._keys = np.random.default_rng(key).integers(2**64, size=ROUNDS, dtype=np.uint64)
 
     def __call__(self, positions):
-        """int64 [n], where the positions [n] are sent."""
+        """The images of positions [n], int64 [n]."""
         found = self._pass(np.asarray(positions).astype(np.uint64))
         while (outside := found >= self.size).any():
             found[outside] = self._pass(found[outside])

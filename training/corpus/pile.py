@@ -1,4 +1,4 @@
-"""Cleaned pairs in a file, however many: each kept once, some held out, the rest encoded."""
+"""Cleaned pairs in a file: repeated ones are dropped, some are held out, the rest is encoded."""
 
 import collections
 import itertools
@@ -12,11 +12,11 @@ from training.corpus.files import CorpusError
 from training.corpus.permutation import Permutation
 from training.corpus.workers import ordered
 
-BUCKET = 1 << 22  # keys that are sorted at a time
+BUCKET = 1 << 22  # keys to sort at a time
 
 
 class Piece(NamedTuple):
-    """Where in the file so many pairs stand, the first of which has this number; their corpus."""
+    """A part of the file: its place, the number of its first pair, its pairs, their corpus."""
 
     offset: int
     size: int
@@ -26,17 +26,17 @@ class Piece(NamedTuple):
 
 
 class Pile:
-    """Pairs as they were cleaned, in files of a folder.
+    """Cleaned pairs in files of a folder.
 
-    `kept` says which of them are left; `dropped` counts the others by reason.
+    `kept` marks the pairs that are left; `dropped` counts the others by reason.
 
     Args:
-        folder: A `pathlib.Path`; gets `pairs.tsv`, and for a while two more files.
+        folder: A `pathlib.Path`, in which `pairs.tsv` and two temporary files are written.
         corpora: An iterable of iterables of `files.Block`: the parts.
         rules: The `clean.Rules`.
 
     Raises:
-        CorpusError: For a line that cannot be read, or if no pair is left.
+        CorpusError: If a line cannot be read.
     """
 
     def __init__(self, folder, corpora, rules):
@@ -57,7 +57,7 @@ class Pile:
             path.unlink()
 
     def _write(self, corpora, cleaner, text, keys, near_keys):
-        parts = collections.deque()  # of the blocks under way
+        parts = collections.deque()  # of the blocks in progress
 
         def jobs():
             for number, corpus in enumerate(corpora):
@@ -79,7 +79,7 @@ class Pile:
         return lines
 
     def _drop_repeated(self, keys, reason):
-        """Keeps the first of the pairs that have the same key, a share of all keys at a time."""
+        """Keeps the first of the pairs with the same key; sorts a share of the keys at a time."""
         bits = max(0, (len(keys) // BUCKET).bit_length())
         for bucket in range(2**bits if len(keys) else 0):
             found = []
@@ -101,15 +101,15 @@ class Pile:
         return sum(int(self.kept[chunk].sum()) for chunk in arrays.chunks(len(self.kept)))
 
     def spaced(self, most):
-        """Numbers of at most so many kept pairs, as far apart as that takes."""
+        """Numbers of at most `most` kept pairs, evenly spaced."""
         return self._numbers(np.arange(0, count, -(-count // most)) if (count := len(self)) else [])
 
     def chosen(self, count, seed):
-        """Numbers of `count` kept pairs that a seed picks."""
+        """Numbers of `count` kept pairs, chosen by a seed."""
         return self._numbers(np.sort(Permutation(len(self), seed)(np.arange(count))))
 
     def _numbers(self, ranks):
-        """The numbers of the kept pairs of these ranks, ascending."""
+        """The numbers of the kept pairs with these ranks, ascending."""
         found, before = [], 0
         for chunk in arrays.chunks(len(self.kept)):
             here = np.flatnonzero(self.kept[chunk])
@@ -119,7 +119,7 @@ class Pile:
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
     def read(self, numbers):
-        """The pairs of ascending numbers: yields (source, target, part)."""
+        """Yields (source, target, part) of the pairs with these numbers, which are ascending."""
         with self.text.open("rb") as file:
             for piece in self.pieces:
                 mine = slice(*np.searchsorted(numbers, [piece.first, piece.first + piece.pairs]))
@@ -135,10 +135,10 @@ class Pile:
 
         Args:
             encoder: An `encode.Encoder`.
-            sides: For source and target, an `encode.SideWriter`.
+            sides: An `encode.SideWriter` for source and one for target.
 
         Returns:
-            list of int: the pairs of each part.
+            list of int: the number of pairs in each part.
 
         Raises:
             CorpusError: If no pair is left.
@@ -172,12 +172,12 @@ class Pile:
 
 
 def in_memory(pairs):
-    """Pairs that are no file's as blocks of lines."""
+    """Pairs in memory as blocks of lines."""
     from training.corpus.files import LINES, Block
 
     pairs, first = iter(pairs), 1
     while chunk := list(itertools.islice(pairs, LINES)):
-        # Tabs and line ends would be taken for columns and pairs.
+        # Tabs and line ends would be read as columns and lines.
         lines = ("\t".join(" ".join(side.split("\t")) for side in pair) for pair in chunk)
         text = "".join(line.replace("\n", " ") + "\n" for line in lines)
         yield Block(("memory",), first, (text.encode(),))

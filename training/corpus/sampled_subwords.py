@@ -1,8 +1,8 @@
-"""Other subwords for the same words in every epoch (subword regularisation, arXiv 1804.10959).
+"""Subword regularisation: other subwords for the same words in each epoch (arXiv 1804.10959).
 
-SentencePiece can sample, but from a generator of its own that no seed makes the same in two
-processes. A word's subwords do not depend on its neighbours, so the spellings of each distinct
-word are listed once, and an epoch draws among them with NumPy: a pure function of (seed, epoch).
+SentencePiece can sample, but its generator does not give the same results in two processes. The
+subwords of a word do not depend on other words, so the splits of each distinct word are listed
+once, and each epoch draws from them with NumPy, as a pure function of (seed, epoch).
 """
 
 import itertools
@@ -12,27 +12,27 @@ import numpy as np
 from training.corpus import arrays
 from training.corpus.batches import Batches
 
-LINES = 1 << 18  # handled at a time
-SPELLINGS = 8  # of a word, the most probable ones
-FLATNESS = 0.2  # the power that the probabilities of the others are raised to
+LINES = 1 << 18  # lines to process at a time
+SPELLINGS = 8  # the most probable splits of a word that are used
+FLATNESS = 0.2  # exponent of the probabilities of the other splits
 
 
 class SampledSubwords:
-    """Lines of subwords, some of their words spelled with others.
+    """Lines of subwords, in which some words are split into other subwords.
 
     Args:
         ids: `(values, offsets)` of the lines, as `SubwordTokenizer.encode_lines` gives.
         tokenizer: The `SubwordTokenizer` they come from.
-        share: Probability of a word to be spelled otherwise than it is best.
-        seed: of the draws; a sequence of int.
-        scratch: A folder to keep what grows with the corpus in; in memory by default.
+        share: Probability that a word is split into other subwords than the best ones.
+        seed: Seed of the draws; a sequence of int.
+        scratch: A folder for data that grows with the corpus; in memory by default.
     """
 
     def __init__(self, ids, tokenizer, *, share, seed, scratch=None):
         values, offsets = ids
         self.seed, self._scratch, self._dtype = list(seed), scratch, values.dtype
         beginnings, signs = tokenizer.word_beginnings(), _Hashes(tokenizer.vocab_size)
-        numbers, spellings = {}, []  # of each word by its hash
+        numbers, spellings = {}, []  # {hash of a word: its number}; the splits of each word
         words, ends = arrays.Buffer(scratch, np.int32), arrays.Buffer(scratch, np.int64)
         ends.append([0])
         for chunk in arrays.chunks(len(offsets) - 1, LINES):
@@ -58,7 +58,7 @@ class SampledSubwords:
         self._tabulate(spellings)
 
     def _tabulate(self, spellings):
-        """All spellings of all words laid flat; probabilities as the bounds of a draw."""
+        """Flattens the splits of all words, and turns probabilities into bounds for a draw."""
         rows = list(itertools.chain.from_iterable(spellings))
         self._lengths = np.array([len(pieces) for pieces, _ in rows], np.int64)
         self._starts = np.cumsum(self._lengths) - self._lengths
@@ -76,7 +76,7 @@ class SampledSubwords:
         for chunk in arrays.chunks(len(self._offsets) - 1, LINES):
             lines = np.asarray(self._offsets[chunk.start : chunk.stop + 1])
             words = np.asarray(self._words[lines[0] : lines[-1]])
-            # 1e-9: rounding must not carry a draw over the last spelling of its word.
+            # The margins keep rounding from moving a draw past the last split of its word.
             chosen = np.searchsorted(
                 self._bounds - 1e-9, words + random.random(len(words)) * (1 - 1e-6)
             )
@@ -90,7 +90,7 @@ class SampledSubwords:
 
 
 class SampledBatches:
-    """`Batches` of other subwords in every epoch.
+    """`Batches` with other subwords in each epoch.
 
     Args:
         source, target: `SampledSubwords`.
@@ -102,7 +102,7 @@ class SampledBatches:
         self._epoch = self._batches = None
 
     def of(self, epoch):
-        """The `Batches` of an epoch; the latest ones are kept."""
+        """The `Batches` of an epoch; the last ones are kept."""
         if self._epoch != epoch:
             sides = self.source.draw(epoch), self.target.draw(epoch)
             self._epoch, self._batches = epoch, Batches(*sides, **self.options)
@@ -117,12 +117,12 @@ class SampledBatches:
         return self.of(epoch).dataset(epoch, skip, **shard)
 
     def summary(self):
-        """One line for people, about the first epoch."""
-        return self.of(0).summary() + "; subwords drawn again in every epoch"
+        """A line about the batches of the first epoch, for people."""
+        return self.of(0).summary() + "; subwords are drawn again in every epoch"
 
 
 class _Hashes:
-    """uint64 numbers, equal for words of the same pieces."""
+    """Hashes of words, equal for words of the same subwords."""
 
     def __init__(self, vocab_size, longest=4096):
         draw = np.random.default_rng(0)
@@ -130,7 +130,7 @@ class _Hashes:
         self._places = draw.integers(1 << 63, size=longest, dtype=np.uint64) | 1
 
     def of(self, pieces, first, ends):
-        """[words] of the words `pieces[first[i]:ends[i]]`, which stand without gaps."""
+        """uint64 [words]: hashes of the words `pieces[first[i]:ends[i]]`, which have no gaps."""
         within = np.arange(len(pieces)) - np.repeat(first, ends - first)
         places = self._places[within % len(self._places)]
         products = self._signs[pieces] * places  # modulo 2^64
@@ -138,7 +138,7 @@ class _Hashes:
 
 
 def _spellings(word, tokenizer, share):
-    """[(pieces, probability)] of one word, the way it is now first."""
+    """[(subwords, probability)] of one word, the current split first."""
     others = [(pieces, score) for pieces, score in tokenizer.spellings(word, SPELLINGS)]
     others = [(pieces, score) for pieces, score in others if pieces != word]
     if not others:

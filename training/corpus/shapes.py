@@ -1,4 +1,4 @@
-"""Which shapes batches should have: few of them, and yet little padding."""
+"""Chooses the shapes of batches: few shapes with little padding."""
 
 from typing import NamedTuple
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from training.corpus.files import CorpusError
 
-TARGET_LENGTHS = 12  # at most so many different ones
-SOURCE_LENGTHS = 3  # for each of them
-BATCHES_PER_SHAPE = 6  # fewer are not worth a shape: each leaves rows over
+TARGET_LENGTHS = 12  # the most different target lengths
+SOURCE_LENGTHS = 3  # the most source lengths for each target length
+BATCHES_PER_SHAPE = 6  # the fewest batches that justify a shape, because each shape has a remainder
 
 
 class Shape(NamedTuple):
@@ -22,19 +22,19 @@ class Shape(NamedTuple):
 def choose_shapes(counts, tokens_per_batch, rows_multiple=1):
     """The shapes that pad these pairs least.
 
-    Target lengths are chosen first, as the decoder and its softmax cost most; then, for the pairs
-    of each target length, the source lengths.
+    Target lengths are chosen first, because the decoder and its softmax cost most; then the source
+    lengths for the pairs of each target length.
 
     Args:
-        counts: [source length, target length]: how many pairs have these many ids; at least one.
-        tokens_per_batch: Most source and most target positions of a batch.
-        rows_multiple: What the number of rows is a multiple of.
+        counts: [source length, target length]: the number of pairs of these lengths; not all 0.
+        tokens_per_batch: The most source positions and the most target positions in a batch.
+        rows_multiple: The number of rows is a multiple of this.
 
     Returns:
         list of `Shape`, sorted; the last one holds every pair.
 
     Raises:
-        CorpusError: If a batch of the longest pairs has not even `rows_multiple` rows.
+        CorpusError: If a batch cannot hold `rows_multiple` rows of the longest pair.
     """
     lengths = np.argwhere(counts)  # [kinds, 2]: source, target
     pairs = counts[tuple(lengths.T)]
@@ -63,11 +63,11 @@ def choose_shapes(counts, tokens_per_batch, rows_multiple=1):
 
 
 def ladder(counts, rungs):
-    """At most `rungs` lengths to pad to so that the padding is least, the longest among them.
+    """At most `rungs` lengths to pad to with the least padding; one of them is the longest.
 
     Args:
-        counts: [length]: how many there are of each length; none of length 0, one at least.
-        rungs: How many lengths to choose.
+        counts: [length]: the number of items of each length; none of length 0, but not all 0.
+        rungs: The number of lengths to choose.
 
     Returns:
         ascending list of int.
@@ -75,10 +75,10 @@ def ladder(counts, rungs):
     sizes = np.append(0, np.flatnonzero(counts))  # 0: below all of them
     last, items = len(sizes) - 1, np.cumsum(counts[sizes])
     totals = np.cumsum(counts[sizes] * sizes)
-    # padding[a, b]: of the lengths above sizes[a] and up to sizes[b], padded to sizes[b].
+    # padding[a, b]: the padding of lengths above sizes[a] and up to sizes[b], padded to sizes[b].
     padding = sizes * (items - items[:, None]) - (totals - totals[:, None])
     padding = np.where(np.tri(len(sizes), dtype=bool), np.iinfo(np.int64).max // 4, padding)
-    best, came_from = padding[0], []  # best[b]: least padding of all lengths up to sizes[b]
+    best, came_from = padding[0], []  # best[b]: the least padding of all lengths up to sizes[b]
     for _ in range(min(rungs, last) - 1):
         ways = best[:, None] + padding
         came_from.append(ways.argmin(axis=0))

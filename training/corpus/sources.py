@@ -1,4 +1,4 @@
-"""What `--data` names: files, patterns, downloads and data sets, with their weights and tags."""
+"""The corpora that `--data` names: files, patterns and data sets, with their weights and tags."""
 
 import dataclasses
 import re
@@ -14,10 +14,10 @@ class Source:
     """One corpus.
 
     Fields:
-        name: As it was given, without its weight.
-        weight: Its share of an epoch beside those of the others, or None.
-        tag: What its sources begin with, or "".
-        aligned: The file of the translations, where they have one of their own.
+        name: The given name, without its weight.
+        weight: Its share of an epoch relative to the other weights, or None.
+        tag: The tag in front of its sources, or "".
+        aligned: The file of the targets, if it is separate.
     """
 
     name: str
@@ -26,11 +26,11 @@ class Source:
     aligned: str = ""
 
     def blocks(self, split, read):
-        """The lines of a part of it as `files.Block`s.
+        """The lines of a split as `files.Block`s.
 
         Args:
             split: `train`, `validation` or `test`; only data sets have the latter two.
-            read: A list; gets a `TextFile` for each file that was read.
+            read: A list, to which a `TextFile` is added for each file that was read.
         """
         if self.name.startswith("tfds:"):
             rows, name = tfds_rows(self.name.removeprefix("tfds:"), split)
@@ -56,7 +56,7 @@ class Source:
 
     @property
     def has_splits(self):
-        """Whether it brings pairs of its own to validate and test with."""
+        """Whether it has its own validation and test pairs."""
         return self.name.startswith(("tfds:", "tatoeba:"))
 
 
@@ -64,7 +64,7 @@ class Phrasebook:
     """The built-in corpus: sentences of a small grammar.
 
     Args:
-        seed: of the sentences.
+        seed: Seed of the sentences.
     """
 
     name, weight, tag, has_splits = "phrasebook", None, "", True
@@ -81,15 +81,15 @@ class Phrasebook:
 
 
 def parse(data, tags=(), also=()):
-    """The `Source`s of the words of `--data`, with the tags of `--tag`.
+    """The `Source`s that `--data` names, with the tags of `--tag`.
 
     Args:
-        data: `NAME` or `NAME:WEIGHT` each; the weights of all of them or of none.
-        tags: `NAME=TAG` each.
+        data: Words `NAME` or `NAME:WEIGHT`; all have weights, or none.
+        tags: Words `NAME=TAG`.
         also: Names of other files that may have a tag.
 
     Raises:
-        CorpusError: If weights or tags are not like that.
+        CorpusError: If weights or tags do not have this form.
     """
     tags, found = tags_of(tags), []
     for word in data:
@@ -110,7 +110,7 @@ def parse(data, tags=(), also=()):
 
 
 def tags_of(words):
-    """{name: tag} of the words of `--tag`, `NAME=TAG` each."""
+    """{name: tag} of words `NAME=TAG`."""
     pairs = [word.rpartition("=") for word in words]
     for (name, _, tag), word in zip(pairs, words, strict=True):
         if not name or not tag or len(tag.split()) != 1:
@@ -119,15 +119,16 @@ def tags_of(words):
 
 
 def rates(sources, sizes, temperature=1.0):
-    """How often each pair of each corpus stands in an epoch, which has as many pairs as all.
+    """How often each pair of each corpus occurs in an epoch, which is as large as all corpora.
 
-    By the weights, where there are some; else by the sizes to the power of 1 / temperature
-    (Arivazhagan et al. 2019, arXiv 1907.05019): 1 for each pair once, higher for more of the small.
+    The shares of the corpora follow the weights, or else size^(1 / temperature) (Arivazhagan et al.
+    2019, arXiv 1907.05019).
 
     Args:
         sources: list of `Source`.
         sizes: The number of pairs of each.
-        temperature: float, at least 1.
+        temperature: float, at least 1. At 1, each pair occurs once; a higher one gives small
+            corpora a larger share.
 
     Returns:
         list of float.
@@ -144,14 +145,14 @@ def rates(sources, sizes, temperature=1.0):
 
 
 def tfds_rows(name, split):
-    """The pairs of a translation data set, by tensorflow-datasets, which is no dependency of ours.
+    """The pairs of a translation data set, by tensorflow-datasets, which is not a dependency.
 
     Args:
-        name: As in `ted_hrlr_translate/pt_to_en`.
+        name: The name of the data set, such as `ted_hrlr_translate/pt_to_en`.
         split: `train`, `validation` or `test`.
 
     Returns:
-        list of (source, target), and the full name of what was read.
+        list of (source, target), and the full name of the data set.
 
     Raises:
         CorpusError: If the package or the data set is not available; it says what to do.
@@ -169,7 +170,7 @@ def tfds_rows(name, split):
     try:
         data, info = tfds.load(name, split=split, with_info=True, as_supervised=True)
         pairs = [(source.decode(), target.decode()) for source, target in tfds.as_numpy(data)]
-    except Exception as error:  # whatever the network, the server or the disk says
+    except Exception as error:  # any error of the network, the server or the disk
         raise CorpusError(
             f"tensorflow-datasets could not provide {name} ({error}). {instead}"
         ) from error

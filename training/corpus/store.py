@@ -1,7 +1,7 @@
 """The encoded corpus of a run, in files of its folder: written once, used at every start.
 
-`store.json` comes last and says what the files were made of and what they have to be, so that
-neither half of a corpus nor a damaged one is learned from.
+`store.json` is written last. It records what the files were made from and their checksums, so that
+a run never learns from a partial or damaged corpus.
 """
 
 import json
@@ -18,11 +18,11 @@ INDEX, HELD_OUT = "store.json", "held_out.json"
 
 
 class Store(NamedTuple):
-    """What a run learns from and is measured on, as it was encoded.
+    """The encoded training pairs of a run, and its validation and test pairs.
 
     Fields:
-        sides: For source and target `(values, offsets)`, memory maps.
-        parts: For each corpus that is mixed, its number of pairs.
+        sides: `(values, offsets)` for source and target, memory maps.
+        parts: The number of pairs of each corpus.
         held_out: `{"validation": pairs, "test": pairs}`, lists of (source, target).
         record: Counts and checksums, for config.json.
         summaries: Lines for people.
@@ -37,7 +37,7 @@ class Store(NamedTuple):
     files: list
 
     def changed_files(self):
-        """Paths of the files that are not what they were, each with its two checksums."""
+        """The files that have changed: (path, old checksum, new checksum)."""
         changed = []
         for file in self.files:
             if not file.bytes or stamp(file.path) == (file.bytes, file.modified):
@@ -48,17 +48,17 @@ class Store(NamedTuple):
 
 
 def write(folder, pile, tokenizers, excluded, tags):
-    """Encodes the kept pairs of a `Pile` into files; `finish` makes a store of them.
+    """Encodes the kept pairs of a `Pile` into files, for `finish`.
 
     Args:
         folder: A `pathlib.Path`.
         pile: The `Pile`.
-        tokenizers: of source and target.
+        tokenizers: Those of source and target.
         excluded: Sets of the sources and targets that must not be learned.
-        tags: For each part, what its sources begin with, or "".
+        tags: The tag of each part, or "".
 
     Returns:
-        `(parts, files)`: the pairs of each part, and the records of the files.
+        `(parts, files)`: the number of pairs in each part, and the records of the files.
     """
     sides = [
         SideWriter(folder, name, id_type(tokenizer))
@@ -72,13 +72,13 @@ def write(folder, pile, tokenizers, excluded, tags):
 
 
 def finish(folder, index, held_out):
-    """Writes what makes a store of the encoded files, and opens it.
+    """Writes the index of the encoded files, and opens the store.
 
     Args:
         folder: A `pathlib.Path`.
-        index: The fields of `Store` but for its sides and sets; `arrays`, the records of the files;
-            `tokenizers`, what tells them from others.
-        held_out: As `Store` has it.
+        index: The fields of `Store` other than `sides` and `held_out`; `arrays`, the records of the
+            files; `tokenizers`, their checksums.
+        held_out: As in `Store`.
     """
     index = {**index, "files": [file._asdict() for file in index["files"]]}
     _write_json(folder / HELD_OUT, held_out)
@@ -87,7 +87,7 @@ def finish(folder, index, held_out):
 
 
 def read(folder, tokenizers):
-    """The `Store` of a folder, or None if there is none that is whole and of these tokenizers."""
+    """The `Store` of a folder, or None if it is missing, damaged or of other tokenizers."""
     try:
         index = json.loads((folder / INDEX).read_text())
         held_out = json.loads((folder / HELD_OUT).read_text())
@@ -111,7 +111,7 @@ def read(folder, tokenizers):
 
 
 def delete(folder):
-    """Deletes what is here by the names of a store's files, and the folder if nothing is left."""
+    """Deletes the files of a store by their names, and the folder if it is empty then."""
     names = (INDEX, HELD_OUT, "pairs.tsv", "keys", "near_keys", *ARRAYS)
     for name in names:
         (folder / name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Sentence pairs of Tatoeba (https://tatoeba.org): its weekly exports, joined, cleaned and split.
+"""Sentence pairs from Tatoeba's weekly exports (https://tatoeba.org), joined, cleaned and split.
 
-The sentences are by the contributors of Tatoeba, under CC BY 2.0 FR; `ATTRIBUTION` goes wherever
-they go.
+The sentences are by Tatoeba's contributors, under CC BY 2.0 FR; the text `ATTRIBUTION` must be kept
+with them.
 """
 
 import bz2
@@ -22,12 +22,12 @@ from training.corpus.permutation import Permutation
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
 FOLDER = pathlib.Path("data/tatoeba")
 SPLITS = ("train", "validation", "test")
-HELD_OUT = 1000  # pairs of validation and of test, at most a twentieth of all each
+HELD_OUT = 1000  # pairs in validation and in test, each at most a twentieth of all
 SUMS = "SHA256SUMS"
 ATTRIBUTION = """Sentence pairs of Tatoeba, https://tatoeba.org, by its contributors.
 Licence: CC BY 2.0 FR, https://creativecommons.org/licenses/by/2.0/fr/
-Made of the exports {names}: direct translations, composed (NFC), without duplicates, split so that
-no sentence of validation.tsv or test.tsv stands in another file.
+Made from the exports {names}: direct translations, composed (NFC), without duplicates, split so
+that no sentence of validation.tsv or test.tsv occurs in another file.
 """
 
 
@@ -35,11 +35,11 @@ def split_path(name, split, folder=FOLDER):
     """The file of a split of a downloaded pair of languages.
 
     Args:
-        name: As in `por-eng`, or the path of a folder that `build` wrote.
+        name: Two codes such as `por-eng`, or the path of a folder that `build` wrote.
         split: `train`, `validation` or `test`.
 
     Raises:
-        CorpusError: If it is not there, or not what was written.
+        CorpusError: If the file is missing or has changed.
     """
     path = (pathlib.Path(name) if "/" in name else folder / name) / f"{split}.tsv"
     if not path.exists():
@@ -55,10 +55,10 @@ def split_path(name, split, folder=FOLDER):
 
 
 def export_names(pair):
-    """The exports that a pair of languages is made of, such as `por-eng`.
+    """The names of the exports for a pair of languages, such as `por-eng`.
 
     Raises:
-        CorpusError: If it is not two codes of ISO 639-3.
+        CorpusError: If the pair is not two ISO 639-3 codes.
     """
     codes = pair.split("-")
     if len(codes) != 2 or not all(len(c) == 3 and c.isalpha() and c.islower() for c in codes):
@@ -74,10 +74,10 @@ def export_names(pair):
 
 
 def download(pair, folder):
-    """Fetches the exports of a pair of languages into a folder, those that are missing.
+    """Downloads the missing exports of a pair of languages into a folder.
 
     Raises:
-        CorpusError: If one cannot be had.
+        CorpusError: If an export cannot be downloaded.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in export_names(pair):
@@ -98,19 +98,19 @@ def download(pair, folder):
 
 
 def build(pair, exports, folder, seed=1):
-    """Makes `train.tsv`, `validation.tsv` and `test.tsv` of exports.
+    """Writes `train.tsv`, `validation.tsv` and `test.tsv` from exports.
 
     Args:
-        pair: As in `por-eng`.
+        pair: Two codes such as `por-eng`.
         exports: The folder of the exports.
-        folder: What to write into; its `SHA256SUMS` is the same for the same exports.
-        seed: of what is held out.
+        folder: The folder to write to; its `SHA256SUMS` is the same for the same exports.
+        seed: Seed of the choice of held-out pairs.
 
     Returns:
         {split: number of pairs}.
 
     Raises:
-        CorpusError: If an export is missing or not of Tatoeba's form.
+        CorpusError: If an export is missing or does not have Tatoeba's form.
     """
     paths = [exports / pathlib.Path(name).name for name in export_names(pair)]
     links = list(_links(paths[2]))
@@ -138,7 +138,7 @@ def _split(pairs, seed):
     count = min(HELD_OUT, len(pairs) // 20)
     chosen = Permutation(len(pairs), seed)(np.arange(2 * count)).tolist()
     used = collections.Counter(side for i in chosen for side in enumerate(pairs[i]))
-    # A sentence in both would be in two splits: such pairs go.
+    # Pairs of the test set that share a sentence with the validation set are dropped.
     groups = [chosen[:count], chosen[count:]]
     sides = [{side for i in group for side in enumerate(pairs[i])} for group in groups]
     groups[1] = [i for i in groups[1] if sides[0].isdisjoint(enumerate(pairs[i]))]

@@ -1,4 +1,4 @@
-"""Many jobs done by all cores: results in order, never more than a few under way."""
+"""Runs jobs on all cores: results come in order, and only a few jobs are in progress."""
 
 import collections
 import concurrent.futures
@@ -8,17 +8,17 @@ import os
 import signal
 import threading
 
-ALONE = 8  # jobs that this process does by itself before it starts others
+ALONE = 8  # jobs that run in this process before it starts others
 
 
 def ordered(function, jobs):
     """The results of `function(job)` in the order of the jobs.
 
-    The first few are done here, so that a small corpus needs no other process; for the rest there
-    is one process for each core.
+    The first few jobs run in this process, so that a small corpus needs no others. The rest runs in
+    one process for each core.
 
     Args:
-        function: A callable that can be pickled; each process gets it once.
+        function: A picklable callable; it is sent to each process once.
         jobs: An iterable, read only as far as needed.
     """
     jobs = iter(jobs)
@@ -27,7 +27,7 @@ def ordered(function, jobs):
     if not first:
         return
     cores = len(os.sched_getaffinity(0))
-    # Not forked: TensorFlow's threads may hold locks.
+    # Not forked, because TensorFlow's threads may hold locks.
     with concurrent.futures.ProcessPoolExecutor(
         cores, multiprocessing.get_context("spawn"), _begin, (function,)
     ) as pool:
@@ -46,12 +46,12 @@ def ordered(function, jobs):
 def _begin(function):
     global _function
     _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops this process
     end_with_parent()
 
 
 def end_with_parent():
-    """From now on, this process of `multiprocessing` ends when its parent does, however it ends."""
+    """Makes this process of `multiprocessing` end when its parent ends, for whatever reason."""
     parent = multiprocessing.parent_process()
 
     def wait():
