@@ -79,7 +79,7 @@ def test_config_is_frozen():
         (dict(encoder_layers=-1), "Received: encoder_layers=-1"),
         (dict(dff=2.5), "Received: dff=2.5"),
         (dict(dropout_rate=1.0), "Received: dropout_rate=1.0"),
-        (dict(source_vocab=30), "one size.*source_vocab=30, target_vocab=20"),
+        (dict(source_vocab=30), "must be equal.*source_vocab=30, target_vocab=20"),
         (dict(max_length=0), "Received: max_length=0"),
         (dict(key_dim=0), "Received: key_dim=0"),
         (dict(value_dim=-3), "Received: value_dim=-3"),
