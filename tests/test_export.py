@@ -1,10 +1,12 @@
 """An export answers, without Keras, what the translator answers in process."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
+import types
 import warnings
 
 import keras
@@ -84,7 +86,8 @@ def unchecked(translator, tmp_path, monkeypatch):
     """Exports without waiting for the other process; `unchecked.report` is what it would say."""
 
     def run(**options):
-        monkeypatch.setattr(write, "check_in_fresh_process", lambda *_, **__: run.report)
+        process = types.SimpleNamespace(report=lambda *_: run.report)
+        monkeypatch.setattr(write, "FreshProcess", lambda *_, **__: contextlib.nullcontext(process))
         return export_text_model(run.translator, tmp_path / "models", **options)
 
     run.report, run.translator = Report(), translator

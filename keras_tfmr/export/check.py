@@ -8,6 +8,7 @@ stored once, that every signature runs for batches of 1, 3 and 0 rows and return
 that the warm-up file replays. With --cases, it compares answers with known ones.
 """
 
+import argparse
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -31,6 +32,9 @@ BATCHES = (1, 3, 0)
 # Sessions of one check, each for some of the signatures, which work at the same time. One session
 # would compile a function for one size after the other.
 SESSIONS = 2
+
+# What `FreshProcess` writes to its process when the SavedModel is complete.
+_BEGIN = "begin\n"
 
 
 class ExportError(RuntimeError):
@@ -192,27 +196,57 @@ def check_in_fresh_process(
     Returns:
         A `Report`. If the process crashes or hangs, this is a problem in the report.
     """
-    command = [sys.executable, "-m", "keras_tfmr.export.check", str(path), "--json"]
-    command += ["--tolerance", str(tolerance), "--cases", "-", *(["--xla"] if xla else [])]
-    # So that the process finds the package, whatever the working directory is.
-    root = str(pathlib.Path(__file__).resolve().parents[2])
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=_environment(root, cache),
-    )  # fmt: skip
-    try:
-        known = list(cases() if callable(cases) else cases)
-        output, errors = process.communicate(json.dumps(known), timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return Report([f"the check did not end within {timeout} s"])
-    finally:
-        process.kill()  # if it is still running
-        process.wait()
-    try:
-        return Report(**json.loads(output.splitlines()[-1]))
-    except (IndexError, ValueError, TypeError):
-        ending = "\n".join(errors.splitlines()[-10:])
-        return Report([f"the check's process died with code {process.returncode}: {ending}"])
+    with FreshProcess(path, tolerance, xla, cache) as process:
+        return process.report(cases, timeout)
+
+
+class FreshProcess:
+    """A new Python process that checks a SavedModel once it is complete.
+
+    It imports TensorFlow, which takes seconds, while the SavedModel is still being written. Leaving
+    the context ends it. The arguments are those of `check_in_fresh_process`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tolerance: float = 1e-4,
+        xla: bool = False,
+        cache: str | os.PathLike[str] | None = None,
+    ):
+        command = [sys.executable, "-m", "keras_tfmr.export.check", str(path), "--json", "--wait"]
+        command += ["--tolerance", str(tolerance), "--cases", "-", *(["--xla"] if xla else [])]
+        # The package is found from where it was imported, whatever the working directory is.
+        root = str(pathlib.Path(__file__).resolve().parents[2])
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=_environment(root, cache),
+        )  # fmt: skip
+
+    def report(self, cases: Cases = (), timeout: float = 1800) -> Report:
+        """Lets it begin, since the SavedModel is complete, and returns what it found."""
+        process = self._process
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it has died: see below
+                process.stdin.write(_BEGIN)
+                process.stdin.flush()
+            known = list(cases() if callable(cases) else cases)
+            output, errors = process.communicate(json.dumps(known), timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return Report([f"the check did not end within {timeout} s"])
+        try:
+            return Report(**json.loads(output.splitlines()[-1]))
+        except (IndexError, ValueError, TypeError):
+            ending = "\n".join(errors.splitlines()[-10:])
+            code = process.returncode
+            return Report([f"the check's process died with code {code}: {ending}"])
+
+    def __enter__(self) -> "FreshProcess":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()  # if it is still there
+        self._process.communicate()
 
 
 def _environment(root, cache):
@@ -241,8 +275,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--xla", action="store_true", help="check for a server with --xla_cpu_compilation_enabled"
     )
+<<<<<<< HEAD
     parser.add_argument("--json", action="store_true", help="print one line of JSON, not text")
+=======
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    parser.add_argument("--wait", action="store_true", help=argparse.SUPPRESS)
+>>>>>>> 5f85111 (Prepare the check of an export while it is written; measure exports, starts and BLEU)
     options = parser.parse_args(arguments)
+    if options.wait:
+        from keras_tfmr.export import graph_checks, questions, saved_session, warmup  # noqa: F401
+
+        sys.stdin.readline()
     report = check_saved_model(
         options.path, lambda: _read_cases(options.cases), options.tolerance, options.xla
     )

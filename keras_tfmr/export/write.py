@@ -1,5 +1,6 @@
 """Writes a text model as a SavedModel that TensorFlow Serving loads."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -16,7 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_tfmr
 from keras_tfmr.export import compile_cache, questions, warmup
-from keras_tfmr.export.check import ExportError, check_in_fresh_process
+from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.text.buckets import BATCH_BUCKETS
 from keras_tfmr.text.text_model import TextModel
 
@@ -87,19 +88,19 @@ def export_text_model(
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
-        _save(text_model, plain, unfinished)
-        texts = [text for text in warmup_texts or () if text.split()] or questions.TEXTS
-        asked = warmup.requests(text_model, texts, BATCH_BUCKETS)
-        warmup.write(unfinished, asked, text_model.methods)
-        _write_metadata(text_model, unfinished, metadata or {})
+        with _checking(text_model, unfinished) if check else contextlib.nullcontext() as process:
+            _save(text_model, plain, unfinished)
+            texts = [text for text in warmup_texts or () if text.split()] or questions.TEXTS
+            asked = warmup.requests(text_model, texts, BATCH_BUCKETS)
+            warmup.write(unfinished, asked, text_model.methods)
+            _write_metadata(text_model, unfinished, metadata or {})
+            if check:
+                _refuse_problems(process.report(lambda: questions.record(plain)))
+        return _publish(unfinished, directory)
     except OSError as error:
         raise _unwritable(directory, error.strerror or error) from error
     except tf.errors.OpError as error:  # "file; reason"; TensorFlow writes the largest files
         raise _unwritable(directory, error.message.rsplit("; ", 1)[-1]) from error
-    else:
-        if check:
-            _check(text_model, plain, unfinished)
-        return _publish(unfinished, directory)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -183,14 +184,17 @@ def _versions():
     return versions
 
 
-def _check(text_model, plain, path):
-    report = check_in_fresh_process(
+def _checking(text_model, path):
+    """The process that will check what is about to be written."""
+    return FreshProcess(
         path,
-        lambda: questions.record(plain),
         _TOLERANCE.get(text_model.model.dtype_policy.name, _TOLERANCE["bfloat16"]),
         xla=text_model.xla,
         cache=path / compile_cache.FOLDER / compile_cache.key() if text_model.xla else None,
     )
+
+
+def _refuse_problems(report):
     if report.problems:
         listed = "".join(f"\n- {problem}" for problem in report.problems)
         raise ExportError(f"The export would not serve and was not kept:{listed}")
