@@ -33,7 +33,7 @@ BATCHES = (1, 3, 0)
 # would compile a function for one size after the other.
 SESSIONS = 2
 
-# What `FreshProcess` writes to its process when the SavedModel is complete.
+# `FreshProcess` sends this line to its process when the SavedModel is complete.
 _BEGIN = "begin\n"
 
 
@@ -275,12 +275,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--xla", action="store_true", help="check for a server with --xla_cpu_compilation_enabled"
     )
-<<<<<<< HEAD
     parser.add_argument("--json", action="store_true", help="print one line of JSON, not text")
-=======
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of text")
     parser.add_argument("--wait", action="store_true", help=argparse.SUPPRESS)
->>>>>>> 5f85111 (Prepare the check of an export while it is written; measure exports, starts and BLEU)
     options = parser.parse_args(arguments)
     if options.wait:
         from keras_tfmr.export import graph_checks, questions, saved_session, warmup  # noqa: F401
