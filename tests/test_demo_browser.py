@@ -243,7 +243,7 @@ def test_says_so_while_the_server_is_down_and_recovers(driver, stub):
         page.one("#source").send_keys(" e foi")
         page.until(lambda: page.one("#trouble").is_displayed())
         assert page.one("#translation").text == "VOLTOU"
-    page.until(lambda: "lost its server" in page.one("#trouble").text)
+    page.until(lambda: "cannot reach its server" in page.one("#trouble").text)
     driver.get_log("browser")  # failed requests are reported there, and were meant
 
 

@@ -3,7 +3,7 @@
 import { merged, words } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const FAINT = 0.04; // lines below are not drawn
+const FAINT = 0.04; // weights below this have no line
 
 /** The view of an explanation.
  *
@@ -13,8 +13,8 @@ export class Graph {
   constructor(element, onActive) {
     this.element = element;
     this.onActive = onActive;
-    this.layer = null; // null: the mean of all
-    this.heads = new Set(); // none: the mean of the layer's
+    this.layer = null; // null for the mean of all layers
+    this.heads = new Set(); // empty for the mean of the layer's heads
     this.merge = true;
     this.held = null;
     this.active = null;
@@ -63,7 +63,7 @@ export class Graph {
     this.point(null);
   }
 
-  /** What is to be seen: [{color, weights [target][source]}]. */
+  /** The weights to show: [{color, weights [target][source]}]. */
   chosen() {
     const { attention, heads } = this.explanation;
     if (this.layer === null) return [{ color: "var(--accent)", weights: attention }];
@@ -92,7 +92,7 @@ export class Graph {
     this.lines.replaceChildren(...paths);
   }
 
-  /** Lights up what a word ({side, index}) looked at, or was looked at by. */
+  /** Highlights what a word ({side, index}) attended to, or what attended to it. */
   point(word) {
     const now = word ?? this.held;
     if (!this.words || same(now, this.active)) return;
@@ -121,7 +121,7 @@ export class Graph {
     )));
   }
 
-  /** Keeps a word lit after the pointer has gone; a second time, or outside of words: no more. */
+  /** Keeps a word highlighted after the pointer leaves; a second call, or one without a word, ends it. */
   hold(word) {
     this.held = same(word, this.held) ? null : word;
     for (const button of this.element.querySelectorAll("button")) {
@@ -180,7 +180,7 @@ function line(from, to, weight, color, source, target) {
   return path;
 }
 
-/** Colours a word by what it got: side by side, a stripe for each head. */
+/** Colours a word by its weights, with one stripe for each head. */
 function paint(button, heads) {
   const stripes = heads.map(({ color, weight }, n) => {
     const percent = `color-mix(in srgb, ${color} ${(100 * Math.sqrt(weight)).toFixed(0)}%, transparent)`;

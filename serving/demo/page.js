@@ -1,13 +1,13 @@
-// Typing, asking, showing; what goes wrong is said, and tried again.
+// The page: sends the text to the server, shows the answers, and reports errors and retries.
 
 import { Graph } from "./graph.js";
 import { available, seen } from "./views.js";
 import { differences, places } from "./words.js";
 
-const PAUSE = 250; // ms without a key before a text is sent
+const PAUSE = 250; // ms without a key press before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
-const SOON = 500; // and while the model is loading
-const WATCH = 3000; // ms between looks at which version is served
+const SOON = 500; // ms between attempts while the model is loading
+const WATCH = 3000; // ms between requests for the served version
 const EXAMPLES = [
   "Helena não vai lavar o carro dele porque está cansada.",
   "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
@@ -24,9 +24,9 @@ const HINT = at("hint").textContent;
 let asking = new AbortController();
 let timer = null;
 let watch = null;
-let explanation = null; // the last one, of which the graph shows one view
+let explanation = null; // the last explanation; the graph shows one view of it
 let view = "translation";
-let last = null; // the text that the page shows the translation of
+let last = null; // the text whose translation the page shows
 
 source.addEventListener("input", () => later(PAUSE));
 source.addEventListener("scroll", () => { backdrop.scrollTop = source.scrollTop; });
@@ -51,7 +51,7 @@ function later(pause) {
   timer = setTimeout(update, pause);
 }
 
-/** Asks for the text that is there now; an answer to an older one is dropped. */
+/** Sends the current text; answers for older texts are dropped. */
 async function update() {
   const text = source.value;
   asking.abort();
@@ -62,7 +62,7 @@ async function update() {
   document.body.classList.add("waiting");
   try {
     const explained = ask("explain", text, signal);
-    explained.catch(() => {}); // said once, by the first of the two to fail
+    explained.catch(() => {}); // the first of the two that fails reports the error
     showTranslation(await ask("translate", text, signal));
     last = text;
     showExplanation(text, await explained);
@@ -74,7 +74,7 @@ async function update() {
   }
 }
 
-/** The answer of the page's server as an object, or an Error with `again` where waiting may help. */
+/** The server's answer as an object; throws an Error whose `again` says whether to retry. */
 async function ask(what, text, signal) {
   let answer;
   try {
@@ -88,7 +88,7 @@ async function ask(what, text, signal) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw problem("This page has lost its server", "Is demo.py still running?", true);
+    throw problem("This page cannot reach its server", "Is demo.py still running?", true);
   }
   const content = await answer.json();
   if (answer.ok) return content;
@@ -115,7 +115,7 @@ function fails(error) {
   if (error.again) later(AGAIN);
 }
 
-/** The model is on its way: said without alarm, and asked for again soon. */
+/** Says that the model is loading, and retries soon. */
 function waits() {
   trouble.hidden = true;
   at("loading").hidden = false;
@@ -131,7 +131,7 @@ function works() {
   showServer();
 }
 
-/** Names the version that answers, and the one that will; a new one translates the text anew. */
+/** Shows the served version and the one that is loading; translates again with a new version. */
 async function showServer() {
   clearTimeout(watch);
   watch = setTimeout(showServer, WATCH);
@@ -152,7 +152,7 @@ function showTranslation({ hypotheses, truncated, milliseconds }) {
   const best = hypotheses[0]?.text ?? "";
   translation.textContent = best;
   const notes = [`${Math.round(milliseconds)} ms`];
-  if (truncated) notes.unshift("longer than the model reads: this is its beginning only");
+  if (truncated) notes.unshift("too long for the model: only the beginning was translated");
   at("note").textContent = notes.join(" · ");
   at("note").hidden = false;
   nbest.replaceChildren(...hypotheses.map((one) => hypothesis(one, best, hypotheses[0].score)));
@@ -224,7 +224,7 @@ function mark(text) {
   backdrop.scrollTop = source.scrollTop;
 }
 
-/** Puts a text into an element, each word that the graph knows in a span of its own. */
+/** Puts a text into an element, with a span for each word of the graph. */
 function spread(element, text, words) {
   const parts = [];
   let from = 0;
@@ -239,7 +239,7 @@ function spread(element, text, words) {
   element.replaceChildren(...parts, text.slice(from));
 }
 
-/** The graph's word in the texts above: itself, and how much each word of the other text counts. */
+/** Highlights the graph's active word in the texts, and words of the other text by weight. */
 function light(side, index, weights) {
   for (const [name, element] of Object.entries(shownTexts())) {
     for (const span of element.querySelectorAll("span[data-index]")) {
@@ -252,7 +252,7 @@ function light(side, index, weights) {
   at("hint").replaceChildren(...(side === null ? [HINT] : inWords(side, index, weights)));
 }
 
-/** The same as a line of text: `it looked at animal 37 %, O 22 %`. */
+/** The weights as a line of text: `it looked at animal 37 %, O 22 %`. */
 function inWords(side, index, weights) {
   const others = graph.words[side === "source" ? "target" : "source"];
   const most = weights.map((weight, place) => [weight, others[place].text])
@@ -264,7 +264,7 @@ function inWords(side, index, weights) {
   return [word, verb, most.join(", ") || "nothing in particular"];
 }
 
-/** A word for a sentence about it: punctuation needs quotes. */
+/** A word as part of a sentence, with quotes if it is punctuation. */
 function named(text) {
   return /[\p{L}\p{N}]/u.test(text) ? text : `“${text}”`;
 }
@@ -342,7 +342,7 @@ function textOfAddress() {
   try {
     return decodeURIComponent(location.hash.slice(1));
   } catch {
-    return ""; // a % that stands for itself
+    return ""; // the address has a % that begins no escape
   }
 }
 

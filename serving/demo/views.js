@@ -1,15 +1,15 @@
-// What an explanation holds: the translation's attention to the source, and each text's to itself.
+// The views of an explanation: attention of the translation to the source, and of each text to itself.
 
 const FIELDS = { translation: "heads", source: "encoder_heads", target: "decoder_heads" };
 
-/** The views that there are of an explanation; a model without self-attention has one. */
+/** The views that an explanation has; without self-attention, there is only one. */
 export function available(explanation) {
   return Object.keys(FIELDS).filter((view) => (
     view === "translation" || explanation[FIELDS[view]]?.length
   ));
 }
 
-/** One view in the form of the graph: rows looked at columns. */
+/** One view in the form that the graph takes: rows attend to columns. */
 export function seen(explanation, view) {
   const { source_tokens: source, target_tokens: target } = explanation;
   if (view === "source") return own(source, explanation.encoder_heads);
@@ -21,7 +21,7 @@ function own(tokens, heads) {
   return { source_tokens: tokens, target_tokens: tokens, attention: mean(heads.flat()), heads };
 }
 
-/** Columns by the token that was read: the first was the start of the sentence, no word. */
+/** Columns shifted to the tokens that they stand for; the first column is the start id, not a word. */
 function written(head) {
   return head.map((row) => [...row.slice(1), 0]);
 }

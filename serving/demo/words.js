@@ -1,11 +1,11 @@
-// Pieces of a tokenizer to words, and their attention with them.
+// Joins subwords to words, and adds up their attention.
 
-const SPACE = "▁"; // what SentencePiece writes for a space
+const SPACE = "▁"; // SentencePiece's sign for a space
 const BYTE = /^<0x([0-9A-F]{2})>$/;
 const PUNCTUATION = /^(?!['’-])[\p{P}\p{S}]+$/u; // apostrophe and hyphen stay inside of words
 const END = "</s>";
 
-/** Words made of pieces: [{text, pieces: [index, ...], end}], in order. */
+/** Words made of subwords: [{text, pieces: [index, ...], end}], in order. */
 export function words(pieces, merge) {
   const found = [];
   pieces.forEach((piece, index) => {
@@ -29,7 +29,7 @@ function isPunctuation(piece) {
   return PUNCTUATION.test(piece.replaceAll(SPACE, ""));
 }
 
-/** The text of some pieces; bytes are put together to characters. */
+/** The text of some subwords; bytes are decoded to characters. */
 function spelled(pieces) {
   const encoder = new TextEncoder();
   const bytes = pieces.flatMap((piece) => {
@@ -49,7 +49,7 @@ export function merged(weights, sources, targets) {
   }));
 }
 
-/** Where each word stands in a text: [start, end], or null where it cannot be found. */
+/** The place of each word in a text: [start, end], or null if it is not found. */
 export function places(found, text) {
   let from = 0;
   return found.map((word) => {

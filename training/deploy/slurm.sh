@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The same under SLURM: sbatch training/deploy/slurm.sh
+# One run of training on two nodes under SLURM: sbatch training/deploy/slurm.sh
 #SBATCH --job-name=translator-training
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -10,8 +10,8 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 
-# Two minutes before the time is up SLURM sends TERM: the run writes a checkpoint and ends, and
-# the requeued job goes on. The run folder has to lie on storage that all nodes mount.
+# Two minutes before the time limit, SLURM sends TERM: the run writes a checkpoint and ends, and the
+# requeued job resumes it. The run folder must be on storage that all nodes mount.
 again() { scontrol requeue "$SLURM_JOB_ID"; }
 srun --kill-on-bad-exit=1 .venv/bin/python training/train_pt_en.py --cluster slurm \
     --data train.tsv --validation validation.tsv --run runs/translator --steps 100000 &&

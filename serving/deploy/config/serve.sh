@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Starts TensorFlow Serving with a folder for what XLA compiles, so that the next start finds it:
-# $XLA_CACHE/KEY, or a temporary one where that cannot be written. What the exports under $MODELS
-# bring along for this very processor and version is there from the first start. KEY is that of
-# keras_tfmr/export/compile_cache.py: TensorFlow would run the programs of another processor with no
-# more than a warning.
+# Starts TensorFlow Serving with a folder for the programs that XLA compiles, so that the next start
+# finds them: $XLA_CACHE/KEY, or a temporary folder if that cannot be written. Matching programs in
+# the exports under $MODELS are copied there first. KEY is that of
+# keras_tfmr/export/compile_cache.py; it keeps programs for other processors apart, about which
+# TensorFlow would only warn.
 set -u
 version=$(tensorflow_model_server --version | sed -n 's/^TensorFlow Library: //p')
 features=$(grep -m1 -E '^(flags|Features)[[:space:]]*:' /proc/cpuinfo |
