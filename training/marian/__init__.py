@@ -1,1 +1,1 @@
-"""Published Marian models, in both forms in which they are downloaded, as run folders."""
+"""Imports published Marian models, in either form, as run folders."""

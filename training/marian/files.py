@@ -1,4 +1,4 @@
-"""The files of a published model: a folder, or the archive that was downloaded."""
+"""The files of a published model, in a folder or an archive."""
 
 import contextlib
 import gzip
@@ -14,10 +14,10 @@ from training.marian.published import MarianError
 
 @contextlib.contextmanager
 def unpacked(path):
-    """The folder of a model; what is packed is unpacked into one that is deleted afterwards.
+    """A context with the folder of a model; an archive is unpacked into a temporary folder.
 
     Args:
-        path: A folder, a .zip, a .tar or a .tar.gz; files in a folder can be gzipped each.
+        path: A folder, a .zip, a .tar or a .tar.gz; the files in a folder can be gzipped.
 
     Raises:
         MarianError: If the path does not exist or is something else, or an archive cannot be read.
@@ -57,7 +57,7 @@ def _place(file, folder):
 def _unzip(path, folder):
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
-            if not entry.is_dir():  # by its name alone, so that no path leads out of the folder
+            if not entry.is_dir():  # only by its name, so that no path leads out of the folder
                 _copy(archive.open(entry), folder / Path(entry.filename).name)
 
 
@@ -74,7 +74,7 @@ def _copy(source, target):
 
 
 def only(folder, *patterns):
-    """The one file of a folder that matches the first pattern which any matches.
+    """The only file of a folder that matches the first pattern with a match.
 
     Raises:
         MarianError: If there is none, or more than one.
@@ -105,7 +105,7 @@ def read_json(path):
     """The value of a JSON file.
 
     Raises:
-        MarianError: If it is none.
+        MarianError: If the file is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -114,7 +114,7 @@ def read_json(path):
 
 
 def by_id(ids, name):
-    """The list of pieces of a vocabulary `{piece: id}`; empty where an id has none.
+    """The pieces of a vocabulary `{piece: id}` by id, a list; empty for ids without a piece.
 
     Raises:
         MarianError: If an id is negative, or so large that the file cannot be a vocabulary.

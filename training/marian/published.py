@@ -1,10 +1,10 @@
-"""What a published model holds, whichever form it came in."""
+"""The content of a published model, in either form."""
 
 import dataclasses
 
 import numpy as np
 
-# A logit that no softmax sees: the probability of the id is 0.
+# A logit bias with which the probability of an id is 0.
 BANNED = -1e9
 
 
@@ -17,10 +17,10 @@ class Vocabulary:
     """The subwords of a side, by the published ids.
 
     Fields:
-        pieces: A list of str; empty where an id has none.
+        pieces: A list of str; empty for ids without a piece.
         end_id: The published id of the end of a sentence.
-        unknown_id: That of unknown subwords.
-        pad_id: That of padding, or None where the model has none.
+        unknown_id: The published id of unknown subwords.
+        pad_id: The published id of padding, or None if the model has none.
         start_id: The id whose embedding the decoder starts from, or None for a vector of zeros.
     """
 
@@ -32,9 +32,9 @@ class Vocabulary:
 
     @property
     def order(self):
-        """The published id of each of our ids, -1 where there is none: int `[vocab]`.
+        """The published id of each of our ids, -1 if there is none: int `[vocab]`.
 
-        Ours begin with padding, unknown, start and end. Start is an id of its own.
+        Ours begin with padding, unknown, start and end.
         """
         special = {self.pad_id, self.unknown_id, self.end_id}
         rest = [i for i in range(len(self.pieces)) if i not in special]
@@ -46,16 +46,16 @@ class Vocabulary:
         return [self.pieces[i] for i in self.order[4:]]
 
     def rows(self, table):
-        """A table of vectors `[published vocab, width]` in our order, zeros where there is none."""
+        """A table of vectors `[published vocab, width]` in our order, with zeros for new ids."""
         order = self.order
         return np.where((order >= 0)[:, None], table[order], np.float32(0))
 
     def biases(self, bias, banned=()):
-        """Logit biases `[published vocab]` in our order; what is never to be produced is banned."""
+        """Logit biases `[published vocab]` in our order, with a ban on ids never to be produced."""
         order = self.order
         bias = np.where(order >= 0, bias[order], np.float32(BANNED))
         bias[np.isin(order, [*banned])] = BANNED
-        bias[2] = BANNED  # the start id, whose row can be another id's
+        bias[2] = BANNED  # the start id, which can have the row of another id
         return bias.astype("float32")
 
 
@@ -66,14 +66,14 @@ class Published:
     Fields:
         name: The name of its folder or file.
         form: "Marian release" or "transformers folder".
-        config: Fields of a `TransformerConfig`, all but the sizes of the vocabularies.
+        config: Fields of a `TransformerConfig` other than the sizes of the vocabularies.
         arrays: {name: float32 array} under Marian's own names, matrices `[in, out]`.
-        source: The `Vocabulary` of what is translated.
-        target: That of translations; the same object where the vocabulary is joint.
+        source: The `Vocabulary` of sources.
+        target: The `Vocabulary` of translations; the same object for a joint vocabulary.
         spms: Bytes of the SentencePiece models `(source, target)`.
         decoding: Fields of a `DecodingConfig`.
         banned: Published target ids that are never to be produced.
-        notes: Lines that tell what of the published files has no effect here, and why.
+        notes: Lines about options of the published files that have no effect here.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Reads a release of Marian: *.npz, *vocab.yml, source.spm, target.spm, decoder.yml."""
+"""Reads a Marian release: *.npz, *vocab.yml, source.spm, target.spm, decoder.yml."""
 
 import re
 
@@ -8,8 +8,8 @@ import yaml
 from training.marian.files import by_id, only, read_spms
 from training.marian.published import MarianError, Published, Vocabulary, decoding_options
 
-# What the imported architecture is, in Marian's options: {option: the values that it has}. An
-# option that a model's file lacks is younger than the model, and off.
+# The architectures that can be imported, in Marian's options: {option: the possible values}. An
+# option that a model's file lacks is newer than the model, and off.
 EXPECTED = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -35,7 +35,7 @@ EXPECTED = {
     "ulr": ("false",),
     "bert-train-type-embeddings": ("false", "true"),
 }
-# Only the weights a model begins its training with depend on it.
+# Options without effect on a trained model, and why.
 WITHOUT_EFFECT = {"transformer-depth-scaling": "it only scales the initial weights"}
 EPSILON = 1e-9
 LONGEST = 512
@@ -46,7 +46,7 @@ def read_release(folder, name):
     """The `Published` of a folder.
 
     Raises:
-        MarianError: If a file is missing or no such file, or the model is of another architecture;
+        MarianError: If a file is missing or cannot be read, or the model has another architecture;
             the message names the option.
     """
     decoder = _yaml(folder / "decoder.yml") if (folder / "decoder.yml").exists() else {}
@@ -177,18 +177,18 @@ def _vocabulary(path):
 
 
 def read_vocabulary(path):
-    """{piece: id} of one of Marian's vocabularies, which are YAML.
+    """{piece: id} of a vocabulary of Marian, a YAML file.
 
-    Read line by line: PyYAML ends lines at U+0085 and U+2028 too, which stand in pieces, and reads
-    60,000 lines in ten seconds.
+    It is read line by line, not by PyYAML, which also ends lines at U+0085 and U+2028, which occur
+    in pieces, and takes ten seconds for 60,000 lines.
 
     Raises:
-        MarianError: For a line that is no piece with its id.
+        MarianError: If a line is not a piece with its id.
     """
     ids, key = {}, None
     text = path.read_bytes().decode("utf-8")
     for number, line in enumerate(re.split("\r?\n", text), 1):
-        if line.startswith("? "):  # a long key has a line of its own
+        if line.startswith("? "):  # a long key is on a separate line
             key = line[2:]
             continue
         found = re.fullmatch(r"(.*): *(\d+)\s*", line, re.DOTALL)

@@ -1,4 +1,4 @@
-"""Makes a run folder of a published model."""
+"""Makes a run folder from a published model."""
 
 import shlex
 import sys
@@ -39,13 +39,13 @@ DIFFERENCES = (
 
 
 def read(path):
-    """The `Published` of a folder or archive, in whichever form it is.
+    """The `Published` of a folder or archive, in either form.
 
     Raises:
-        MarianError: If it cannot be read, or is a model of another architecture.
+        MarianError: If it cannot be read, or the model has another architecture.
     """
     with unpacked(path) as folder:
-        # A download can be a folder in a folder.
+        # A download can have the files in an inner folder.
         inner = [entry for entry in folder.iterdir() if entry.is_dir()]
         files = [entry for entry in folder.iterdir() if not entry.is_dir()]
         folder = inner[0] if len(inner) == 1 and not files else folder
@@ -55,7 +55,7 @@ def read(path):
 
 
 def model_of(published):
-    """The `TransformerConfig` and the `TranslationModel` of a published model, weights set."""
+    """The `TransformerConfig` and the `TranslationModel` of a published model, with its weights."""
     from keras_tfmr.models import TransformerConfig, TranslationModel
 
     config = TransformerConfig(
@@ -72,7 +72,7 @@ def tokenizers_of(published, target_language=None):
     """The `(source, target)` tokenisers of a published model.
 
     Raises:
-        MarianError: If the model does not know the language, or an .spm is none.
+        MarianError: If the model does not know the language, or an .spm cannot be read.
     """
     try:
         source = joined(
@@ -93,8 +93,8 @@ def import_model(path, folder, *, target_language=None):
     Args:
         path: The published folder or archive.
         folder: A `RunFolder` without a run.
-        target_language: What a model of several target languages translates into where a text
-            has no tag of its own.
+        target_language: The language into which a model with several target languages translates
+            texts without a tag.
 
     Returns:
         The `Published`.

@@ -20,7 +20,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
 }  # fmt: skip
 EPSILON = 1e-5
-# The names of a layer's parts, theirs: Marian's.
+# The parts of a layer: {name in transformers: name in Marian}.
 PARTS = {
     "self_attn_layer_norm": "self_Wo_ln",
     "encoder_attn_layer_norm": "context_Wo_ln",
@@ -47,14 +47,14 @@ def read_transformers_folder(folder, name):
     """The `Published` of a folder.
 
     Raises:
-        MarianError: If a file is missing or no such file, or the model is of another architecture;
+        MarianError: If a file is missing or cannot be read, or the model has another architecture;
             the message names the option.
     """
     config = read_json(folder / "config.json")
     _check(config)
     arrays = _arrays(folder, config)
     generation = folder / "generation_config.json"
-    # Before there was that file, its options stood in config.json.
+    # Older models have these options in config.json.
     options = {**config, **(read_json(generation) if generation.exists() else {})}
     banned, notes = _bad_words(options)
     source, target = _vocabularies(folder, config, options)
@@ -100,7 +100,7 @@ def _option(options, name, default):
 def _longest(options):
     if options.get("max_new_tokens"):
         return int(options["max_new_tokens"])
-    return max(int(_option(options, "max_length", 20)) - 1, 1)  # theirs counts the start
+    return max(int(_option(options, "max_length", 20)) - 1, 1)  # theirs includes the start id
 
 
 def _check(config):
@@ -156,7 +156,7 @@ def _without_safetensors(folder):
 
 
 def _take(arrays, key, value):
-    """Puts an array under Marian's name, a matrix as [in, out]."""
+    """Stores an array under Marian's name, a matrix as [in, out]."""
     if key.endswith("embed_positions.weight"):
         _check_positions(value)
     elif key in TABLES:
@@ -186,7 +186,7 @@ def _check_positions(table):
 
 
 def _tie(arrays, config):
-    """Names each table once: what is shared is saved under any one of the names."""
+    """Gives each table one name: a shared table can be saved under any of its names."""
     if config.get("share_encoder_decoder_embeddings", True):
         names = ("Wemb", "encoder_Wemb", "decoder_Wemb")
         if config.get("tie_word_embeddings", True):

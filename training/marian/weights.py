@@ -1,4 +1,4 @@
-"""A published model's weights as those of our Transformer."""
+"""Assigns the weights of a published model to our Transformer."""
 
 import numpy as np
 
@@ -8,16 +8,16 @@ ATTENTION = (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o"))
 
 
 def interleaved(width):
-    """Where each dimension of a vector stands in Marian's layout: int `[width]`.
+    """The index of each of our dimensions in Marian's layout: int `[width]`.
 
-    Marian's position vectors are all sines, then all cosines; ours go by pairs. Every weight that
-    touches the width is reordered instead, which changes no product and no normalisation.
+    Marian's position vectors have all sines before all cosines; in ours they alternate. Every
+    weight along this dimension is reordered, which changes no product and no normalisation.
     """
     return np.arange(width).reshape(2, -1).T.reshape(-1)
 
 
 class Weights:
-    """Reads arrays by Marian's names, reorders them, and keeps count of what was read.
+    """Reads arrays by Marian's names, reorders them, and records which are left.
 
     Args:
         published: A `Published`.
@@ -33,7 +33,7 @@ class Weights:
         """Sets every weight of a `TranslationModel` of the published config.
 
         Raises:
-            MarianError: If an array is missing, has another shape, or has no place in the model.
+            MarianError: If an array is missing, has another shape, or does not belong to the model.
         """
         self._embeddings(model)
         for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):

@@ -1,25 +1,25 @@
-"""Translates validation pairs as the model learns, and measures BLEU and chrF.
+"""Translates validation pairs during training, and computes BLEU and chrF.
 
-With the decoder that is served, but greedily, on ids, and with less room for runaway sentences: it
-takes its time from the training. The final figures come from the `Translator` that is exported.
+It uses the served decoder, but greedily, on ids, and with a lower maximum length, because it takes
+time from the training. The final figures come from the exported `Translator`.
 """
 
 import keras
 import numpy as np
 import sacrebleu
 
-BATCH = 64  # sentences decoded at once
-PADDING = 8  # lengths are padded to multiples of this, for fewer shapes
+BATCH = 64  # sentences in a batch
+PADDING = 8  # lengths are padded to multiples of this, so that there are fewer shapes
 
 
 class Evaluator:
-    """Translates the same sentences again and again as the model learns.
+    """Translates the same sentences each time it is called during training.
 
-    They are tokenised once, and the decoding graph is traced once. Several workers translate a
-    share each; all of them get all translations.
+    They are tokenised once, and the decoding graph is traced once. Each of several workers
+    translates a share; all of them get all translations.
 
     Args:
-        model: Gives `start`; its weights may change between calls.
+        model: A model with `start`; its weights may change between calls.
         tokenizers: `(source, target)`.
         pairs: List of `(source, reference)` texts.
         decoding: A `keras_tfmr.decoding.DecodingConfig`.
@@ -41,7 +41,7 @@ class Evaluator:
         self.decode = workers.compiled(decoding_function(model, self.target, self.decoding), model)
 
     def translate(self):
-        """The translation of each source, a list of texts."""
+        """The translations of all sources, a list of texts."""
         texts = [None] * len(self.order)
         places = iter(self.order)
         for batch in shared(self._texts, self.batches, self.workers):
@@ -50,11 +50,11 @@ class Evaluator:
         return texts
 
     def _texts(self, source_ids):
-        """Of a batch of ids."""
+        """The translations of a batch of ids."""
         return [text.decode() for text in self.target.decode(self.decode(source_ids)).numpy()]
 
     def measure(self):
-        """Translates, and compares with the references.
+        """Translates the sources and scores the translations.
 
         Returns:
             Corpus BLEU and chrF by name (sacrebleu's defaults: cased, detokenised), and the
@@ -65,17 +65,17 @@ class Evaluator:
         return {"bleu": bleu, "chrf": chrf}, texts
 
     def sample(self, number, text):
-        """One translation beside its source and reference, for people."""
+        """A translation with its source and reference, for people."""
         return f"{self.sources[number]}  ->  {text}  ({self.references[number]})"
 
 
 def shared(function, parts, workers=None):
-    """What a function gives of each part, in order; several workers compute a share each.
+    """The results of a function for each part, in order; each of several workers computes a share.
 
     Args:
-        function: Of a part; what it returns goes to JSON.
+        function: A function of a part, whose result JSON can hold.
         parts: A list, the same on all workers.
-        workers: The `Workers`, which all have to call this; None for this process alone.
+        workers: The `Workers`, all of which have to call this; None for this process alone.
     """
     if workers is None or workers.count == 1:
         return [function(part) for part in parts]
@@ -100,7 +100,7 @@ def padded(rows):
 
 
 def decoding_function(model, tokenizer, decoding):
-    """A function: source ids in, ids of the best translations out."""
+    """A function from source ids to the ids of the best translations."""
     banned = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id)
 
     def decode(source_ids):
@@ -121,7 +121,7 @@ def decoding_function(model, tokenizer, decoding):
 
 
 def spread(pairs, count):
-    """At most `count` of the pairs, taken at even distances from all of them."""
+    """At most `count` of the pairs, evenly spaced."""
     if len(pairs) <= count:
         return list(pairs)
     return [pairs[i * len(pairs) // count] for i in range(count)]

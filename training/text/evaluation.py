@@ -1,4 +1,4 @@
-"""Measures classifiers, taggers and language models as they learn, and at the end."""
+"""Evaluates classifiers, taggers and language models, during training and at the end."""
 
 import math
 
@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from training.report.evaluation import padded
 
-BATCH = 64  # texts at once
+BATCH = 64  # texts in a batch
 
 
 def confusion(wanted, found, classes):
-    """How often each class, a row, was taken for each, a column: int64 `[classes, classes]`.
+    """The confusion matrix, int64 `[classes, classes]`: expected classes by found classes.
 
     >>> confusion([0, 0, 1], [0, 1, 1], 2).tolist()
     [[1, 1], [0, 1]]
@@ -22,9 +22,9 @@ def confusion(wanted, found, classes):
 
 
 def class_scores(table):
-    """Precision, recall, F1 and how many there are of each class, float64 `[classes, 4]`.
+    """Precision, recall, F1 and number of cases of each class, float64 `[classes, 4]`.
 
-    A score without a case to measure is 0.
+    A score without cases is 0.
 
     >>> class_scores(np.array([[1, 1], [0, 1]])).round(3).tolist()
     [[1.0, 0.5, 0.667, 2.0], [0.5, 1.0, 0.667, 1.0]]
@@ -45,12 +45,12 @@ def accuracy_and_f1(table):
 
 
 class TextEvaluator:
-    """Measures the same texts again and again.
+    """Evaluates the same texts each time it is called.
 
     Args:
         task: The `TextTask`.
-        model: Its weights may change between calls.
-        tokenizers: Of both sides.
+        model: The model, whose weights may change between calls.
+        tokenizers: Those of both sides.
         rows: List of (text, label), (tokens, tags) or (anything, text).
     """
 
@@ -73,11 +73,11 @@ class TextEvaluator:
         )
 
     def ids_of(self, pieces):
-        """What is fed of a text's pieces."""
+        """The ids that the model reads, for the ids of a text."""
         return [*pieces, self.tokenizer.end_id]
 
     def outputs(self):
-        """What `of_batch` gives for each of the rows, in their order."""
+        """The result of `of_batch` for each row, in order."""
         found = [None] * len(self.rows)
         places = iter(self.order)
         for batch in self.batches:
@@ -93,7 +93,7 @@ class LabelEvaluator(TextEvaluator):
         return tf.argmax(self.model(ids, training=False), axis=-1)
 
     def measure(self):
-        """Scores by name, and the label found for each row."""
+        """Scores by name, and the found label of each row."""
         found = [int(one) for one in self.outputs()]
         names = self.labels.names
         self.table = confusion([names.index(label) for _, label in self.rows], found, len(names))
@@ -113,7 +113,7 @@ class TagEvaluator(TextEvaluator):
         return tf.where(begins, found, -1)
 
     def measure(self):
-        """Scores by name, and the tags found for each row, with spaces between them."""
+        """Scores by name, and the found tags of each row, separated by spaces."""
         names, texts = self.labels.names, []
         wanted, found = [], []
         for (_, tags), row in zip(self.rows, self.outputs(), strict=True):
@@ -135,7 +135,7 @@ class LanguageEvaluator(TextEvaluator):
     learned = 1
 
     def of_batch(self, ids):
-        """Log-probability, and number of tokens, of each text: `[rows, 2]`."""
+        """Log-probability and number of tokens of each text: `[rows, 2]`."""
         from keras_tfmr import decoding
 
         start = tf.fill([tf.shape(ids)[0], 1], self.tokenizer.start_id)
@@ -144,10 +144,10 @@ class LanguageEvaluator(TextEvaluator):
         return tf.stack([log_prob, tf.cast(tokens, tf.float32)], axis=1)
 
     def measure(self):
-        """Scores by name, and the log-probability of each text in words."""
+        """Scores by name, and the log-probability of each text as a str."""
         found = np.array(self.outputs(), np.float64)
         log_prob, tokens = found.sum(axis=0)
-        # The line end that a text ends with, like its end id, counts as a byte.
+        # The line end of a text counts as a byte, because the model predicts an end id for it.
         count = sum(len(text.encode()) + 1 for _, text in self.rows)
         bits = -log_prob / math.log(2) / count
         self.table = None
@@ -162,12 +162,12 @@ class LanguageEvaluator(TextEvaluator):
 
 
 class MaskedEvaluator(TextEvaluator):
-    """How many of the masked tokens are found, always the same ones."""
+    """Accuracy and perplexity of masked tokens, always the same ones."""
 
     learned = 1
 
     def of_batch(self, ids):
-        """How many are right, their log-probability, and how many are masked: `[rows, 3]`."""
+        """Correct tokens, log-probability and number of the masked tokens: `[rows, 3]`."""
         fed, wanted = self.task.masked(ids, tf.constant([7, 7]))
         log_probs = tf.nn.log_softmax(tf.cast(self.model(fed, training=False), tf.float32))
         right = tf.cast(tf.argmax(log_probs, axis=-1, output_type=tf.int32) == ids, tf.float32)
@@ -176,7 +176,7 @@ class MaskedEvaluator(TextEvaluator):
         return tf.stack([tf.reduce_sum(x * wanted, axis=1) for x in (right, each, wanted)], axis=1)
 
     def measure(self):
-        """Scores by name, and how many of how many were found in each text."""
+        """Scores by name, and "found of masked tokens" for each text."""
         found = np.array(self.outputs(), np.float64)
         right, log_prob, count = found.sum(axis=0)
         self.table = None

@@ -1,4 +1,4 @@
-"""After the training: the full evaluation, pictures, report and export of a text task."""
+"""After the training: final evaluation, pictures, report and export of a text task."""
 
 import resource
 import time
@@ -12,8 +12,8 @@ from training.text.evaluation import class_scores
 from training.text.pictures import plot_confusion
 
 SAMPLES = 12
-LONGEST = 64  # tokens of the text that is drawn
-# How scores are written for people, and with how many digits.
+LONGEST = 64  # tokens of the text in the picture
+# The names of scores for people, and their number of decimal places.
 SCORES = {
     "accuracy": ("accuracy, %", 2),
     "macro_f1": ("F1, mean over labels, %", 2),
@@ -24,7 +24,7 @@ SCORES = {
 
 
 def finish(task, run, data):
-    """Turns a trained run into a finished folder.
+    """Finishes the folder of a trained run.
 
     Args:
         task: The `TextTask`.
@@ -63,7 +63,7 @@ def finish(task, run, data):
 
 
 def write_predictions(task, path, rows, found):
-    """predictions.tsv: each validation text, what it should be, and what was found."""
+    """predictions.tsv: each validation text with the expected and the found labels."""
     learned = task.evaluator_class.learned
     lines = ["text\texpected\tfound"]
     for row, one in zip(rows, found, strict=True):
@@ -72,7 +72,7 @@ def write_predictions(task, path, rows, found):
 
 
 def draw(task, run, data, confusions):
-    """curves.png, attention.png; and confusion.png, where there are labels."""
+    """Draws curves.png, attention.png and, if there are labels, confusion.png."""
     curves = plot_curves(run.state.rows, scores=task.scores[:2], title=run.folder.path.name)
     attention = attention_of(task, run.trainer.averaged, data)
     with explained(run.folder.path):
@@ -84,7 +84,7 @@ def draw(task, run, data, confusions):
 
 
 def attention_of(task, model, data):
-    """The heads of the last layer on one text of the validation set."""
+    """A picture of the heads of the last layer on one validation text."""
     text = picture_sentence([(text, "") for text in texts_of(data.validation)])
     tokenizer = data.tokenizers[0]
     ids = task.fed(tokenizer.encode_truncated([text], LONGEST)[0].numpy())
@@ -99,7 +99,7 @@ def export(claim, results, data):
     from training.text.tasks import text_model_of
 
     print("Exporting and checking the SavedModel.")
-    claim.clear_exports()  # of a process that was killed after its export
+    claim.clear_exports()  # left by a process that was killed after its export
     begun, folder = time.monotonic(), claim.folder
     try:
         path = export_text_model(
@@ -114,7 +114,7 @@ def export(claim, results, data):
 
 
 def texts_of(rows):
-    """The texts of some rows, of whichever column they are."""
+    """The texts of some rows, from the column that holds them."""
     return [text if text != "-" else other for text, other in rows]
 
 

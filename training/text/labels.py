@@ -6,13 +6,13 @@ import numpy as np
 
 from training.corpus.files import CorpusError
 
-MOST = 1000  # labels; more of them are free text by mistake
+MOST = 1000  # labels; more are probably free text, given by mistake
 
 
 class Labels:
-    """Names of classes, as the target side of a corpus of pairs.
+    """Names of classes, in the form of a tokenizer for the target side of a corpus.
 
-    Class c is id c + 1, as 0 is padding. A line of several names, with spaces between them, has an
+    Class c has id c + 1, because 0 is padding. A line of several names, separated by spaces, has an
     id for each.
 
     Args:
@@ -33,10 +33,10 @@ class Labels:
 
     @classmethod
     def learn(cls, lines):
-        """Those that occur in lines, in alphabetical order.
+        """The labels that occur in lines, in alphabetical order.
 
         Raises:
-            CorpusError: If there are fewer than two, or far too many.
+            CorpusError: If there are fewer than two or too many.
         """
         names = sorted({name for line in lines for name in line.split()})
         if not 2 <= len(names) <= MOST:
@@ -48,7 +48,7 @@ class Labels:
 
     @classmethod
     def of_bytes(cls, content):
-        """What `model_bytes` was made of, or None if the content is no such thing."""
+        """The `Labels` with these `model_bytes`, or None if the content is something else."""
         if not content.startswith(b'{"labels"'):
             return None
         return cls(json.loads(content)["labels"])
@@ -57,7 +57,7 @@ class Labels:
         """`(values, offsets)` of lines, as `SubwordTokenizer.encode_lines` gives.
 
         Raises:
-            CorpusError: For a name that is none of these.
+            CorpusError: If a name is not one of the labels.
         """
         rows = [[self._ids.get(name) for name in line.split()] for line in lines]
         for row, line in zip(rows, lines, strict=True):

@@ -3,15 +3,15 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-NUMBERED = 20  # labels; of more, the numbers would not be legible
+NUMBERED = 20  # with more labels, the numbers would not be legible
 
 
 def plot_confusion(table, names):
     """A confusion matrix, each row in shares of its label.
 
     Args:
-        table: int `[classes, classes]`: how often each class, a row, was taken for each, a column.
-        names: of the classes.
+        table: int `[classes, classes]`: expected classes by found classes.
+        names: The names of the classes.
 
     Returns:
         A Matplotlib figure.

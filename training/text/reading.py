@@ -36,7 +36,7 @@ class TextReading(Pairs):
         return dataclasses.replace(cleaned, files=tuple(read))
 
     def excluded(self, pairs):
-        """Only the texts are kept apart: labels, of course, occur on both sides."""
+        """Only the texts are excluded, because labels occur in training and validation."""
         self.held_out = pairs
         texts = {pair[self.plain] for pair in pairs}
         return [set(), texts] if self.plain else [texts, set()]
@@ -50,7 +50,7 @@ class TextReading(Pairs):
         if self.plain:
             return (learned, learned)
         every = pile.read(pile.spaced(len(pile)))
-        # What is measured on may have a label that few texts have and none is left to learn from.
+        # With the held-out texts, which may have a label that no training text has.
         return (learned, Labels.learn(row[1] for row in itertools.chain(every, self.held_out)))
 
     def learn(self, lines):

@@ -1,11 +1,11 @@
-"""What a text task reads: files of two columns or plain text, or the phrasebook's own sentences."""
+"""The corpora of a text task: files of two columns, plain text, or sentences of the phrasebook."""
 
 import re
 
 from training.corpus import pile, sources
 from training.corpus.files import Block, CorpusError, rows, text_of
 
-NOTHING = "-"  # the source side of plain text
+NOTHING = "-"  # stands for the source side of plain text
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
 _SPACES = re.compile(r"\s+")
 
@@ -26,7 +26,7 @@ class Sentences:
         self.has_splits = source.has_splits
 
     def blocks(self, split, read):
-        """As `Source.blocks`, of two columns, the second one what is learned."""
+        """As `Source.blocks`, with two columns, of which the second one is learned."""
         change = {"classify": _labelled, "tag": _tagged}.get(self._task, _plain)
         for block in self._source.blocks(split, read):
             pairs = [*change(block)]
@@ -36,10 +36,10 @@ class Sentences:
 
 
 class PhrasebookText(sources.Phrasebook):
-    """The built-in default of a task: sentences of the phrasebook's grammar.
+    """The default corpus of a task: sentences of the phrasebook's grammar.
 
     Args:
-        seed: of the sentences.
+        seed: Seed of the sentences.
         task: As for `Sentences`.
     """
 
@@ -93,7 +93,7 @@ def _plain(block):
 
 
 def _pieces(line):
-    """A line cut between words so that no piece is too long; a word too long is cut as well."""
+    """A line, cut between words so that no part is too long; a word that is too long is cut too."""
     while len(line) > LONGEST_LINE:
         cut = line.rfind(" ", 1, LONGEST_LINE)
         cut = cut if cut > 0 else LONGEST_LINE

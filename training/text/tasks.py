@@ -1,4 +1,4 @@
-"""The tasks beside translation: what each has for a model, a loss, a measure and an ending."""
+"""The tasks other than translation: the model, the loss and the evaluation of each."""
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,7 @@ MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
 
 class TextTask:
-    """What the tasks share; see `training.run.task.Translation` for the members.
+    """The base of these tasks; see `training.run.task.Translation` for the members.
 
     Args:
         settings: A resolved `TextConfig`.
@@ -56,7 +56,7 @@ class TextTask:
         return model
 
     def begin(self, model):
-        """Takes over the encoder of the run to start from."""
+        """Copies the encoder of the run to start from."""
         donor = model_of(self.start)
         if not hasattr(donor, "encoder"):
             raise RunError(
@@ -68,11 +68,11 @@ class TextTask:
             mine.assign(its)
 
     def stack(self, model):
-        """The layers of a model that attend."""
+        """The stack of layers of a model."""
         return model.encoder
 
     def fed(self, ids):
-        """What the model reads of a text's ids `[1, length]`."""
+        """The model's input for a text's ids `[1, length]`."""
         return ids
 
     def evaluator(self, model, data, workers):
@@ -100,7 +100,7 @@ class Classification(TextTask):
 
 
 class Tagging(TextTask):
-    """A tag for each token, at its first piece."""
+    """A tag for each token, predicted at its first subword."""
 
     scores = ("accuracy", "macro_f1")
     evaluator_class = evaluation.TagEvaluator
@@ -115,7 +115,7 @@ class Tagging(TextTask):
         return sums_of(logits, tags, self.settings.label_smoothing)
 
     def tags_of_pieces(self, source, target):
-        """int32 `[rows, length]`: the tag's id where a token begins, 0 elsewhere."""
+        """int32 `[rows, length]`: the id of the tag where a token begins, 0 elsewhere."""
         beginnings = np.append(self.data.tokenizers[0].word_beginnings(), False)
         begins = ops.take(ops.convert_to_tensor(beginnings), source, axis=0)
         places = ops.cumsum(ops.cast(begins, "int32"), axis=1) - 1
@@ -161,11 +161,11 @@ class Language(TextTask):
 
 
 class Masked(TextTask):
-    """What is behind a mask: for an encoder to begin a classifier or tagger from.
+    """Masked tokens, to train an encoder from which a classifier or tagger can start.
 
-    Of the tokens, 15 % are to be found: of these, 80 % are replaced by the unknown id, which no
-    text has, 10 % by another token, and 10 % stay. A token is masked, drawn anew in every epoch, by
-    its own place and the batch's content, so that the same batch has the same masks.
+    The model predicts 15 % of the tokens. Of these, 80 % are replaced by the unknown id, which does
+    not occur in texts, 10 % by another token, and 10 % are kept. The masks depend on the content of
+    the batch, so that they differ between epochs, but the same batch has the same masks.
 
     Reference: Devlin et al. 2018 (arXiv 1810.04805).
     """
@@ -180,18 +180,18 @@ class Masked(TextTask):
         (_, _), tokens = batch
         fed, wanted = self.masked(tokens, self.seed_of(tokens))
         logits = model(fed, training=True)  # [rows, length, vocab]
-        # Class c of `sums_of` is id c + 1; here class and id are the same.
+        # In `sums_of`, class c has id c + 1; here, it has id c.
         return sums_of(logits, ops.where(wanted, tokens + 1, 0), 0.0)
 
     def seed_of(self, tokens):
-        """An uint32 `[2]` that another batch, or another order of its rows, has another one of."""
+        """An int32 `[2]` that depends on the content of the batch and the order of its rows."""
         columns = ops.arange(1, ops.shape(tokens)[1] + 1, dtype="int32")
         rows = ops.arange(1, ops.shape(tokens)[0] + 1, dtype="int32")
         mixed = tokens * columns * rows[:, None]
         return ops.cast(ops.stack([ops.sum(mixed), self.settings.seed]), "int32")
 
     def masked(self, tokens, seed):
-        """What is fed, int32 `[rows, length]`, and bool, which of the tokens are to be found."""
+        """The masked tokens, int32 `[rows, length]`, and a bool that marks those to predict."""
         tokenizer = self.data.tokenizers[0]
         draw = tf.random.stateless_uniform
         real = (tokens != tokenizer.pad_id) & (tokens != tokenizer.end_id)
@@ -217,7 +217,7 @@ def make_task(settings):
 
 
 def sums_of(logits, ids, label_smoothing):
-    """The `sums` of class c, id c + 1, at each place, where 0 is none."""
+    """The `sums` of a task, for ids c + 1 of classes c, where id 0 is padding."""
     real = ops.cast(ids > 0, "float32")
     classes = ops.maximum(ids - 1, 0)
     each = losses.smoothed_cross_entropy(classes, logits, label_smoothing)
