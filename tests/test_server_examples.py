@@ -237,7 +237,7 @@ def test_rest_errors(server, case):
 def test_names_that_are_no_utf8(server):
     for body in (b'{"examples": [{"\xff": 1}]}', b'{"signature_name": "\xff", "examples": [{}]}'):
         status, text = server.http("/v1/models/m:classify", body)
-        assert status == 400 and "is no UTF-8" in text
+        assert status == 400 and "is not valid UTF-8" in text
 
 
 def test_metrics_name_the_method(server):

@@ -195,13 +195,13 @@ REST_ERRORS = {
     ),
     "the other half": (ECHO, b'{"instances": ["\\udc80"]}', 400, "surrogate pair"),
     "half a pair in a name": (PREDICT, b'{"instances": [{"\\ud800": 1}]}', 400, "surrogate pair"),
-    "a name that is no UTF-8": (
+    "a name that is not UTF-8": (
         PREDICT,
         b'{"instances": [{"\xff": 1}]}',
         400,
         "named input: \udcff",
     ),
-    "a signature that is no UTF-8": (
+    "a signature that is not UTF-8": (
         PREDICT,
         b'{"signature_name": "\xff", "instances": [1]}',
         400,

@@ -91,7 +91,7 @@ def test_what_cannot_start_says_so_in_one_line(models, tmp_path):
             [half, f"--batching_parameters_file={models}/batching.config"],
             "--batching_parameters_file is set without setting --enable_batching to true.",
         ),
-        "nothing to serve": ([], "--model_base_path and --model_config_file are empty"),
+        "nothing to serve": ([], "one of --model_base_path and --model_config_file is required"),
         "unknown flag": ([half, "--no_such_flag=1"], "unrecognized arguments: --no_such_flag=1"),
         "no number": ([half, "--port=x"], "argument --port: invalid int value: 'x'"),
     }
@@ -248,7 +248,7 @@ def test_says_so_where_xla_cannot_be_turned_off(monkeypatch, caplog):
 
 
 def test_what_grpcio_has_dealt_with_is_not_reported(caplog):
-    """A connection ends in the very moment of the answer; a header is no UTF-8."""
+    """A connection ends at the moment of the answer; a header is not UTF-8."""
 
     async def make():
         return grpc_server.server([], [])

@@ -1,6 +1,7 @@
-"""TensorFlow Serving's API on one machine, without a container, for trying and for tests.
+"""TensorFlow Serving's API on one machine, without a container, to try things out and for tests.
 
-Production is the real server; this one answers as it does wherever it answers at all. A request's
-way: grpc_api or rest_api → predict (what the signature asks for) → batching (if enabled) →
-servable (the session). versions decides which servable that is.
+In production, use TensorFlow Serving itself ("the real server"). This server gives the same answers
+to the calls that it implements. A request passes through grpc_api or rest_api, then predict (checks
+it against the signature), batching (if enabled) and servable (runs the session). `versions` decides
+which servable answers.
 """

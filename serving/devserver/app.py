@@ -1,4 +1,4 @@
-"""From the command line to a running server, and to its orderly end."""
+"""Starts the server from its flags, and stops it in order."""
 
 import asyncio
 import concurrent.futures
@@ -21,7 +21,7 @@ from .errors import ServingError
 
 log = logging.getLogger("devserver")
 
-# How a record of a warm-up file is run.
+# Kind of warm-up record: the function that turns it into a call.
 PREPARE = {
     "predict_log": predict.prepare,
     "classify_log": examples.prepare_classify,
@@ -30,7 +30,7 @@ PREPARE = {
 
 
 class Server:
-    """Everything that the flags ask for.
+    """The models, the gRPC and REST front ends and the threads that the flags ask for.
 
     Args:
         options: From `flags.parse`.
@@ -61,7 +61,7 @@ class Server:
         return loaded
 
     def _batching_of(self, path):
-        """The batch settings of one version: its own file's, if it may have one."""
+        """The batch settings of one version: those of its own file, if the flags allow one."""
         if not self.options.enable_per_model_batching_parameters:
             return self.settings.batching
         file = os.path.join(path, "batching_params.pbtxt")
@@ -90,7 +90,7 @@ class Server:
         )
 
     async def serve(self):
-        """Loads the models, serves until SIGTERM or SIGINT, finishes what is running.
+        """Loads the models, serves until SIGTERM or SIGINT, then finishes the running requests.
 
         Raises:
             ServingError: The server could not start.
@@ -131,7 +131,7 @@ class Server:
         await self.stopping.wait()
 
     async def _poll_config(self, manager):
-        """Reads the config file again and again; a bad one changes nothing."""
+        """Reads the config file at each interval; an invalid file changes nothing."""
         current = self.settings.models
         while True:
             await asyncio.sleep(self.options.model_config_file_poll_wait_seconds)

@@ -1,7 +1,7 @@
-"""Dynamic batching across requests: many small runs become few large ones.
+"""Dynamic batching across requests: many small runs become a few large ones.
 
-Everything but the runs happens on the event loop, so queues need no locks. There is a queue for
-each (version, inputs, outputs); all queues share the batch threads, in turn.
+Everything but the runs happens on the event loop, so queues need no locks. There is one queue for
+each combination of version, inputs and outputs. The queues take turns at the batch threads.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ class Task:
 
 
 class Batch:
-    """Tasks that are to run together."""
+    """Tasks that run together."""
 
     def __init__(self):
         self.tasks = []
         self.full = asyncio.Event()
-        self.runner = None  # the asyncio task that sees it through
+        self.runner = None  # the asyncio task that waits for a thread and runs the batch
 
     @property
     def size(self):
@@ -40,7 +40,7 @@ class Batch:
 
 
 class Queue:
-    """The waiting batches of one servable and one set of inputs and outputs; the last is open."""
+    """The waiting batches of one servable, inputs and outputs; the last one takes more tasks."""
 
     def __init__(self, servable, fetches):
         self.servable = servable
@@ -88,7 +88,7 @@ class Queue:
         return new
 
     def drop(self, task):
-        """Takes a task whose client is gone out of its batch."""
+        """Removes a task from its batch because its client no longer waits."""
         batch, task.batch = task.batch, None
         batch.tasks.remove(task)
         if not batch.tasks:
@@ -100,7 +100,7 @@ class Scheduler:
     """Forms batches and runs them.
 
     Args:
-        threads: How many batches run at a time, over all models.
+        threads: Most batches that run at the same time, over all models.
     """
 
     def __init__(self, threads):
@@ -113,15 +113,16 @@ class Scheduler:
 
         Args:
             servable: Servable whose `batching` holds the settings.
-            feeds: dict of tensor name to numpy array [rows, ...].
-            fetches: tuple of tensor names.
-            deadline: of the monotonic clock, or None.
+            feeds: Dict from tensor name to a numpy array `[rows, …]`.
+            fetches: Tuple of tensor names.
+            deadline: Time of the monotonic clock in seconds, or None.
 
         Returns:
-            list of numpy arrays [rows, ...], one per fetch.
+            List of numpy arrays `[rows, …]`, one per fetch.
 
         Raises:
-            ServingError: Queue full, too large, too late, or whatever the session says.
+            ServingError: The queue is full, the request is too large, the deadline passed, or the
+                session failed.
         """
         tasks = [Task(part, deadline) for part in split_rows(feeds, servable.batching)]
         key = (id(servable), tuple(sorted(feeds)), fetches)
@@ -147,7 +148,7 @@ class Scheduler:
                 "Run() timeout exceeded while waiting in batching queue",
             ) from None
         finally:
-            # A client that went away or gave up leaves nothing behind in the queue.
+            # The tasks of a client that no longer waits must not take room in the queue.
             for task in tasks:
                 task.future.cancel()
                 if task.batch is not None:
@@ -159,7 +160,7 @@ class Scheduler:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(queue.settings.timeout):
                     await batch.full.wait()
-            async with queue.turn:  # so that the queues take turns, whatever waits in each
+            async with queue.turn:  # one batch per queue waits, so no queue starves the others
                 await self._idle.acquire()
             queue.batches.remove(batch)
         finally:
@@ -177,7 +178,8 @@ class Scheduler:
         deadline = None if None in deadlines else max(deadlines)
         feeds = [task.feeds for task in tasks]
         job = self._pool.submit(run_batch, queue.servable, feeds, queue.fetches, deadline)
-        queue.servable.lease.hold(job)  # whoever waits: it is in use until the run is over
+        # The run goes on even if every client has gone: do not unload the version under it.
+        queue.servable.lease.hold(job)
         try:
             results = await asyncio.wrap_future(job)
         except Exception as error:
@@ -195,7 +197,7 @@ class Scheduler:
 
 
 def batch_size(feeds):
-    """The rows of a request's inputs, which all must have as many."""
+    """The number of rows in a request; all of its inputs must have the same number."""
     sizes = set()
     for array in feeds.values():
         if array.ndim == 0:
@@ -207,7 +209,7 @@ def batch_size(feeds):
 
 
 def split_rows(feeds, settings):
-    """Cuts a request larger than one batch into several, where the settings allow it."""
+    """Splits a request that is larger than one batch, if the settings allow it."""
     size, step = batch_size(feeds), settings.execution_size
     if size > settings.max_size:
         raise invalid(
@@ -220,16 +222,16 @@ def split_rows(feeds, settings):
 
 
 def run_batch(servable, parts, fetches, deadline=None):
-    """Joins requests, pads the batch to an allowed size, runs it and gives each its rows back.
+    """Joins requests, pads the batch to an allowed size, runs it and splits the outputs again.
 
     Args:
         servable: Servable with batching settings.
-        parts: list of feeds, one per request.
-        fetches: tensor names.
-        deadline: of the monotonic clock, or None.
+        parts: List of feeds, one per request.
+        fetches: Tensor names.
+        deadline: Time of the monotonic clock in seconds, or None.
 
     Returns:
-        list (per request) of lists (per fetch) of numpy arrays.
+        List (per request) of lists (per fetch) of numpy arrays.
     """
     sizes = [batch_size(part) for part in parts]
     total = sum(sizes)
@@ -253,7 +255,7 @@ def run_batch(servable, parts, fetches, deadline=None):
 
 
 def join(arrays, name, padding, pad_inputs):
-    """Concatenates one input of all requests along the rows; `padding` repeats a row."""
+    """Concatenates one input of all requests along the rows, then `padding` copies of a row."""
     if len({array.shape[1:] for array in arrays}) > 1:
         if not pad_inputs:
             raise failed_precondition(
@@ -269,7 +271,7 @@ def join(arrays, name, padding, pad_inputs):
 
 
 def pad_to_largest(arrays):
-    """Pads all but the first dimension with each array's own first element."""
+    """Pads all but the first dimension, each array with its own first element."""
     if len({array.ndim for array in arrays}) > 1:
         raise invalid("Cannot pad tensors of different ranks to one batch")
     largest = np.max([array.shape for array in arrays], axis=0)[1:]

@@ -1,4 +1,4 @@
-"""The text config files: the real field names, and the real server's checks."""
+"""Reads the text config files, with the real server's field names and checks."""
 
 import dataclasses
 import os
@@ -48,7 +48,7 @@ def single_model(options):
 
 
 def validate_models(config):
-    """Raises a ServingError where the real server does not accept a ModelServerConfig."""
+    """Raises a ServingError if the real server would refuse a ModelServerConfig."""
     if config.WhichOneof("config") == "custom_model_config":
         raise failed_precondition(
             "Cannot transition to requested config. It is only legal to transition from one "
@@ -86,7 +86,7 @@ def versions_on_disk(base_path):
 
 
 def chosen(found, policy):
-    """The versions of `found` that a ServableVersionPolicy wants served."""
+    """The versions of `found` that a ServableVersionPolicy selects."""
     kind = policy.WhichOneof("policy_choice")
     if kind == "all":
         return found
@@ -97,10 +97,10 @@ def chosen(found, policy):
 
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
-    """How one model is batched; see TensorFlow Serving's BatchingParameters.
+    """How one model is batched. The fields correspond to TensorFlow Serving's BatchingParameters.
 
     Raises:
-        ServingError: INVALID_ARGUMENT, values that the real server refuses.
+        ServingError: INVALID_ARGUMENT, the real server refuses a value.
     """
 
     max_size: int = 1000
@@ -138,12 +138,12 @@ class BatchSettings:
 
 
 def batch_settings(parameters):
-    """Reads BatchingParameters.
+    """Converts a BatchingParameters message to BatchSettings.
 
     Raises:
-        ServingError: INVALID_ARGUMENT, values that the real server refuses.
+        ServingError: INVALID_ARGUMENT, the real server refuses a value.
     """
-    # What is not set is not listed and has its default; a 0 is listed, and refused.
+    # ListFields leaves out the fields that are not set; an explicit 0 is listed, and refused.
     given = {field.name: getattr(value, "value", value) for field, value in parameters.ListFields()}
     max_size = given.get("max_batch_size", BatchSettings.max_size)
     splitting = given.get("enable_large_batch_splitting", False)
@@ -160,7 +160,7 @@ def batch_settings(parameters):
 
 
 def _check_there(models):
-    """The real server waits for ever for a model that is not there; this one says so at once."""
+    """Raises NOT_FOUND for a model without versions; the real server would wait for one forever."""
     for model in models.model_config_list.config:
         if not chosen(versions_on_disk(model.base_path), model.model_version_policy):
             raise not_found(
@@ -170,7 +170,7 @@ def _check_there(models):
 
 
 def check_port(host, port):
-    """Raises UNAVAILABLE if a port cannot be bound, before models are loaded in vain."""
+    """Raises UNAVAILABLE if a port cannot be bound; called before the models are loaded."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -186,11 +186,11 @@ def settings(options):
         options: From `flags.parse`.
 
     Returns:
-        namespace: `models` (ModelServerConfig), and each None where there is none: `batching`
-        (BatchSettings), `monitoring` (MonitoringConfig), `ssl` (SSLConfig).
+        Namespace of `models` (ModelServerConfig), `batching` (BatchSettings or None), `monitoring`
+        (MonitoringConfig or None) and `ssl` (SSLConfig or None).
 
     Raises:
-        ServingError: A file is missing or says what cannot be; a port or a model is not there.
+        ServingError: A file is missing or invalid, a port is in use, or a model has no versions.
     """
 
     def file(flag, cls):

@@ -7,7 +7,7 @@ import grpc
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-# What is not here is the server's own fault: 500.
+# Codes that are not listed are faults of the server: 500.
 HTTP_STATUS = {
     grpc.StatusCode.CANCELLED: 499,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -28,7 +28,7 @@ MAX_MESSAGE = 1024  # longer texts do not fit the HTTP/2 trailer of a gRPC statu
 
 
 class ServingError(Exception):
-    """A failed request or load: what the client is told.
+    """A failed request or load, with the status that the client receives.
 
     Args:
         code: A `grpc.StatusCode`.
@@ -65,7 +65,7 @@ def left(deadline):
 
 
 def from_exception(error):
-    """Returns the ServingError that says what `error` says, code included."""
+    """Converts any exception to a ServingError with its code and message."""
     if isinstance(error, ServingError):
         return error
     if isinstance(error, TimeoutError):

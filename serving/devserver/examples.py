@@ -1,4 +1,4 @@
-"""Classify and Regress: tf.Examples in, classes or values out."""
+"""Classify and Regress: take tf.Examples, return classes or values."""
 
 import numpy as np
 import tensorflow as tf
@@ -15,14 +15,14 @@ def prepare_classify(servable, request):
     """Checks a ClassificationRequest against its signature.
 
     Args:
-        servable: The Servable that is to answer.
+        servable: The Servable that answers.
         request: ClassificationRequest.
 
     Returns:
-        predict.Call whose outputs are some of `classes` and `scores`.
+        predict.Call whose outputs are `classes`, `scores` or both.
 
     Raises:
-        ServingError: With the real server's codes and texts.
+        ServingError: The request or the signature is invalid; code and text are the real server's.
     """
     name, signature, feeds = _prepare(servable, request, "classification")
     if len(signature.outputs) not in (1, 2):
@@ -41,7 +41,7 @@ def prepare_classify(servable, request):
 
 
 def prepare_regress(servable, request):
-    """Checks a RegressionRequest; the one output of its Call is `outputs`."""
+    """Checks a RegressionRequest against its signature; its Call has one output, `outputs`."""
     name, signature, feeds = _prepare(servable, request, "regression")
     if len(signature.outputs) != 1:
         raise invalid("Expected one output Tensor.")
@@ -63,18 +63,18 @@ def _prepare(servable, request, kind):
 
 
 def serialized(input):
-    """The Examples of an Input as an array [examples] of bytes."""
+    """The Examples of an Input as an array `[examples]` of bytes."""
     kind = input.WhichOneof("kind")
     given = getattr(input, kind) if kind else None
     if given is None or not given.examples:
         raise invalid("Input is empty.")
-    # Behind the context's bytes, an example adds its features to it and replaces those of its own.
+    # Joined bytes parse as merged messages: the example's features override the context's.
     context = given.context.SerializeToString() if kind == "example_list_with_context" else b""
     return np.array([context + example.SerializeToString() for example in given.examples], object)
 
 
 def count(request):
-    """How many Examples a request has."""
+    """The number of Examples in a request."""
     return len(getattr(request.input, request.input.WhichOneof("kind")).examples)
 
 
@@ -82,11 +82,11 @@ def classifications(arrays, count):
     """The ClassificationResult of `classes` and `scores`.
 
     Args:
-        arrays: dict of `classes` string and `scores` float32, both [examples, classes]; or of one.
-        count: How many examples there were.
+        arrays: Dict of `classes` (string), `scores` (float32) or both, each `[examples, classes]`.
+        count: Number of examples in the request.
 
     Raises:
-        ServingError: The model answered with other types or shapes.
+        ServingError: The model's outputs have other types or shapes.
     """
     for alias, dtype, kind in (("classes", "DT_STRING", object), ("scores", "DT_FLOAT", "float32")):
         array = arrays.get(alias)
@@ -115,7 +115,7 @@ def classifications(arrays, count):
 
 
 def regressions(arrays, count):
-    """The RegressionResult of `outputs`, float32 [examples] or [examples, 1]."""
+    """The RegressionResult of `outputs`, float32 `[examples]` or `[examples, 1]`."""
     array = arrays["outputs"]
     if not (np.ndim(array) == 1 or (np.ndim(array) == 2 and array.shape[1] == 1)):
         what = "Expected output Tensor shape to be either [batch_size] or [batch_size, 1]"

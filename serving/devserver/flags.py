@@ -122,8 +122,8 @@ def parse(arguments=None):
         parser.add_argument(f"--{name}", nargs="?", const="true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not options.model_base_path and not options.model_config_file:
-        parser.error("Both --model_base_path and --model_config_file are empty! One is needed.")
+        parser.error("one of --model_base_path and --model_config_file is required")
     if options.port == 0 and options.rest_api_port == 0 and not options.grpc_socket_path:
-        parser.error("--port, --rest_api_port and --grpc_socket_path are all unset: give one")
+        parser.error("one of --port, --rest_api_port and --grpc_socket_path is required")
     options.ignored = [name for name in IGNORED if getattr(options, name) is not None]
     return options

@@ -28,7 +28,7 @@ from .tensors import to_proto
 
 
 def answering(method):
-    """A method that fails ends its call with the status that the exception stands for."""
+    """Wraps a method so that an exception ends the call with the status of its ServingError."""
 
     @functools.wraps(method)
     async def answer(self, request, context):
@@ -43,19 +43,19 @@ def answering(method):
 
 
 async def classify(predictor, request, timeout):
-    """Answers a ClassificationRequest with (result, model_spec), for both front ends."""
+    """Runs a ClassificationRequest of either front end; returns (result, model_spec)."""
     spec, arrays = await predictor.run("Classify", examples.prepare_classify, request, timeout)
     return examples.classifications(arrays, examples.count(request)), spec
 
 
 async def regress(predictor, request, timeout):
-    """Answers a RegressionRequest with (result, model_spec), for both front ends."""
+    """Runs a RegressionRequest of either front end; returns (result, model_spec)."""
     spec, arrays = await predictor.run("Regress", examples.prepare_regress, request, timeout)
     return examples.regressions(arrays, examples.count(request)), spec
 
 
 def metadata(manager, request):
-    """Answers GetModelMetadata, for both front ends."""
+    """Answers a GetModelMetadataRequest of either front end."""
     if not request.HasField("model_spec"):
         raise invalid("Missing ModelSpec")
     if not request.metadata_field:
@@ -75,7 +75,7 @@ def metadata(manager, request):
 
 
 def status(manager, request):
-    """Answers GetModelStatus, for both front ends."""
+    """Answers a GetModelStatusRequest of either front end."""
     if not request.HasField("model_spec"):
         raise invalid("Missing ModelSpec")
     response = get_model_status_pb2.GetModelStatusResponse()
@@ -89,7 +89,12 @@ def status(manager, request):
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Args: predictor: predict.Predictor; metrics: metrics.Metrics."""
+    """The Predict, Classify, Regress and GetModelMetadata calls.
+
+    Args:
+        predictor: predict.Predictor.
+        metrics: metrics.Metrics.
+    """
 
     def __init__(self, predictor, metrics):
         self._predictor = predictor
@@ -131,7 +136,12 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    """Args: manager: versions.Manager; remote_reload: whether other hosts may change the config."""
+    """The GetModelStatus and HandleReloadConfigRequest calls.
+
+    Args:
+        manager: versions.Manager.
+        remote_reload: Whether other hosts may change the config.
+    """
 
     def __init__(self, manager, remote_reload=False):
         self._manager = manager
@@ -146,8 +156,8 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         if not self._remote_reload and not from_loopback(context.peer()):
             raise ServingError(
                 grpc.StatusCode.PERMISSION_DENIED,
-                "The config is reloaded for this host alone, unless the server was started with "
-                "--allow_remote_reload",
+                "Only this host may reload the config. Start the server with "
+                "--allow_remote_reload to let other hosts do it",
             )
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid(
@@ -159,7 +169,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
 
 def from_loopback(peer):
-    """Whether gRPC's name of a peer is of loopback or a UNIX socket.
+    """Whether gRPC's name of a peer is a loopback address or a UNIX socket.
 
     >>> [from_loopback(peer) for peer in ("ipv4:127.0.0.1:5", "ipv6:%5B::1%5D:5", "unix:/run/x")]
     [True, True, True]
@@ -183,7 +193,10 @@ def credentials(config):
 
 
 class Decoding(grpc.aio.ServerInterceptor):
-    """Answers bytes that are no message of the method's kind; gRPC itself would raise."""
+    """Answers INVALID_ARGUMENT to bytes that do not parse as the method's request message.
+
+    Without it, gRPC would raise an exception in the server.
+    """
 
     async def intercept_service(self, continuation, details):
         handler = await continuation(details)
@@ -205,16 +218,16 @@ async def start(predictor, metrics, options, ssl_config=None):
     """Starts the gRPC server.
 
     Args:
-        predictor: Predict.Predictor.
-        metrics: Metrics.Metrics.
+        predictor: predict.Predictor.
+        metrics: metrics.Metrics.
         options: Flags.
         ssl_config: SSLConfig, or None for plain text.
 
     Returns:
-        grpc.aio.Server, accepting calls.
+        The started grpc.aio.Server.
 
     Raises:
-        ServingError: What the SSLConfig asks for cannot be.
+        ServingError: The SSLConfig is inconsistent.
         RuntimeError: The address cannot be bound.
     """
     server = grpc_server.server(

@@ -1,4 +1,4 @@
-"""grpcio's asyncio server, without the fault that lets one stranger's request end it."""
+"""grpcio's asyncio server, with a fix for a defect that lets any client's request stop it."""
 
 import asyncio
 import logging
@@ -9,11 +9,11 @@ from grpc._cython import cygrpc
 
 
 class _Core(cygrpc.AioServer):
-    """Answers UNIMPLEMENTED to a method that nobody registered, whatever bytes its name has.
+    """Answers UNIMPLEMENTED to a method that is not registered, whatever bytes its name has.
 
     grpcio 1.85 decodes such a name in the loop that takes every call: a `:path` that is not UTF-8
-    ends the loop, and with it all connections. Here these calls never reach the loop. Of a release
-    that has no such method to override, this class changes nothing.
+    ends the loop, and with it all connections. Here these calls never reach the loop. In a release
+    without the overridden method, this class changes nothing.
     """
 
     def _make_request_call_future(self, method):
@@ -33,9 +33,9 @@ class _Core(cygrpc.AioServer):
 
 
 class _ClientsFault(logging.Filter):
-    """Drops what grpcio reports of clients that left before the answer, and of bytes in headers.
+    """Drops log records about clients that left before the answer and about bytes in headers.
 
-    It has dealt with both: nobody is there to be answered, and the bytes are read as Latin-1.
+    grpcio handles both: there is no client to answer, and it reads the bytes as Latin-1.
     """
 
     def filter(self, record):
@@ -45,7 +45,7 @@ class _ClientsFault(logging.Filter):
 
 
 def server(interceptors, options):
-    """A grpc.aio.Server; arguments as `grpc.aio.server` takes them."""
+    """Creates a grpc.aio.Server with the fix; takes the arguments of `grpc.aio.server`."""
     logging.getLogger("grpc._cython.cygrpc").addFilter(_ClientsFault())
     plain, cygrpc.AioServer = cygrpc.AioServer, _Core
     try:
@@ -58,9 +58,9 @@ def register(server, service, servicer):
     """Adds a service to a server that has not been started.
 
     Args:
-        server: Grpc.aio.Server.
-        service: ServiceDescriptor, of methods with one request and one response each.
-        servicer: Has a coroutine `METHOD(request, context)` for each of them.
+        server: grpc.aio.Server.
+        service: ServiceDescriptor; every method has one request and one response.
+        servicer: Object with a coroutine `METHOD(request, context)` for every method.
     """
     handlers = {}
     for method in service.methods:
@@ -70,7 +70,7 @@ def register(server, service, servicer):
         handlers[method.name] = grpc.unary_unary_rpc_method_handler(
             getattr(servicer, method.name), request.FromString, response.SerializeToString
         )
-    # Older releases look at the first alone, `_Core` at the second.
+    # Older releases of grpcio look up the generic handlers, `_Core` the registered ones.
     generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
     server.add_generic_rpc_handlers((generic,))
     server.add_registered_method_handlers(service.full_name, handlers)

@@ -1,4 +1,4 @@
-"""JSON to tf.Examples, with TensorFlow Serving's rules and texts."""
+"""Converts JSON to tf.Examples, with TensorFlow Serving's rules and error texts."""
 
 import tensorflow as tf
 
@@ -12,11 +12,11 @@ def fill(document, request):
     """Fills the input of a ClassificationRequest or RegressionRequest from a parsed body.
 
     Args:
-        document: dict from `json_request.parse`.
-        request: The request; its model_spec is set.
+        document: Dict from `json_request.parse`.
+        request: The request, with its model_spec set.
 
     Raises:
-        ServingError: INVALID_ARGUMENT, as the real server answers it.
+        ServingError: INVALID_ARGUMENT, the document is invalid; the text is the real server's.
     """
     request.model_spec.signature_name = utf8(signature_name(document), "signature_name")
     filled = request.input.example_list
@@ -55,7 +55,7 @@ def _add_value(value, name, feature):
 
 
 def _converted(value, name):
-    """(kind of feature, value) of a JSON value."""
+    """Converts a JSON value to (kind of feature, value)."""
     if isinstance(value, str) or is_base64(value):
         return "bytes_list", as_bytes(value)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
@@ -72,9 +72,9 @@ def _converted(value, name):
 
 
 def utf8(name, what):
-    """The name, if protobuf can hold it."""
+    """Returns a name that protobuf can hold; raises for any other."""
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise invalid(f"{what} is no UTF-8") from None
+        raise invalid(f"{what} is not valid UTF-8") from None
     return name

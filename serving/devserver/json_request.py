@@ -1,4 +1,4 @@
-"""JSON to tensors, with TensorFlow Serving's rules and texts."""
+"""Converts JSON to tensors, with TensorFlow Serving's rules and error texts."""
 
 import base64
 import itertools
@@ -13,7 +13,7 @@ import tensorflow as tf
 from . import tensors
 from .errors import MAX_MESSAGE, ServingError, invalid
 
-# Python's parser says it in its own words; clients see rapidjson's.
+# Message of Python's JSON parser: that of rapidjson, which clients of the real server receive.
 _PARSE_ERRORS = {
     "Expecting value": "Invalid value.",
     "Extra data": "The document root must not be followed by other values.",
@@ -38,13 +38,13 @@ def parse(body):
     """Parses a request body.
 
     Args:
-        body: Bytes; strings need not be valid UTF-8, their bytes reach the model as they are.
+        body: Bytes. Strings need not be valid UTF-8: the model receives their bytes unchanged.
 
     Returns:
-        dict.
+        Dict.
 
     Raises:
-        ServingError: INVALID_ARGUMENT; also for nesting deeper than the parser can follow.
+        ServingError: INVALID_ARGUMENT, the body is not a JSON object or is nested too deeply.
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
@@ -65,7 +65,7 @@ def parse(body):
 
 
 def _check_surrogates(text):
-    """Raises where a JSON text escapes half a surrogate pair: Python's parser lets that through."""
+    """Raises if a JSON text escapes half a surrogate pair, which Python's parser accepts."""
     if _SURROGATE.search(text):
         for escape in _ESCAPES.finditer(text):
             if escape["alone"]:
@@ -86,15 +86,15 @@ def fill_request(document, inputs, request):
     """Fills a PredictRequest from a parsed body.
 
     Args:
-        document: dict from `parse`.
-        inputs: The inputs of the signature that it names, a dict from name to TensorInfo.
-        request: PredictRequest; its model_spec is set.
+        document: Dict from `parse`.
+        inputs: Dict from name to TensorInfo: the inputs of the signature that the document names.
+        request: PredictRequest, with its model_spec set.
 
     Returns:
-        True for the row format (`instances`), False for the columnar one (`inputs`).
+        True for the row format (`instances`), False for the column format (`inputs`).
 
     Raises:
-        ServingError: As the real server answers it.
+        ServingError: The document does not fit the signature; the text is the real server's.
     """
     request.model_spec.signature_name = name = signature_name(document)
     if not inputs:
@@ -129,7 +129,7 @@ def _check_single(what, inputs):
 def _rows(document, inputs):
     instances = document["instances"]
     if not isinstance(instances, list):
-        # The real server's own words.
+        # "Excepting" is the real server's own spelling.
         raise wrong(document, "Excepting 'instances' to be an list/array")
     if not instances:
         raise wrong(document, "No values in 'instances' array")
@@ -155,7 +155,7 @@ def _rows(document, inputs):
 
 
 def _add_row(name, value, inputs, rows):
-    """Appends one instance's value of one input; all must have the shape of the first."""
+    """Appends the value of one input in one instance; its shape must be that of the first."""
     if name not in inputs:
         raise invalid(f"JSON object: does not have named input: {name}")
     row = _array(value, inputs[name].dtype)
@@ -169,7 +169,7 @@ def _add_row(name, value, inputs, rows):
 
 
 def _array(value, dtype):
-    """A dense array from nested lists."""
+    """Converts nested lists to a dense array."""
     shape, first = [], value
     while isinstance(first, list):
         shape.append(len(first))
@@ -192,7 +192,7 @@ def _array(value, dtype):
 
 
 def _flat_array(values, dtype):
-    """Values as an array of a tf.DType, each checked as the real server checks it."""
+    """Converts values to an array of a tf.DType; checks each as the real server does."""
     if dtype == tf.string:
         return np.array([as_bytes(value) for value in values], object)
     if dtype in (tf.float32, tf.float64):
@@ -201,7 +201,7 @@ def _flat_array(values, dtype):
         name = tensors.dtype_name(dtype.as_datatype_enum)
         what = f"Conversion of JSON Value: {_text(values[0] if values else None)} to type: {name}"
         raise ServingError(grpc.StatusCode.UNIMPLEMENTED, what)
-    # Narrow integers travel as int32, so that is what they are checked against (bools fit always).
+    # A TensorProto holds narrow integers as int32, so the check is against int32's range.
     held_as = dtype.as_numpy_dtype if dtype.size >= 4 else np.int32
     kind = bool if dtype == tf.bool else int
     low, high = np.iinfo(held_as).min, np.iinfo(held_as).max
@@ -212,7 +212,7 @@ def _flat_array(values, dtype):
 
 
 def as_float(value, dtype):
-    """A number for a floating-point tensor, if its type holds it."""
+    """Returns a number that fits a floating-point type; raises for any other value."""
     if type(value) not in (int, float):
         raise _type_error(value, dtype)
     limits = np.finfo(dtype.as_numpy_dtype)
@@ -224,7 +224,7 @@ def as_float(value, dtype):
 
 
 def as_bytes(value):
-    """The bytes of a JSON string or of `{"b64": ...}`."""
+    """The bytes of a JSON string or of `{"b64": …}`."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if not isinstance(value, dict):
@@ -239,12 +239,12 @@ def as_bytes(value):
 
 
 def is_base64(value):
-    """Whether a value is `{"b64": ...}`."""
+    """Whether a value is `{"b64": …}`."""
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get("b64"), str)
 
 
 def _is_object(value):
-    """Whether a value has named members: base64 is a value in itself."""
+    """Whether a value is an object; `{"b64": …}` counts as a plain value."""
     return isinstance(value, dict) and not is_base64(value)
 
 
@@ -254,18 +254,18 @@ def _type_error(value, dtype):
 
 
 def type_name(value):
-    """What rapidjson calls the type of a value."""
+    """The name that rapidjson gives to the type of a value."""
     names = {int: "Number", float: "Number", str: "String", dict: "Object", list: "Array"}
     return names.get(type(value), "Null" if value is None else str(value))
 
 
 def wrong(value, what):
-    """The error about a value, which it quotes."""
+    """An error that quotes the value that it is about."""
     return invalid(f"JSON Value: {_text(value)} {what}")
 
 
 def _text(value):
-    """A value as JSON, for an error; cut, as it may be the whole request."""
+    """A value as JSON, for an error; truncated, because it may be the whole request."""
     try:
         value, _ = _beginning(value, MAX_MESSAGE + 1)
         text = json.dumps(value, indent=4, ensure_ascii=False)
@@ -275,7 +275,7 @@ def _text(value):
 
 
 def _beginning(value, room):
-    """(The value without what lies behind the first `room` characters of its text, room left)."""
+    """Truncates a value to about `room` characters of text; returns (the value, room left)."""
     if isinstance(value, str):
         return value[: max(room, 0)], room - len(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Tensors to JSON, with TensorFlow Serving's layout."""
+"""Converts tensors to JSON, with TensorFlow Serving's layout."""
 
 import base64
 import functools
@@ -12,17 +12,18 @@ from .errors import invalid
 
 
 def format_response(arrays, row):
-    """The response body.
+    """The response body for the outputs of Predict.
 
     Args:
-        arrays: dict of output name to numpy array.
-        row: True for the row format: every array [rows, ...].
+        arrays: Dict from output name to numpy array.
+        row: True for the row format, in which every array is `[rows, …]`; False for the column
+            format.
 
     Returns:
-        bytes; strings are written as they are, without a check for UTF-8.
+        Bytes. Strings are written unchanged, even if they are not valid UTF-8.
 
     Raises:
-        ServingError: INVALID_ARGUMENT, the outputs do not fit the row format.
+        ServingError: INVALID_ARGUMENT, there are no outputs, or they do not fit the row format.
     """
     if not arrays:
         raise invalid("Cannot convert empty tensor map to JSON")
@@ -74,9 +75,9 @@ def _rows(arrays):
 
 
 def _layout(value, depth, rows=False):
-    """Nested lists and objects of finished texts as JSON, one value a line.
+    """Nested lists and objects of finished texts as JSON, one value per line.
 
-    In the row format, a list stands on one line, but for that of the rows themselves.
+    In the row format, every list is on one line, except the list of the rows.
     """
     if isinstance(value, str):
         return value.replace("\n", "\n" + "    " * depth)
@@ -132,7 +133,7 @@ def _write_score(value):
 
 
 def _write_float(cast, digits, value):
-    """Six digits where they stand for the number, else as many as its type needs."""
+    """Writes six digits if they give the exact number back, otherwise `digits` digits."""
     if not math.isfinite(value):
         return json.dumps(value)
     text = f"{value:g}"

@@ -1,4 +1,4 @@
-"""Counters under TensorFlow Serving's names, in Prometheus' text format."""
+"""Counters with TensorFlow Serving's names, in the text format of Prometheus."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _BUCKETS = [10 * 1.8**power for power in range(33)]  # microseconds
 
 
 class Metrics:
-    """One registry per server process."""
+    """The counters of one server."""
 
     def __init__(self):
         self._registry = prometheus_client.CollectorRegistry()
@@ -36,7 +36,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def request(self, model, method, entrypoint):
-        """Counts a request and how it ends."""
+        """Counts a request, its status and, if it succeeds, its latency."""
         started, code = time.monotonic(), grpc.StatusCode.OK
         try:
             yield
@@ -52,12 +52,12 @@ class Metrics:
             self._requests.labels(model, code.name).inc()
 
     def runtime(self, model, method, seconds):
-        """Counts a run of the session, with the time it waited for its batch."""
+        """Records the seconds of a run, including its wait for a batch."""
         self._runtime.labels(model, method, "TF1").observe(seconds * 1e6)
 
     def page(self):
         """The text that Prometheus scrapes."""
         page = prometheus_client.generate_latest(self._registry).decode()
         page = re.sub(r"^# HELP.*\n", "", page, flags=re.MULTILINE)
-        # prometheus_client appends _total to counters, TensorFlow Serving does not.
+        # prometheus_client appends _total to the names of counters; TensorFlow Serving does not.
         return re.sub(r"^((?:# TYPE )?:tensorflow:\S+?)_total\b", r"\1", page, flags=re.MULTILINE)

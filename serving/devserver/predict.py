@@ -1,4 +1,4 @@
-"""Requests, whichever way they came in: signature, inputs and outputs checked, the session run."""
+"""Checks requests of both front ends against their signatures, and runs them."""
 
 import asyncio
 import dataclasses
@@ -29,14 +29,14 @@ def prepare(servable, request):
     """Checks a PredictRequest against its signature and decodes its tensors.
 
     Args:
-        servable: The Servable that is to answer.
+        servable: The Servable that answers.
         request: PredictRequest.
 
     Returns:
         Call.
 
     Raises:
-        ServingError: With the real server's codes and texts.
+        ServingError: The request does not fit the signature; code and text are the real server's.
     """
     name = request.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
@@ -99,10 +99,10 @@ class Predictor:
     """Runs requests for both front ends.
 
     Args:
-        manager: Versions.Manager.
-        scheduler: Batching.Scheduler; runs what is batched.
+        manager: versions.Manager.
+        scheduler: batching.Scheduler, which runs the batched requests.
         pool: Executor of the runs that are not batched.
-        metrics: Metrics.Metrics.
+        metrics: metrics.Metrics.
     """
 
     def __init__(self, manager, scheduler, pool, metrics):
@@ -112,7 +112,7 @@ class Predictor:
         self._metrics = metrics
 
     async def run(self, method, prepare, request, timeout=None):
-        """Answers a request with arrays.
+        """Runs a request and returns its outputs.
 
         Args:
             method: `Predict`, `Classify` or `Regress`, for the metrics.
@@ -121,10 +121,10 @@ class Predictor:
             timeout: Seconds until the client stops waiting, or None.
 
         Returns:
-            (model_spec of the response, dict of output alias to numpy array).
+            (model_spec of the response, dict from output alias to numpy array).
 
         Raises:
-            ServingError: Whatever went wrong, as the client is to be told.
+            ServingError: The request is invalid, is too late, or failed in the session.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if not request.HasField("model_spec"):
@@ -143,7 +143,7 @@ class Predictor:
 
     async def _run_alone(self, servable, feeds, fetches, deadline):
         job = self._pool.submit(servable.run, feeds, fetches, deadline)
-        # The session may outlive the client: the version is not unloaded under it.
+        # The run goes on if its client has gone: do not unload the version under it.
         servable.lease.hold(job)
         try:
             async with asyncio.timeout(left(deadline)):

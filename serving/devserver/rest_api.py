@@ -29,8 +29,8 @@ _STATUS = re.compile(
     rf"/v1/models(?:/(?P<name>[^/:]+))?{_TARGET}(?:/(?P<metadata>metadata))?",
     re.IGNORECASE | re.ASCII,
 )
-LARGE = 1 << 16  # bytes that take a millisecond or more to go through
-MAX_ERROR = 1 << 13  # characters; a name in a request may be as long as the request
+LARGE = 1 << 16  # bytes; parsing or writing so many takes a millisecond or more
+MAX_ERROR = 1 << 13  # characters; an error may quote a name that is as long as the request
 _CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "POST, GET",
@@ -42,8 +42,8 @@ class RestApi:
     """Answers HTTP requests.
 
     Args:
-        predictor: Predict.Predictor.
-        metrics: Metrics.Metrics.
+        predictor: predict.Predictor.
+        metrics: metrics.Metrics.
         options: Flags.
         monitoring: MonitoringConfig or None.
     """
@@ -82,13 +82,13 @@ class RestApi:
             matched = _match(request.method, path)
             spec = _spec(matched)
             if spec is None:
-                return 400, b""  # a version number that is no int64: so says the real server
+                return 400, b""  # the real server's answer to a version number beyond int64
             if request.method == "GET":
                 return 200, self._describe(matched, spec)
             method = matched["method"].lower()
             known = self._predictor.manager.known(spec.name)
             with self._metrics.request(known, method.capitalize(), "REST"):
-                # With the body: a client that stops sending does not keep its place for ever.
+                # The time limit includes reading the body, in case a client stops sending.
                 async with asyncio.timeout(self._timeout):
                     return 200, await self._methods[method](spec, await _body(request))
         except Exception as error:
@@ -156,7 +156,7 @@ def _match(method, path):
 
 
 def _spec(matched):
-    """The ModelSpec of a path; None if the version is no int64."""
+    """The ModelSpec of a path; None if the version does not fit an int64."""
     spec = predict_pb2.PredictRequest().model_spec
     spec.name = urllib.parse.unquote(matched["name"] or "", errors="replace")
     if matched["label"]:
@@ -178,7 +178,7 @@ async def _body(request):
 
 
 async def _aside(size, function, *arguments):
-    """Calls a function of `size` bytes: where they are many, in a thread beside the event loop."""
+    """Calls a function of `size` bytes: in a thread if that would block the event loop for long."""
     if size < LARGE:
         return function(*arguments)
     return await asyncio.to_thread(function, *arguments)
@@ -195,9 +195,9 @@ def _json(message, names=True):
 
 
 class _ClientsFault(logging.Filter):
-    """Drops what aiohttp reports of requests that are no HTTP, or whose body cannot be decoded.
+    """Drops log records about requests that are not HTTP or whose body cannot be decoded.
 
-    Their clients have been told: by a 400, or by an answer that did not need the body.
+    Their clients already have an answer: a 400, or one that did not need the body.
     """
 
     def filter(self, record):
@@ -209,7 +209,7 @@ async def start(predictor, metrics, options, monitoring=None):
     """Starts the HTTP server.
 
     Returns:
-        aiohttp AppRunner, accepting connections.
+        The started aiohttp AppRunner.
 
     Raises:
         OSError: The address cannot be bound.

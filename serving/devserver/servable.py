@@ -1,4 +1,4 @@
-"""One version of one model: a SavedModel in a session, loaded and run as the C++ server does it."""
+"""One version of one model: a SavedModel in a session, loaded and run as the C++ server does."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ MAX_WARMUP_RECORDS = 1000
 
 
 class Lease:
-    """Counts who uses a servable, so that it is closed after its last request."""
+    """Counts the users of a servable, so that it is closed only after its last request."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Lease:
             self.users -= 1
 
     def hold(self, job):
-        """Counts a job of a thread pool until it is over, whoever still waits for it."""
+        """Counts a job of a thread pool as a user until it ends, even if no client waits for it."""
         self.__enter__()
         job.add_done_callback(self.__exit__)
 
@@ -47,7 +47,7 @@ class Servable:
         session_config: ConfigProto, or None for TensorFlow's defaults.
 
     Raises:
-        tf.errors.OpError: what the loader says.
+        tf.errors.OpError: The SavedModel cannot be loaded.
     """
 
     def __init__(self, name, version, path, tags=("serve",), session_config=None):
@@ -59,22 +59,22 @@ class Servable:
         self.signatures = dict(self._session.meta_graph.signature_def)
         self.batching = None  # the queue parameters of this version, if it is batched
         gc.collect()
-        gc.freeze()  # or the collector walks the whole Python graph again and again, mid-request
+        gc.freeze()  # else each collection, even during a request, scans the whole Python graph
 
     def run(self, feeds, fetches, deadline=None):
-        """Runs the graph without Python's own checks of shapes and types, as C++ does.
+        """Runs the graph without TensorFlow's Python checks of shapes and types, as C++ does.
 
         Args:
-            feeds: dict of tensor name to numpy array.
-            fetches: tensor names.
-            deadline: of the monotonic clock, or None; what is too late is not started.
+            feeds: Dict from tensor name to numpy array.
+            fetches: Tensor names.
+            deadline: Time of the monotonic clock in seconds, or None. A run past it is not started.
 
         Returns:
-            list of numpy arrays, one per fetch.
+            List of numpy arrays, one per fetch.
 
         Raises:
-            ServingError: It is too late.
-            tf.errors.OpError: what the session says.
+            ServingError: DEADLINE_EXCEEDED, the deadline has passed.
+            tf.errors.OpError: The session failed.
         """
         timeout = left(deadline)
         if timeout == 0.0:
@@ -82,7 +82,7 @@ class Servable:
         return self._session.call(feeds, fetches, timeout)
 
     def close(self):
-        """Frees the session; nothing may be running in it."""
+        """Frees the session, in which nothing may be running."""
         self._session.close()
         self._session = None
         gc.unfreeze()
@@ -96,12 +96,11 @@ def warmup_requests(path):
         path: The version's directory.
 
     Yields:
-        (kind of log, request); records of other kinds are passed over, as this server cannot run
-        them.
+        (kind of log, request). Records of kinds that this server cannot run are skipped.
 
     Raises:
-        ServingError: A record is no PredictionLog, or there are too many.
-        tf.errors.OpError: the file is no TFRecord.
+        ServingError: A record is not a PredictionLog, or there are more than 1000 records.
+        tf.errors.OpError: The file is not a TFRecord file.
     """
     file = os.path.join(path, WARMUP_FILE)
     if not os.path.exists(file):

@@ -1,4 +1,4 @@
-"""TensorProto to numpy and back, as C++ `Tensor::FromProto` and `AsProtoField` do it."""
+"""Converts TensorProto to numpy and back, like `Tensor::FromProto` and `AsProtoField` in C++."""
 
 import math
 
@@ -9,7 +9,7 @@ from tensorflow.python.framework import tensor_util
 
 from .errors import invalid
 
-# A shape in a few bytes of a request may ask for any amount of memory: this is where it stops.
+# A request of a few bytes may name a shape of any size; larger tensors than this are refused.
 MAX_ELEMENTS = 1 << 28
 
 
@@ -22,15 +22,15 @@ def to_array(proto, alias):
     """The values of a request's tensor.
 
     Args:
-        proto: TensorProto as a client sent it: nothing about it is trusted.
+        proto: TensorProto from a client; it may be malformed.
         alias: The input's name, for the error.
 
     Returns:
-        numpy array; strings as bytes in an object array. Surplus values are dropped, missing ones
-        repeat the last, as in C++.
+        Numpy array; strings are bytes in an object array. As in C++, surplus values are dropped,
+        and the last value stands for missing ones.
 
     Raises:
-        ServingError: INVALID_ARGUMENT `tensor parsing error: alias`.
+        ServingError: INVALID_ARGUMENT, the proto is malformed or has too many elements.
     """
     shape = [dim.size for dim in proto.tensor_shape.dim]
     count = math.prod(shape)
@@ -39,14 +39,14 @@ def to_array(proto, alias):
     if proto.dtype == types_pb2.DT_STRING and len(proto.string_val) == count:
         return np.array(list(proto.string_val), object).reshape(shape)
     try:
-        # The rare shapes of a TensorProto are left to TensorFlow: this is Tensor::FromProto.
+        # TensorFlow handles every other form of a TensorProto: this calls Tensor::FromProto.
         return tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
     except (tf.errors.OpError, TypeError, ValueError, AttributeError) as error:
         raise invalid(f"tensor parsing error: {alias}") from error
 
 
 def to_proto(array):
-    """The response's tensor: typed fields, never tensor_content."""
+    """Converts an array to a TensorProto with typed fields, never tensor_content."""
     array = np.asarray(array)
     proto = tensor_pb2.TensorProto(
         dtype=tf.as_dtype(array.dtype).as_datatype_enum,

@@ -1,4 +1,4 @@
-"""Which versions of which models are served: watching directories, loading, swapping, unloading."""
+"""Decides which versions are served: watches directories, loads, swaps and unloads versions."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ log = logging.getLogger("devserver")
 
 @dataclasses.dataclass(eq=False)
 class Version:
-    """One version of a model and how far it has come."""
+    """One version of a model and its state."""
 
     model: str
     number: int
@@ -32,7 +32,7 @@ class Version:
         return f"{{name: {self.model} version: {self.number}}}"
 
     def may_come_back(self):
-        """Whether it is to be loaded anew: it was unloaded, or failed and was gone meanwhile."""
+        """Whether to load it again: it was unloaded, or it failed and has been removed since."""
         return self.state == State.END and not (self.aspired and self.error)
 
 
@@ -49,14 +49,14 @@ class Manager:
         self._load_servable = load
         self._pool = pool
         self._options = options
-        self._configs = {}  # name: ModelConfig of what is served
-        self._versions = {}  # name: {number: Version}; what is no longer served stays known
+        self._configs = {}  # name: ModelConfig of the models that are served
+        self._versions = {}  # name: {number: Version}; includes versions no longer served
         self._labels = {}
         self._poller = None
         self._reloading = asyncio.Lock()
 
     async def start(self, config):
-        """Loads the initial models and begins to watch.
+        """Loads the initial models and starts to watch their directories.
 
         Raises:
             ServingError: A model is missing or does not load.
@@ -66,10 +66,10 @@ class Manager:
             self._poller = asyncio.create_task(self._watch())
 
     async def reload(self, config):
-        """Switches to another config; the models in both go on being served.
+        """Switches to another config; models that are in both stay available.
 
         Raises:
-            ServingError: The config is not valid (nothing changed), or a model did not load.
+            ServingError: The config is not valid, and nothing changed; or a model did not load.
         """
         async with self._reloading:
             validate_models(config)
@@ -103,7 +103,7 @@ class Manager:
         return labels
 
     async def _look(self, config):
-        # Not in the pool: loading may keep that busy for long.
+        # Not in the pool: loading may keep its threads busy for a long time.
         found = await asyncio.to_thread(versions_on_disk, config.base_path)
         return chosen(found, config.model_version_policy)
 
@@ -156,7 +156,7 @@ class Manager:
         return asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     def _unload_unwanted(self, name):
-        """Unloads what is no longer wanted, but never before what is wanted can answer."""
+        """Unloads versions that are no longer wanted, once a wanted one is available."""
         available = self._available(name).values()
         aspired = any(version.aspired for version in self._versions[name].values())
         if aspired and not any(version.aspired for version in available):
@@ -174,7 +174,7 @@ class Manager:
         version.state = State.END
 
     async def _settle(self, names):
-        """Waits until every aspired version is loaded or given up."""
+        """Waits until every aspired version has loaded or failed for good."""
         versions = [v for name in names for v in self._versions[name].values() if v.aspired]
         if versions:
             await asyncio.wait([version.task for version in versions])
@@ -188,15 +188,18 @@ class Manager:
             raise ServingError(grpc.StatusCode.UNKNOWN, f"{what}: {{{', '.join(failed)}}}")
 
     def known(self, name):
-        """The name of a model that is or was served; "" for any other, which strangers made up."""
+        """The name if a model of that name is or was served, otherwise "".
+
+        Clients may send any name; the metrics keep one counter for every known name.
+        """
         return name if name in self._versions else ""
 
     @contextlib.contextmanager
     def use(self, spec):
-        """Lends the servable that a ModelSpec asks for; it is not unloaded meanwhile.
+        """Context with the servable that a ModelSpec names; it stays loaded until the context ends.
 
         Raises:
-            ServingError: No such model, version or label.
+            ServingError: There is no such model, version or label.
         """
         if not spec.name:
             raise invalid("ModelSpec has no name specified.")
@@ -211,7 +214,7 @@ class Manager:
             yield servable
 
     def version_number(self, spec):
-        """The number that a ModelSpec names itself or by its label; None: the latest."""
+        """The version number that a ModelSpec gives, directly or by label; None for the latest."""
         if spec.WhichOneof("version_choice") != "version_label":
             return spec.version.value if spec.HasField("version") else None
         number = self._labels.get((spec.name, spec.version_label))
@@ -223,7 +226,7 @@ class Manager:
         """The versions that a ModelSpec names, newest first.
 
         Raises:
-            ServingError: NOT_FOUND.
+            ServingError: NOT_FOUND, no version matches.
         """
         number = self.version_number(spec)
         versions = self._versions.get(spec.name, {})
