@@ -1,17 +1,17 @@
-"""What did the Transformer replace, and what did it gain? RNNsearch and the LSTMN beside it.
+"""Compares the Transformer with the recurrent models that it replaced.
 
     python benchmarks/architectures.py --data train.tsv --validation validation.tsv --minutes 30
 
-DATA has lines of SOURCE<TAB>TARGET. Models that are compared have about the same number of
-parameters, the same vocabulary, batches, optimizer and minutes. Each part can be run alone, and
-replaces its own results in results/architectures.md, .json and .png:
+DATA has lines of SOURCE<TAB>TARGET. The compared models have about the same number of parameters
+and the same vocabulary, batches, optimizer and minutes. Each part can run alone, and replaces its
+own results in results/architectures.md, .json and .png:
 
     translation   trains both translators: BLEU against minutes, tokens per second
     decoding      how fast those translators decode
-    steps         seconds a training step against the length of the sentences (needs no data)
+    steps         seconds per training step against the length of the sentences (needs no data)
     language      trains three language models on the target side: perplexity against minutes
     bottleneck    trains seq2seq, RNNsearch and the Transformer: BLEU by the length of the source;
-                  on the training script's phrasebook where no --data is given
+                  without --data on the phrasebook of the training script
 """
 
 import argparse
@@ -54,12 +54,12 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--data", help="pairs to train on, a line each")
-    parser.add_argument("--validation", help="pairs to measure on")
-    parser.add_argument("--minutes", type=float, default=30, help="of training, each model")
-    parser.add_argument("--models", nargs="+", help="only these (transformer, rnnsearch, lstm, …)")
-    parser.add_argument("--runs", default="runs/architectures", help="folder of the run folders")
-    parser.add_argument("--quick", action="store_true", help="tiny models and budgets: a trial")
+    parser.add_argument("--data", help="file of training pairs, one per line")
+    parser.add_argument("--validation", help="file of validation pairs, one per line")
+    parser.add_argument("--minutes", type=float, default=30, help="training time of each model")
+    parser.add_argument("--models", nargs="+", help="only these models, such as transformer")
+    parser.add_argument("--runs", default="runs/architectures", help="folder for the run folders")
+    parser.add_argument("--quick", action="store_true", help="a trial with tiny models, in minutes")
     args = parser.parse_args()
     if not (args.data and args.validation) and set(args.parts) - {"steps", "bottleneck"}:
         parser.error("all parts but steps and bottleneck need --data and --validation")
@@ -67,7 +67,7 @@ def arguments():
 
 
 def publish(results, args):
-    """Writes all three files anew; of a trial, only the picture, among the run folders."""
+    """Writes all three files again; for a trial, only the picture, next to the run folders."""
     if args.quick:
         draw(results, Path(args.runs) / "quick.png")
         draw_bottleneck(results, Path(args.runs) / "quick_bottleneck.png")
@@ -98,7 +98,7 @@ def page(results):
 
 
 def draw(results, path):
-    """A picture: what minutes gain, and what length costs; a panel for each measured part."""
+    """Draws what minutes gain and what length costs, with a panel for each measured part."""
     panels = {
         "translation": draw_translation,
         "steps": draw_steps,

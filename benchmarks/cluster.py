@@ -1,13 +1,13 @@
-"""How many workers pay off?
+"""Measures what several workers send and compute, and how many of them pay off.
 
     python benchmarks/cluster.py --parts bytes links
     python benchmarks/cluster.py --parts overhead
 
-`bytes` counts what a worker sends for an update, by the loopback's counters: run it where nothing
-else uses the loopback (`unshare -rn sh -c "ip link set lo up; python benchmarks/cluster.py ..."`).
-`links` computes from the bytes of an update and published link speeds how many workers pay off.
-`overhead` measures two workers of one thread each beside one worker of two threads, on the same
-global batches. Each part is kept in results/cluster.json until it is measured again.
+`bytes` reads from the loopback's counters how many bytes a worker sends for an update. Run it where
+nothing else uses the loopback (`unshare -rn sh -c "ip link set lo up; python benchmarks/cluster.py
+…"`). `links` computes how many workers pay off from the bytes of an update and published link
+speeds. `overhead` compares two workers of one thread each with one worker of two threads, on the
+same global batches. results/cluster.json keeps each part until it is measured again.
 """
 
 import argparse
@@ -37,10 +37,10 @@ SIZE = ("--preset", "small", "--vocab_size", "8000")
 
 
 def main(arguments=None):
-    """The command."""
+    """Measures the parts that the command line names, and writes results/cluster.{json,md}."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--parts", nargs="+", default=["bytes", "links", "overhead"])
-    parser.add_argument("--updates", type=int, default=60, metavar="N", help="(default: 60)")
+    parser.add_argument("--updates", type=int, default=60, metavar="N", help="default: 60")
     parser.add_argument("--quick", action="store_true", help="5 updates; writes nothing")
     options = parser.parse_args(arguments)
     updates = 5 if options.quick else options.updates
@@ -74,7 +74,7 @@ def sent(updates):
 
 
 def loopback():
-    """Bytes that were sent over it so far."""
+    """Bytes that the loopback has sent so far."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == "lo":
@@ -83,7 +83,7 @@ def loopback():
 
 
 def links(_):
-    """{preset: {"bytes": of its gradients, link: {seconds of an update: workers}}}."""
+    """Returns {preset: {"bytes": bytes of its gradients, link: {seconds per update: workers}}}."""
     found = {}
     for preset in ("base", "big"):
         size = 4 * parameters(preset)
@@ -106,7 +106,7 @@ def most_workers(size, gigabits, seconds):
 
 
 def parameters(preset):
-    """Weights of a Transformer of a joint vocabulary of `VOCAB`."""
+    """The number of weights of a Transformer with a joint vocabulary of `VOCAB` subwords."""
     from training.run.settings import TrainingConfig
     from training.run.task import Translation
 
@@ -115,19 +115,19 @@ def parameters(preset):
 
 
 def overhead(updates):
-    """Target tokens a second of both: the last row of history.csv, behind the first epoch."""
+    """Target tokens per second of both: the last row of history.csv, after the first epoch."""
     with tempfile.TemporaryDirectory() as directory:
         return {str(workers): speed(Path(directory), workers, updates) for workers in (1, 2)}
 
 
 def speed(directory, workers, updates):
-    """Of one run, whose evaluations are not counted; the row is of its last updates."""
+    """The target tokens per second of one run, without its evaluations."""
     with (run(directory, workers, updates) / "history.csv").open() as file:
         return [float(row["tokens_per_second"]) for row in csv.DictReader(file)][-1]
 
 
 def run(directory, workers, updates):
-    """The folder of a run on the phrasebook by so many workers, who have two threads in all."""
+    """Trains on the phrasebook with workers that share two threads; returns the run folder."""
     folder = directory / f"{workers}-{updates}"
     threads = str(2 // workers)
     ports = free_ports(workers)
@@ -154,7 +154,7 @@ def run(directory, workers, updates):
 
 
 def free_ports(count):
-    """Of this machine."""
+    """Free ports of this machine."""
     held = [socket.socket() for _ in range(count)]
     for one in held:
         one.bind(("127.0.0.1", 0))
@@ -165,7 +165,7 @@ def free_ports(count):
 
 
 def page(numbers):
-    """The results for people."""
+    """The results as Markdown."""
     parts = ["# Several workers", f"{numbers['machine']}."]
     if found := numbers.get("bytes"):
         parts.append(

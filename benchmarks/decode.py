@@ -1,16 +1,16 @@
-"""Decoding against CTranslate2, MarianMT and KerasHub: 32 tokens, the same sizes, two cores.
+"""Compares decoding with CTranslate2, MarianMT and KerasHub: 32 tokens, the same sizes, two cores.
 
     python benchmarks/decode.py --quick                  # tutorial size, a minute
     python benchmarks/decode.py                          # everything
-    python benchmarks/decode.py --minutes 4 --resume --folder DIR    # the next slice of everything
+    python benchmarks/decode.py --minutes 4 --resume --folder DIR    # the next part of everything
     python benchmarks/decode.py --length                 # 64 against 256 tokens
     python benchmarks/decode.py --mixed                  # what XLA compiles for 1,000 sentences
     python benchmarks/decode.py --checkout old=../main --checkout new=.    # ours, before and after
 
-Every engine runs alone, in a process that loads nothing else and ends before the next begins. A
-first pass goes through the settings of each; then the best two take turns, new processes each
-time, and a figure is the median of its turns. Latency is one request at a time, throughput is two
-callers (or as many processes) who always wait for an answer.
+Every engine runs alone, in a process that loads nothing else and ends before the next one starts. A
+first pass measures every setting of each engine. Then the best two settings take turns, each turn
+in new processes, and a figure is the median of its turns. Latency is one request at a time.
+Throughput is two callers (or two processes), each of which sends its next request on an answer.
 
 CTranslate2 has our weights; MarianMT and KerasHub have random weights of their own. Measure on a
 machine that does nothing else.
@@ -42,7 +42,7 @@ CHECKED = (engines.Ours("XLA", "float32", 2, 2), engines.Ours("plain", "float32"
 
 
 def compare(results, options, folder):
-    """The first pass, then the turns; returns whether all is done."""
+    """Runs the first pass, then the turns; returns whether everything is measured."""
     until = time.monotonic() + options.minutes * 60
     for size in options.sizes:
         settings = settings_of(options)
@@ -62,14 +62,14 @@ def compare(results, options, folder):
 
 
 def settings_of(options):
-    """All settings of the engines asked for; of a quick run, the first of each."""
+    """All settings of the chosen engines; for a quick run, the first of each."""
     count = 1 if options.quick else None
     return [s for engine in options.engines for s in engines.ENGINES[engine][:count]]
 
 
 def prepare(folder, sizes, beams, *, tokens=(engines.TOKENS,), dtypes=("float32", "bfloat16"),
             peers=True, checkout=HERE.parent):  # fmt: skip
-    """Writes what the engines load, where an earlier call has not; {"size,beams": operations}."""
+    """Writes what the engines load unless it exists; returns {"size,beams": operations}."""
     done = folder / "prepared.json"
     found = json.loads(done.read_text()) if done.exists() else {}
     for size in sizes:
@@ -96,7 +96,7 @@ def prepare(folder, sizes, beams, *, tokens=(engines.TOKENS,), dtypes=("float32"
 
 
 def checkouts(options, folder):
-    """Our exports of several checkouts in turn: the table of medians and ratios to the first."""
+    """Measures our exports of several checkouts in turn; prints medians and ratios to the first."""
     places = dict(text.split("=", 1) for text in options.checkout)
     results = {name: Results() for name in places}
     counts = {}
@@ -114,7 +114,7 @@ def checkouts(options, folder):
 
 
 def growth(sizes, folder):
-    """Time of 256 tokens over that of 64, at batch 1 and 32, greedily."""
+    """The time of 256 tokens divided by that of 64, at batches of 1 and 32, with greedy search."""
     rows, numbers = [], []
     for size in sizes:
         for graph, batch in [(g, b) for b in (1, 32) for g in ("XLA", "plain")]:
@@ -132,7 +132,7 @@ def growth(sizes, folder):
 
 
 def kv_heads(sizes):
-    """Each size with all of its heads for keys and values, with a quarter of them, and with one."""
+    """Each size with all of its heads of keys and values, with a quarter of them, and with one."""
     from keras_tfmr import TransformerConfig
 
     heads = {size: TransformerConfig.preset(size).num_heads for size in sizes}
@@ -161,7 +161,7 @@ def grouped(sizes, folder, exclusive=None):
 
 
 def mixed(sizes, folder, sentences):
-    """Compilations that sentences in requests of 1 to 40 cause, padded to our buckets."""
+    """Counts the compilations for requests of 1 to 40 sentences, padded to our buckets."""
     from keras_tfmr.text.buckets import BATCH_BUCKETS, LENGTH_BUCKETS
 
     rng, rows, numbers = random.Random(0), [], []
@@ -188,9 +188,7 @@ def parse(arguments=None):
     parser.add_argument(
         "--quick", action="store_true", help="one setting of each engine, once; writes nothing"
     )
-    parser.add_argument(
-        "--sizes", nargs="+", help="(default: tutorial base, with --quick tutorial)"
-    )
+    parser.add_argument("--sizes", nargs="+", help="default: tutorial base; with --quick: tutorial")
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 32])
     parser.add_argument(
@@ -199,23 +197,21 @@ def parse(arguments=None):
     parser.add_argument(
         "--engines", nargs="+", default=list(engines.ENGINES), choices=list(engines.ENGINES)
     )
-    parser.add_argument("--turns", type=int, default=2, help="of the best settings")
-    parser.add_argument("--resume", action="store_true", help="keep what was measured before")
-    parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing after so many")
-    parser.add_argument("--folder", type=Path, help="where exports are kept between calls")
-    parser.add_argument("--prepare", action="store_true", help="write the exports, no more")
+    parser.add_argument("--turns", type=int, default=2, help="turns of the best settings")
+    parser.add_argument("--resume", action="store_true", help="keep earlier measurements")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after this time")
+    parser.add_argument("--folder", type=Path, help="keeps the exports for later calls")
+    parser.add_argument("--prepare", action="store_true", help="only write the exports")
     parser.add_argument(
-        "--exclusive", action="store_true", help="keep others off the machine: see exclusive.py"
+        "--exclusive", action="store_true", help="keep other work off the cores: see exclusive.py"
     )
-    parser.add_argument("--length", action="store_true", help="time against output length")
-    parser.add_argument(
-        "--grouped", action="store_true", help="time and memory by heads of keys and values"
-    )
+    parser.add_argument("--length", action="store_true", help="measure time by output length")
+    parser.add_argument("--grouped", action="store_true", help="measure heads of keys and values")
     parser.add_argument("--mixed", action="store_true", help="count XLA's compilations")
-    parser.add_argument("--sentences", type=int, default=1000, help="of --mixed")
+    parser.add_argument("--sentences", type=int, default=1000, help="sentences of --mixed")
     parser.add_argument(
         "--checkout", action="append", metavar="NAME=PATH",
-        help="compare our side alone between checkouts; prints, writes nothing",
+        help="compare only our exports, between checkouts; print the table, write nothing",
     )  # fmt: skip
     options = parser.parse_args(arguments)
     options.sizes = options.sizes or (["tutorial"] if options.quick else ["tutorial", "base"])
@@ -258,7 +254,7 @@ def main():
 
 
 def whole(options, folder):
-    """The comparison; the status is 3 while the time allowed has not been enough."""
+    """Runs the comparison; returns `UNFINISHED` if --minutes was not enough for all of it."""
 
     def keep(row, engine):
         chosen = row.size in options.sizes and row.beams in options.beams

@@ -1,9 +1,9 @@
-"""The engines that benchmarks/decode.py compares, and the settings that each is searched over.
+"""The engines that benchmarks/decode.py compares, and the settings that it tries for each.
 
 Each runs in a process of its own (decode_process.py), where `load(setting, size, folder)` returns a
 function `call(source, beams)` that decodes int32 `[batch, source]` into int32 `[batch, tokens]`.
-Libraries are imported inside, so that no process holds more than one of them and their threads.
-What they load lies in `folder`: see decode_prepare.py.
+Libraries are imported inside the functions, so that a process holds only one of them and its
+threads. decode_prepare.py writes the files in `folder` that they load.
 """
 
 import itertools
@@ -66,7 +66,7 @@ class Ours(NamedTuple):
 
 
 class CTranslate2(NamedTuple):
-    """CTranslate2 with our weights. Two translators share what has several sentences."""
+    """CTranslate2 with our weights. Two translators share a request of several sentences."""
 
     dtype: str  # "float32" or "int8"
     threads: int  # of a translator
@@ -158,7 +158,7 @@ class Marian(NamedTuple):
 
 
 class KerasHub(NamedTuple):
-    """KerasHub's BART of the same size, compiled by XLA as it is by default."""
+    """KerasHub's BART of the same size, compiled by XLA, which is its default."""
 
     threads: int
     copies: int = 1
@@ -210,7 +210,7 @@ class KerasHub(NamedTuple):
 
 
 class Lazily(dict):
-    """Values made when they are first asked for."""
+    """Values that are made when they are first used."""
 
     def __init__(self, make):
         super().__init__()

@@ -17,7 +17,7 @@ def order(row):
 
 
 def best_cells(results):
-    """{row: {column: (value, setting)}}: the best median of each column."""
+    """Returns {row: {column: (value, setting)}} with the best median of each column."""
     found = {}
     for (row, setting), cell in results.cells.items():
         median = statistics.median(cell["turns"].values())
@@ -32,7 +32,7 @@ def best_cells(results):
 
 
 def ratio(row, cells, ours, theirs):
-    """How many times as fast the best of our columns is as the best of theirs; "" without both."""
+    """Our best column's speed divided by the best of the others'; "" if either is missing."""
     sides = [[cells[c][0] for c in columns if c in cells] for columns in (ours, theirs)]
     if not all(sides):
         return ""
@@ -106,7 +106,7 @@ def introduction(results):
 
 
 def turns(results):
-    """How many processes measured the best cells, and how many of these were disturbed."""
+    """States how many processes measured the best cells, and how many of them were disturbed."""
     best = [
         results.cells[row, setting]
         for row, found in best_cells(results).items()
@@ -119,7 +119,7 @@ def turns(results):
 
 
 def counted(results):
-    """Equal tokens, and the operations of a step, in words."""
+    """States the share of equal tokens and the operations of a step."""
     shares = {}
     for cell in results.cells.values():
         if "same" in cell:

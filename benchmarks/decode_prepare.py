@@ -2,8 +2,8 @@
 
     python benchmarks/decode_prepare.py FOLDER --sizes tutorial --beams 1 4 [--peers]
 
-Run with another checkout of this project first on PYTHONPATH, it writes that one's exports. The
-random weights are the same in every export.
+With another checkout of this project first on PYTHONPATH, it writes the exports of that checkout.
+The random weights are the same in every export.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def build(size, dtype="float32"):
 
 
 def search(model, beams, tokens, graph):
-    """Ids to ids as one function of TensorFlow."""
+    """The search, from ids to ids, as one function of TensorFlow."""
     compiled = graph == "XLA"
 
     def run(source_ids):
@@ -70,7 +70,7 @@ def export(run, path):
 
 
 def operations(run):
-    """How many operations do something in one step: the nodes of the last loop's body."""
+    """The operations of one step: the nodes in the body of the last loop that do work."""
     graph = run.get_concrete_function().graph
     loops = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
     body = graph._get_function(loops[-1].get_attr("body").name).cached_definition
@@ -111,7 +111,7 @@ def main():
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--tokens", nargs="+", type=int, default=[engines.TOKENS])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
-    parser.add_argument("--peers", action="store_true", help="CTranslate2's models too")
+    parser.add_argument("--peers", action="store_true", help="also write CTranslate2's models")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     for size in options.sizes:

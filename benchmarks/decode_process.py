@@ -1,14 +1,14 @@
-"""One engine with one setting, in a process that loads nothing else: asked by decode.py.
+"""Runs one engine with one setting, in a process that loads nothing else, for decode.py.
 
-Reads a JSON object a line, and answers each with one:
+Reads one JSON object per line and answers each with another:
 
     {"do": "warm", "batch": 32, "beams": 4}
         -> {"first_s": 2.1, "peak_mib": 900.1, "ids": [[...]]}
     {"do": "latency", ..., "seconds": 1, "best": 9.9}           -> {"value": 10.2}  ms
     {"do": "throughput", ..., "callers": 2, "best": 1100}       -> {"value": 980.5} sentences/s
 
-`best` is what another setting reached: a setting that is far behind after a call or two is not
-timed any longer.
+`best` is the best value of the other settings: a setting that is far behind it after a call or two
+is not timed any longer.
 """
 
 import json
@@ -32,7 +32,7 @@ def warm(call, ask):
 
 
 def latency(call, ask):
-    """Median milliseconds of one call after another."""
+    """Median milliseconds of a call, one call after another."""
     source, times = engines.source(ask["batch"]), []
     while sum(times) < ask["seconds"] or len(times) < 5:
         start = time.perf_counter()
@@ -46,7 +46,7 @@ def latency(call, ask):
 
 
 def throughput(call, ask):
-    """Sentences a second of so many callers who each send the next when the last is answered."""
+    """Sentences per second of callers, each of which sends its next request on an answer."""
     source, rates = engines.source(ask["batch"]), []
 
     def caller():

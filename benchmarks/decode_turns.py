@@ -1,4 +1,4 @@
-"""Engines in processes of their own, turn by turn, and the cells that they fill."""
+"""Measures engines in turn, each in its own processes, and keeps the measured cells."""
 
 import contextlib
 import json
@@ -56,7 +56,7 @@ class Process:
         return self
 
     def __call__(self, **ask):
-        """What each copy answers, all being asked at once."""
+        """Asks all copies at once and returns their answers."""
         if self.exclusive:
             pids = [copy.pid for copy in self.copies]
             with self.exclusive.timing(pids, spin=ask["do"] != "warm"):
@@ -78,7 +78,7 @@ class Process:
         raise RuntimeError(f"the engine ended: {self.log.read()[-2000:]}")
 
     def others(self):
-        """Processor seconds since the start of the machine that were none of the copies'."""
+        """Processor seconds since the start of the machine, without those of the copies."""
         stat = Path("/proc/stat")
         if not stat.exists():
             return 0.0
@@ -204,7 +204,7 @@ def undisturbed(ask, question):
 
 
 def callers(setting):
-    """Two, together; a PyTorch of two threads has one, since Python runs in one thread only."""
+    """The callers of each copy: two in all, but one for a PyTorch that has two threads."""
     alone = setting.copies > 1 or (setting.engine == "marian" and setting.threads > 1)
     return 1 if alone else 2
 
@@ -218,7 +218,7 @@ def same(setting, row, ids, folder):
 
 
 def rows_of(setting, size, all_beams, batches, modes):
-    """What a setting is measured at."""
+    """The rows at which a setting is measured."""
     several = setting.copies > 1  # nothing to gain for a lone request
     useless = setting.engine == "marian" and setting.threads == 1 and not several
     return [

@@ -1,9 +1,9 @@
-"""Keeps everything else off the processors while something is timed: for a machine that is shared.
+"""Keeps all other work off the processors of a shared machine during a measurement.
 
-What is timed runs at real-time priority. On every processor a process of lower real-time priority
-spins whenever it does not, so that nobody else's work comes between, not even on the processor
-that it leaves free. Linux still gives others a twentieth of the time. Needs the right to set
-priorities (root).
+The timed processes run at real-time priority. On every processor, a process of a lower real-time
+priority spins whenever the timed ones do not use it. So no other work runs in between, not even on
+a processor that they leave free. Linux still gives other work a twentieth of the time. Needs the
+right to set priorities (root).
 """
 
 import contextlib
@@ -56,12 +56,12 @@ class Exclusive:
 
 
 def die_with_parent():
-    """However the parent ends: Linux's PR_SET_PDEATHSIG."""
+    """Ends this process when its parent ends, in whatever way, by Linux's PR_SET_PDEATHSIG."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def schedule(pid):
-    """All threads of a process; those that it starts later inherit it."""
+    """Sets the priority of all threads of a process; threads that it starts later inherit it."""
     for thread in map(int, os.listdir(f"/proc/{pid}/task")):
         with contextlib.suppress(ProcessLookupError):
             os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(TIMED))

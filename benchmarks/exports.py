@@ -1,13 +1,13 @@
-"""How long until a trained run is served: its export with the check, and the start of a server.
+"""Measures how long it takes to serve a trained run: its export, and the start of a server.
 
     python benchmarks/exports.py RUN
 
-Each step is the command that users run, in a process of its own: `serving/export.py`, and
-`serving/server.py` until it listens, which it does after its last warm-up answer. Cold is a server
-that finds no compiled programs. Processor seconds, which other work on the machine hardly changes,
-stand beside those of the clock. Then each compiled size by itself: what it costs to compile, to
-load, and what it saves a request of the run's own validation sentences. Writes results/exports.md
-and .json.
+Each step is the command that users run, in a process of its own: `serving/export.py`, which checks
+the export, and `serving/server.py` until it listens, which it does after its last warm-up answer. A
+cold server finds no compiled programs. Each time is given in seconds and in processor seconds,
+which other work on the machine hardly changes. Then each compiled size by itself: what it costs to
+compile and to load, and what it saves per request of the run's own validation sentences. Writes
+results/exports.md and .json.
 """
 
 import argparse
@@ -36,13 +36,13 @@ GOALS = {
 
 
 def main():
-    """Measures and writes."""
+    """Measures and writes the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--turns", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="one turn, nothing written")
+    parser.add_argument("--turns", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="one turn; writes nothing")
     parser.add_argument("--sizes", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.sizes:
@@ -81,7 +81,7 @@ def measured(run, folder, turns):
 
 
 def export(run, models, options):
-    """(seconds, processor seconds) of the command that exports and checks."""
+    """Exports and checks; returns (seconds, processor seconds)."""
     command = [sys.executable, ROOT / "serving" / "export.py", run, "--to", models, *options]
     begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
@@ -90,7 +90,7 @@ def export(run, models, options):
 
 
 def start(models, folder):
-    """(seconds, processor seconds) until a server listens."""
+    """Starts a server; returns (seconds, processor seconds) until it listens."""
     from server_process import ServerProcess
 
     begun = time.perf_counter()
@@ -106,7 +106,7 @@ def size_of(folder):
 
 
 def of_sizes(version, run, folder):
-    """What each compiled size costs and saves: a process for each of cold, warm and plain."""
+    """What each compiled size costs and saves, with one process each for cold, warm and plain."""
     found, cache = {}, folder / "cache"
     for name, tags in {"cold": "serve", "warm": "serve", "plain": "plain,serve"}.items():
         flags = f"--tf_xla_persistent_cache_directory={cache}"
@@ -126,7 +126,7 @@ def sizes(version, tags, run):
     total, rows = sum(map(len, groups.values())), []
     with SavedSession(version, tags.split(",")) as session:
         for tokens in buckets:
-            # A size that no sentence has is compiled all the same.
+            # A size is compiled even if no sentence has it.
             texts = groups[tokens] or [" ".join(max(groups.values(), key=len)[: tokens // 10])]
             for batch in metadata["batch_buckets"]:
                 times = timed(session, texts, batch)
@@ -136,7 +136,7 @@ def sizes(version, tags, run):
 
 
 def by_length(run, buckets):
-    """{bucket: validation sources that fit it and no smaller one}."""
+    """Returns {bucket: validation sources that fit it, but no smaller one}."""
     from training.run.folder import RunFolder
 
     folder = RunFolder(run)
@@ -148,7 +148,7 @@ def by_length(run, buckets):
 
 
 def timed(session, texts, batch, calls=8):
-    """Seconds of the first and of further requests of so many texts each."""
+    """Seconds of the first request and of further ones, each of `batch` texts."""
     import numpy as np
 
     times = []
@@ -161,7 +161,7 @@ def timed(session, texts, batch, calls=8):
 
 
 def page(numbers):
-    """The results for people."""
+    """The results as Markdown."""
     rows = [
         [name, *map(statistics.median, zip(*pairs, strict=True)), GOALS[name] or ""]
         for name, pairs in numbers["seconds"].items()

@@ -1,12 +1,12 @@
-"""What does pre-training gain where labels are few?
+"""Measures what pre-training gains if there are few labels.
 
     python benchmarks/few_labels.py                   # the phrasebook: 500 labelled sentences
     python benchmarks/few_labels.py --quick           # seconds, nothing written
 
-An encoder learns for some minutes what is behind masks, from sentences without labels. Then a
-classifier of sentence types learns from few labelled ones, once from that encoder and once from
-random weights, with the same subwords, sizes and updates, from several seeds each. The accuracy is
-that on sentences that no run has seen. Writes results/few_labels.md and .json.
+An encoder learns for some minutes to predict masked subwords, from sentences without labels. Then a
+classifier of sentence types learns from a few labelled sentences, once from that encoder and once
+from random weights, with the same subwords, sizes and updates, and several seeds each. The accuracy
+is on sentences that no run has seen. Writes results/few_labels.md and .json.
 """
 
 import argparse
@@ -31,10 +31,10 @@ def main():
     )
     add = parser.add_argument
     add("--labels", nargs="+", type=int, default=[500], help="labelled sentences")
-    add("--minutes", type=float, default=1.5, help="of the pre-training")
+    add("--minutes", type=float, default=1.5, help="pre-training time")
     add("--steps", type=int, default=300, help="updates of a classifier")
     add("--seeds", type=int, default=2)
-    add("--quick", action="store_true", help="a few updates of tiny models, nothing written")
+    add("--quick", action="store_true", help="a few updates of tiny models; writes nothing")
     args = parser.parse_args()
     size = ["--preset", "small"]
     budget = ["--minutes", args.minutes]
@@ -49,7 +49,7 @@ def main():
 
 
 def measured(folder, args, size, budget):
-    """{labels: {beginning: accuracies, one for each seed}}."""
+    """Returns {labels: {beginning: accuracies, one per seed}}."""
     split = text_tasks.split("classify", seed=1)
     write(folder / "texts.txt", (text for text, _ in split.train))
     write(folder / "validation.tsv", ("\t".join(row) for row in split.validation))
@@ -60,7 +60,7 @@ def measured(folder, args, size, budget):
             few = folder / f"few_{labels}_{seed}.tsv"
             rows = split.train[seed * labels : (seed + 1) * labels]
             write(few, ("\t".join(row) for row in rows))
-            # Both read the subwords of the encoder; the one begins with its weights, too.
+            # Both use the subwords of the encoder; only one starts with its weights.
             common = [
                 "--task", "classify", "--data", few, "--validation", folder / "validation.tsv",
                 "--steps", args.steps, "--seed", seed + 1, "--start_from", folder / "encoder",
@@ -76,7 +76,7 @@ def measured(folder, args, size, budget):
 
 
 def accuracy(run, rows):
-    """In %, of a run's classifier on (text, label) rows."""
+    """The accuracy in % of a run's classifier on rows of (text, label)."""
     from training.run.folder import RunFolder
     from training.text.tasks import text_model_of
 
@@ -86,7 +86,7 @@ def accuracy(run, rows):
 
 
 def write(path, lines):
-    """A text file of these lines."""
+    """Writes a text file of these lines."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

@@ -1,13 +1,13 @@
-"""How fast does a translator of everyday sentences learn another domain, and what does it forget?
+"""Measures how fast a translator learns another domain, and what it forgets.
 
     python benchmarks/fine_tune.py --run runs/tatoeba --data docs/train.tsv \
         --validation docs/validation.tsv --old_data tatoeba/train.tsv \
         --old_validation tatoeba/validation.tsv
 
-Three runs of the same minutes: fine-tuned on DATA alone (`--start_from`), fine-tuned on DATA mixed
-with OLD-DATA, and from nothing on DATA. After each, weights that were best on the new domain are
-measured on both validation sets with the beam of the run. The picture shows greedy BLEU on the new
-domain against minutes, from the history of each run, and BLEU of the run that all began from.
+Three runs train for the same minutes: fine-tuned on DATA alone (`--start_from`), fine-tuned on DATA
+mixed with OLD_DATA, and from random weights on DATA. The weights of each that were best on the new
+domain are then measured on both validation sets with the beam of the run. The picture shows greedy
+BLEU on the new domain against minutes, from the history of each run, and BLEU of the first run.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main():
 def parse():
     """The command line as a namespace."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--run", required=True, help="the finished run to begin from")
+    parser.add_argument("--run", required=True, help="folder of the finished run to start from")
     for name, about in (("data", "pairs"), ("validation", "validation pairs")):
         parser.add_argument(f"--{name}", required=True, help=f"{about} of the new domain")
         parser.add_argument(f"--old_{name}", required=True, help=f"{about} of the old one")
@@ -63,7 +63,7 @@ def parse():
 
 
 def commands(args):
-    """What the training command is told, for each way."""
+    """The arguments of the training command, for each of the three ways."""
     tuned = ["--start_from", args.run, "--learning_rate", args.learning_rate, "--warmup_steps", 100]
     return {
         "fine-tuned, mixed 3:1": ["--data", f"{args.data}:3", f"{args.old_data}:1", *tuned],
@@ -86,7 +86,7 @@ def train(run, words, minutes, args):
 
 
 def scores(run, args):
-    """{"new", "old"}: BLEU on both validation sets with the run's beam."""
+    """Returns {"new", "old"}: BLEU on both validation sets with the run's beam."""
     found = {}
     for name, path in (("new", args.validation), ("old", args.old_validation)):
         pairs = [line.split("\t") for line in Path(path).read_text().splitlines()]
@@ -96,7 +96,7 @@ def scores(run, args):
 
 
 def bleu(run, pairs):
-    """Of the best weights of a run, by the command that translates files."""
+    """BLEU of the best weights of a run, from the command that translates files."""
     import sacrebleu
 
     command = [sys.executable, ROOT / "training" / "translate.py", run]
@@ -108,7 +108,7 @@ def bleu(run, pairs):
 
 
 def page(numbers):
-    """The results for people."""
+    """The results as Markdown."""
     rows = [["before", "", numbers["before"]["new"], numbers["before"]["old"]]]
     for name, runs in numbers["runs"].items():
         rows += [[name, minutes, run["new"], run["old"]] for minutes, run in runs.items()]

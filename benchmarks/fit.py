@@ -1,10 +1,10 @@
-"""What does the loop cost beyond the training step: pipeline, history, progress?
+"""Measures what the training loop costs beyond the training step: pipeline, history, progress.
 
     python benchmarks/fit.py [--data train.tsv] [--seconds 90]
 
-The default model on the built-in phrasebook (or DATA, lines of SOURCE<TAB>TARGET). Three ways to
-train on the same batches take turns: the bare update on batches that lie in memory; the same and
-batches that the pipeline makes meanwhile; and the loop of the training command.
+Trains the default model on the built-in phrasebook (or DATA, lines of SOURCE<TAB>TARGET). Three
+ways to train on the same batches take turns: the bare update on batches in memory; the bare update
+on batches that the pipeline makes at the same time; and the loop of the training command.
 """
 
 import argparse
@@ -46,14 +46,14 @@ def main():
 def parse():
     """The command line as a namespace."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", help="training pairs; the phrasebook if left out")
+    parser.add_argument("--data", help="file of training pairs; default: the phrasebook")
     parser.add_argument("--seconds", type=float, default=90)
     parser.add_argument("--quick", action="store_true", help="a few turns; writes nothing")
     return parser.parse_args()
 
 
 class FirstBatches:
-    """So many batches of every epoch."""
+    """The first batches of every epoch."""
 
     def __init__(self, batches, count):
         self.batches, self.count = batches, count
@@ -68,7 +68,7 @@ class FirstBatches:
 
 
 def run(args, directory):
-    """Real target tokens a second of each case."""
+    """The target tokens per second of each case, without padding."""
     settings = TrainingConfig(
         data=args.data, run=str(directory / "run"), minutes=1e9, evaluate_minutes=1e9,
         evaluate_steps=10**9, evaluate_pairs=8,
@@ -109,7 +109,7 @@ def run(args, directory):
 
 
 def page(numbers):
-    """The results for people."""
+    """The results as Markdown."""
     wall, processor = numbers["seconds"], numbers["processor_seconds"]
     rows = [
         (

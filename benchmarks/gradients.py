@@ -1,4 +1,4 @@
-"""How much of the first position is left at position t? Norms of ∂h_t/∂x_1, before any training.
+"""Measures how much position t depends on the first one: norms of ∂h_t/∂x_1, before any training.
 
     python benchmarks/gradients.py
 
@@ -90,7 +90,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="few positions, nothing written")
+    parser.add_argument("--quick", action="store_true", help="few positions; writes nothing")
     args = parser.parse_args()
     positions = POSITIONS[:4] if args.quick else POSITIONS
     results = {name: norms(make, positions) for name, make in MODELS.items()}

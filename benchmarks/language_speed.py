@@ -1,11 +1,12 @@
-"""Time per token of a language model: ours, transformers' GPT-2 and KerasHub's, of the same size.
+"""Measures time per token of language models: ours, and GPT-2 of transformers and of KerasHub.
 
     python benchmarks/language_speed.py                # greedily and sampled, batches of 1 and 32
     python benchmarks/language_speed.py --quick        # one cell, few tokens, nothing written
 
-Every engine runs alone in a process of its own, once for each of its settings (threads, compiled or
-not), and stands in the table with its best one of each cell. A prompt of 16 tokens is continued by
-64; the time of the prompt is part of it. Sampling draws from the 50 most probable tokens. Needs
+The models have the same size. Every engine runs alone in a process of its own, once for each of its
+settings (threads, compiled or not); each cell of the table shows the best of them. A prompt of 16
+tokens is continued by 64; the time includes the prompt. Sampling draws from the 50 most probable
+tokens. Needs
 `pip install torch transformers keras-hub` beside this package, in this environment or in that of
 --python. Writes results/language_speed.md and .json.
 """
@@ -41,12 +42,14 @@ def main():
     add = parser.add_argument
     add("--sizes", nargs="+", choices=SIZES, default=["small"])
     add("--batches", nargs="+", type=int, default=[1, 32])
-    add("--tokens", type=int, default=64, help="of a continuation")
-    add("--turns", type=int, default=5, help="timed calls of a cell, of which the median counts")
-    add("--python", default=sys.executable, help="an environment with the other libraries")
-    add("--exclusive", action="store_true", help="keep other work off the processors meanwhile")
-    add("--quick", action="store_true", help="one cell of few tokens, nothing written")
-    add("--process", help="of this script: one engine with one setting")
+    add("--tokens", type=int, default=64, help="tokens of a continuation")
+    add("--turns", type=int, default=5, help="timed calls of a cell; their median counts")
+    add(
+        "--python", default=sys.executable, help="Python of an environment with the other libraries"
+    )
+    add("--exclusive", action="store_true", help="see exclusive.py")
+    add("--quick", action="store_true", help="one cell of few tokens; writes nothing")
+    add("--process", help="internal: time one engine with one setting")
     args = parser.parse_args()
     if args.process:
         return process(json.loads(args.process))
@@ -77,7 +80,7 @@ def main():
 
 
 def run(task, python):
-    """{cell: seconds of a call} of one engine with one setting, from a process of its own."""
+    """Runs one engine with one setting in its own process; returns {cell: seconds of a call}."""
     python = sys.executable if task["engine"] == "keras_tfmr" else python
     environment = {
         **os.environ, "OMP_NUM_THREADS": str(task["threads"]), "TF_CPP_MIN_LOG_LEVEL": "2",

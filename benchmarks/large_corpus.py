@@ -1,16 +1,16 @@
-"""How long until training starts on millions of pairs, and how much memory does it take?
+"""Measures the time until training starts on millions of pairs, and the memory that it takes.
 
     python benchmarks/large_corpus.py --data train.tsv --validation validation.tsv
 
-The pairs of DATA (lines of SOURCE<TAB>TARGET) are repeated with a number behind each, so that no
-two lines are equal. The training command learns its subwords from them, tokenises them and makes
-updates until it has been training for a minute; then it is killed, started again, and killed after
-its next checkpoint. Also: how long learning 8,000 subwords takes on DATA itself.
+The pairs of DATA (lines of SOURCE<TAB>TARGET) are repeated with a number after each, so that no two
+lines are equal. The training command learns its subwords from them, tokenises them and makes
+updates for a minute. Then it is killed, started again, and killed after its next checkpoint. The
+benchmark also measures how long it takes to learn 8,000 subwords from DATA itself.
 
     python benchmarks/large_corpus.py … --lines 50000000 --only --folder /var/tmp
 
-Memory is resident memory without the pages of files, which the system takes back when it needs
-them, and with them; that of the processes that prepare is counted apart.
+Memory is resident memory, once without and once with the pages of files, which the system takes
+back when it needs them. The memory of the processes that prepare the data is counted separately.
 """
 
 import argparse
@@ -67,8 +67,8 @@ def parse():
     parser.add_argument("--data", required=True, help="training pairs, SOURCE<TAB>TARGET")
     parser.add_argument("--validation", required=True, help="validation pairs")
     parser.add_argument("--lines", type=int, default=5_000_000)
-    parser.add_argument("--only", action="store_true", help="not DATA itself too")
-    parser.add_argument("--folder", help="for the corpora; needs 250 bytes a line")
+    parser.add_argument("--only", action="store_true", help="do not measure DATA itself")
+    parser.add_argument("--folder", help="folder for the corpora; needs 250 bytes per line")
     parser.add_argument("--quick", action="store_true", help="20,000 lines; writes nothing")
     args = parser.parse_args()
     if args.quick:
@@ -87,7 +87,7 @@ def learning_seconds(pairs):
 
 
 def write_corpus(path, pairs, lines):
-    """So many distinct lines."""
+    """Writes the given number of distinct lines."""
     with path.open("w", encoding="utf-8") as file:
         for number in range(lines):
             turn, index = divmod(number, len(pairs))
@@ -96,7 +96,7 @@ def write_corpus(path, pairs, lines):
 
 
 def start(corpus, validation, run, train_seconds=0):
-    """Starts the training command, and kills it after so many seconds of updates.
+    """Starts the training command, and kills it after the given seconds of updates.
 
     Returns:
         {"seconds": until the first checkpoint of this start, "preparing" and "training": greatest
@@ -127,7 +127,7 @@ def start(corpus, validation, run, train_seconds=0):
 
 
 def memory(pid, phase):
-    """MiB of a process now: its own, with the pages of files, and its children's own."""
+    """MiB of a process now: its own, that with the pages of files, and that of its children."""
     import psutil
 
     own, mapped = resident(pid)
@@ -136,7 +136,7 @@ def memory(pid, phase):
 
 
 def resident(pid):
-    """Resident MiB without and with the pages of files; nothing once the process has ended."""
+    """Resident MiB without and with the pages of files; 0 once the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -147,7 +147,7 @@ def resident(pid):
 
 
 def page(numbers):
-    """The results for people."""
+    """The results as Markdown."""
     head = [
         "distinct lines", "files, MiB", "start", "seconds to the first checkpoint",
         "MiB while preparing", "its helpers", "MiB while training", "with mapped files",

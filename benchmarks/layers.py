@@ -1,10 +1,10 @@
-"""Are the layers ever slower than Keras's own attention in blocks, or than KerasHub's layers?
+"""Compares our layers with blocks of Keras's own attention and with KerasHub's layers.
 
     python benchmarks/layers.py --sizes tutorial base
 
-Needs keras-hub beside what keras_tfmr needs. Each side runs alone, in a process of its own, and the
-processes take turns: forward as in inference and forward with backward as in training (dropout
-0.1), in a tf.function, with TensorFlow's own choice of threads, both cores.
+Needs keras-hub in addition to keras_tfmr. Each side runs alone, in a process of its own, and the
+processes take turns. Each runs forward as in inference, and forward and backward as in training
+(dropout 0.1), in a tf.function, with TensorFlow's own choice of threads, on both cores.
 Writes results/layers.md and .json, where each run replaces its own sizes.
 """
 
@@ -25,7 +25,7 @@ PASSES = ("forward", "forward + backward")
 
 
 def keras_blocks(d_model, heads, dff, decodes=False):
-    """An encoder or decoder layer put together from Keras's own layers."""
+    """An encoder or decoder layer made of Keras's own layers."""
     import keras
 
     class KerasBlocks(keras.layers.Layer):
@@ -105,7 +105,7 @@ def functions(layer, inputs):
 
 
 def one(side, size, lengths, seconds):
-    """In a process of its own: {"kind, length, pass": median seconds} of one side."""
+    """Times one side in its own process; returns {"kind, length, pass": median seconds}."""
     import tensorflow as tf
 
     make, kinds = SIDES[side]
@@ -123,7 +123,7 @@ def one(side, size, lengths, seconds):
 
 
 def median(call, seconds):
-    """Of the seconds of a call, after one that traces."""
+    """The median seconds of a call, after one that traces."""
     call()
     times = []
     while sum(times) < seconds or len(times) < 3:
@@ -177,9 +177,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", nargs="+", default=list(SIZES))
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 64, 512])
-    parser.add_argument("--seconds", type=float, default=0.7, help="of each case and turn")
+    parser.add_argument("--seconds", type=float, default=0.7, help="seconds of each case and turn")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--dry", action="store_true", help="print, write nothing")
+    parser.add_argument("--dry", action="store_true", help="print the results, write nothing")
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -1,4 +1,4 @@
-"""How the benchmarks measure: alternatives that take turns, medians, results as files."""
+"""What the benchmarks share: cases that take turns, medians, and files of results."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 
 def interleaved(cases, rounds, seconds=None):
-    """Times every case once a round, so that whatever slows the machine slows them all.
+    """Times every case once per round, so that a slow machine slows all of them alike.
 
     Args:
         cases: {name: function without arguments}; called once before, to warm up.
@@ -25,7 +25,7 @@ def interleaved(cases, rounds, seconds=None):
 
     Returns:
         {name: median seconds of one call}, {name: median processor seconds of one call}. The
-        second, summed over cores, also holds where other work takes turns with ours.
+        second, summed over cores, stays comparable while other work shares the cores.
     """
     names = list(cases)
     for name in names:
@@ -44,7 +44,7 @@ def interleaved(cases, rounds, seconds=None):
 
 
 def alone(script, *arguments, environment=None):
-    """What a script prints behind an `@`, as JSON, from a process of its own that has ended."""
+    """Runs a script in its own process; returns the JSON that it prints after an `@`."""
     done = subprocess.run(
         [sys.executable, *map(str, (script, *arguments))],
         env={**os.environ, **(environment or {})},
@@ -63,7 +63,7 @@ def answer(value):
 
 
 def machine():
-    """What the numbers depend on, in words."""
+    """Describes the machine that the numbers depend on."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -74,7 +74,7 @@ def machine():
 
 
 def versions(*packages):
-    """Those of the packages that are installed, each with its version."""
+    """The installed ones of these packages, each with its version."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = []
@@ -99,7 +99,7 @@ def table(header, rows):
 
 
 def write(name, page, numbers):
-    """results/NAME.md for people, results/NAME.json for programs."""
+    """Writes results/NAME.md for people and results/NAME.json for programs."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(page)
     (RESULTS / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")

@@ -1,14 +1,14 @@
-"""How many small faults the tests find: mutants of five parts, each against the tests of its part.
+"""Measures how many small faults the tests find: mutants of five parts of the code.
 
-    python benchmarks/mutation.py                               300 mutants, drawn at random
-    python benchmarks/mutation.py --parts losses --mutants 60 --dry   of these those of the losses
-    python benchmarks/mutation.py --survivors                   those of the last run once more
+    python benchmarks/mutation.py                                     # 300 mutants, at random
+    python benchmarks/mutation.py --parts losses --mutants 60 --dry   # of 60, those of the losses
+    python benchmarks/mutation.py --survivors                         # survivors of the last run
 
 A mutant is one of our files with one operator, number, condition, argument, statement or result
-changed. Keras and TensorFlow are imported once. Each mutant lives in a fork, which imports the
-changed file in place of the real one and ends at the first test that fails. A mutant that a test
-finds, or that takes ten times as long, is killed. Why the others live is said in
-mutation_parts/reasons.py.
+changed. It faces the tests of its part. Keras and TensorFlow are imported once. Each mutant runs in
+a fork, which imports the changed file in place of the real one and ends at the first test that
+fails. A mutant that fails a test, or takes ten times as long as the real file, is killed.
+mutation_parts/reasons.py says why the others survive.
 """
 
 import argparse
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Part(NamedTuple):
-    """What is changed, and the tests that have to notice."""
+    """The files that are changed, and the tests that have to notice."""
 
     files: tuple
     tests: tuple
@@ -70,8 +70,8 @@ def run_tests(part, mutant=None, seconds=None):
 
     Args:
         part: Part.
-        mutant: mutants.Mutant, or None for the files as they are.
-        seconds: the fork is killed after this time.
+        mutant: mutants.Mutant, or None for the unchanged files.
+        seconds: Time after which the fork is killed.
 
     Returns:
         "lives" or how it was killed: "failed" or "too slow"; and the seconds it took.
@@ -119,7 +119,7 @@ def judge(name, chosen):
 
 
 def draw(count, seed):
-    """{part: its mutants}, `count` in all, as many of each part as it has of all there are."""
+    """Draws `count` of all mutants at random; returns {part: its drawn mutants}."""
     everything = [
         (name, mutant)
         for name, part in PARTS.items()
@@ -131,7 +131,7 @@ def draw(count, seed):
 
 
 def page(numbers):
-    """results/mutation.md."""
+    """The text of results/mutation.md."""
     rows = []
     for name in PARTS:
         found = [one["outcome"] for one in numbers["mutants"] if one["part"] == name]
@@ -156,19 +156,19 @@ def page(numbers):
 
 
 def last_run():
-    """What is known of each mutant."""
+    """The verdicts of the last run, for each mutant."""
     file = measure.RESULTS / "mutation.json"
     return json.loads(file.read_text())["mutants"] if file.exists() else []
 
 
 def main(arguments=None):
-    """Judges mutants, prints what came of each, and returns 1 if too few are killed."""
+    """Judges mutants, prints each verdict, and returns 1 if too few are killed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="of these")
-    parser.add_argument("--mutants", type=int, default=300, help="in all (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    parser.add_argument("--survivors", action="store_true", help="only those of the last run")
-    parser.add_argument("--dry", action="store_true", help="leave the results as they are")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--mutants", type=int, default=300, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--survivors", action="store_true", help="only the last survivors")
+    parser.add_argument("--dry", action="store_true", help="do not write the results")
     options = parser.parse_args(arguments)
     import keras  # noqa: F401  once, for all forks; nothing of it is used here, or it could not fork
     import pytest  # noqa: F401

@@ -1,12 +1,12 @@
-"""How much of what noise in a corpus costs do the filters bring back?
+"""Measures how much of the loss from a noisy corpus the filters recover.
 
     python benchmarks/noise.py --data tatoeba/train.tsv --validation tatoeba/validation.tsv \
         --other docs/train.tsv
 
-A fifth of the training pairs is noise of the kinds that crawled corpora have: sources without
-their translation, swapped languages, copies, other scripts, numbers and signs, half sentences, and
-near duplicates. Three runs of the same budget learn the clean pairs, the noisy ones, and the noisy
-ones through all filters. Of the BLEU lost, (filtered - noisy) / (clean - noisy) comes back.
+A fifth of the training pairs is noise of the kinds that crawled corpora have: sources with the
+wrong translation, swapped languages, copies, other scripts, numbers and signs, half sentences, and
+near duplicates. Three runs of the same minutes learn the clean pairs, the noisy ones, and the noisy
+ones through all filters. The recovered share is (filtered - noisy) / (clean - noisy) in BLEU.
 """
 
 import argparse
@@ -59,9 +59,9 @@ def parse():
     parser.add_argument("--validation", required=True)
     parser.add_argument("--other", required=True, help="pairs of another domain, to misalign")
     parser.add_argument(
-        "--minutes", type=float, default=15, help="of each run (default: %(default)s)"
+        "--minutes", type=float, default=15, help="of each run; default: %(default)s"
     )
-    parser.add_argument("--quick", action="store_true", help="2,000 pairs, 20 updates; no file")
+    parser.add_argument("--quick", action="store_true", help="2,000 pairs; writes nothing")
     return parser.parse_args()
 
 
@@ -72,7 +72,7 @@ def read(path):
 
 
 def make_noise(clean, other, draw):
-    """{kind: pairs}, all together `SHARE` of the noisy corpus."""
+    """Returns {kind: pairs}, all together `SHARE` of the noisy corpus."""
     count = round(len(clean) * SHARE / (1 - SHARE))
 
     def some(n):
@@ -102,7 +102,7 @@ def make_noise(clean, other, draw):
 
 
 def train(corpus, run, args, more):
-    """BLEU of a run, and what its corpus dropped."""
+    """Trains a run; returns its BLEU and what the filters dropped."""
     budget = ["--steps", 20] if args.quick else ["--minutes", args.minutes]
     command = [
         sys.executable, ROOT / "training" / "train_pt_en.py", "--data", corpus,
@@ -115,7 +115,7 @@ def train(corpus, run, args, more):
 
 
 def page(numbers):
-    """The results for people."""
+    """The results as Markdown."""
     runs = numbers["runs"]
     bleu = {name: run["bleu"] for name, run in runs.items()}
     lost = bleu["clean"] - bleu["noisy"]

@@ -1,12 +1,12 @@
-"""Is there a head that connects a pronoun with its noun? Counted on a trained phrasebook model.
+"""Looks for a head that connects a pronoun with its noun, in a trained phrasebook model.
 
     python training/train_pt_en.py
     python benchmarks/pronouns.py runs/phrasebook
 
 In `Helena isn't going to work because she is tired.` the pronoun's noun is the subject of the first
-clause. For every layer and head it is counted how often the pronoun's strongest weight, over all
-words, lies on the noun. The head is chosen on half of the sentences and judged on the others; no
-sentence was trained on. Writes results/pronouns.md and .json.
+clause. The script counts for every layer and head how often the pronoun's largest weight is on the
+noun. It chooses the head on half of the sentences and judges it on the others; the model has not
+seen any of them in training. Writes results/pronouns.md and .json.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from training.run.folder import RunFolder
 PRONOUNS = {"he", "she", "they"}
 VERBS = {"is", "isn't", "are", "aren't", "está", "estão", "vai", "vão", "não"}
 SENTENCES = 400
-# What is looked at: (whose weights, in which row the pronoun stands, in words).
+# The views: (whose weights, the row of the pronoun, a description).
 VIEWS = {
     "decoder, reading": "self-attention of the pronoun that was written, over the words so far",
     "decoder, writing": "self-attention of the position that writes the pronoun",
@@ -36,7 +36,7 @@ VIEWS = {
 
 
 class Example:
-    """A pair of sentences with the places of words: of the pronoun, the noun, its noun phrase."""
+    """A pair of sentences with the places of the pronoun, the noun and its noun phrase."""
 
     def __init__(self, portuguese, english):
         self.portuguese, self.english = portuguese, english
@@ -55,7 +55,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", help="folder of a phrasebook run of the Transformer")
-    parser.add_argument("--quick", action="store_true", help="few sentences, nothing written")
+    parser.add_argument("--quick", action="store_true", help="few sentences; writes nothing")
     args = parser.parse_args()
     model, tokenizers = load(RunFolder(args.run))
     results = found_heads(model, tokenizers[1], examples(8 if args.quick else SENTENCES))
@@ -65,7 +65,7 @@ def main():
 
 
 def examples(count):
-    """Sentences with a third-person noun and its pronoun that the training did not have."""
+    """Sentences with a third-person noun and its pronoun that were not in the training data."""
     known = {english for _, english in phrasebook.split(seed=1).train}
     draw, found = random.Random(7), {}
     while len(found) < count:
@@ -81,9 +81,9 @@ def examples(count):
 
 
 def found_heads(model, tokenizer, sentences):
-    """{view: {"noun" or "phrase": {"layer", "head", "found"}, "sentences": number}}.
+    """Returns {view: {"noun" or "phrase": {"layer", "head", "found"}, "sentences": number}}.
 
-    What was found is a share of the half of the sentences that did not choose the head.
+    `found` is a share of the half of the sentences that did not choose the head.
     """
     results = {view: {"sentences": len(sentences[1::2])} for view in VIEWS}
     looked = [strongest_words(model, tokenizer, example) for example in sentences]
@@ -124,7 +124,7 @@ def strongest_words(model, tokenizer, example):
 
 
 def words_of(tokenizer, ids):
-    """For every piece the number of its word."""
+    """The number of the word of every piece."""
     pieces = [piece.decode() for piece in tokenizer.pieces(np.array([ids], "int32")).numpy()[0]]
     numbers, word = [], -1
     for piece in pieces:

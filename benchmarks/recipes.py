@@ -1,9 +1,9 @@
-"""Does each preset learn with its own recipe? Loss curves of so many updates.
+"""Draws the loss curve of each preset, trained with its own recipe.
 
     python benchmarks/recipes.py --data train.tsv --validation validation.tsv [--updates 1000]
 
-Every preset is trained by the training command into `--runs`, where an unfinished run goes on. The
-curves go to results/recipes.png and results/recipes.json.
+The training command trains every preset into a folder of `--runs`, and continues an unfinished run.
+The curves go to results/recipes.png and results/recipes.json.
 """
 
 import argparse
@@ -23,10 +23,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", required=True, help="training pairs")
     parser.add_argument("--validation", required=True, help="validation pairs")
-    parser.add_argument("--updates", type=int, default=1000, help="(default: 1000)")
+    parser.add_argument("--updates", type=int, default=1000, help="default: 1000")
     parser.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
-    parser.add_argument("--runs", default="runs/recipes", help="(default: runs/recipes)")
-    parser.add_argument("--dry", action="store_true", help="leave the results as they are")
+    parser.add_argument("--runs", default="runs/recipes", help="default: runs/recipes")
+    parser.add_argument("--dry", action="store_true", help="do not write the results")
     args = parser.parse_args()
     curves = {preset: curve(args, preset) for preset in args.presets}
     if args.dry:
@@ -37,7 +37,7 @@ def main():
 
 
 def curve(args, preset):
-    """[(updates, loss)] of a run, which is made unless it is there."""
+    """Returns [(updates, loss)] of a run, which is trained unless it exists."""
     run = Path(args.runs) / preset
     if not (run / "results.json").exists():
         command = [
@@ -51,7 +51,7 @@ def curve(args, preset):
 
 
 def draw(curves, path):
-    """Loss by updates, a line a preset."""
+    """Draws loss by updates, one line per preset."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -1,7 +1,7 @@
 """Runs one benchmark, and collects all results on one page.
 
     python benchmarks/run.py NAME [its own options]    # one of the names below
-    python benchmarks/run.py NAME --quick              # about a minute, to see that it runs
+    python benchmarks/run.py NAME --quick              # about a minute, to check that it runs
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
 Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
@@ -21,7 +21,7 @@ INTRODUCTION = ROOT / "benchmarks" / "introduction.md"
 
 
 class Benchmark(NamedTuple):
-    """A script, the question it answers, and what makes a minute of it."""
+    """A script, the question that it answers, and the options of its quick run."""
 
     question: str
     script: str
@@ -36,12 +36,12 @@ BENCHMARKS = {
         "layers.py", ("--lengths", "16", "--turns", "1", "--dry"), ("layers",),
     ),
     "train_step": Benchmark(
-        "How many real target tokens a second does a whole training step learn from?",
+        "How many target tokens per second does a whole training step learn from?",
         "train_step.py", ("--sizes", "tutorial", "--turns", "0", "--seconds", "4", "--dry"),
         ("train_step",),
     ),
     "fit": Benchmark(
-        "What does the loop with its pipeline cost beyond the bare update?",
+        "What does the training loop cost beyond the bare update?",
         "fit.py", ("--quick",), ("fit",),
     ),
     "cluster": Benchmark(
@@ -52,17 +52,17 @@ BENCHMARKS = {
         "large_corpus.py", ("--quick",), ("large_corpus",), "pairs",
     ),
     "decode": Benchmark(
-        "How fast are translations decoded, beside CTranslate2, MarianMT and KerasHub?",
+        "How fast is decoding, compared with CTranslate2, MarianMT and KerasHub?",
         "decode.py", ("--quick", "--beams", "1", "--batches", "1", "32"),
         ("decode", "decode_length", "decode_mixed", "decode_designs"),
     ),
     "serving": Benchmark(
-        "What does the development server add, gain and survive?",
+        "What are the overhead, throughput and endurance of the development server?",
         "serving_load.py", ("--seconds", "5", "--parts", "overhead", "--dry"), ("serving",),
         "export",
     ),
     "serving_fuzz": Benchmark(
-        "What can strangers do to the development server?",
+        "Does the development server withstand malformed requests?",
         "serving_fuzz.py", ("--seconds", "20", "--dry"), ("serving_fuzz",),
     ),
     "mutation": Benchmark(
@@ -73,7 +73,7 @@ BENCHMARKS = {
         "How long until a trained run is served?", "exports.py", ("--quick",), ("exports",), "run",
     ),
     "students": Benchmark(
-        "How good and how fast are students of a teacher?",
+        "How good and how fast are the students of a teacher?",
         "students.py", ("--quick",), ("students",), "run",
     ),
     "bleu": Benchmark(
@@ -81,11 +81,11 @@ BENCHMARKS = {
         "bleu.py", ("--quick", "--minutes", "1"), ("bleu",), "pairs",
     ),
     "fine_tune": Benchmark(
-        "How fast is another domain learned, and what is forgotten of the old one?",
+        "How fast does a model learn another domain, and how much of the old one does it forget?",
         "fine_tune.py", ("--quick", "--minutes", "1"), ("fine_tune",), "tuning",
     ),
     "architectures": Benchmark(
-        "What did the Transformer gain over the recurrent models it replaced?",
+        "What does the Transformer gain over recurrent models?",
         "architectures.py", ("--quick", "--parts", "steps"), ("architectures",),
     ),
     "stories": Benchmark(
@@ -93,7 +93,7 @@ BENCHMARKS = {
         "stories.py", ("--quick",), ("stories",),
     ),
     "gradients": Benchmark(
-        "What is left of the first position at position t?",
+        "How much does position t depend on the first one?",
         "gradients.py", ("--quick",), ("gradients",),
     ),
     "pronouns": Benchmark(
@@ -101,11 +101,11 @@ BENCHMARKS = {
         "pronouns.py", ("--quick",), ("pronouns",), "run",
     ),
     "few_labels": Benchmark(
-        "What does pre-training gain where labels are few?",
+        "What does pre-training gain if there are few labels?",
         "few_labels.py", ("--quick",), ("few_labels",),
     ),
     "language_speed": Benchmark(
-        "How fast is a language model, beside GPT-2 in transformers and KerasHub?",
+        "How fast is a language model, compared with GPT-2 in transformers and KerasHub?",
         "language_speed.py", ("--quick",), ("language_speed",),
     ),
 }  # fmt: skip
@@ -129,7 +129,7 @@ def main(arguments):
 
 
 def given(needs, folder):
-    """What a quick run has to be given: small, made on the spot."""
+    """Makes the small inputs that a quick run needs."""
     if needs == "pairs":
         from training.corpus import phrasebook
 
@@ -152,7 +152,7 @@ def given(needs, folder):
 
 
 def page():
-    """Every table and picture there is, with the command that made it."""
+    """All tables and pictures, with the commands that made them."""
     text = INTRODUCTION.read_text()
     for name, benchmark in BENCHMARKS.items():
         text += f"\n## {name}: {benchmark.question}\n\n`python benchmarks/run.py {name}`\n"

@@ -1,12 +1,12 @@
-"""What strangers can do to the development server: mutated requests, and real ones in between.
+"""Sends mutated requests to the development server, with real ones in between.
 
-    python benchmarks/serving_fuzz.py                            200,000 requests
-    python benchmarks/serving_fuzz.py --seconds 20 --dry         as many as fit, results unwritten
+    python benchmarks/serving_fuzz.py                       # 200,000 requests
+    python benchmarks/serving_fuzz.py --seconds 20 --dry    # 20 seconds, writes no results
 
-REST bodies and heads, gRPC messages, HTTP/2 frames through a raw socket, connections that are slow,
-half-closed or reset. The run fails where the server answers 500 (gRPC: INTERNAL, UNKNOWN), prints a
-traceback, ends, or answers a real request wrongly, and if it grows by more than 3 % after the first
-fifth of 20,000 requests or more.
+It mutates REST bodies and heads, gRPC messages and HTTP/2 frames through a raw socket, and opens
+connections that are slow, half-closed or reset. The run fails if the server answers 500 (gRPC:
+INTERNAL, UNKNOWN), prints a traceback, ends, or answers a real request wrongly, and if its memory
+grows by more than 3 % after the first fifth of 20,000 requests or more.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from benchmarks.serving_parts.models import request, three_models
 from benchmarks.serving_parts.mutations import Mutator
 
 GROWTH = 0.03
-SETTLED = 20_000  # fewer requests leave a server that has not met all its code yet
+SETTLED = 20_000  # requests; with fewer, code that runs for the first time still makes memory grow
 WORKERS = 8
-PATIENCE = 0.1  # seconds for an answer to what may be no whole request
+PATIENCE = 0.1  # seconds to wait for an answer to a request that may be incomplete
 # How often each kind is drawn; the last two hold their connection for a while.
 KINDS = {"rest_body": 40, "rest_head": 20, "grpc": 30, "http2": 8, "slow": 1, "reset": 1}
 REFUSED = {"INTERNAL", "UNKNOWN", "DATA_LOSS"}
@@ -38,7 +38,7 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 
 
 class Findings:
-    """What was sent, what came back, and what should not have."""
+    """Counts requests and answers, and keeps the faults."""
 
     def __init__(self):
         self.sent, self.answers = collections.Counter(), collections.Counter()
@@ -59,7 +59,7 @@ class Findings:
 
 
 class Worker(threading.Thread):
-    """Sends mutated requests until it is told to stop."""
+    """Sends mutated requests until it is stopped."""
 
     def __init__(self, server, seed, findings, stop):
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ class Worker(threading.Thread):
             (kind,) = self.mutator.random.choices(kinds, weights)
             try:
                 getattr(self, kind)()
-            except Exception as error:  # a fault of the run itself must not pass for a clean one
+            except Exception as error:  # a fault in this script must not look like a clean run
                 self.findings.add(kind, "fault", f"the run: {error!r}")
         self.channel.close()
 
@@ -110,7 +110,7 @@ class Worker(threading.Thread):
         self.findings.add("http2", "sent")
 
     def slow(self):
-        """A byte now and then, and then no more."""
+        """Sends single bytes at intervals, then stops in the middle of the request."""
         content = self.mutator.rest_body()
         with self._connect(self.server.rest_port) as connection, contextlib.suppress(OSError):
             for place in range(0, min(len(content), 40), 10):
@@ -122,7 +122,7 @@ class Worker(threading.Thread):
         self.findings.add("slow", "sent")
 
     def reset(self):
-        """Gone while it is being served."""
+        """Resets the connection during the request."""
         port = self.mutator.random.choice((self.server.rest_port, self.server.port))
         content = (
             self.mutator.rest_body() if port == self.server.rest_port else self.mutator.http2()
@@ -151,7 +151,7 @@ class Worker(threading.Thread):
         return connection
 
     def _alone(self, port, content):
-        """The answer on a connection of its own."""
+        """Sends bytes on a new connection and returns the answer."""
         try:
             with self._connect(port) as connection:
                 connection.sendall(content)
@@ -167,7 +167,7 @@ class Worker(threading.Thread):
 
 
 def read_answer(connection):
-    """The status of one HTTP answer, its body read to the end; None where there is none."""
+    """The status of one HTTP answer, whose body is read to the end; None without an answer."""
     content = b""
     while b"\r\n\r\n" not in content:
         chunk = connection.recv(1 << 16)
@@ -186,7 +186,7 @@ def read_answer(connection):
 
 
 def ask_really(server, findings, stop):
-    """Real requests, over gRPC and REST, as long as the run lasts: each answer has to be right."""
+    """Sends real requests over gRPC and REST during the whole run, and checks each answer."""
     while not stop.is_set():
         findings.real += 1
         value = float(findings.real % 1000)
@@ -207,12 +207,12 @@ def run(server, requests, seconds, seed):
 
     Args:
         server: ServerProcess.
-        requests: how many mutated requests to send.
-        seconds: stop after this time in any case.
-        seed: of the mutations.
+        requests: Number of mutated requests to send.
+        seconds: Most seconds that the run takes.
+        seed: Seed of the mutations.
 
     Returns:
-        the numbers, and under `faults` what went wrong, as a dict.
+        Dict of the numbers, and of the faults under `faults`.
     """
     findings, stop = Findings(), threading.Event()
     threads = [Worker(server, f"{seed}.{n}", findings, stop) for n in range(WORKERS)]
@@ -250,7 +250,7 @@ def run(server, requests, seconds, seed):
 
 
 def _look_at(server, findings):
-    """Adds what is wrong with the server itself."""
+    """Adds the faults of the server process itself."""
     text = server.stderr()
     if server.process.poll() is not None:
         findings.faults.append(f"the server ended: {text[-1000:]}")
@@ -260,7 +260,7 @@ def _look_at(server, findings):
 
 
 def page(numbers):
-    """results/serving_fuzz.md."""
+    """The text of results/serving_fuzz.md."""
     kinds = {
         "rest_body": "REST bodies",
         "rest_head": "REST methods, paths, headers",
@@ -283,14 +283,14 @@ def page(numbers):
 
 
 def main(arguments=None):
-    """Fuzzes, prints what came of it, and returns 1 if anything is wrong."""
+    """Fuzzes the server, prints the findings, and returns 1 if there are faults."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--requests", type=int, default=200_000, help="(default: %(default)s)")
+    parser.add_argument("--requests", type=int, default=200_000, help="default: %(default)s")
     parser.add_argument(
-        "--seconds", type=float, default=3600.0, help="at most (default: %(default)s)"
+        "--seconds", type=float, default=3600.0, help="most seconds; default: %(default)s"
     )
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    parser.add_argument("--dry", action="store_true", help="leave the results as they are")
+    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--dry", action="store_true", help="do not write the results")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, three_models(pathlib.Path(folder)) as server:
         numbers = run(server, options.requests, options.seconds, options.seed)

@@ -1,11 +1,11 @@
-"""What the development server adds, gains and survives, on an exported translator.
+"""Measures overhead, throughput and endurance of the development server with a translator.
 
-    python benchmarks/serving_load.py EXPORT                 every part
-    python benchmarks/serving_load.py EXPORT --parts soak    one part; the others' numbers stay
+    python benchmarks/serving_load.py EXPORT                 # every part
+    python benchmarks/serving_load.py EXPORT --parts soak    # one part; other results stay
 
-EXPORT is a folder of versions (a server's --model_base_path); memory, which asks for thousands of
-translations, wants one of a tiny model. The server runs in a process of its own; client and server
-share the machine. Results go to results/serving.md and .json.
+EXPORT is a folder of versions (a server's --model_base_path). For the part `memory`, which asks for
+thousands of translations, use a tiny model. The server runs in a process of its own, on the same
+machine as the client. Results go to results/serving.md and .json.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PARTS = {
 
 
 def page(numbers):
-    """results/serving.md."""
+    """The text of results/serving.md."""
     rows = [row for part in PARTS if part in numbers for row in PARTS[part][1](numbers[part])]
     text = (
         "# The development server under load\n\n`python benchmarks/serving_load.py EXPORT`, "
@@ -41,7 +41,7 @@ def page(numbers):
 
 
 def describe(export):
-    """The model in words, from what the export says of itself."""
+    """Describes the model, from the files of the export."""
     file = newest(export)[-1] / "assets.extra" / "keras_tfmr.json"
     if not file.exists():
         return "unknown"
@@ -54,14 +54,14 @@ def describe(export):
 
 
 def main():
-    """Measures the parts asked for and rewrites the results."""
+    """Measures the chosen parts and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("export", help="folder of versions")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
-        "--seconds", type=float, default=60, help="of each part (default: %(default)s)"
+        "--seconds", type=float, default=60, help="seconds of each part; default: %(default)s"
     )
-    parser.add_argument("--dry", action="store_true", help="leave the results as they are")
+    parser.add_argument("--dry", action="store_true", help="do not write the results")
     options = parser.parse_args()
     file = measure.RESULTS / "serving.json"
     numbers = json.loads(file.read_text()) if file.exists() else {}

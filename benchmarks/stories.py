@@ -1,10 +1,10 @@
-"""Trains the memory network on stories of one and of two supporting facts, and draws its hops.
+"""Trains the memory network on stories with one and two supporting facts, and draws its hops.
 
     python benchmarks/stories.py                        # all four networks
     python benchmarks/stories.py --tasks two --tyings adjacent
 
-prints the errors on stories they have never seen, and writes results/stories.md, .json and, of
-the adjacent tying, a picture a task. Each run replaces its own rows.
+It prints the errors on stories that were not in the training data, and writes results/stories.md,
+.json and, for the adjacent tying, one picture per task. Each run replaces its own rows.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from training.stories import WORDS, encode, generate, one_fact, two_facts
 
 class Task(NamedTuple):
     make: object
-    goal: float  # percent of wrong answers to stay under
+    goal: float  # the percentage of wrong answers to stay under
     epochs: int
 
 
@@ -55,13 +55,13 @@ def arguments():
     )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--tyings", nargs="+", choices=TYINGS, default=list(TYINGS))
-    parser.add_argument("--stories", type=int, default=10000, help="for training")
-    parser.add_argument("--linear_epochs", type=int, default=5, help="first, without softmax")
-    parser.add_argument("--width", type=int, default=40, help="of the embedded sentences")
+    parser.add_argument("--stories", type=int, default=10000, help="training stories")
+    parser.add_argument("--linear_epochs", type=int, default=5, help="first epochs without softmax")
+    parser.add_argument("--width", type=int, default=40, help="width of the embeddings")
     parser.add_argument("--hops", type=int, default=3)
-    parser.add_argument("--restarts", type=int, default=3, help="of which validation picks one")
+    parser.add_argument("--restarts", type=int, default=3, help="most networks to choose from")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="one on few stories: a trial")
+    parser.add_argument("--quick", action="store_true", help="a trial on few stories")
     args = parser.parse_args()
     if args.quick:
         args.tasks, args.tyings, args.stories, args.restarts = ["one"], ["adjacent"], 500, 1
@@ -94,13 +94,13 @@ def run(name, tying, args):
 
 
 def train(config, training, validation, task, args):
-    """The best on the validation stories of a few networks from different first weights.
+    """Trains a few networks from different weights; takes the best on the validation stories.
 
-    The paper, too, picks from restarts: which facts a hop learns to look for depends on where it
-    starts. The first that is far below the goal will do.
+    Like the paper, it chooses from restarts, because the facts that a hop learns to look for depend
+    on its first weights. It stops early at a network that is far below the goal.
 
     Returns:
-        The network, and how many were trained.
+        The network, and the number of networks trained.
     """
     best, least = None, float("inf")
     for restart in range(args.restarts):
@@ -127,14 +127,14 @@ def fit(model, stories, epochs, batch_size=64):
 
 
 def error(model, stories):
-    """Percent of the questions answered with a wrong word."""
+    """The percentage of questions answered with a wrong word."""
     facts, questions, answers = encode(stories)
     logits = model.predict([facts, questions], batch_size=500, verbose=0)
     return float(100 * (logits.argmax(axis=-1) != answers).mean())
 
 
 def support_found(model, stories):
-    """Percent of the supporting facts that some hop attended to more than to any other fact."""
+    """The percentage of supporting facts to which some hop attends most."""
     facts, questions, _ = encode(stories)
     _, hops = model.explain(facts, questions)
     looked = np.stack([keras.ops.convert_to_numpy(p).argmax(axis=-1) for p in hops], axis=1)
@@ -143,14 +143,14 @@ def support_found(model, stories):
 
 
 def longest_explained(model, stories):
-    """The longest story whose answer is right, to be drawn."""
+    """The longest story with a right answer; the picture shows it."""
     facts, questions, answers = encode(stories)
     right = model.predict([facts, questions], verbose=0).argmax(axis=-1) == answers
     return max((s for s, ok in zip(stories, right, strict=True) if ok), key=lambda s: len(s.facts))
 
 
 def draw(model, story, path):
-    """The attention of every hop over the facts of a story."""
+    """Draws the attention of every hop over the facts of a story."""
     facts, question, _ = encode([story])
     logits, hops = model.explain(facts, question)
     p = np.concatenate([keras.ops.convert_to_numpy(p) for p in hops]).T  # [facts, hops]

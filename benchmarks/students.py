@@ -1,12 +1,12 @@
-"""How good and how fast are the students of a teacher, with our exports and in CTranslate2?
+"""Measures quality and speed of a teacher's students, with our exports and in CTranslate2.
 
     python benchmarks/students.py TEACHER_RUN --data train.tsv --minutes 30
 
-Each student is trained by training/distill.py into a folder of `--runs`, where an unfinished one
-goes on. Then the teacher, with its beam and greedily, and each student, greedily, translate the
-teacher's validation sentences from strings to strings in batches of 32: our compiled export with a
-caller for each core, and CTranslate2, float32 and int8, with a translator for each core. Each
-engine runs alone in a process that loads nothing else; turns interleave. Writes
+training/distill.py trains each student into a folder of `--runs`, and continues an unfinished run.
+Then the teacher, with its beam and greedily, and each student, greedily, translate the teacher's
+validation sentences from strings to strings in batches of 32. The engines are our compiled export
+with one caller per core, and CTranslate2, float32 and int8, with one translator per core. Each
+engine runs alone in a process that loads nothing else; the engines take turns. Writes
 results/students.md, .json and .png.
 """
 
@@ -31,15 +31,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 PRESETS = ("6-1", "12-1", "6-2")
 OURS, CT2 = "keras_tfmr, compiled", {"float32": "CTranslate2 float32", "int8": "CTranslate2 int8"}
 BATCH = 32
-# What a student is to reach: BLEU below the teacher's beam, and times the speed of CTranslate2's
-# int8 on that beam.
+# The goals of a student: most BLEU points below the teacher's beam search, and least speed relative
+# to that beam search in CTranslate2's int8.
 LOST, TIMES = 0.5, 4
 QUICK = ("--steps", "4", "--d_model", "16", "--num_heads", "2", "--dff", "32", "--encoder_layers",
          "2", "--evaluate_pairs", "8", "--filters", "identical")  # fmt: skip
 
 
 def main():
-    """Trains, measures and writes."""
+    """Trains the students, measures and writes the results."""
     args = parse()
     if args.engine:
         measure.answer(speed(*args.engine))
@@ -63,18 +63,18 @@ def parse():
     )
     add = parser.add_argument
     add("teacher", type=Path, nargs="?", help="a finished run of training/train_pt_en.py")
-    add("--data", nargs="+", metavar="FILE", help="what the teacher translates for the students")
-    add("--presets", nargs="+", default=PRESETS, metavar="NAME", help="of the students")
+    add("--data", nargs="+", metavar="FILE", help="training pairs; the teacher translates them")
+    add("--presets", nargs="+", default=PRESETS, metavar="NAME", help="presets of the students")
     add(
         "--minutes",
         type=float,
         default=30,
-        help="of each student (default: %(default)s)",
+        help="training time of each student; default: %(default)s",
     )
-    add("--runs", type=Path, default=Path("runs/students"), help="(default: %(default)s)")
-    add("--turns", type=int, default=3, help="(default: %(default)s)")
-    add("--seconds", type=float, default=10, help="of a turn, at least (default: %(default)s)")
-    add("--quick", action="store_true", help="a tiny student, one turn, nothing written")
+    add("--runs", type=Path, default=Path("runs/students"), help="default: %(default)s")
+    add("--turns", type=int, default=3, help="default: %(default)s")
+    add("--seconds", type=float, default=10, help="least seconds of a turn; default: %(default)s")
+    add("--quick", action="store_true", help="a tiny student, one turn; writes nothing")
     add("--engine", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.quick:
@@ -93,7 +93,7 @@ def quick_data(folder):
 
 
 def student(preset, args):
-    """The folder of a student, which is trained unless it is there."""
+    """The folder of a student, which is trained unless it exists."""
     run = args.runs / preset
     budget = QUICK if args.quick else ("--minutes", args.minutes)
     command = [
@@ -144,7 +144,7 @@ def measured(runs, folder, args):
 
 
 def engines(run, beams, folder):
-    """{engine: what its process is told} of a model, which is exported for each."""
+    """Exports a model for each engine; returns {engine: arguments of its process}."""
     export = [sys.executable, ROOT / "serving" / "export.py", run]
 
     def call(*words):
@@ -162,7 +162,7 @@ def engines(run, beams, folder):
 
 
 def speed(engine, path, beams, texts, seconds):
-    """In a process of its own: sentences a second, and the translations."""
+    """Times an engine in its own process; returns sentences per second and the translations."""
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
@@ -206,7 +206,7 @@ def ours(_, path, beams):
 
 
 def ctranslate2(dtype, path, beams):
-    """The same by CTranslate2 and SentencePiece."""
+    """The same function, with CTranslate2 and SentencePiece."""
     import ctranslate2
     import sentencepiece
 
@@ -229,7 +229,7 @@ def ctranslate2(dtype, path, beams):
 
 
 def page(numbers):
-    """The results for people."""
+    """The results as Markdown."""
     rows = numbers["rows"]
     cells = {(row["model"], row["beams"], row["engine"]): row for row in rows}
     beam = rows[0]  # the teacher's, by our export
@@ -263,7 +263,7 @@ def page(numbers):
 
 
 def draw(numbers, path):
-    """BLEU against sentences a second: a marker for each engine, a label for each model."""
+    """Draws BLEU against sentences per second: a marker per engine, a label per model."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")

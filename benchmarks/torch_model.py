@@ -1,4 +1,4 @@
-"""torch.nn.Transformer with embeddings, positions and logits, to compare with."""
+"""torch.nn.Transformer with embeddings, positions and logits, for comparison."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class TorchTranslator(nn.Module):
-    """The same model as ours: source and target ids in, logits out."""
+    """The same model as ours; maps source and target ids to logits."""
 
     def __init__(self, config, max_length=4096):
         super().__init__()

@@ -1,12 +1,12 @@
-"""How long is a whole training step, against torch and against a model as the tutorial builds it?
+"""Compares a whole training step with torch and with a model as the tutorial builds it.
 
     python benchmarks/train_step.py                           # the CPU, TensorFlow backend
     KERAS_BACKEND=jax python benchmarks/train_step.py --gpu   # an NVIDIA GPU, JAX backend
 
-Needs torch beside what keras_tfmr needs. Each model trains alone, in a process that loads nothing
-else and ends before the next begins: torch with one and two threads, waiting as it does by default
-and passively. After a first pass the best setting of each takes further turns, new processes each
-time; a figure is the median of its turns.
+Needs torch in addition to keras_tfmr. Each model trains alone, in a process that loads nothing else
+and ends before the next starts. torch runs with one and two threads, which wait in the default way
+or passively. After a first pass the best setting of each model takes further turns, each in a new
+process; a figure is the median of its turns.
 Writes results/train_step.md and .json (or train_step_gpu), where each run replaces its own sizes.
 """
 
@@ -28,7 +28,7 @@ PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L4": 121e12, "T4": 65e
 
 
 class Setting(NamedTuple):
-    """How torch is run; Keras's models take both cores by themselves."""
+    """The threads of torch; Keras's models use both cores by themselves."""
 
     threads: int = 2
     waiting: str = "default"
@@ -66,7 +66,7 @@ def batch_of(rows, length, seed=0):
 
 
 def config_of(size):
-    """Both vocabularies apart and untied logits, as torch and the tutorial have them."""
+    """Separate vocabularies and untied logits, as in torch's model and the tutorial's."""
     from keras_tfmr import TransformerConfig
 
     return TransformerConfig.preset(
@@ -116,7 +116,7 @@ def torchs(config, batch, task):
 
 
 def step_of(task, config, batch):
-    """The step of one model; of torch's without TensorFlow in the process."""
+    """The step of one model; TensorFlow is not imported for torch's."""
     name = task["name"]
     if name.startswith("torch"):
         return torchs(config, batch, task)
@@ -132,7 +132,7 @@ def step_of(task, config, batch):
 
 
 def one(task):
-    """In a process of its own: builds a model and times its steps."""
+    """Builds a model in its own process and times its steps."""
     batch, config = batch_of(task["rows"], task["length"]), config_of(task["size"])
     start = time.perf_counter()
     step = step_of(task, config, batch)
@@ -169,7 +169,7 @@ def on_gpu(name, flops):
 
 
 def flops(config, rows, length):
-    """Of one step: 2 a weight and token forward, twice that backward; attention by its products."""
+    """FLOPs of a step: 2 per weight and token forward, 4 backward, and attention's products."""
     d, dff = config.d_model, config.dff
     encoder = config.encoder_layers * (4 * d * d + 2 * d * dff + 2 * length * d)
     decoder = config.decoder_layers * (8 * d * d + 2 * d * dff + 3 * length * d)
@@ -177,7 +177,7 @@ def flops(config, rows, length):
 
 
 def timed(task, setting):
-    """What `one` found, in a process that has ended by then."""
+    """Runs `one` in its own process and returns its result."""
     backend = {"KERAS_BACKEND": "torch"} if task["name"].startswith("torch") else {}
     environment = {**backend, **setting.environment(), "TF_CPP_MIN_LOG_LEVEL": "2"}
     task = json.dumps({**task, "threads": setting.threads})
@@ -185,7 +185,7 @@ def timed(task, setting):
 
 
 def run(size, names, options):
-    """{name: {"setting", "turns", and the medians of what `one` finds}} of one size."""
+    """Measures one size; returns {name: {"setting", "turns", and the medians of `one`}}."""
     found, task = {}, {"size": size, "rows": BATCH, "length": LENGTH, "gpu": False}
     for number in range(1 + options.turns):
         for name in names:
@@ -207,7 +207,7 @@ def run(size, names, options):
 
 
 def run_gpu(size, options):
-    """bfloat16 on the GPU: {length: {name: what `one` finds}}."""
+    """Measures bfloat16 on the GPU; returns {length: {name: result of `one`}}."""
     found = {}
     for length in options.lengths:
         task = {"size": size, "rows": max(1, options.tokens // length), "length": length,
@@ -259,12 +259,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", nargs="+", default=["tutorial", "base"])
     parser.add_argument("--only", nargs="+", default=list(MODELS), choices=MODELS, metavar="MODEL")
-    parser.add_argument("--turns", type=int, default=2, help="of the best setting of each model")
-    parser.add_argument("--seconds", type=float, default=15, help="of one turn, the first half so")
+    parser.add_argument("--turns", type=int, default=2, help="turns of each best setting")
+    parser.add_argument(
+        "--seconds", type=float, default=15, help="seconds of a turn; the first takes half"
+    )
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--lengths", nargs="+", type=int, default=[64, 256, 1024, 4096])
-    parser.add_argument("--tokens", type=int, default=32768, help="a batch, on the GPU")
-    parser.add_argument("--dry", action="store_true", help="print, write nothing")
+    parser.add_argument("--tokens", type=int, default=32768, help="tokens per batch, on the GPU")
+    parser.add_argument("--dry", action="store_true", help="print the results, write nothing")
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -1,7 +1,7 @@
-"""A translator as the TensorFlow tutorial builds it, to compare with: whole Keras layers, no more.
+"""A translator as the TensorFlow tutorial builds it, of Keras's own layers, for comparison.
 
-Its properties are kept on purpose: every head as wide as the model, no dropout on the output of an
-attention, a loss and an accuracy that are functions over whole batches.
+It keeps the tutorial's properties on purpose: every head is as wide as the model, there is no
+dropout on the output of an attention, and loss and accuracy are functions over whole batches.
 """
 
 import keras

@@ -25,7 +25,7 @@ suppress_warnings = ["myst.xref_missing"]
 
 
 def _skip(app, what, name, obj, skip, options):
-    """Leaves out what Keras calls and the layer's user does not."""
+    """Leaves out the methods that only Keras calls."""
     keras_hooks = {
         "build", "call", "compute_mask", "compute_output_shape", "compute_output_spec",
         "from_config", "get_config", "config_class", "layer_class", "attention_class",

@@ -1,8 +1,8 @@
 """Draws diagrams of the models into docs/pictures/*.svg: python docs/diagrams.py
 
-Boxes, counts and widths are read from models that are made here; every box of a class of ours links
-to its place in the reference, wherever that class is listed there. `docs/conf.py` puts the SVG into
-the page, where its links work.
+The script makes models and reads boxes, counts and widths from them. Every box of a class of this
+package links to its entry in the reference. `docs/conf.py` puts the SVG into the page itself, where
+its links work.
 """
 
 import html
@@ -102,10 +102,10 @@ def linked(shape, of):
 
 
 def address(cls):
-    """Where a guide finds a class: the page that lists its module.
+    """The address of a class, from a guide: its entry on the page that lists its module.
 
     Raises:
-        ValueError: If none does.
+        ValueError: No page lists the module.
     """
     for page in sorted((DOCS / "reference").glob("*.md")):
         if re.search(rf"automodule:: {re.escape(cls.__module__)}$", page.read_text(), re.MULTILINE):
@@ -263,7 +263,7 @@ def attention(layer):
 
 
 def rnnsearch(model):
-    """The model that learned to align."""
+    """RNNsearch."""
     drawing = Drawing(690, 400, "RNNsearch: a bidirectional encoder, and a decoder that aligns")
     decoder, width, y = model.decoder, 230, 220
     embedded = f"Embedding, {model.config.embedding_dim} wide"

@@ -17,7 +17,7 @@ WORDS = ["o", "gato", "dorme", ".", "PAD", "PAD"]
 
 
 def save(figure, name):
-    """Writes one picture and says so."""
+    """Writes one picture and prints its path."""
     path = PICTURES / f"{name}.png"
     figure.savefig(path, dpi=110, bbox_inches="tight", facecolor="white")
     plt.close(figure)
@@ -33,7 +33,7 @@ def six_steps():
     attention.build(x.shape)
     queries = attention.project_query(x, length=6)
     keys, values = attention.project(x)
-    keys = keys * np.sqrt(8)  # they come divided by it
+    keys = keys * np.sqrt(8)  # undoes the division that the layer has done
     scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
     masked = np.where(token_ids[:, None, None] != 0, scores / np.sqrt(8), np.nan)
     weights = np.nan_to_num(np.exp(masked))
@@ -81,7 +81,7 @@ def masks():
 
 
 def schedule():
-    """The rate of three warm-ups."""
+    """The learning rate with three warm-ups."""
     steps = np.arange(20_000)
     figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
     for warmup in (2000, 4000, 8000):

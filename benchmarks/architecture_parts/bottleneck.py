@@ -1,4 +1,4 @@
-"""BLEU by the length of the source: what is lost when a sentence has to pass through one vector."""
+"""BLEU by the length of the source: the loss if a sentence has to pass through one vector."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from training.run.folder import RunFolder
 from training.run.on_tensorflow import Workers
 
 MODELS = ("seq2seq", "rnnsearch", "transformer")
-# Words of a source, the longest ones together.
+# Words of a source; the last bucket holds the longest ones.
 BUCKETS = {"3–4": (3, 4), "5–6": (5, 6), "7–8": (7, 8), "9–10": (9, 10), "11–12": (11, 12)}
 BUCKETS["13 and more"] = (13, 1000)
 SENTENCES = 300  # in a bucket

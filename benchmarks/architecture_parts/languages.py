@@ -24,13 +24,13 @@ from training.run.schedule import BudgetSchedule
 VOCAB, DROPOUT = 8000, 0.1
 EMBEDDING, UNITS = 128, 192  # gives the recurrent ones about the parameters of the Transformer
 EVALUATIONS = 12
-RATES = (1e-3, 3e-3, 1e-2)  # tried first; then on from the best one while it is at an end
+RATES = (1e-3, 3e-3, 1e-2)  # tried first; more follow while the best one is the first or last
 CLAIM = (
     "Cheng et al. (arXiv 1601.06733, table 1) report for the LSTMN a perplexity of 108 on words of "
     "the Penn Treebank, 115 for an LSTM of as many units (300), both trained to the end. Here the "
     "models have about as many parameters, sentences are short and subwords are predicted.\n"
 )
-SEARCH = 0.2  # share of the minutes that each rate is tried for
+SEARCH = 0.2  # share of the minutes for the trial of each rate
 
 
 def transformer():

@@ -1,4 +1,4 @@
-"""Seconds a training step, when the same tokens stand in few long or in many short sentences."""
+"""Seconds per training step, for the same tokens in few long or in many short sentences."""
 
 import numpy as np
 import tensorflow as tf

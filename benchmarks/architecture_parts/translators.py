@@ -48,7 +48,7 @@ def command(name, path, args):
 
 
 def result_of(folder):
-    """What a finished run folder tells."""
+    """The result that a finished run folder holds."""
     with open(folder.history, encoding="utf-8") as file:
         rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
     speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]

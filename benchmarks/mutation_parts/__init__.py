@@ -1,1 +1,1 @@
-"""Mutants of Python files, and why some of them live."""
+"""Mutants of Python files, and why some of them survive."""

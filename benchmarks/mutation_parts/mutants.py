@@ -81,7 +81,7 @@ def of_file(root, file):
 
 
 def changes(node):
-    """What can be done to a node, each as a function without arguments that does it."""
+    """The changes that fit a node, each as a function without arguments that makes it."""
     if isinstance(node, ast.Compare):
         return [
             _setting(node.ops, i, SWAPS[type(op)]())
@@ -164,6 +164,6 @@ def _name(function):
 
 
 def _text(node):
-    """The node in one line; of what has a body, its head."""
+    """The node in one line; only the head of a node that has a body."""
     text = ast.unparse(ast.fix_missing_locations(node)).split("\n")[0].replace("|", "\\|")
     return text if len(text) <= 90 else text[:87] + "..."

@@ -1,4 +1,4 @@
-"""Why mutants live that live."""
+"""Why the surviving mutants survive."""
 
 FUSED = "fused kernels are JAX's and torch's: `.ci/run` tests them on JAX"
 SPEED = "decides how fast, not what: either way gives the same ids"

@@ -1,1 +1,1 @@
-"""The parts of benchmarks/serving_load.py, each of which measures one thing and shows it."""
+"""The parts of benchmarks/serving_load.py; each measures one thing and formats its results."""

@@ -1,4 +1,4 @@
-"""A gRPC method that answers with what it is sent: the time that the transport alone takes.
+"""A gRPC method that sends its request back, to time the transport alone.
 
 python benchmarks/serving_parts/echo.py PORT
 """
@@ -21,7 +21,7 @@ async def answer(request, context):
 async def serve(port):
     """Serves as the development server does, on an event loop."""
     server = grpc.aio.server()
-    handler = grpc.unary_unary_rpc_method_handler(answer)  # bytes, if no serialiser is named
+    handler = grpc.unary_unary_rpc_method_handler(answer)  # without a serialiser: bytes
     _, service, method = METHOD.split("/")
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler(service, {method: handler})]
@@ -33,7 +33,7 @@ async def serve(port):
 
 @contextlib.contextmanager
 def running(port):
-    """The server in a process of its own; yields a function of bytes that asks it."""
+    """Runs the server in its own process; yields a function that sends it bytes."""
     process = subprocess.Popen([sys.executable, str(pathlib.Path(__file__)), str(port)])
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

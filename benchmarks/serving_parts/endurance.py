@@ -8,7 +8,7 @@ import time
 from benchmarks.serving_parts import traffic
 from benchmarks.serving_parts.setting import Session, newest, serve
 
-# As patient with REST as the clients of the soak are with gRPC: 32 of them keep two cores waiting.
+# The time limit of REST is that of the soak's gRPC clients: 32 of them wait for two cores.
 PATIENT = ("--enable_model_warmup=false", "--rest_api_timeout_in_ms=100000")
 
 
@@ -41,7 +41,7 @@ def memory(export, folder, seconds):
     del seconds
     answers = {int(newest(export)[-1].name): traffic.answers(Session(newest(export)[-1]))}
     with serve(folder, export, *PATIENT) as server:
-        # Arenas and pools fill with the first thousands: until every thread has met every request.
+        # Memory grows during the first thousands, until every thread has run every kind of request.
         traffic.run(server, answers, 240, requests=4000)
         sizes, asked = [server.memory()], 0
         for _ in range(5):

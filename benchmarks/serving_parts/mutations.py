@@ -1,6 +1,6 @@
-"""Requests of the development server, and what can be made of them: for the fuzz run.
+"""Makes mutated requests to the development server, for the fuzz run.
 
-None asks for the model `slow`: it waits as long as a mutated number says.
+No request names the model `slow`, which would wait as long as a mutated number says.
 """
 
 import json
@@ -23,7 +23,7 @@ from tensorflow_serving.apis import (
 PREDICTION, MODELS = "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/"
 RELOAD = MODELS + "HandleReloadConfigRequest"
 LONGEST = 4096  # bytes of a mutated request
-# Values that once broke something, here or elsewhere.
+# Values that have broken this server or another one.
 NASTY = (
     None, True, 0, -1, 1.5, 1e308, -1e-320, 1 << 31, 1 << 63, 1 << 64, float("nan"), float("inf"),
     "", "\x00", "é🙂", "\ud800", "\udcff", "x" * 300, {}, [], [[]], {"b64": "YQ=="}, {"b64": "a"},
@@ -50,14 +50,14 @@ class Mutator:
     """Makes requests of random mutations; the same seed makes the same ones.
 
     Args:
-        seed: of the random numbers.
+        seed: Seed of the random numbers.
     """
 
     def __init__(self, seed):
         self.random = random.Random(seed)
 
     def value(self, depth=0):
-        """A JSON value: nasty, plain or made of such."""
+        """A JSON value: a special one, a plain one, or a list or object of such values."""
         draw = self.random.random()
         if depth > 3 or draw < 0.5:
             return self.random.choice(NASTY)
@@ -70,7 +70,7 @@ class Mutator:
         return self.random.choice(names)
 
     def document(self):
-        """The body of a REST request, more or less."""
+        """The body of a REST request, valid or nearly valid."""
         body = {}
         for key in ("instances", "inputs", "signature_name", "examples", "context"):
             if self.random.random() < 0.35:
@@ -82,7 +82,7 @@ class Mutator:
         return json.dumps(body).encode()
 
     def bytes(self, content):
-        """A few cuts, swaps, doublings and insertions."""
+        """Changes bytes by a few cuts, swaps, doublings and insertions."""
         content = bytearray(content)
         for _ in range(self.random.randrange(4)):
             place = self.random.randrange(len(content) + 1)
@@ -109,7 +109,7 @@ class Mutator:
         return f"/v1/models/{self.random.choice(MODEL_NAMES)}{version}{method}".encode()
 
     def rest_body(self):
-        """A well-formed HTTP request whose body is not."""
+        """A well-formed HTTP request with a mutated body."""
         body = self.document()
         if self.random.random() < 0.6:
             body = self.bytes(body)
@@ -120,7 +120,7 @@ class Mutator:
         )
 
     def rest_head(self):
-        """An HTTP request whose method, path or headers are not as they should be."""
+        """An HTTP request with a mutated method, path or headers."""
         lines = [
             b"%s %s HTTP/%s"
             % (
@@ -174,7 +174,7 @@ class Mutator:
     def http2(self):
         """The bytes of an HTTP/2 connection: frames, some of a real call, some of none."""
         path, content = self.grpc()
-        while path == RELOAD:  # a mutation of the bytes below might take the models away
+        while path == RELOAD:  # mutated bytes might be a config without the models
             path, content = self.grpc()
         frames = http2.call(self.bytes(path.encode()), content)
         for _ in range(self.random.randrange(1, 4)):
@@ -207,7 +207,7 @@ def _metadata():
 
 
 def _reload():
-    """A config that does not go on to be: what it names is nowhere."""
+    """A config that the server refuses, because its model directories do not exist."""
     message = model_management_pb2.ReloadConfigRequest()
     message.config.model_config_list.config.add(
         name="fuzz", base_path="/nowhere/at/all", model_platform="tensorflow"
@@ -216,7 +216,7 @@ def _reload():
 
 
 def _changes_models(content):
-    """Whether a reload would take the models away that the real requests ask for."""
+    """Whether a reload would remove the models that the real requests use."""
     try:
         message = model_management_pb2.ReloadConfigRequest.FromString(content)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What the server adds to one request, beside what gRPC itself takes for it."""
+"""The time that the server adds to one request, and the part of it that gRPC takes."""
 
 import pathlib
 import random
@@ -23,11 +23,11 @@ from serving.devserver.servable import Servable
 
 
 def in_turn(ways, seconds):
-    """Asks one sentence after the other, each in every way, none of which is always first.
+    """Sends one sentence after the other, each in every way; the first way changes each time.
 
     Args:
-        ways: functions of a sentence.
-        seconds: how long.
+        ways: Functions of a sentence.
+        seconds: Duration.
 
     Returns:
         Seconds `[ways, sentences]`.
@@ -65,14 +65,14 @@ def translations(export, folder, seconds):
     return {
         "translate_bare_ms": float(np.median(bare)) * 1e3,
         "translate_grpc_ms": float(np.median(served)) * 1e3,
-        # Sentences differ by more than this, so it is taken sentence by sentence.
+        # Sentences differ by more than the overhead, so compare sentence by sentence.
         "overhead_ms": float(np.median(served - bare)) * 1e3,
         "echo_ms": float(np.median(echoed)) * 1e3,
     }
 
 
 def half_plus_two(folder, seconds):
-    """The smallest model there is, whose run takes next to nothing."""
+    """TensorFlow Serving's smallest example model, whose run takes almost no time."""
     half_plus(pathlib.Path(folder) / "half", 1)
     with ServerProcess(folder, f"--model_base_path={folder}/half") as server:
         servable = Servable("half", 1, f"{folder}/half/1")

@@ -1,4 +1,4 @@
-"""What the parts share: the server's settings, the texts, the export in this process."""
+"""What the parts share: the server's settings, the texts, and the export in this process."""
 
 import pathlib
 import time
@@ -12,12 +12,12 @@ from serving.devserver.servable import Servable
 
 CLIENTS = 16
 CAP = 16  # rows of a batch, on the server and in process
-# Two batches at a time, each on a core of its own: they are in each other's way if every operation
-# of both asks for both cores.
+# Two batches at a time, each on one core. If every operation asked for both cores, they would
+# compete for them.
 BATCH_THREADS = 2
 INTRA_OP, INTER_OP = 1, 2
-# As long as it takes the clients of the last batch to read their answers and to ask again. If the
-# next batch goes without them, every batch is half full.
+# The time in which the clients of the last batch read their answers and ask again. If the next one
+# started without them, every batch would be half full.
 TIMEOUT_MS = 10
 # No allowed_batch_sizes: a graph that is not compiled runs any size; padding is wasted work.
 BATCHING = f"""
@@ -41,7 +41,7 @@ TEXTS = [f"{subject} {action}".encode() for subject in SUBJECTS for action in AC
 
 
 class Session:
-    """The export in this process: what the server has to be compared with."""
+    """The export in this process, with which the server is compared."""
 
     def __init__(self, path, intra_op=0, inter_op=0):
         config = config_pb2.ConfigProto(

@@ -28,7 +28,7 @@ def ask(server, text):
 
 
 def closed_loop(server, seconds, clients=CLIENTS):
-    """`clients` threads ask without a pause: (sentences per second, latencies)."""
+    """Lets `clients` threads ask without a pause; returns (sentences per second, latencies)."""
     ends = time.perf_counter() + seconds
 
     def client(number):
@@ -44,7 +44,7 @@ def closed_loop(server, seconds, clients=CLIENTS):
 
 
 def open_loop(server, rate, seconds):
-    """Requests at random moments, `rate` a second, whether or not the last are answered."""
+    """Sends `rate` requests per second at random times, without waiting for the last answers."""
     chance, latencies, pending = random.Random(0), [], []
     due = time.perf_counter()
     ends = due + seconds
@@ -53,7 +53,7 @@ def open_loop(server, rate, seconds):
         time.sleep(max(0.0, due - time.perf_counter()))
         message = request("translator", text=[chance.choice(TEXTS)])
         call = server.prediction.Predict.future(message, timeout=60)
-        # From the moment it was due: a client that falls behind hides no latency.
+        # Counted from the time it was due, so that a late client does not hide latency.
         call.add_done_callback(lambda _, due=due: latencies.append(time.perf_counter() - due))
         pending.append(call)
     for call in pending:
@@ -76,7 +76,7 @@ def run(export, folder, seconds):
     for size in (1, 4, CAP):
         session.run("translate", text=TEXTS[:size])
     with serve(folder, export, "--enable_model_warmup=false") as server:
-        for _ in range(2):  # not counted: every batch size has been run once
+        for _ in range(2):  # not counted: runs every batch size once
             closed_loop(server, 2)
         rounds = [
             (in_process(session, seconds / 3), closed_loop(server, seconds / 3)[0])

@@ -1,4 +1,4 @@
-"""Mixed traffic for a translator's server, every answer of which is checked."""
+"""Sends mixed traffic to a translator's server, and checks every answer."""
 
 import collections
 import concurrent.futures
@@ -20,7 +20,7 @@ TEXTS += questions.HOSTILE
 SIGNATURES = ("serving_default", "translate", "translate_nbest", "score", "explain")
 _MANY = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING)
 _MANY.tensor_shape.dim.add(size=1 << 50)
-# What is wrong: (request, the code that the documentation gives for it).
+# Invalid requests: (request, the code that the documentation gives for it).
 HOSTILE = [
     (request("translator", "nope", text=[b"a"]), "FAILED_PRECONDITION"),
     (request("nobody", text=[b"a"]), "NOT_FOUND"),
@@ -59,10 +59,10 @@ def answers(session):
 
 
 def same(got, expected):
-    """Equal strings, equal integers, floats within the noise of another batch size.
+    """Whether outputs are equal, floats up to the noise of another batch size.
 
-    Trailing dimensions depend on the neighbours in the batch: what is more than expected has to be
-    padding.
+    Trailing dimensions depend on the other rows of the batch; what exceeds the expected shape has
+    to be padding.
     """
     got, expected = np.asarray(got), np.asarray(expected)
     if got.shape != expected.shape:
@@ -78,7 +78,7 @@ def same(got, expected):
 
 
 class Client:
-    """Asks at random and remembers what was not as it should be."""
+    """Sends random requests and keeps the wrong answers."""
 
     def __init__(self, server, known, seed):
         self._server, self._known = server, known
@@ -145,16 +145,16 @@ class Client:
 
 
 def run(server, known, seconds, requests=math.inf):
-    """32 clients ask for some time, or until so many requests are answered.
+    """Runs 32 clients for some time, or until a number of requests is answered.
 
     Args:
         server: ServerProcess of a model `translator`.
         known: {version: answers(session)}.
-        seconds: how long.
-        requests: how many at most, over all clients.
+        seconds: Most seconds.
+        requests: Most requests, over all clients.
 
     Returns:
-        dict: requests, by kind, the number of wrong answers and the first of them.
+        Dict of the requests, in all and by kind, the number of wrong answers and the first of them.
     """
     started = time.monotonic()
     clients = [Client(server, known, seed) for seed in range(CLIENTS)]
