@@ -21,7 +21,7 @@ def expected():
     return backend_answers.as_arrays(backend_answers.answers())
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 def test_answers_do_not_depend_on_the_backend(backend, expected, tmp_path):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")

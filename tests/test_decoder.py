@@ -202,7 +202,6 @@ def test_decoder_only_one_token_at_a_time():
 
 CHECKED = {
     "layer": functools.partial(DecoderLayer, **SIZES, value_dim=3),
-    "pre_norm_layer": functools.partial(DecoderLayer, **SIZES, norm_first=True),
     "stack": functools.partial(Decoder, **ONE),
     "pre_norm_stack": functools.partial(Decoder, **ONE, norm_first=True),
     "only_layer": functools.partial(DecoderOnlyLayer, **SIZES),

@@ -89,7 +89,6 @@ def test_embedding_dropout_in_training():
 
 CHECKED = {
     "layer": functools.partial(EncoderLayer, **SIZES, value_dim=3),
-    "pre_norm_layer": functools.partial(EncoderLayer, **SIZES, norm_first=True),
     "stack": functools.partial(Encoder, num_layers=1, **SIZES, vocab_size=20),
     "pre_norm_stack": functools.partial(
         Encoder, num_layers=1, **SIZES, vocab_size=20, norm_first=True

@@ -120,6 +120,7 @@ def test_an_export_holds_all_that_its_run_does(first):
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_published_model_is_tuned_and_its_licence_kept(published, data, tmp_path):
     status = run(
         "--start_from", published, "--data", data, "--run", tmp_path / "tuned", *TUNING,
