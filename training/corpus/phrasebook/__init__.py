@@ -1,11 +1,11 @@
 """Portuguese and English sentence pairs, written by a small grammar of everyday language.
 
-The pairs are for trying the translator out, without a corpus and without a network: Brazilian
-Portuguese and American English of a few hundred words a side, with agreement, three tenses and the
-progressive, contractions, negation, questions, numbers and clock times. It is a demonstration: what
-learns it has learned this grammar, not the language.
+With these pairs one can try the translator without a corpus and without a network: Brazilian
+Portuguese and American English with a few hundred words per language, with agreement, three tenses
+and the progressive, contractions, negation, questions, numbers and clock times. It is a
+demonstration: a model that learns the phrasebook has learned this grammar, not the language.
 
-A Portuguese sentence has one translation only. Everything follows from the seed.
+A Portuguese sentence has only one translation. The seed determines everything.
 """
 
 import itertools
@@ -53,7 +53,7 @@ _KINDS = {
 
 
 class Split(NamedTuple):
-    """Lists of (portuguese, english) pairs that share no sentence of either language."""
+    """Three lists of (Portuguese, English) pairs that share no sentence of either language."""
 
     train: list
     validation: list
@@ -61,14 +61,14 @@ class Split(NamedTuple):
 
 
 def generate(n, seed=0):
-    """The first `n` distinct pairs that a seed gives.
+    """The first `n` distinct pairs of a seed.
 
     Args:
-        n: how many; over 100,000 are no trouble.
-        seed: an int.
+        n: Number of pairs; more than 100,000 are possible.
+        seed: Int.
 
     Returns:
-        list of (portuguese, english).
+        List of (Portuguese, English).
 
     Example:
 
@@ -79,10 +79,10 @@ def generate(n, seed=0):
 
 
 def split(seed=0, train=100_000, validation=500, test=500):
-    """Pairs to learn from, to choose by, and to be judged by.
+    """Pairs for training, validation and test.
 
     Returns:
-        a `Split`. Neither the Portuguese nor the English of a validation or test pair occurs in
+        A `Split`. Neither the Portuguese nor the English of a validation or test pair occurs in
         another part.
     """
     pairs = _distinct(seed)
@@ -92,7 +92,7 @@ def split(seed=0, train=100_000, validation=500, test=500):
         if pair[1] not in english:
             english.add(pair[1])
             held_out.append(pair)
-    # Portuguese has one translation, so what differs in English differs in Portuguese.
+    # A Portuguese sentence has one translation, so different English has different Portuguese.
     unseen = (pair for pair in pairs if pair[1] not in english)
     return Split(
         list(itertools.islice(unseen, train)), held_out[:validation], held_out[validation:]
@@ -108,7 +108,7 @@ def _distinct(seed):
 
 
 def drawn(seed):
-    """Endlessly what a seed gives: the name of the kind of sentence, and the pair."""
+    """Yields without end (name of the kind of sentence, pair), as the seed determines."""
     draw = random.Random(seed)
     kinds, weights = zip(*_KINDS.items(), strict=True)
     weights = list(itertools.accumulate(weights))

@@ -1,4 +1,4 @@
-"""What people do in the phrasebook: verbs, what they do it to, and where that makes sense."""
+"""The actions of the phrasebook: verbs, their objects, and the places where they make sense."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from training.corpus.phrasebook.words import Noun, Phrase, Verb, nouns, verb
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """A verb with the things it is done to, each a noun or a fixed phrase."""
+    """A verb with its possible objects, each a noun or a fixed phrase."""
 
     verb: Verb
     objects: tuple
@@ -19,7 +19,7 @@ class Action:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A place and the English preposition of being there."""
+    """A place and the English preposition for being there."""
 
     noun: Noun
     en: str
@@ -93,7 +93,7 @@ _PEOPLE = lex.FAMILY + lex.ADULT + lex.YOUNG
 
 
 def _of(pool, names):
-    """The nouns of a list that are named, in English."""
+    """The nouns of a list with the given English names."""
     names = [name.strip() for name in names.split(",")]
     found = tuple(noun for noun in pool if noun.en in names)
     assert len(found) == len(names), names
@@ -246,12 +246,12 @@ TRAVEL = (  # to a place
     (verb("passar", "pass"), "por", "by"),
     (verb("caminhar", "walk"), "por", "through"),
 )
-ACCIDENTS = frozenset(("lose", "break", "forget", "find"))  # nobody sets out to do them
+ACCIDENTS = frozenset(("lose", "break", "forget", "find"))  # nobody does them on purpose
 BE = verb("ser", "be")
 STAY = verb("estar", "be")
 HAVE = verb("ter", "have")
 GO = verb("ir", "go")
-MODALS = (  # (verb, what joins the infinitive, English; "" before a real modal verb of English)
+MODALS = (  # (verb, word before the infinitive, English; "" before a modal verb of English)
     (verb("poder", "can"), "", ""),
     (verb("dever", "should"), "", ""),
     (verb("querer", "want"), "", "to"),

@@ -1,4 +1,4 @@
-"""A clause in both languages at once: who does what, in which tense, said, denied or asked."""
+"""A clause in both languages: who does what, in which tense, as a statement, denial or question."""
 
 import enum
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _NOT = {"am": "am not", "can": "can't"}
 
 
 class Clause(NamedTuple):
-    """Subject and predicate; English keeps its auxiliary apart, as a question moves it."""
+    """Subject and predicate; the English auxiliary is separate, because a question moves it."""
 
     subject: Nominal
     pt: str
@@ -35,16 +35,16 @@ class Clause(NamedTuple):
         return Phrase(_join(self.subject.pt, self.pt), self._english(self.subject.en))
 
     def again(self, drop_english=False):
-        """The same of a subject that was named before: dropped in Portuguese, `she` in English."""
+        """The clause with a subject named before: dropped in Portuguese, `she` in English."""
         subject = "" if drop_english else _pronoun(self.subject)
         return Phrase(self.pt, self._english(subject))
 
     def dropped(self):
-        """The statement without the Portuguese pronoun, which the verb makes superfluous."""
+        """The statement without the Portuguese pronoun, because the verb form implies it."""
         return Phrase(self.pt, self._english(self.subject.en))
 
     def question(self, pt="", en=""):
-        """A question, perhaps behind a question word."""
+        """A question, with or without a question word in front."""
         asked = _join(en, self.auxiliary, self.subject.en, self.en)
         return Phrase(_join(pt, self.subject.pt, self.pt), asked)
 
@@ -66,13 +66,13 @@ def clause(subject, tense, verb, *complements, denies=False, asks=False, adverb=
     """Builds a `Clause`.
 
     Args:
-        subject: a `Nominal`.
-        tense: a `Tense`.
-        verb: a `Verb`; English `be` is inflected as such.
-        complements: `Phrase`s that follow the verb, in both languages in this order.
-        denies: whether it is not so.
-        asks: whether English needs its auxiliary for a question.
-        adverb: a `Phrase` between subject and verb, such as `sempre`.
+        subject: A `Nominal`.
+        tense: A `Tense`.
+        verb: A `Verb`; the English verb `be` gets its own forms.
+        complements: `Phrase`s that follow the verb, in this order in both languages.
+        denies: Whether the clause is negated.
+        asks: Whether English needs its auxiliary for a question.
+        adverb: A `Phrase` between subject and verb, such as `sempre`.
     """
     auxiliary, main = _english_group(subject.en_person, tense, verb, denies or asks)
     if denies:

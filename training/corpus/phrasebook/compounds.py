@@ -1,4 +1,4 @@
-"""Sentences of two clauses, and the phrases that one simply knows."""
+"""Sentences of two clauses, and fixed phrases."""
 
 from training.corpus.phrasebook import actions as act
 from training.corpus.phrasebook import lexicon as lex
@@ -11,7 +11,7 @@ from training.corpus.phrasebook.words import Phrase, verb
 
 
 def _doing(draw, subject, tense, *, denies=False, timed=True):
-    """A clause about what somebody does."""
+    """A clause about an action of a person."""
     known = act.TRANSITIVE + act.INTRANSITIVE
     able = [a for a in known if tense in (Tense.PAST, Tense.FUTURE) or not a.once]
     done = draw.choice([a for a in able if a.verb.en not in act.ACCIDENTS | {"talk"}])

@@ -25,7 +25,7 @@ def sentence(phrase, mark="."):
 
 
 def thing(draw, noun):
-    """The object of an action, which may be a fixed phrase already."""
+    """The object of an action, as a phrase."""
     return noun_phrase(draw, noun) if isinstance(noun, Noun) else noun
 
 
@@ -46,9 +46,9 @@ def at_time(draw, tense, chance=None):
 
 
 def finished(draw, subject, tense, verb, *complements, time=NOTHING, denies=0.2, often=True):
-    """A sentence: said, denied or asked; the time at its end or in front of it.
+    """A statement, denial or question, with the time at its end or in front of it.
 
-    `often` allows adverbs of frequency where there is no time. Nobody asks about himself.
+    `often` allows adverbs of frequency if there is no time. Questions are never about `eu`.
     """
     asks = 0.15
     chance = draw.random() if subject.en_person != "I" else draw.uniform(asks, 1)

@@ -25,7 +25,7 @@ _IRREGULAR = words(
 _PAST = dict(zip(_IRREGULAR[::2], _IRREGULAR[1::2], strict=True))
 _DOUBLED = frozenset(words("cut forget get hug plan put run stop swim"))
 _VOWELS = "aeiou"
-# A vowel letter that is no vowel sound.
+# Words that begin with a vowel letter but not with a vowel sound.
 _CONSONANT_SOUNDS = ("uni", "use", "euro", "one")
 
 
@@ -89,7 +89,7 @@ def article(phrase):
     return "an" if vowel or word.startswith(("hour", "honest")) else "a"
 
 
-# Six letters or fewer, and yet they take `more`.
+# Adjectives of at most six letters that take `more`.
 _LONG = frozenset(words("boring famous honest modern polite tired"))
 
 

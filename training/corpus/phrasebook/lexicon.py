@@ -343,7 +343,7 @@ FAMILY = nouns(
     esposa, f, wife
     """,
 )
-SINGLE = frozenset(words("father mother husband wife"))  # one has one of them
+SINGLE = frozenset(words("father mother husband wife"))  # a person has only one of each
 
 
 def phrases(text):

@@ -1,4 +1,4 @@
-"""Sentences that weigh things: prices, tastes, comparisons, and whose something is."""
+"""Sentences about prices, tastes, comparisons, and the owners of things."""
 
 from training.corpus.phrasebook import actions as act
 from training.corpus.phrasebook import english, portuguese, qualities

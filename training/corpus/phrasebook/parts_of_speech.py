@@ -1,7 +1,7 @@
 """Parts of speech of the phrasebook's English, after Universal Dependencies (arXiv 2004.10643).
 
-Most words have one part of speech in this grammar, which the lexicon knows; what can be several is
-decided by the words before it, as the grammar puts them.
+Most words have only one part of speech in this grammar, which the lexicon gives. For the others,
+the words before them decide.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ def tokens(sentence):
 
 
 def tagged(sentence):
-    """A list of (token, tag) of an English sentence of the phrasebook.
+    """Returns the list of (token, tag) of an English sentence of the phrasebook.
 
     >>> tagged("The cats drink water.")
     [('The', 'DET'), ('cats', 'NOUN'), ('drink', 'VERB'), ('water', 'NOUN'), ('.', 'PUNCT')]
@@ -73,7 +73,7 @@ def tagged(sentence):
 
 
 def _tag(word, before, after):
-    """The part of speech of a word behind (a word, its part of speech) and before another."""
+    """The part of speech of a word; `before` is (the word before, its part of speech)."""
     (previous, before), first, lower = before, not before[0], word.lower()
     owner = lower.removesuffix("'s") if lower not in ("let's",) else lower
     if not word[0].isalnum():
@@ -112,7 +112,7 @@ def _parts(word):
 
 @functools.cache
 def _dictionary():
-    """{word: its possible parts of speech}, the closed ones first."""
+    """Returns {word: its possible parts of speech}, closed classes first."""
     found = {}
 
     def add(word, part):

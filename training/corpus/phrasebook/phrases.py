@@ -1,4 +1,4 @@
-"""Noun phrases of the phrasebook: determiners, adjectives, people, and who a sentence is about."""
+"""Noun phrases of the phrasebook: determiners, adjectives, people and subjects."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from training.corpus.phrasebook.words import Phrase
 class Nominal(NamedTuple):
     """A noun phrase in both languages.
 
-    `definite` is the Portuguese with the article that a possessive has behind a preposition:
+    `definite` is the Portuguese with the article that a possessive takes after a preposition:
     `meu quarto`, but `no meu quarto`.
     """
 
@@ -28,7 +28,7 @@ class Nominal(NamedTuple):
         return self.person in (FIRST_PLURAL, THIRD_PLURAL)
 
     def after(self, preposition):
-        """The Portuguese behind a preposition, contracted."""
+        """The Portuguese after a preposition, contracted."""
         phrase = self.pt
         if preposition.split()[-1] in ("em", "de", "a", "por"):
             phrase = self.definite or phrase
@@ -38,8 +38,8 @@ class Nominal(NamedTuple):
 class _Determiner(NamedTuple):
     before: tuple  # Portuguese by [feminine][plural]
     en: tuple  # by [plural]
-    behind: str = ""  # dele
-    article: bool = False  # behind a preposition
+    behind: str = ""  # after the noun: dele
+    article: bool = False  # after a preposition
 
 
 def _by_form(masculine, feminine, masculines, feminines):
@@ -72,7 +72,7 @@ _DETERMINERS = {
 _ALWAYS_PLURAL = ("plural", "many", "few", "some", "all", "number")
 _NEVER_PLURAL = ("a", "bare", "a little")
 
-# Which determiners suit a kind of noun. "whose" stands for any possessive.
+# The determiners that suit a kind of noun. "whose" means any possessive.
 _COUNTED = words("a a a the the the whose whose this that number many some all plural owner")
 _SUITING = {
     "meal": ["the", "whose"],
@@ -95,11 +95,11 @@ def noun_phrase(draw, noun, determiners=None, *, plain=False, singular=False):
     """A noun with a determiner and perhaps an adjective.
 
     Args:
-        draw: a `random.Random`.
-        noun: the `Noun`.
-        determiners: names of determiners to choose from; those that suit the noun by default.
-        plain: without an adjective.
-        singular: one of it, unless the determiner itself counts.
+        draw: A `random.Random`.
+        noun: The `Noun`.
+        determiners: Names of determiners to choose from; default: those that suit the noun.
+        plain: Whether to leave out adjectives.
+        singular: Whether the phrase is singular, unless the determiner itself is a number.
     """
     suiting = _SUITING["mass"] if noun.mass else _SUITING.get(noun.kind, _COUNTED)
     name = draw.choice(determiners or suiting)
@@ -194,7 +194,7 @@ def name(draw):
 
 
 def named(draw):
-    """Somebody by name, or as a relative."""
+    """A person by name, or as a relative."""
     if draw.random() < 0.5:
         return name(draw)
     return noun_phrase(draw, draw.choice(lex.FAMILY), plain=True)
@@ -215,7 +215,7 @@ def two_names(draw):
 
 
 def person(draw, adult=False):
-    """Somebody by role or family: `a médica`, `meu irmão`."""
+    """A person by role or family: `a médica`, `meu irmão`."""
     if draw.random() < 0.5:
         return noun_phrase(draw, draw.choice(lex.FAMILY), plain=True)
     role = draw.choice(lex.ADULT if adult else lex.ADULT + lex.YOUNG)
@@ -223,7 +223,7 @@ def person(draw, adult=False):
 
 
 def somebody(draw, adult=False):
-    """Who a sentence is about."""
+    """A person or pronoun, for the subject of a sentence."""
     chance = draw.random()
     if chance < 0.45:
         return pronoun(draw)

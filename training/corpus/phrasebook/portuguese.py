@@ -24,9 +24,9 @@ _ENDINGS = {
     "ir": (("o", "e", "imos", "em"), ("i", "iu", "imos", "iram"), "indo"),
 }
 
-# Spelling that keeps the sound of the stem: before e where the ending begins with a ...
+# Spelling that keeps the sound of the stem, before e, for verbs whose ending begins with a …
 _BEFORE_E = {"c": "qu", "g": "gu", "ç": "c"}
-# ... and before o and a where it begins with e or i.
+# … and before o and a, for verbs whose ending begins with e or i.
 _BEFORE_O = {"c": "ç", "g": "j"}
 
 # infinitive: present; past (both by person, empty where regular).
@@ -61,7 +61,7 @@ ESTAVA = ("estava", "estava", "estávamos", "estavam")
 
 
 def conjugate(infinitive):
-    """The `Forms` of a verb; what follows the verb in a phrase (`assistir a`) is no part of it."""
+    """The `Forms` of a verb, without the words that follow it in a phrase (`assistir a`)."""
     stem, ending = infinitive[:-2], infinitive[-2:]
     present, past, gerund = _ENDINGS[ending]
     softened = stem[:-1] + _BEFORE_O.get(stem[-1:], stem[-1:]) if ending != "ar" else stem
@@ -75,7 +75,7 @@ def conjugate(infinitive):
         hardened + past[0],
         *(stem + form for form in past[1:]),
     )
-    told = present[0][:-1]  # the imperative has the vowel that the present has not
+    told = present[0][:-1]  # the imperative swaps the vowel of the present
     told = told[:-1] + _BEFORE_E.get(told[-1:], told[-1:]) + "e" if ending == "ar" else told + "a"
     imperative = _IMPERATIVE.get(infinitive, told)
     return Forms(infinitive, present, past, stem + gerund, imperative)
@@ -101,7 +101,7 @@ for _word in words("ele ela eles elas"):
 def contract(preposition, phrase):
     """A preposition before a phrase: `em` + `o parque` is `no parque`.
 
-    Of a preposition of several words (`perto de`), the last one contracts.
+    In a preposition of several words (`perto de`), the last one contracts.
     """
     before, _, last = preposition.rpartition(" ")
     first, _, rest = phrase.partition(" ")

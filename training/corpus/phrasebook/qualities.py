@@ -1,4 +1,4 @@
-"""The adjectives of the phrasebook, by what they are said of."""
+"""The adjectives of the phrasebook, by the kinds of nouns that they describe."""
 
 from training.corpus.phrasebook.words import adjectives
 

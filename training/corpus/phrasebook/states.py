@@ -1,4 +1,4 @@
-"""Sentences about how things are: people, things, places, weather, time, possession, taste."""
+"""Sentences about states: people, things, places, weather, time, possession, taste."""
 
 from training.corpus.phrasebook import actions as act
 from training.corpus.phrasebook import english, phrases, portuguese, qualities, when
@@ -15,7 +15,7 @@ _EXIST = Verb(portuguese.conjugate("haver")._replace(present=("há",) * 4), "be"
 
 
 def suits(draw, adjective, subject):
-    """The adjective as it agrees with its subject; `eu`, `nós` may be women as well."""
+    """The adjective in agreement with its subject; `eu` and `nós` may be feminine."""
     feminine = subject.feminine
     if subject.en_person in ("I", "you", "we") and draw.random() < 0.5:
         feminine = True
@@ -128,7 +128,7 @@ _ON = (("em", "on"), ("embaixo de", "under"), ("ao lado de", "next to"), ("atrá
 
 
 def _somewhere(draw):
-    """Where a thing can lie."""
+    """A place where a thing can be."""
     if draw.random() < 0.6:
         pt, en = draw.choice(_ON)
         noun = draw.choice(lex.SURFACE)
@@ -231,7 +231,7 @@ _WEATHER = (
 )
 
 
-# Where it may snow as well.
+# Places with snow.
 _COLD = (
     Phrase("em Nova York", "in New York"),
     Phrase("em Londres", "in London"),
@@ -243,7 +243,7 @@ _COLD = (
 
 
 def _falling(draw):
-    """Rain anywhere, or snow where it is cold."""
+    """Rain in any place, or snow in a cold one."""
     if draw.random() < 0.3:
         return verb("nevar", "snow"), draw.choice(_COLD)
     return verb("chover", "rain"), draw.choice((city, country))(draw)

@@ -1,11 +1,11 @@
-"""The phrasebook as three other corpora: types of sentences, parts of speech, English text."""
+"""The phrasebook as corpora of three other tasks: types of sentences, parts of speech, text."""
 
 import itertools
 
 from training.corpus.phrasebook import Split, drawn
 from training.corpus.phrasebook.parts_of_speech import tagged
 
-# What the kinds of sentences that the grammar draws are called.
+# The types of sentences: the grammar's kinds that belong to each.
 _TYPES = {
     "doing": "action activity journey transfer daily meanwhile",
     "wish": "wish",
@@ -24,17 +24,17 @@ _TYPE_OF = {kind: name for name, kinds in _TYPES.items() for kind in kinds.split
 
 
 def split(task, seed=0, train=None, validation=500, test=500):
-    """Sentences to learn from, to choose by, and to be judged by; no two parts share one.
+    """Sentences for training, validation and test; no two parts share one.
 
     Args:
-        task: "classify" gives (Portuguese sentence, type), "tag" gives (tokens, tags) of English
-            with spaces between them, and every other task English sentences.
-        seed: an int.
-        train: how many to learn from; 20,000, or 100,000 of plain text, by default.
-        validation, test: how many there are of them.
+        task: "classify" gives (Portuguese sentence, type); "tag" gives (tokens, tags) of English,
+            both separated by spaces; every other task gives English sentences.
+        seed: Int.
+        train: Number of training sentences; default: 20,000, or 100,000 of plain text.
+        validation, test: Number of validation and of test sentences.
 
     Returns:
-        a `phrasebook.Split`.
+        A `phrasebook.Split`.
 
     >>> split("classify", train=3).train[0][1] in ("doing", "wish", "place", "quality")
     True
@@ -49,7 +49,7 @@ def split(task, seed=0, train=None, validation=500, test=500):
 
 
 def _distinct(make, seed):
-    """What is made of the sentences that a seed gives, each text once."""
+    """Yields the examples made of a seed's sentences, each text once."""
     seen = set()
     for kind, pair in drawn(seed):
         made = make(kind, pair)

@@ -1,5 +1,5 @@
-"""When something happens, by tense: every past one says that it is past, so that verbs whose past
-looks like the present (`nós falamos`) are never ambiguous."""
+"""Expressions of time, by tense. Those of the past are clearly past, so that verbs whose past looks
+like the present (`nós falamos`) are never ambiguous."""
 
 from training.corpus.phrasebook import english, portuguese
 from training.corpus.phrasebook.words import Phrase

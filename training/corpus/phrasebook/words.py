@@ -1,4 +1,4 @@
-"""What a word of the phrasebook is, and how the lists of the lexicon are read."""
+"""The words of the phrasebook, and how the lists of the lexicon are read."""
 
 import dataclasses
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from training.corpus.phrasebook import english, portuguese
 
 
 class Phrase(NamedTuple):
-    """The same in both languages."""
+    """A phrase in both languages."""
 
     pt: str
     en: str
@@ -39,7 +39,7 @@ class Adjective:
 
 @dataclasses.dataclass(frozen=True)
 class Verb:
-    """A verb: its Portuguese forms, what stands between it and its object, and the English base.
+    """A verb: its Portuguese forms, the words between it and its object, and the English base.
 
     `rest` is the preposition of the object (`assistir a`) or empty; `tail` follows the inflected
     word (`querer` + `comer`); `auxiliary` is an English one, not inflected (`can`).
@@ -72,7 +72,7 @@ def nouns(kind, text, mass=False):
 
 
 def adjectives(text):
-    """Reads `portuguese english` words, separated by commas, into a tuple of `Adjective`.
+    """Reads pairs of `portuguese english`, separated by commas, into a tuple of `Adjective`.
 
     Irregular forms follow the masculine: `bom/boa/bons/boas good`. An expression that never
     changes is written with `_`: `com_fome hungry`.
