@@ -91,7 +91,7 @@ def ratios(rows, short):
 
 
 def introduction(results):
-    how = "With `--exclusive`, beside other work. " if results.exclusive else ""
+    how = "Some cells with `--exclusive`, beside other work. " if results.exclusive else ""
     return (
         f"# Decoding {engines.TOKENS} tokens\n\n`python benchmarks/decode.py`: {engines.SOURCE} "
         f"source tokens, {engines.TOKENS} output tokens, vocabulary {engines.VOCAB}; "
