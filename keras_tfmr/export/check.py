@@ -225,11 +225,12 @@ class FreshProcess:
 
     def report(self, cases: Cases = (), timeout: float = 1800) -> Report:
         """Lets it begin, since the SavedModel is complete, and returns what it found."""
-        process = self._process
+        process, begin = self._process, self._process.stdin
+        assert begin is not None  # for the type checker: it is a pipe
         try:
             with contextlib.suppress(BrokenPipeError):  # it has died: see below
-                process.stdin.write(_BEGIN)
-                process.stdin.flush()
+                begin.write(_BEGIN)
+                begin.flush()
             known = list(cases() if callable(cases) else cases)
             output, errors = process.communicate(json.dumps(known), timeout=timeout)
         except subprocess.TimeoutExpired:

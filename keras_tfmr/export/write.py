@@ -94,7 +94,7 @@ def export_text_model(
             asked = warmup.requests(text_model, texts, BATCH_BUCKETS)
             warmup.write(unfinished, asked, text_model.methods)
             _write_metadata(text_model, unfinished, metadata or {})
-            if check:
+            if process:
                 _refuse_problems(process.report(lambda: questions.record(plain)))
         return _publish(unfinished, directory)
     except OSError as error:
