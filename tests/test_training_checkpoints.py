@@ -175,15 +175,15 @@ def begun(path, training, overwrite=False, **free):
     claim = Claim(RunFolder(path))
     arguments = {**training, **free, "overwrite": overwrite}
     try:
-        goes_on = claim.begin(training, arguments, overwrite=overwrite)
+        resumes = claim.begin(training, arguments, overwrite=overwrite)
         config = {"model": {}, "training": training, "arguments": arguments, "corpus": CORPUS}
         claim.folder.write_config(config)
-        return goes_on
+        return resumes
     finally:
         claim.close()
 
 
-def test_a_run_goes_on_only_with_the_same_settings(tmp_path):
+def test_a_run_resumes_only_with_the_same_settings(tmp_path):
     assert not begun(tmp_path, {"seed": 1, "data": ("a.tsv",)})
     assert begun(tmp_path, {"seed": 1, "data": ("a.tsv",)})
     with pytest.raises(RunError, match=r"seed 1 -> 2.*--overwrite"):
@@ -217,17 +217,17 @@ def test_to_overwrite_spares_the_unfinished_run_of_the_very_same_command(tmp_pat
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_run_goes_on_only_with_the_same_corpus(tmp_path):
+def test_a_run_resumes_only_with_the_same_corpus(tmp_path):
     begun(tmp_path, {"seed": 1})
     claim = Claim(RunFolder(tmp_path))
     assert claim.begin({"seed": 1}, {"seed": 1})
     claim.keep_to(CORPUS)
-    assert claim.goes_on
+    assert claim.resumes
     other = {"train": {"pairs": 8}}
     with pytest.raises(RunError, match=r"corpus is not the one.*'pairs': 7.*--overwrite"):
         claim.keep_to(other)
     claim.keep_to(other, overwrite=True)
-    assert not claim.goes_on and not claim.folder.config.exists()
+    assert not claim.resumes and not claim.folder.config.exists()
     claim.close()
 
 

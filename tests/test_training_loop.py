@@ -67,9 +67,6 @@ class Trainer:
     def variables(self):
         return {}
 
-    def restored(self):
-        pass
-
     def take_averages(self):
         return Weights(self.state.step)
 

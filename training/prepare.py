@@ -115,7 +115,7 @@ def prepare(settings, claim, reading=None):
     reading = reading or Pairs(settings)
     try:
         # Not those of a start that failed, which may be in the folder too.
-        tokenizers = claim.folder.tokenizers() if claim.goes_on else None
+        tokenizers = claim.folder.tokenizers() if claim.resumes else None
         found = kept_store(settings, claim, tokenizers)
         if found is None and not claim.writes:
             raise RunError(
@@ -152,7 +152,7 @@ def kept_store(settings, claim, tokenizers):
         claim.clear()
         return None
     claim.keep_to(found.record, overwrite=settings.overwrite)
-    return found if claim.goes_on else None
+    return found if claim.resumes else None
 
 
 def make_store(settings, reading, claim, tokenizers):
@@ -161,7 +161,7 @@ def make_store(settings, reading, claim, tokenizers):
     Returns:
         The `Store` and the tokenizers.
     """
-    tokenizers = tokenizers if claim.goes_on else None
+    tokenizers = tokenizers if claim.resumes else None
     folder = claim.folder.encoded
     store.delete(folder)
     folder.mkdir(parents=True)
@@ -170,9 +170,9 @@ def make_store(settings, reading, claim, tokenizers):
     except BaseException:
         store.delete(folder)
         raise
-    went_on = claim.goes_on
+    resumed = claim.resumes
     claim.keep_to(found.record, overwrite=settings.overwrite)
-    if went_on and not claim.goes_on:  # the run had another corpus and has been deleted
+    if resumed and not claim.resumes:  # the run had another corpus and has been deleted
         return make_store(settings, reading, claim, None)
     return found, used
 

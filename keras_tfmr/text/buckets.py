@@ -1,4 +1,4 @@
-"""Padding of batches: to at least one row and column, and to a few sizes for compiled programs."""
+"""Batches of ids: padded to one row and column at least, or to a few sizes; shifted by one."""
 
 import bisect
 
@@ -68,3 +68,9 @@ def _rung(size, ladder):
     above = tf.reduce_sum(tf.cast(rungs < size, tf.int32))
     multiple = -(-size // last) * last
     return tf.where(size > last, multiple, rungs[tf.minimum(above, len(ladder) - 1)])
+
+
+def shifted(ids, start_id):
+    """What a decoder is fed to predict ids [rows, length]: the start id, then all but the last."""
+    start = tf.fill([tf.shape(ids)[0], 1], start_id)
+    return tf.concat([start, ids[:, :-1]], axis=1)

@@ -9,14 +9,11 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr import decoding
-from keras_tfmr.text.buckets import at_least_one, pad_to, pad_to_buckets
+from keras_tfmr.text.buckets import at_least_one, pad_to, pad_to_buckets, shifted
 from keras_tfmr.text.text_model import Text, TextModel, compiled, example_of, texts_of, traced
-from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
+from keras_tfmr.text.tokenizer import SubwordTokenizer, most_characters, valid_utf8
 from keras_tfmr.text.translator import Likelihood
 
-# The last `max_length` tokens of a prompt lie in its last _PIECE_CHARACTERS * max_length
-# characters. With the margin, cutting there does not change them.
-_PIECE_CHARACTERS, _MARGIN = 16, 64
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
 # The length of completions in warm-up requests and checks: long enough to go through several steps.
 _ASKED_LENGTH = 16
@@ -315,7 +312,7 @@ class Completer(TextModel):
     def _prompt_ids(self, prompt):
         """Strings [batch] -> the last ids of each [rows, prompt], and whether others were cut."""
         text = valid_utf8(tf.ensure_shape(prompt, [None]))
-        most = _PIECE_CHARACTERS * self.max_length + _MARGIN
+        most = most_characters(self.max_length)
         characters = tf.strings.length(text, unit="UTF8_CHAR")
         before = tf.maximum(characters - most, 0)
         pieces = self.tokenizer.encode(
@@ -340,7 +337,8 @@ class Completer(TextModel):
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
         ids = at_least_one(ids)
-        log_prob, tokens = decoding.score(self.model(self._shifted(ids), training=False), ids)
+        fed_ids = shifted(ids, self.tokenizer.start_id)
+        log_prob, tokens = decoding.score(self.model(fed_ids, training=False), ids)
         rows = tf.size(text)
         return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated}
 
@@ -350,11 +348,6 @@ class Completer(TextModel):
         For TensorFlow Serving's Regress.
         """
         return {"outputs": self._log_prob(texts_of(inputs))["log_prob"]}
-
-    def _shifted(self, ids):
-        """The model's input to predict `ids`: the start id, then all ids but the last."""
-        start = tf.fill([tf.shape(ids)[0], 1], self.tokenizer.start_id)
-        return tf.concat([start, ids[:, :-1]], axis=1)
 
 
 def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:

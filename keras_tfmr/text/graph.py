@@ -7,7 +7,7 @@ compiles only the decoder, a function of integer tensors between the tokenisers.
 import tensorflow as tf
 
 from keras_tfmr import decoding
-from keras_tfmr.text.buckets import at_least_one, length_buckets, pad_to_buckets
+from keras_tfmr.text.buckets import at_least_one, length_buckets, pad_to_buckets, shifted
 from keras_tfmr.text.text_model import compiled
 
 # Only separators and control characters, so that there is nothing to translate.
@@ -93,7 +93,8 @@ class TextGraph:
         source_ids, _, _ = self._read(text)
         target_ids, _ = self.target.encode_truncated(reference, self.config.max_length)
         target_ids = at_least_one(target_ids)  # [batch, target], end id included
-        logits = self.model([source_ids, self._shifted(target_ids)], training=False)
+        fed_ids = shifted(target_ids, self.target.start_id)
+        logits = self.model([source_ids, fed_ids], training=False)
         log_prob, tokens = decoding.score(logits, target_ids)
         rows = tf.size(text)
         return {"log_prob": log_prob[:rows], "tokens": tokens[:rows]}
@@ -114,7 +115,7 @@ class TextGraph:
         source_ids = source_ids[: tf.size(blank)]
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
-        fed_ids = self._shifted(target_ids)
+        fed_ids = shifted(target_ids, self.target.start_id)
         _, scores = self.model.explain(source_ids, fed_ids)
         heads = _stacked(scores.cross, target_ids, source_ids)
         answer = {
@@ -169,11 +170,6 @@ class TextGraph:
             limits=limits,
             enough=enough,
         )
-
-    def _shifted(self, target_ids):
-        """The decoder's input to predict `target_ids`: the start id, then all ids but the last."""
-        start = tf.fill([tf.shape(target_ids)[0], 1], self.target.start_id)
-        return tf.concat([start, target_ids[:, :-1]], axis=1)
 
 
 def _stacked(scores, query_ids, key_ids):

@@ -25,9 +25,14 @@ from keras_tfmr._types import Tensor
 # replaced by a code point that Unicode guarantees never to assign.
 _SPACE_SIGN, _SPACE_SIGN_ESCAPED = "\u2581", "\U0010fffe"
 
-# The most characters in a subword, so that `max_length` subwords need at most the first
-# _PIECE_CHARACTERS * max_length. With the margin, cutting there does not change these subwords.
+# The most characters in a subword, and how many further ones leave it as it is.
 _PIECE_CHARACTERS, _MARGIN = 16, 64
+
+
+def most_characters(max_length):
+    """How many characters of a text hold its first, or last, `max_length` subwords, unchanged."""
+    return _PIECE_CHARACTERS * max_length + _MARGIN
+
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
@@ -282,8 +287,7 @@ class SubwordTokenizer(tf.Module):
         texts = tf.strings.regex_replace(texts, _SPACE_SIGN, _SPACE_SIGN_ESCAPED)
         if max_length is None:
             return self._ops.tokenize(texts), tf.zeros(tf.shape(texts), bool)
-        characters = _PIECE_CHARACTERS * max_length + _MARGIN
-        head = tf.strings.substr(texts, 0, characters, unit="UTF8_CHAR")
+        head = tf.strings.substr(texts, 0, most_characters(max_length), unit="UTF8_CHAR")
         ids = self._ops.tokenize(head)
         truncated = tf.strings.length(head) < tf.strings.length(texts)
         truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)

@@ -28,7 +28,7 @@ class Claim:
     def __init__(self, folder):
         self.folder = folder
         self.scratch = folder.encoded  # where the batches keep what grows with the corpus
-        self.goes_on = False  # whether an unfinished run is resumed; `begin` sets it
+        self.resumes = False  # whether an unfinished run is resumed; `begin` sets it
         with explained(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -85,7 +85,7 @@ class Claim:
                 "repeat its command, choose another --run, or give --overwrite"
                 f"{_of_precision(others)}"
             )
-        self.goes_on = True
+        self.resumes = True
         return True
 
     def keep_to(self, corpus, *, overwrite=False):
@@ -98,7 +98,7 @@ class Claim:
         Raises:
             RunError: If the corpus has changed.
         """
-        if not self.goes_on:
+        if not self.resumes:
             return
         others = differences(self._config_before()["corpus"], corpus)
         if not others:
@@ -148,7 +148,7 @@ class Claim:
 
     def clear(self):
         """Deletes the run in the folder, by the names of its files, and no other file."""
-        self.goes_on = False
+        self.resumes = False
         unfinished = (path.with_name(f".{path.name}") for path in self._files())
         with explained(self.folder.path):
             for path in (*self.folder.checkpoints.glob(".step-*"), *unfinished):
@@ -178,7 +178,7 @@ class FollowersClaim(Claim):
     writes = False
 
     def __init__(self, folder):
-        self.folder, self.goes_on = folder, True
+        self.folder, self.resumes = folder, True
         self.scratch = None  # in memory: the folder is the chief's
 
     def begin(self, training, arguments, *, overwrite=False):

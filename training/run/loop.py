@@ -196,7 +196,6 @@ class Run:
         if path is None:
             return False
         self.state.take(checkpoints.restore(path, self.trainer.variables()))
-        self.trainer.restored()
         self.clock.before = self.state.seconds
         self.saved_step = self.state.step
         if self.saved_step and self.state.evaluated == self.saved_step and not self.state.worse:

@@ -94,7 +94,7 @@ def train_in(claim, settings, task, workers, started, interrupts):
         workers.gather("begun")
     trainer = make_trainer(settings, task, config, workers)
     run = make_run(settings, task, claim, trainer, data, Clock(started), interrupts, workers)
-    if claim.goes_on and run.restore() and workers.chief:
+    if claim.resumes and run.restore() and workers.chief:
         print(f"Resuming from step {run.state.step}, {run.clock.before / 60:.1f} minutes used.")
     with interrupts.waiting():
         run.fit()
@@ -102,7 +102,7 @@ def train_in(claim, settings, task, workers, started, interrupts):
         if workers.finishes:
             task.finish(run, data)
     elif workers.chief:
-        print(f"Stopped at step {run.state.step}. To resume: {command_to_go_on(sys.argv)}")
+        print(f"Stopped at step {run.state.step}. To resume: {command_to_resume(sys.argv)}")
     workers.gather("ended")  # waits until the chief has written all files
     return run.state.trained
 
@@ -113,15 +113,15 @@ def discarding_encoded_pairs(claim):
     try:
         yield
     except BaseException:
-        if not claim.goes_on:
+        if not claim.resumes:
             store.delete(claim.folder.encoded)
         raise
 
 
-def command_to_go_on(words):
+def command_to_resume(words):
     """The command line without `--overwrite`, which would delete the run instead of resuming it.
 
-    >>> command_to_go_on(["train_pt_en.py", "--run", "my run", "--overwrite"])
+    >>> command_to_resume(["train_pt_en.py", "--run", "my run", "--overwrite"])
     "python train_pt_en.py --run 'my run'"
     """
     # argparse accepts prefixes of options too.

@@ -96,9 +96,6 @@ class Trainer:
                 named[f"{kind}/{weight.path}"] = slot
         return named | {"updates": self.updates}
 
-    def restored(self):
-        """Called after a checkpoint was assigned to `variables`."""
-
     def take_averages(self):
         """Copies the averaged weights into the `averaged` model and returns it."""
         from training.run.checkpoints import value_of
