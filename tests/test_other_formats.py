@@ -109,6 +109,9 @@ def test_ctranslate2_translates_the_same(tmp_path, tokenizer, imported, name):
     rows = [[numbers[piece] for piece in answer.hypotheses[0]] for answer in answers]
     found = target.decode(tf.ragged.constant(rows, dtype=tf.int32))
     assert [text.decode() for text in found.numpy()] == translator.translate(TEXTS)
+    # More tokens than the translator's own longest, as CTranslate2 allows by default.
+    (longer,) = engine.translate_batch(pieces[:1], beam_size=1, min_decoding_length=255)
+    assert len(longer.hypotheses[0]) >= 255
 
 
 def test_what_has_no_counterpart_is_named(tmp_path, tokenizer):

@@ -8,6 +8,9 @@ import numpy as np
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.text.translator import Translator
 
+# CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
+POSITIONS = 512
+
 # The Transformers that CTranslate2 can run: {field of TransformerConfig: the values it can have}.
 _EXPECTED = {
     "norm": ("layer",),
@@ -43,11 +46,10 @@ def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> p
     path = pathlib.Path(path)
     tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
     tokens = [_tokens(tokenizers[side], translator.model, side) for side in tokenizers]
-    spec = ctranslate2_spec(translator.model, *tokens)
-    longest = max(translator.max_source_length, translator.config.max_length)
+    longest = max(POSITIONS, translator.max_source_length, translator.config.max_length)
+    spec = ctranslate2_spec(translator.model, *tokens, longest)
     if path.exists() and any(path.iterdir()):
         raise ExportError(f"{path} is not empty")
-    _set_positions(spec, translator.model, longest)
     spec.validate()
     spec.optimize()
     path.mkdir(parents=True, exist_ok=True)
@@ -57,7 +59,7 @@ def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> p
     return path
 
 
-def ctranslate2_spec(model, source_tokens, target_tokens, longest=512):
+def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
     """A `ctranslate2.specs.TransformerSpec` of a model's weights.
 
     Args:
