@@ -222,6 +222,7 @@ def ctranslate2(dtype, path, beams):
         results = translator.translate_batch(
             source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
             disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0,
+            max_decoding_length=128,
         )  # fmt: skip
         return [target.decode(result.hypotheses[0]) for result in results]
 
