@@ -215,7 +215,7 @@ def test_a_start_killed_before_the_tokenisers_were_written_goes_on(tmp_path, mon
         assert (path / "tokenizer.model").exists()
 
 
-def test_tokenisers_are_taken_only_where_a_run_goes_on(tmp_path):
+def test_tokenisers_are_taken_only_where_a_run_resumes(tmp_path):
     data = write(tmp_path / "train.tsv", pairs(200))
     settings = TrainingConfig(data=data, vocab_size=330, joint_vocab=False)
     claim = Claim(RunFolder(tmp_path / "run"))
@@ -223,17 +223,17 @@ def test_tokenisers_are_taken_only_where_a_run_goes_on(tmp_path):
     left.save(claim.folder.path / "tokenizer.model")
     source, target = prepare(settings.resolved(), claim).tokenizers
     assert len({left.model_bytes, source.model_bytes, target.model_bytes}) == 3
-    claim.goes_on, claim.keep_to = True, lambda *_, **__: None
+    claim.resumes, claim.keep_to = True, lambda *_, **__: None
     source, target = prepare(settings.resolved(), claim).tokenizers
     assert source is target and source.model_bytes == left.model_bytes
     claim.close()
 
 
 @pytest.mark.parametrize("option", ["--overwrite", "--overw", "--o"])
-def test_to_go_on_never_says_to_overwrite(option):
+def test_to_resume_never_says_to_overwrite(option):
     words = ["train_pt_en.py", "--run", "my run", option, "--data=--o.tsv"]
     expected = "python train_pt_en.py --run 'my run' --data=--o.tsv"
-    assert session.command_to_go_on(words) == expected
+    assert session.command_to_resume(words) == expected
 
 
 @pytest.mark.parametrize(
