@@ -17,8 +17,7 @@ class DecodingResult(NamedTuple):
     Fields:
         ids: int32 `[batch, n, length]`, padded with 0; `length` is the given `max_length`.
         lengths: int32 `[batch, n]`.
-        log_probs: float32 `[batch, n]`, the sum over the tokens of log p(token | tokens before),
-            in nats.
+        log_probs: float32 `[batch, n]`, the sum of log p(token | tokens before), in nats.
         scores: float32 `[batch, n]`, `log_probs` divided by the length penalty.
     """
 

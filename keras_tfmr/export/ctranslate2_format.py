@@ -45,9 +45,9 @@ def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> p
     """
     path = pathlib.Path(path)
     tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
-    tokens = [_tokens(tokenizers[side], translator.model, side) for side in tokenizers]
+    source, target = (_tokens(tokenizers[side], translator.model, side) for side in tokenizers)
     longest = max(POSITIONS, translator.max_source_length, translator.config.max_length)
-    spec = ctranslate2_spec(translator.model, *tokens, longest=longest)
+    spec = ctranslate2_spec(translator.model, source, target, longest)
     if path.exists() and any(path.iterdir()):
         raise ExportError(f"{path} is not empty")
     spec.validate()

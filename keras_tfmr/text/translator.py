@@ -35,8 +35,9 @@ class Explanation(NamedTuple):
         target_tokens: A list of strings, the end of the sentence included.
         attention: float32 `[layers, heads, target, source]`; each row over the source sums to 1.
         encoder_attention: float32 `[layers, heads, source, source]`, or None if the model has none.
-        decoder_attention: float32 `[layers, heads, target, target]`, or None if the model has none;
-            column s is the token before target token s, the start id for s = 0.
+        decoder_attention: float32 `[layers, heads, target, target]`, or None if the model has none.
+
+    Column s of the decoder's attention is the token before target token s, the start id for s = 0.
     """
 
     source_tokens: list[str]
