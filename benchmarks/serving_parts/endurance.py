@@ -1,8 +1,11 @@
 """Answers while versions are swapped, and the server's memory over thousands of requests."""
 
+import concurrent.futures
+import contextlib
+import os
 import pathlib
 import shutil
-import threading
+import statistics
 import time
 
 from benchmarks.serving_parts import traffic
@@ -12,28 +15,55 @@ from benchmarks.serving_parts.setting import Session, newest, serve
 PATIENT = ("--enable_model_warmup=false", "--rest_api_timeout_in_ms=100000")
 
 
+TICKS = 60  # of a soak; at each, an operator may do something
+SWAP, CORE = 5, 4  # every fifth tick swaps versions; every fourth has one core only
+
+
 def soak(export, folder, seconds):
-    """32 clients, every signature, hostile inputs; a version comes, the old one goes."""
-    old, new = (newest(export) * 2)[-2:]
+    """Half load, every signature, hostile inputs, while an operator swaps versions and cores."""
+    sources = (newest(export) * 2)[-2:]
+    answers = [traffic.answers(Session(path)) for path in sources]
+    known = {1 + n: answers[n % 2] for n in range(1 + TICKS // SWAP)}
     base = pathlib.Path(folder) / "swapped"
-    shutil.copytree(old, base / "1")
-    paths = {1: old, 2: new}
-    answers = {n: traffic.answers(Session(path)) for n, path in paths.items()}
+    shutil.copytree(sources[0], base / "1")
     with serve(folder, base, *PATIENT) as server:
-
-        def swap():
-            time.sleep(seconds / 3)
-            shutil.copytree(new, base / "copying")
-            (base / "copying").rename(base / "2")
-            time.sleep(seconds / 3)
-            shutil.rmtree(base / "1")
-
-        swapping = threading.Thread(target=swap)
-        swapping.start()
-        found = traffic.run(server, answers, seconds)
-        swapping.join()
+        full = traffic.run(server, known, max(10.0, seconds / 30))
+        rate = full["requests"] / full["seconds"] / 2
+        with concurrent.futures.ThreadPoolExecutor(1) as operator:
+            sizes = operator.submit(operate, server, base, sources, seconds)
+            found = traffic.run(server, known, seconds, rate=rate)
+        found |= {"full": full, "rate": rate, "resident_mib": sizes.result()}
         found["states"] = server.states("translator")
     return found
+
+
+def operate(server, base, sources, seconds):
+    """Swaps versions and takes a core away at times; returns the server's memory in MiB by tick."""
+    cores, version, sizes = sorted(os.sched_getaffinity(0)), 1, []
+    began = time.monotonic()
+    for tick in range(TICKS):
+        time.sleep(max(0.0, began + seconds * tick / TICKS - time.monotonic()))
+        sizes.append(server.memory() / 2**20)
+        allow(server.process.pid, cores[:1] if tick % CORE == CORE - 1 else cores)
+        if tick % SWAP == SWAP - 1:
+            swap(server, base, sources[version % 2], version)
+            version += 1
+    return sizes
+
+
+def swap(server, base, source, version):
+    """Adds the next version and removes this one as soon as the next answers."""
+    shutil.copytree(source, base / "copying")
+    (base / "copying").rename(base / str(version + 1))
+    server.wait_for(lambda: server.states("translator").get(version + 1) == "AVAILABLE", 300)
+    shutil.rmtree(base / str(version))
+
+
+def allow(process, cores):
+    """Lets every thread of a process run on these cores alone."""
+    for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 def memory(export, folder, seconds):
@@ -55,13 +85,22 @@ def memory(export, folder, seconds):
 
 
 def soak_rows(part):
-    """Answers while versions are swapped."""
+    """Answers, latency and memory while an operator is at work."""
+    p50, p99 = part["latency_ms"]
+    early, late = (statistics.median(part["resident_mib"][i:][:10]) for i in (10, -10))
     return [
         [
-            f"32 clients, {part['seconds']:.0f} s, versions swapped",
-            f"{part['requests']} requests",
+            f"32 clients at half load for {part['seconds']:,.0f} s, versions swapped "
+            f"{TICKS // SWAP} times, one core only for a quarter of the time",
+            f"{part['requests']:,} requests, {part['kinds']['give_up']:,} of them cancelled",
             f"{part['wrong']} wrong answers; goal: every answer right, or the documented error",
-        ]
+        ],
+        ["the same, p50 / p99 of gRPC", f"{p50:,.0f} / {p99:,.0f} ms", ""],
+        [
+            "the same, resident memory in the second and in the last sixth",
+            f"{early:,.0f}, {late:,.0f} MiB",
+            f"growth {late / early - 1:.1%}; goal: within 3 %",
+        ],
     ]
 
 

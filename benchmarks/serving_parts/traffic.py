@@ -78,17 +78,25 @@ def same(got, expected):
 
 
 class Client:
-    """Sends random requests and keeps the wrong answers."""
+    """Sends random requests and keeps the wrong answers.
 
-    def __init__(self, server, known, seed):
-        self._server, self._known = server, known
+    Args:
+        server: ServerProcess of a model `translator`.
+        known: {version: answers(session)}.
+        seed: Seed of the requests.
+        rate: Requests per second, at random times; None sends the next one at once.
+    """
+
+    def __init__(self, server, known, seed, rate=None):
+        self._server, self._known, self._rate = server, known, rate
         self._random = random.Random(seed)
         self.kinds = collections.Counter()
         self.wrong = []
+        self.latencies = []  # seconds of right gRPC answers, from the time they were due
 
     def run(self, end, requests):
-        done = 0
-        while time.monotonic() < end and done < requests:
+        due, done = self._wait(time.monotonic()), 0
+        while due < end and done < requests:
             kind = self._random.choices(
                 [self._grpc, self._rest, self._hostile, self._hostile_rest, self._give_up],
                 [60, 15, 15, 5, 5],
@@ -97,8 +105,19 @@ class Client:
                 kind()
             except Exception as error:
                 self.wrong.append(f"{kind.__name__}: {error!r}"[:500])
+            else:
+                if kind == self._grpc:
+                    self.latencies.append(time.monotonic() - due)
             self.kinds[kind.__name__.strip("_")] += 1
-            done += 1
+            due, done = self._wait(due), done + 1
+
+    def _wait(self, last):
+        """Waits until the next request is due, and returns that time."""
+        if self._rate is None:
+            return time.monotonic()
+        due = last + self._random.expovariate(self._rate)
+        time.sleep(max(0.0, due - time.monotonic()))
+        return due
 
     def _pick(self):
         size = self._random.choice([1, 1, 1, 2, 3, 8])
@@ -144,7 +163,7 @@ class Client:
         call.cancel()
 
 
-def run(server, known, seconds, requests=math.inf):
+def run(server, known, seconds, requests=math.inf, rate=None):
     """Runs 32 clients for some time, or until a number of requests is answered.
 
     Args:
@@ -152,21 +171,26 @@ def run(server, known, seconds, requests=math.inf):
         known: {version: answers(session)}.
         seconds: Most seconds.
         requests: Most requests, over all clients.
+        rate: Requests per second over all clients; None: each sends its next one at once.
 
     Returns:
-        Dict of the requests, in all and by kind, the number of wrong answers and the first of them.
+        Dict of the requests, in all and by kind, the number of wrong answers and the first of them,
+        and the latency of translations in milliseconds, p50 and p99.
     """
     started = time.monotonic()
-    clients = [Client(server, known, seed) for seed in range(CLIENTS)]
+    each = rate and rate / CLIENTS
+    clients = [Client(server, known, seed, each) for seed in range(CLIENTS)]
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
         each = requests / CLIENTS
         list(pool.map(lambda client: client.run(started + seconds, each), clients))
     kinds = sum((client.kinds for client in clients), collections.Counter())
     wrong = [text for client in clients for text in client.wrong]
+    latencies = [value for client in clients for value in client.latencies]
     return {
         "requests": sum(kinds.values()),
         "kinds": dict(kinds),
         "seconds": time.monotonic() - started,
         "wrong": len(wrong),
         "first_wrong": wrong[:10],
+        "latency_ms": [1e3 * float(value) for value in np.percentile(latencies or 0, (50, 99))],
     }
