@@ -125,9 +125,14 @@ def test_what_is_done_is_not_done_again_and_not_for_others(student, teacher, dat
 
 
 def test_arguments_are_refused_before_anything_is_translated(teacher, data, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        distill.main(command(teacher, data, tmp_path / "run", "--preset", "7-7"))
-    assert "6-1, 12-1, 6-2" in capsys.readouterr().err
+    for words, said in (
+        (("--preset", "7-7"), "6-1, 12-1, 6-2"),
+        (("--source", "pt.txt"), "unrecognized arguments: --source pt.txt"),
+        (("--model", "rnnsearch"), "unrecognized arguments: --model rnnsearch"),
+    ):
+        with pytest.raises(SystemExit):
+            distill.main(command(teacher, data, tmp_path / "run", *words))
+        assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

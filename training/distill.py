@@ -50,10 +50,13 @@ class StudentConfig(TrainingConfig):
         type=int, metavar="N",
     )  # fmt: skip
 
+    # A student is a Transformer; its data are files of sources, which one host translates.
+    hidden = ("source", "target", "tag", "model", "cluster", "worker_timeout")
+
     def __post_init__(self):
-        super().__post_init__()
         if not self.data:
             raise ValueError("--data must name files for the teacher to translate. Received: none")
+        super().__post_init__()
 
 
 def parse_arguments(arguments=None):

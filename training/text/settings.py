@@ -5,11 +5,6 @@ import dataclasses
 from training.run.settings import TrainingConfig, option
 
 TASKS = ("classify", "tag", "language", "masked")
-# Settings of the translator that have no meaning here.
-NOT_HERE = (
-    "temperature", "tag", "filters", "languages", "source", "target", "model",
-    "subword_sampling", "joint_vocab", "beams", "length_penalty",
-)  # fmt: skip
 MINUTES = {"classify": 2.0, "tag": 3.0, "language": 4.0, "masked": 4.0}  # of the phrasebook
 
 
@@ -48,7 +43,10 @@ class TextConfig(TrainingConfig):
         "take the subwords and sizes of --start_from, but not its weights, for a comparison",
         action="store_true",
     )
-    hidden = NOT_HERE
+    hidden = (
+        "temperature", "tag", "filters", "languages", "source", "target", "model",
+        "subword_sampling", "joint_vocab", "beams", "length_penalty",
+    )  # fmt: skip
 
     def __post_init__(self):
         super().__post_init__()
