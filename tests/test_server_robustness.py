@@ -137,6 +137,7 @@ def test_half_sent_body(server):
         b"\x00\xff" * 5000,
         b"GET /v1/models/echo HTTP/9.9\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"CONNECT \r\nHost: x\r\n\r\n",
     ],
 )
 def test_no_http(server, garbage):

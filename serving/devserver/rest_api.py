@@ -6,6 +6,7 @@ import re
 import urllib.parse
 
 import grpc
+import yarl
 from aiohttp import http_exceptions, web
 from google.protobuf import json_format
 from tensorflow_serving.apis import (
@@ -63,7 +64,7 @@ class RestApi:
             self._metrics_path = monitoring.prometheus_config.path or DEFAULT_PATH
 
     async def handle(self, request):
-        """aiohttp handler for every path."""
+        """aiohttp handler of every request."""
         path = request.rel_url.raw_path
         if path == self._metrics_path:
             return web.Response(text=self._metrics.page(), content_type="text/plain")
@@ -209,19 +210,32 @@ async def start(predictor, metrics, options, monitoring=None):
     """Starts the HTTP server.
 
     Returns:
-        The started aiohttp AppRunner.
+        The started aiohttp ServerRunner.
 
     Raises:
         OSError: The address cannot be bound.
     """
     api = RestApi(predictor, metrics, options, monitoring)
-    app = web.Application(client_max_size=options.max_request_bytes)
-    app.router.add_route("*", "/{path:.*}", api.handle)
     logger = logging.getLogger("devserver.http")
     logger.addFilter(_ClientsFault())
-    runner = web.AppRunner(
-        app, logger=logger, access_log=None, shutdown_timeout=options.shutdown_grace_seconds
-    )
+
+    loop = asyncio.get_running_loop()
+
+    def request(message, payload, protocol, writer, task):
+        if message.url is None:  # a CONNECT without a target, which aiohttp lets through
+            message = message._replace(url=yarl.URL("*"))
+        return web.BaseRequest(
+            message,
+            payload,
+            protocol,
+            writer,
+            task,
+            loop,
+            client_max_size=options.max_request_bytes,
+        )
+
+    server = web.Server(api.handle, request_factory=request, logger=logger, access_log=None)
+    runner = web.ServerRunner(server, shutdown_timeout=options.shutdown_grace_seconds)
     await runner.setup()
     await web.TCPSite(runner, options.host, options.rest_api_port, backlog=1024).start()
     return runner
