@@ -2,8 +2,11 @@
 
 import itertools
 
+import keras
 import numpy as np
 from keras import ops
+
+from keras_tfmr.decoding import DecodingStep
 
 
 def normalise(logits):
@@ -63,6 +66,55 @@ class HashModel:
                     score = log_prob / ((5 + length) / 6) ** alpha
                     found.append((score, log_prob, (*body, last)))
         return sorted(found, key=lambda entry: -entry[0])
+
+
+class HistoryStep(DecodingStep):
+    """The step of a `HashModel` that keeps all tokens, in rooms, for a batch that can shrink.
+
+    Args:
+        model: HashModel.
+        beams: Rows of an example.
+        max_length: Number of tokens that can be decoded.
+        examples: int32 `[batch]`, the model's examples in the batch; None for all.
+        batches: A list to which the size of each batch is added that `take` leaves.
+    """
+
+    # Under JAX both sides of a condition are traced, and a batch has a fixed size.
+    shrinks = keras.backend.backend() != "jax"
+
+    def __init__(self, model, beams, max_length, examples=None, batches=None):
+        self.model, self.beams, self.max_length = model, beams, max_length
+        self.rooms = (2, 3, 5, max_length)
+        self.examples = np.arange(model.batch, dtype="int32") if examples is None else examples
+        self.batches = [] if batches is None else batches
+
+    def start(self):
+        rows = len(self.examples) * self.beams
+        return {"index": ops.zeros((), "int32"), "tokens": ops.zeros((rows, 0), "int32")}
+
+    def __call__(self, tokens, state):
+        model, index = self.model, state["index"]
+        places = np.arange(state["tokens"].shape[1], dtype="int32")
+        history = ops.where(ops.equal(places, index), tokens[:, None], state["tokens"])
+        hashed = ops.zeros_like(tokens)
+        for place in places:
+            hashed = ops.where(index < place, hashed, model.next_hash(hashed, history[:, place]))
+        rows = ops.repeat(ops.convert_to_tensor(self.examples), self.beams) * model.buckets + hashed
+        table = model.table.reshape(-1, model.vocab)
+        return ops.take(table, rows, axis=0), {"index": index + 1, "tokens": history}
+
+    def take(self, state, examples):
+        kept = ops.take(self.examples, examples, axis=0)
+        step = HistoryStep(self.model, self.beams, self.max_length, kept, self.batches)
+        self.batches.append(kept.shape[0])
+        room = state["tokens"].shape[1]
+        tokens = ops.reshape(state["tokens"], (-1, self.beams, room))
+        tokens = ops.reshape(ops.take(tokens, examples, axis=0), (-1, room))
+        return step, {**state, "tokens": tokens}
+
+    def resize(self, state, room):
+        more = room - state["tokens"].shape[1]
+        return {**state, "tokens": ops.pad(state["tokens"], [[0, 0], [0, more]])}
 
 
 def hypotheses(result, example):

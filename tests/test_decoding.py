@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from decoding_toys import HashModel, hypotheses, normalise
+from decoding_toys import HashModel, HistoryStep, hypotheses, normalise
 from keras import ops
 
 from keras_tfmr.decoding import (
@@ -203,6 +203,23 @@ def test_neighbours_in_the_batch_change_nothing(beams):
         assert hypotheses(together, example) == hypotheses(alone, 0)
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("prefix", [None, [[2, 0], [3, 4], [0, 0], [2, 2], [4, 3], [3, 0]]])
+def test_rooms_and_a_batch_that_shrinks_change_nothing(beams, prefix):
+    model = HashModel(vocab=6, batch=6, seed=5)
+    options = dict(
+        start_ids=np.array([0, 2, 3, 0, 4, 5], "int32"), n=min(beams, 2), max_length=9,
+        limits=np.array([9, 1, 3, 0, 9, 6], "int32"), length_penalty=0.6, prefix=prefix,
+    )  # fmt: skip
+    growing = HistoryStep(model, beams, max_length=9)
+    found = beam_search(growing, growing.start(), end_id=END, beams=beams, **options)
+    expected = search(model, beams, **options)
+    for example in range(6):
+        assert hypotheses(found, example) == hypotheses(expected, example)
+    sizes = growing.batches
+    assert not growing.shrinks or (sizes[0] < 6 and sizes == sorted(sizes, reverse=True))
+
+
 def test_length_limit_of_1_and_a_batch_of_0_rows():
     model = HashModel(vocab=4, batch=2, seed=1)
     for result in (search(model, beams=3, n=3, max_length=1), greedily(model, max_length=1)):
@@ -225,16 +242,16 @@ def test_fewer_hypotheses_than_asked_for():
 
 def test_large_vocabulary_selection_equals_sorting():
     rng = np.random.default_rng(0)
-    table = normalise(rng.normal(size=(3, 8000)))
+    table = normalise(rng.normal(size=(4 * 3, 8000)))
 
     def step(tokens, state):
         return ops.convert_to_tensor(table), state
 
     found = beam_search(
-        step, (), start_ids=[2], end_id=3, beams=3, n=3, max_length=1, banned_ids=(0,)
+        step, (), start_ids=[2] * 4, end_id=3, beams=3, n=3, max_length=1, banned_ids=(0,)
     )
-    order = np.argsort(-table[0, 1:])[:3] + 1
-    assert np.array(found.ids)[0, :, 0].tolist() == order.tolist()
+    order = np.argsort(-table[::3, 1:], axis=-1)[:, :3] + 1  # of the first beam of each example
+    assert np.array(found.ids)[:, :, 0].tolist() == order.tolist()
 
 
 def test_scores_by_marian_s_penalty_are_divided_by_the_length():
@@ -297,11 +314,21 @@ def test_config_is_json_and_picks_the_decoder():
         config.replace(beams=1)
     with pytest.raises(ValueError, match="length_factor must be positive; received 0"):
         config.replace(length_factor=0)
+    with pytest.raises(ValueError, match="max_length must be at least 1; received 0"):
+        config.replace(max_length=0)
+    assert config.replace(length_factor=0.5).limits([10]) == [6]
     model = HashModel(vocab=6, batch=2, seed=4)
     start_ids = np.zeros(2, "int32")
     step, state = model.start(3)
-    found = config.decode(step, state, start_ids=start_ids, end_id=END)
-    expected = search(model, beams=3, n=2, length_penalty=0.5, max_length=6)
+    fields = dict(
+        beams=3, n=2, length_penalty=0.5, length_offset=1.0, max_length=6, min_length=3
+    )  # fmt: skip
+    given = dict(
+        banned_ids=(3,), prefix=[[2, 0], [4, 4]], limits=np.array([6, 5], "int32"), enough=1
+    )  # fmt: skip
+    found = config.replace(**fields).decode(step, state, start_ids=start_ids, end_id=END, **given)
+    expected = search(model, **fields, **given)
+    assert hypotheses(found, 0) == hypotheses(expected, 0)
     assert hypotheses(found, 1) == hypotheses(expected, 1)
     step, state = model.start(1)
     found = config.replace(beams=1, n=1).decode(step, state, start_ids=start_ids, end_id=END)

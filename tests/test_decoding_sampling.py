@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from decoding_toys import HashModel, hypotheses, normalise
+from decoding_toys import HashModel, HistoryStep, hypotheses, normalise
 from keras import ops
 
 from keras_tfmr.decoding import greedy, sample, sample_each, score
@@ -117,6 +117,22 @@ def test_same_seed_same_text_and_a_generator_moves_on():
         (tokens, log_prob, _) = hypotheses(one, example)[0]
         assert tokens[-1] == END or len(tokens) == 12
         assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
+
+
+def test_rooms_and_a_batch_that_shrinks_change_no_draw():
+    model = HashModel(vocab=6, batch=6, seed=5)
+    options = dict(
+        start_ids=np.array([0, 2, 3, 0, 4, 5], "int32"), end_id=END, max_length=9, seed=1,
+        limits=np.array([9, 1, 3, 0, 9, 6], "int32"), length_penalty=0.6,
+    )  # fmt: skip
+    growing = HistoryStep(model, 1, max_length=9)
+    found = sample(growing, growing.start(), **options)
+    step, state = model.start()
+    expected = sample(step, state, **options)
+    for example in range(6):
+        ((tokens, log_prob, score),) = hypotheses(found, example)
+        assert hypotheses(expected, example) == [(tokens, log_prob, score)]
+        assert score == pytest.approx(log_prob / ((5 + len(tokens)) / 6) ** 0.6, abs=1e-6)
 
 
 def test_the_rarest_draw_is_greedy():
