@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 if keras.backend.backend() != "tensorflow":
@@ -18,30 +19,36 @@ from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from training import distill
 from training.report.evaluation import corpus_scores
+from training.run.student import Student
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDENT = (
     "--steps", "4", "--d_model", "16", "--num_heads", "2", "--dff", "32", "--encoder_layers", "2",
-    "--vocab_size", "400", "--tokens_per_batch", "128", "--warmup_steps", "2", "--no_export",
+    "--tokens_per_batch", "128", "--warmup_steps", "2", "--no_export",
     "--precision", "float32", "--filters", "identical",
 )  # fmt: skip
 REFERENCES = LINES[3:]
 
 
-@pytest.fixture(scope="module")
-def teacher(tmp_path_factory):
-    """A finished run with a tiny model of random weights."""
-    folder = tmp_path_factory.mktemp("teacher")
-    (folder / "weights").mkdir()
-    model = tiny_model()
+def write_run(folder, model, arguments=()):
+    """A finished run of a model, with no more in it than a student needs."""
+    (folder / "weights").mkdir(parents=True)
     model.save_weights(folder / "weights" / "best.weights.h5")
     tokenizer().save(folder / "tokenizer.model")
     config = {
         "model": {"kind": "transformer", "config": model.config.to_dict()},
-        "arguments": {"beams": 3, "length_penalty": 0.6},
-        "training": {}, "corpus": {},
+        "arguments": dict(arguments), "training": {}, "corpus": {},
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "results.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    """A finished run with a tiny model of random weights."""
+    arguments = {"beams": 3, "length_penalty": 0.6}
+    folder = write_run(tmp_path_factory.mktemp("teacher") / "run", tiny_model(), arguments)
     rows = [f"{a}\t{b}\tx\t0\t0" for a, b in zip(LINES[:3], REFERENCES, strict=True)]
     header = "source\treference\thypothesis\tscore\tchrf"
     (folder / "translations.tsv").write_text("\n".join([header, *rows]) + "\n")
@@ -72,7 +79,7 @@ def student(teacher, data, tmp_path_factory):
     return run
 
 
-def test_the_student_learns_the_teachers_beam(student, data):
+def test_the_student_learns_the_teachers_beam(student, teacher, data):
     sources = [line.split("\t")[0] for file in data for line in file.read_text().splitlines()]
     found = [
         line.split("\t")
@@ -87,8 +94,37 @@ def test_the_student_learns_the_teachers_beam(student, data):
     assert config["arguments"]["beams"] == 1, "it decodes greedily"
     sizes = config["model"]["config"]
     assert (sizes["encoder_layers"], sizes["decoder_layers"]) == (2, 1), "of the preset 6-1"
+    subwords = [folder / "tokenizer.model" for folder in (student, teacher)]
+    assert subwords[0].read_bytes() == subwords[1].read_bytes()
     learned = config["corpus"]["train"]
     assert learned["pairs"] + sum(learned["dropped"].values()) == len(sources)
+
+
+def begun_by(folder, config, **sizes):
+    """The model that a student of these sizes begins with."""
+    settings = distill.StudentConfig(data=("none",), d_model=16, num_heads=2, dff=32, **sizes)
+    task = Student(settings.resolved(), folder)
+    return task.model(config.replace(**sizes))
+
+
+def test_a_deeper_student_begins_as_its_teacher(tmp_path):
+    model = tiny_model(norm_first=True, encoder_layers=2)
+    its = begun_by(write_run(tmp_path / "run", model), model.config, encoder_layers=5)
+    ids = np.random.default_rng(0).integers(4, model.config.source_vocab, (3, 7))
+    wanted, found = (m((ids, ids[:, :4]), training=False) for m in (model, its))
+    assert found.shape == wanted.shape
+    assert abs(keras.ops.convert_to_numpy(found - wanted)).max() < 1e-5
+    assert its.count_params() > model.count_params()
+
+
+def test_a_student_of_fewer_layers_begins_with_some_of_its_teachers(tmp_path):
+    model = tiny_model(norm_first=True, decoder_layers=3)
+    its = begun_by(write_run(tmp_path / "run", model), model.config, decoder_layers=2)
+    for number, origin in enumerate((0, 2)):
+        pairs = zip(
+            its.decoder.layers[number].weights, model.decoder.layers[origin].weights, strict=True
+        )
+        assert all((one.numpy() == other.numpy()).all() for one, other in pairs)
 
 
 def test_both_are_measured_on_the_teachers_validation_pairs(student, teacher):

@@ -4,12 +4,14 @@
 
 The teacher translates the sources with its beam search. A student with few decoder layers learns
 from these translations and decodes greedily: sequence-level distillation (Kim and Rush 2016, arXiv
-1606.07947) into a deep encoder and a shallow decoder (Kasai et al. 2021, arXiv 2006.10369). After
-an interruption, run the same command again to resume.
+1606.07947) into a deep encoder and a shallow decoder (Kasai et al. 2021, arXiv 2006.10369). A
+student of the teacher's width begins with the teacher's layers. After an interruption, run the same
+command again to resume.
 """
 
 import csv
 import dataclasses
+import functools
 import hashlib
 import multiprocessing
 import os
@@ -84,8 +86,9 @@ def main(arguments=None):
         if not is_finished(student, settings):
             report.unlink(missing_ok=True)  # of an earlier student
             from training import train_pt_en  # its minutes count from here
+            from training.run.student import Student
 
-            status = train_pt_en.run(settings)
+            status = train_pt_en.run(settings, functools.partial(Student, teacher=teacher))
             if status:
                 return status
         if not report.exists():
@@ -134,9 +137,13 @@ def with_translations(teacher, student, settings):
         if not validation:
             validation = (folder / "validation.tsv",)
             write_pairs(validation[0], validation_pairs(teacher))
-    paths = {"data": found, "validation": validation}
+    of_teacher = teacher.read_config()["model"]["config"]
     return dataclasses.replace(
-        settings, **{name: tuple(map(str, values)) for name, values in paths.items()}
+        settings,
+        data=tuple(map(str, found)),
+        validation=tuple(map(str, validation)),
+        joint_vocab=of_teacher["joint_vocab"],
+        vocab_size=of_teacher["target_vocab"],
     )
 
 

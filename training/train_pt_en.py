@@ -22,16 +22,22 @@ def main(arguments=None):
     return run(parse_arguments(__doc__, arguments))
 
 
-def run(settings):
-    """Trains as a `TrainingConfig` says; returns the exit status."""
+def run(settings, make_task=None):
+    """Trains as a `TrainingConfig` says; returns the exit status.
+
+    Args:
+        settings: A resolved `TrainingConfig`.
+        make_task: A function from the settings to the task; None for a translation.
+    """
     from training.run.files import RunError
     from training.run.interrupts import Interrupts
     from training.run.session import train
+    from training.run.task import Translation
 
     interrupts = Interrupts()
     try:
         with interrupts:
-            done = train(settings, STARTED, interrupts)
+            done = train(settings, STARTED, interrupts, make_task or Translation)
     except RunError as error:
         print(f"train_pt_en.py: error: {error}", file=sys.stderr)
         return 1

@@ -18,7 +18,6 @@ from training.run.files import RunError
 from training.run.folder import RunFolder
 from training.run.loop import Run
 from training.run.schedule import make_schedule
-from training.run.start import opened
 from training.run.state import RunState
 from training.run.task import Translation
 
@@ -173,7 +172,7 @@ def described(settings, task, config, data):
         "command": shlex.join(["python", *sys.argv]),
         "corpus": data.description,
         "versions": versions(),
-        **({"start": opened(settings.start_from).record()} if settings.start_from else {}),
+        **({"start": task.start.record()} if task.start else {}),
     }
 
 

@@ -48,6 +48,10 @@ class Translation:
         if self.start:
             fields = {**self.start.config, "dropout_rate": self.settings.dropout_rate}
             return read_config(self.kind, fields)
+        return self.new_config(data)
+
+    def new_config(self, data=None):
+        """The config that the settings ask for, wherever the training begins."""
         asked = self.settings.vocab_size
         sizes = [side.vocab_size for side in data.tokenizers] if data else [asked, asked]
         return make_config(self.settings, *sizes)

@@ -14,8 +14,8 @@ from keras_tfmr.models import (
 from keras_tfmr.precision import dtype_policy
 from training.prepare import prepare
 from training.run.files import RunError
-from training.run.folder import RunFolder
 from training.run.models import make_config
+from training.run.start import Start
 from training.text import evaluation
 from training.text.finish import finish
 from training.text.reading import TextReading
@@ -33,7 +33,7 @@ class TextTask:
     def __init__(self, settings):
         self.settings = settings
         self.kind = settings.task
-        self.start = RunFolder(settings.start_from) if settings.start_from else None
+        self.start = Start(settings.start_from) if settings.start_from else None
 
     def prepare(self, claim):
         tokenizer = self.start and self.start.tokenizers()[0]
@@ -44,7 +44,7 @@ class TextTask:
         asked = data.tokenizers[0].vocab_size if data else self.settings.vocab_size
         if self.start is None:
             return make_config(self.settings, asked, asked)
-        config = TransformerConfig.from_dict(self.start.read_config()["model"]["config"])
+        config = TransformerConfig.from_dict(self.start.described["model"]["config"])
         rate = self.settings.dropout_rate
         return config if rate is None else config.replace(dropout_rate=rate)
 
@@ -57,12 +57,12 @@ class TextTask:
 
     def begin(self, model):
         """Copies the encoder of the run to start from."""
-        donor = model_of(self.start)
+        donor = model_of(self.start.folder)
         if not hasattr(donor, "encoder"):
             raise RunError(
                 f"--task {self.kind} can start from a run of --task masked, classify or tag. "
                 f"Received: {self.start.path}, a run of "
-                f"{self.start.read_config()['model']['kind']}"
+                f"{self.start.described['model']['kind']}"
             )
         for mine, its in zip(model.encoder.weights, donor.encoder.weights, strict=True):
             mine.assign(its)
@@ -141,9 +141,9 @@ class Language(TextTask):
         return np.concatenate([start, ids[:, :-1]], axis=1)
 
     def begin(self, model):
-        donor = model_of(self.start)
+        donor = model_of(self.start.folder)
         if not isinstance(donor, LanguageModel):
-            kind = self.start.read_config()["model"]["kind"]
+            kind = self.start.described["model"]["kind"]
             raise RunError(
                 "--task language can start from a run of --task language. "
                 f"Received: {self.start.path}, a run of {kind}"
