@@ -165,6 +165,7 @@ def test_arguments_are_refused_before_anything_is_translated(teacher, data, tmp_
         (("--preset", "7-7"), "6-1, 12-1, 6-2"),
         (("--source", "pt.txt"), "unrecognized arguments: --source pt.txt"),
         (("--model", "rnnsearch"), "unrecognized arguments: --model rnnsearch"),
+        (("--vocab_size", "500"), "unrecognized arguments: --vocab_size 500"),
     ):
         with pytest.raises(SystemExit):
             distill.main(command(teacher, data, tmp_path / "run", *words))

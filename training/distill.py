@@ -52,8 +52,12 @@ class StudentConfig(TrainingConfig):
         type=int, metavar="N",
     )  # fmt: skip
 
-    # A student is a Transformer; its data are files of sources, which one host translates.
-    hidden = ("source", "target", "tag", "model", "cluster", "worker_timeout")
+    # A student is a Transformer with its teacher's subwords. Its data are files of sources, which
+    # one host translates.
+    hidden = (
+        "source", "target", "tag", "model", "cluster", "worker_timeout", "start_from", "vocab_size",
+        "joint_vocab",
+    )  # fmt: skip
 
     def __post_init__(self):
         if not self.data:

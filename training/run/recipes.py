@@ -63,12 +63,14 @@ BASE = Recipe(
     accumulate=6, dropout_rate=0.1, norm_first=False, clip_norm=0.0, sizes={},
     source="arXiv 1706.03762: 25,000 target tokens an update",
 )  # fmt: skip
-# For distillation: as wide as `small`, named by the numbers of encoder and decoder layers.
+# For distillation: as wide as `small`, named by the numbers of encoder and decoder layers. The rate
+# is lower, because a student begins with its teacher's layers.
 STUDENTS = {
     f"{encoder}-{decoder}": dataclasses.replace(
         SMALL,
+        learning_rate=1.5e-3,
         sizes={**SMALL.sizes, "encoder_layers": encoder, "decoder_layers": decoder},
-        source="the depths of arXiv 2006.10369, trained as small",
+        source="the depths of arXiv 2006.10369, trained as small at half its rate",
     )
     for encoder, decoder in ((6, 1), (12, 1), (6, 2))
 }
