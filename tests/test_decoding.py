@@ -208,8 +208,8 @@ def test_neighbours_in_the_batch_change_nothing(beams):
 def test_rooms_and_a_batch_that_shrinks_change_nothing(beams, prefix):
     model = HashModel(vocab=6, batch=6, seed=5)
     options = dict(
-        start_ids=np.array([0, 2, 3, 0, 4, 5], "int32"), n=min(beams, 2), max_length=9,
-        limits=np.array([9, 1, 3, 0, 9, 6], "int32"), length_penalty=0.6, prefix=prefix,
+        start_ids=np.array([0, 2, 3, 0, 4, 5]), n=min(beams, 2), max_length=9,
+        limits=np.array([9, 1, 3, 0, 9, 6]), length_penalty=0.6, prefix=prefix,
     )  # fmt: skip
     growing = HistoryStep(model, beams, max_length=9)
     found = beam_search(growing, growing.start(), end_id=END, beams=beams, **options)

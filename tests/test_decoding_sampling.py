@@ -122,8 +122,8 @@ def test_same_seed_same_text_and_a_generator_moves_on():
 def test_rooms_and_a_batch_that_shrinks_change_no_draw():
     model = HashModel(vocab=6, batch=6, seed=5)
     options = dict(
-        start_ids=np.array([0, 2, 3, 0, 4, 5], "int32"), end_id=END, max_length=9, seed=1,
-        limits=np.array([9, 1, 3, 0, 9, 6], "int32"), length_penalty=0.6,
+        start_ids=np.array([0, 2, 3, 0, 4, 5]), end_id=END, max_length=9, seed=1,
+        limits=np.array([9, 1, 3, 0, 9, 6]), length_penalty=0.6,
     )  # fmt: skip
     growing = HistoryStep(model, 1, max_length=9)
     found = sample(growing, growing.start(), **options)

@@ -44,7 +44,7 @@ class Task(NamedTuple):
     offset: float  # of the length penalty
     limits: Any  # int32 [batch], the maximum length of each example
     constrain: Any  # Constraints, over rows
-    beams: int = 1  # rows of an example
+    beams: int  # rows of an example
 
     def take(self, examples):
         """The task of some of the examples, int32 `[n]`."""
