@@ -1,6 +1,6 @@
 """Measures quality and speed of a teacher's students, with our exports and in CTranslate2.
 
-    python benchmarks/students.py TEACHER_RUN --data train.tsv --minutes 30
+    python benchmarks/students.py TEACHER_RUN --data train.tsv --steps 10000
 
 training/distill.py trains each student into a folder of `--runs`, and continues an unfinished run.
 Then the teacher, with its beam and greedily, and each student, greedily, translate the teacher's
@@ -65,12 +65,7 @@ def parse():
     add("teacher", type=Path, nargs="?", help="a finished run of training/train_pt_en.py")
     add("--data", nargs="+", metavar="FILE", help="training pairs; the teacher translates them")
     add("--presets", nargs="+", default=PRESETS, metavar="NAME", help="presets of the students")
-    add(
-        "--minutes",
-        type=float,
-        default=30,
-        help="training time of each student; default: %(default)s",
-    )
+    add("--steps", type=int, default=10_000, help="updates of each student; default: %(default)s")
     add("--runs", type=Path, default=Path("runs/students"), help="default: %(default)s")
     add("--turns", type=int, default=3, help="default: %(default)s")
     add("--seconds", type=float, default=10, help="least seconds of a turn; default: %(default)s")
@@ -95,7 +90,7 @@ def quick_data(folder):
 def student(preset, args):
     """The folder of a student, which is trained unless it exists."""
     run = args.runs / preset
-    budget = QUICK if args.quick else ("--minutes", args.minutes)
+    budget = QUICK if args.quick else ("--steps", args.steps)
     command = [
         sys.executable, ROOT / "training" / "distill.py", args.teacher, "--data", *args.data,
         "--preset", preset, "--run", run, "--no_export", *budget,
@@ -139,7 +134,7 @@ def measured(runs, folder, args):
     return {
         "machine": measure.machine(),
         "versions": measure.versions("tensorflow", "keras", "ctranslate2"),
-        "minutes": args.minutes, "pairs": len(pairs), "rows": rows,
+        "steps": args.steps, "pairs": len(pairs), "rows": rows,
     }  # fmt: skip
 
 
@@ -255,7 +250,7 @@ def page(numbers):
     ]  # fmt: skip
     return (
         f"# Students\n\n{numbers['machine']}; {numbers['versions']}. Students of "
-        f"{numbers['minutes']:.0f} minutes; {numbers['pairs']} validation pairs.\n\n"
+        f"{numbers['steps']:,} updates; {numbers['pairs']:,} validation pairs.\n\n"
         + measure.table(header, lines)
         + f"\nGoals of a student, greedily: at most {LOST} BLEU less than the teacher's beam, "
         f"{TIMES} times the speed of\nCTranslate2's int8 on that beam, and faster than CTranslate2 "
