@@ -19,6 +19,7 @@ from keras import ops
 from traced import operations
 
 from keras_tfmr import CausalSelfAttention, CrossAttention, GlobalSelfAttention, MultiHeadAttention
+from keras_tfmr.layers.packing import packed_projections
 
 BATCH, QUERY, KEY, WIDTH, HEADS = 3, 4, 6, 10, 2
 SUBLAYERS = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
@@ -92,7 +93,7 @@ def test_numbers_and_gradients_of_keras(value_dim, use_bias, output_shape, maske
     np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
 
 
-@pytest.mark.parametrize("value_dim", [5, 3])
+@pytest.mark.parametrize("value_dim", [5, 3, 1])
 def test_paper_formula(value_dim):
     layer = MultiHeadAttention(HEADS, 5, value_dim=value_dim)
     query, key, value = random(BATCH, QUERY, 10), random(BATCH, KEY, 11), random(BATCH, KEY, 12)
@@ -105,6 +106,36 @@ def test_paper_formula(value_dim):
     )
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
+
+
+def test_normalised_queries_and_keys_by_the_formula():
+    layer = MultiHeadAttention(HEADS, 5, qk_norm=keras.layers.LayerNormalization(epsilon=1e-6))
+    x = random(BATCH, QUERY, WIDTH)
+    layer(x)
+    randomize(layer)
+    scores = layer(x, return_attention_scores=True)[1]
+
+    def heads(dense, norm):
+        y = x @ to_numpy(dense.kernel) + to_numpy(dense.bias)
+        y = y.reshape(BATCH, QUERY, HEADS, 5).transpose(0, 2, 1, 3)
+        return formulas.layer_norm(y, *map(to_numpy, norm.weights), 1e-6)
+
+    queries = heads(layer.query_dense, layer.query_norm)
+    keys = heads(layer.key_dense, layer.key_norm)
+    expected = formulas.softmax(queries @ keys.transpose(0, 1, 3, 2) / np.sqrt(5))
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [None, keras.layers.LayerNormalization()])
+@pytest.mark.parametrize("kv_heads, value_dim", [(4, 5), (2, 5), (4, 3), (2, 3)])
+def test_one_product_projects_as_three_do(kv_heads, value_dim, norm):
+    layer = MultiHeadAttention(4, 5, num_kv_heads=kv_heads, value_dim=value_dim, qk_norm=norm)
+    x = random(BATCH, QUERY, WIDTH)
+    layer(x)
+    randomize(layer)
+    at_once = layer.project_self(x, QUERY, packed_projections(layer))
+    for one, other in zip(at_once, layer.project_self(x, QUERY), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_value_and_key_default_to_what_stands_before_them():
@@ -160,20 +191,27 @@ def test_dropout_drops_attention_weights_in_training_only():
     assert np.abs(difference).max() < 0.4 and np.abs(difference.mean()) < 0.02  # unbiased
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("kind", SUBLAYERS)
-def test_sublayers_by_the_formula(kind, norm_first):
+def test_sublayers_by_the_formula(kind, norm_first, masked):
     layer = kind(HEADS, 5, value_dim=3, norm_first=norm_first)
+    assert layer.attention.value_dim == 3
     x, context = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
     inputs = (x, context) if kind is CrossAttention else (x,)
     layer(*inputs)
     randomize(layer)
-    causal = np.tril(np.ones((1, QUERY, QUERY), bool)) if kind is CausalSelfAttention else None
+    may_attend = np.tril(np.ones((1, QUERY, QUERY), bool)) if kind is CausalSelfAttention else None
+    if masked:
+        mask = random_mask(BATCH, KEY if kind is CrossAttention else QUERY)
+        inputs = (*inputs, mask)
+        may_attend = mask[:, None] & (True if may_attend is None else may_attend)
     seen = []
 
     def attend(y):
         key = context if kind is CrossAttention else y
-        output, scores = formulas.attention(y, key, key, attention_weights(layer.attention), causal)
+        weights = attention_weights(layer.attention)
+        output, scores = formulas.attention(y, key, key, weights, may_attend)
         seen.append(scores)
         return output
 
@@ -294,8 +332,11 @@ def test_wrong_rank():
         layer(random(3, 5, 8))
         with pytest.raises(ValueError, match=r"\(3, 8\)"):
             layer(random(3, 8))
-    with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
-        CrossAttention(2, 4)(random(3, 5, 8), random(3, 8))
+    for layer in (MultiHeadAttention(2, 4), CrossAttention(2, 4)):
+        for _ in range(2):  # unbuilt and built
+            with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
+                layer(random(3, 5, 8), random(3, 8))
+            layer(random(3, 5, 8), random(3, 5, 8))
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

@@ -4,12 +4,21 @@ FUSED = "fused kernels are JAX's and torch's: `.ci/run` tests them on JAX"
 SPEED = "decides how fast, not what: either way gives the same ids"
 SAME = "the same function: "
 DECODING = "keras_tfmr/decoding/"
+ATTENTION = "keras_tfmr/layers/attention.py"
 DOT_PRODUCT = "keras_tfmr/layers/dot_product.py fused_attention"
 REASONS = {
     f"{DOT_PRODUCT}: `0` → `1`": FUSED,
     f"{DOT_PRODUCT}: `0` → `1` (2)": FUSED,
     f"{DOT_PRODUCT}: `0` → `1` (3)": FUSED,
     f"{DOT_PRODUCT}: `0` → `1` (4)": FUSED,
+    f"{DOT_PRODUCT}: `3` → `4` (4)": FUSED,
+    f"{ATTENTION} _fused: `not (training and self.dropout_rate > 0)` → "
+    "`not not (training and self.dropout_rate > 0)`": FUSED,
+    f"{ATTENTION} attend: `attention_mask(may_attend)._replace(attends=None)` → "
+    "`attention_mask(may_attend)._replace()`": f"{SAME}a causal mask leaves no query without keys",
+    f"{ATTENTION} attend: `self.dropout(scores, training=training)` → `self.dropout(scores)`": (
+        f"{SAME}Keras hands on what the outer call was given"
+    ),
     f"{DECODING}topk.py _group_size: `n >= 1024` → `n > 1024`": SPEED,
     f"{DECODING}topk.py relative: `2` → `3`": f"{SAME}exp() of either bound is 0",
     f"{DECODING}topk.py threshold: `0` → `1` (3)": (
