@@ -108,8 +108,10 @@ def test_paper_formula(value_dim):
     np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
 
 
-def test_normalised_queries_and_keys_by_the_formula():
-    layer = MultiHeadAttention(HEADS, 5, qk_norm=keras.layers.LayerNormalization(epsilon=1e-6))
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_normalised_queries_and_shared_keys_by_the_formula(kv_heads):
+    norm = keras.layers.LayerNormalization(epsilon=1e-6)
+    layer = MultiHeadAttention(4, 5, num_kv_heads=kv_heads, qk_norm=norm)
     x = random(BATCH, QUERY, WIDTH)
     layer(x)
     randomize(layer)
@@ -117,11 +119,11 @@ def test_normalised_queries_and_keys_by_the_formula():
 
     def heads(dense, norm):
         y = x @ to_numpy(dense.kernel) + to_numpy(dense.bias)
-        y = y.reshape(BATCH, QUERY, HEADS, 5).transpose(0, 2, 1, 3)
+        y = y.reshape(BATCH, QUERY, -1, 5).transpose(0, 2, 1, 3)
         return formulas.layer_norm(y, *map(to_numpy, norm.weights), 1e-6)
 
     queries = heads(layer.query_dense, layer.query_norm)
-    keys = heads(layer.key_dense, layer.key_norm)
+    keys = heads(layer.key_dense, layer.key_norm).repeat(4 // kv_heads, axis=1)
     expected = formulas.softmax(queries @ keys.transpose(0, 1, 3, 2) / np.sqrt(5))
     np.testing.assert_allclose(scores, expected, atol=1e-6)
 
