@@ -1,5 +1,6 @@
 """One version of one model: a SavedModel in a session, loaded and run as the C++ server does."""
 
+import ctypes
 import gc
 import os
 import threading
@@ -13,6 +14,8 @@ from .errors import deadline_exceeded, invalid, left
 
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 MAX_WARMUP_RECORDS = 1000
+# glibc keeps what is freed for the process: a hundred MiB of a version that is gone.
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class Lease:
@@ -87,6 +90,8 @@ class Servable:
         self._session = None
         gc.unfreeze()
         gc.collect()
+        if _trim:
+            _trim(0)
 
 
 def warmup_requests(path):
