@@ -198,7 +198,7 @@ def test_dropout_drops_attention_weights_in_training_only():
 @pytest.mark.parametrize("kind", SUBLAYERS)
 def test_sublayers_by_the_formula(kind, norm_first, masked):
     layer = kind(HEADS, 5, value_dim=3, norm_first=norm_first)
-    assert layer.attention.value_dim == 3
+    assert layer.attention.value_dim == 3 and layer.attention.use_bias
     x, context = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
     inputs = (x, context) if kind is CrossAttention else (x,)
     layer(*inputs)
@@ -334,11 +334,12 @@ def test_wrong_rank():
         layer(random(3, 5, 8))
         with pytest.raises(ValueError, match=r"\(3, 8\)"):
             layer(random(3, 8))
-    for layer in (MultiHeadAttention(2, 4), CrossAttention(2, 4)):
-        for _ in range(2):  # unbuilt and built
-            with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
-                layer(random(3, 5, 8), random(3, 8))
-            layer(random(3, 5, 8), random(3, 5, 8))
+    for layer, name in ((MultiHeadAttention(2, 4), "value"), (CrossAttention(2, 4), "context")):
+        with pytest.raises(ValueError, match=r"Received.*\(3, 8\)"):
+            layer(random(3, 5, 8), random(3, 8))
+        layer(random(3, 5, 8), random(3, 5, 8))
+        with pytest.raises(ValueError, match=rf"`{name}`.*Received.*\(3, 8\)"):
+            layer(random(3, 5, 8), random(3, 8))
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

