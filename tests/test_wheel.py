@@ -24,6 +24,7 @@ EXTRAS_OF = {
     "text": {"tensorflow"},
     "export": {"tensorflow", "formats"},
     "plots.py": {"plots"},
+    "_examples.py": {"tensorflow"},
 }
 
 

@@ -3,7 +3,7 @@
 Outputs arrive as a dict from output name to nested lists, the same over gRPC and REST.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from keras_tfmr.client.errors import ServingError
@@ -64,19 +64,6 @@ class Explanation(NamedTuple):
     heads: Heads
     encoder_heads: Heads = ()
     decoder_heads: Heads = ()
-
-
-def checked_texts(texts: Iterable[str | bytes], name: str = "texts") -> list[str | bytes]:
-    """The texts as a list; a TypeError for a single str, which would be split into letters."""
-    if isinstance(texts, str | bytes):
-        raise TypeError(f"`{name}` must be a list of str. Received: {texts!r:.60}")
-    texts = list(texts)
-    for text in texts:
-        if not isinstance(text, str | bytes):
-            raise TypeError(
-                f"`{name}` must be a list of str. Received an element of {type(text).__name__}"
-            )
-    return texts
 
 
 def translations(outputs: dict[str, Any]) -> list[Translation]:

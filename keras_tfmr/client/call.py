@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-Text = str | bytes
 Answer = TypeVar("Answer")
 
 

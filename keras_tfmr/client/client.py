@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from keras_tfmr._inputs import Text, checked_pairs, checked_texts
 from keras_tfmr.client import answers
 from keras_tfmr.client.answers import Explanation, ReferenceScore, Translation
-from keras_tfmr.client.call import Answer, Call, Text
+from keras_tfmr.client.call import Answer, Call
 from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, TLS, Target, with_default_port
 from keras_tfmr.client.errors import UnavailableError
 from keras_tfmr.client.grpc_transport import AsyncGrpcTransport, GrpcTransport
@@ -22,28 +23,22 @@ Version = tuple[int, str, str]  # number, state, message
 
 
 def _translate(texts: Iterable[Text]) -> Call[Translation]:
-    return Call("translate", {"text": answers.checked_texts(texts)}, answers.translations)
+    return Call("translate", {"text": checked_texts(texts)}, answers.translations)
 
 
 def _translate_nbest(texts: Iterable[Text]) -> Call[list[Translation]]:
-    inputs = {"text": answers.checked_texts(texts)}
+    inputs = {"text": checked_texts(texts)}
     return Call("translate_nbest", inputs, answers.nbest_translations)
 
 
 def _score(texts: Iterable[Text], references: Iterable[Text]) -> Call[ReferenceScore]:
-    texts = answers.checked_texts(texts)
-    references = answers.checked_texts(references, "references")
-    if len(texts) != len(references):
-        raise ValueError(
-            f"Each text needs one reference. Received: {len(texts)} texts, "
-            f"{len(references)} references"
-        )
+    texts, references = checked_pairs(texts, references)
     inputs = {"text": texts, "reference": references}
     return Call("score", inputs, answers.reference_scores)
 
 
 def _explain(texts: Iterable[Text]) -> Call[Explanation]:
-    return Call("explain", {"text": answers.checked_texts(texts)}, answers.explanations)
+    return Call("explain", {"text": checked_texts(texts)}, answers.explanations)
 
 
 class _Client:

@@ -10,7 +10,8 @@ import threading
 import time
 import urllib.parse
 
-from keras_tfmr.client import errors, tensors
+from keras_tfmr._inputs import utf8
+from keras_tfmr.client import errors
 
 _CHUNK = 1 << 20
 
@@ -175,7 +176,7 @@ def json_value(text):
     """
     if isinstance(text, int | float):
         return text
-    content = tensors.utf8(text)
+    content = utf8(text)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:

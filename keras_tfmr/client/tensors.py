@@ -3,6 +3,7 @@
 import math
 import struct
 
+from keras_tfmr._inputs import utf8
 from keras_tfmr.client import serving_pb2
 from keras_tfmr.client.errors import ServingError
 
@@ -17,20 +18,6 @@ _LAYOUT = {
     DT_INT64: ("int64_val", "q", 0),
     DT_BOOL: ("bool_val", "?", False),
 }
-
-
-def utf8(text):
-    """The bytes of a text; bytes that Python read as surrogate escapes are restored.
-
-    >>> utf8("olá"), utf8(b"ol\\xe1"), utf8("ol\\udce1")
-    (b'ol\\xc3\\xa1', b'ol\\xe1', b'ol\\xe1')
-    """
-    if isinstance(text, bytes):
-        return text
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half a surrogate pair: invalid UTF-8, which the model replaces
-        return text.encode("utf-8", "surrogatepass")
 
 
 def string_tensor(texts):

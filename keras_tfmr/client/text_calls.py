@@ -1,11 +1,11 @@
 """The calls of classifiers, taggers and language models."""
 
-import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from keras_tfmr.client import answers, text_answers
-from keras_tfmr.client.call import Answer, Call, Text
+from keras_tfmr._inputs import Text, check_sampling, checked_texts, seeds_of
+from keras_tfmr.client import text_answers
+from keras_tfmr.client.call import Answer, Call
 from keras_tfmr.client.text_answers import Classification, Completion, Tags, TextScore
 
 
@@ -22,11 +22,11 @@ class Numbers(list):
 
 
 def _classify(texts: Iterable[Text]) -> Call[Classification]:
-    return Call("classify", {"text": answers.checked_texts(texts)}, text_answers.classifications)
+    return Call("classify", {"text": checked_texts(texts)}, text_answers.classifications)
 
 
 def _tag(texts: Iterable[Text], split: bool) -> Call[Tags]:
-    inputs = {"text": answers.checked_texts(texts)}
+    inputs = {"text": checked_texts(texts)}
     return Call("tag" if split else "tag_words", inputs, text_answers.tags)
 
 
@@ -38,34 +38,22 @@ def _complete(
     top_p: float,
     seed: int | None,
 ) -> Call[Completion]:
-    prompts = answers.checked_texts(prompts, "prompts")
-    _check(length, temperature, top_k, top_p)
+    prompts = checked_texts(prompts, "prompts")
+    check_sampling(length, temperature, top_k, top_p)
     count = len(prompts)
-    seed = secrets.randbits(62) if seed is None else seed
     inputs: dict[str, Any] = {
         "prompt": prompts,
         "length": Numbers("int32", [length] * count),
         "temperature": Numbers("float32", [temperature] * count),
         "top_k": Numbers("int32", [top_k] * count),
         "top_p": Numbers("float32", [top_p] * count),
-        "seed": Numbers("int64", [(seed + i) % 2**63 for i in range(count)]),
+        "seed": Numbers("int64", seeds_of(seed, count)),
     }
     return Call("complete", inputs, text_answers.completions)
 
 
 def _log_prob(texts: Iterable[Text]) -> Call[TextScore]:
-    return Call("log_prob", {"text": answers.checked_texts(texts)}, text_answers.text_scores)
-
-
-def _check(length: int, temperature: float, top_k: int, top_p: float) -> None:
-    if not 1 <= length < 2**31:
-        raise ValueError(f"length must be at least 1 and an int32. Received: {length}")
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature must be finite and 0 or more. Received: {temperature}")
-    if not 0 <= top_k < 2**31:
-        raise ValueError(f"top_k must be 0 or more and an int32. Received: {top_k}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")
+    return Call("log_prob", {"text": checked_texts(texts)}, text_answers.text_scores)
 
 
 class TextCalls:

@@ -59,6 +59,8 @@ def _open(info):
 def _made_up(info, batch, method):
     import tensorflow as tf
 
+    from keras_tfmr._examples import example_of
+
     dtype = tf.as_dtype(info.dtype)
     sizes = [-1] if info.tensor_shape.unknown_rank else [d.size for d in info.tensor_shape.dim]
     shape = [size if size >= 0 else 1 for size in sizes]
@@ -68,17 +70,9 @@ def _made_up(info, batch, method):
         count = int(np.prod(shape))
         texts = [TEXTS[i % len(TEXTS)].encode() for i in range(count)]
         if method in (tf.saved_model.CLASSIFY_METHOD_NAME, tf.saved_model.REGRESS_METHOD_NAME):
-            texts = [_example(text) for text in texts]
+            texts = [example_of(text) for text in texts]
         return np.array(texts, dtype=object).reshape(shape)
     return np.ones(shape, dtype.as_numpy_dtype)
-
-
-def _example(text):
-    import tensorflow as tf
-
-    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
-    example = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
-    return example.SerializeToString()
 
 
 def _output_problem(alias, value, batch):

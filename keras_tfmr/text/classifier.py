@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from keras_tfmr._examples import example_of, texts_of
+from keras_tfmr._inputs import Text
 from keras_tfmr.text.label_model import LabelModel
-from keras_tfmr.text.text_model import Text, example_of, texts_of, traced
+from keras_tfmr.text.text_model import traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 

@@ -1,7 +1,6 @@
 """Completers: a language model with its tokeniser, from prompts to their continuations."""
 
 import functools
-import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,8 +8,10 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr import decoding
+from keras_tfmr._examples import example_of, texts_of
+from keras_tfmr._inputs import Text, check_sampling, checked_texts, seeds_of
 from keras_tfmr.text.buckets import at_least_one, pad_to, pad_to_buckets, shifted
-from keras_tfmr.text.text_model import Text, TextModel, compiled, example_of, texts_of, traced
+from keras_tfmr.text.text_model import TextModel, compiled, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer, most_characters, valid_utf8
 from keras_tfmr.text.translator import Likelihood
 
@@ -165,11 +166,10 @@ class Completer(TextModel):
             raise ValueError(
                 f"length must be at most max_new_tokens={self.max_new_tokens}. Received: {length}"
             )
-        prompts = list(prompts) if not isinstance(prompts, (str, bytes)) else prompts
+        prompts = checked_texts(prompts, "prompts")
         count = len(prompts)
-        seed = secrets.randbits(62) if seed is None else seed
         columns = [[value] * count for value in (length, temperature, top_k, top_p)]
-        seeds = [(seed + i) % 2**63 for i in range(count)]
+        seeds = seeds_of(seed, count)
         rows = self._rows("complete", prompts, *columns, seeds, batch_size=batch_size)
         return [
             Completion(
@@ -348,15 +348,3 @@ class Completer(TextModel):
         For TensorFlow Serving's Regress.
         """
         return {"outputs": self._log_prob(texts_of(inputs))["log_prob"]}
-
-
-def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raises a ValueError if an option of `complete` is out of range."""
-    if length < 1:
-        raise ValueError(f"length must be at least 1. Received: {length}")
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature must be finite and 0 or more. Received: {temperature}")
-    if top_k < 0:
-        raise ValueError(f"top_k must be 0 or more. Received: {top_k}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")

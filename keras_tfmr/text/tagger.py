@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from keras_tfmr._inputs import Text
 from keras_tfmr.text.label_model import LabelModel
-from keras_tfmr.text.text_model import Text, traced
+from keras_tfmr.text.text_model import traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text.words import first_pieces, spaced_words_of, words_of
 

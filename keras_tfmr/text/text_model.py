@@ -7,11 +7,10 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
+from keras_tfmr._inputs import Text, checked_texts, utf8
 from keras_tfmr.precision import with_precision
 from keras_tfmr.text.buckets import length_buckets, text_per_bucket
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-
-Text = str | bytes
 
 
 class TextModel(abc.ABC):
@@ -131,7 +130,7 @@ class TextModel(abc.ABC):
         function = self.signatures[signature]
         dtypes = [spec.dtype for spec in function.input_signature]
         columns = [
-            _strings(column) if dtype == tf.string else list(column)
+            [utf8(text) for text in checked_texts(column)] if dtype == tf.string else column
             for column, dtype in zip(columns, dtypes, strict=True)
         ]
         order = sorted(range(len(columns[0])), key=lambda row: len(columns[0][row]))
@@ -170,34 +169,3 @@ def compiled(function, xla, **inputs):
     """
     specs = [tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in inputs.items()]
     return tf.function(function, input_signature=specs, jit_compile=xla, autograph=False)
-
-
-def texts_of(examples):
-    """The feature `text` of `tf.train.Example` messages, string [batch], for Classify and Regress.
-
-    If an Example has no or more than one text, the whole batch fails; TensorFlow's error names the
-    feature.
-    """
-    features = {"text": tf.io.FixedLenFeature([], tf.string)}
-    return tf.io.parse_example(tf.ensure_shape(examples, [None]), features)["text"]
-
-
-def example_of(text):
-    """A text as a serialised `tf.train.Example`."""
-    text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
-    example = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
-    return example.SerializeToString(deterministic=True)
-
-
-def _strings(texts):
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"Expected a list of strings. Received: one string, {texts[:40]!r}")
-    texts = list(texts)
-    for text in texts:
-        if not isinstance(text, (str, bytes)):
-            raise TypeError(f"Expected a list of strings. Received an element: {text!r}")
-    # A lone surrogate is not text; the tokeniser replaces it like other invalid bytes.
-    return [
-        text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts
-    ]

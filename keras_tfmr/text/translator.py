@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_tfmr._inputs import Text, checked_pairs
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.text.graph import TextGraph
-from keras_tfmr.text.text_model import Text, TextModel, traced
+from keras_tfmr.text.text_model import TextModel, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 
@@ -174,7 +175,7 @@ class Translator(TextModel):
         return found
 
     def score(
-        self, texts: Sequence[Text], references: Sequence[Text], batch_size: int = 32
+        self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = 32
     ) -> list[Likelihood]:
         """The log-probabilities of given translations.
 
@@ -189,11 +190,7 @@ class Translator(TextModel):
         Raises:
             ValueError: If there are more or fewer references than texts.
         """
-        if len(texts) != len(references):
-            raise ValueError(
-                f"Every text needs one reference. Received: {len(texts)} texts, "
-                f"{len(references)} references"
-            )
+        texts, references = checked_pairs(texts, references)
         rows = self._rows("score", texts, references, batch_size=batch_size)
         return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
 

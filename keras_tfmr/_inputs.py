@@ -1,0 +1,71 @@
+"""Inputs of text models, checked alike in process and by the client.
+
+Imports neither Keras nor TensorFlow, because the client must not.
+"""
+
+import secrets
+from collections.abc import Iterable
+
+Text = str | bytes
+
+
+def checked_texts(texts: Iterable[Text], name: str = "texts") -> list[Text]:
+    """The texts as a list; a TypeError for a single str, which would be split into letters."""
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"`{name}` must be a list of str. Received: {texts!r:.60}")
+    texts = list(texts)
+    for text in texts:
+        if not isinstance(text, str | bytes):
+            raise TypeError(
+                f"`{name}` must be a list of str. Received an element of {type(text).__name__}"
+            )
+    return texts
+
+
+def checked_pairs(
+    texts: Iterable[Text], references: Iterable[Text]
+) -> tuple[list[Text], list[Text]]:
+    """Both as lists; a ValueError unless each text has one reference."""
+    texts, references = checked_texts(texts), checked_texts(references, "references")
+    if len(texts) != len(references):
+        raise ValueError(
+            f"Each text needs one reference. Received: {len(texts)} texts, "
+            f"{len(references)} references"
+        )
+    return texts, references
+
+
+def utf8(text: Text) -> bytes:
+    """The bytes of a text; bytes that Python read as surrogate escapes are restored.
+
+    >>> utf8("olá"), utf8(b"ol\\xe1"), utf8("ol\\udce1")
+    (b'ol\\xc3\\xa1', b'ol\\xe1', b'ol\\xe1')
+    """
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a surrogate pair: invalid UTF-8, which the model replaces
+        return text.encode("utf-8", "surrogatepass")
+
+
+def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raises a ValueError if an option of `complete` is out of range."""
+    if not 1 <= length < 2**31:
+        raise ValueError(f"length must be at least 1 and an int32. Received: {length}")
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature must be finite and 0 or more. Received: {temperature}")
+    if not 0 <= top_k < 2**31:
+        raise ValueError(f"top_k must be 0 or more and an int32. Received: {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")
+
+
+def seeds_of(seed: int | None, count: int) -> list[int]:
+    """The seeds of prompts, from that of the first one; None draws it.
+
+    >>> seeds_of(7, 3)
+    [7, 8, 9]
+    """
+    first = secrets.randbits(62) if seed is None else seed
+    return [(first + i) % 2**63 for i in range(count)]
