@@ -107,6 +107,35 @@ class Request(NamedTuple):
     inputs: dict
 
 
+def records(path):
+    """Yields `(kind, request)` of each record in a version's warm-up file, if there is one.
+
+    The kind is a field of a PredictionLog; both are None for an empty log.
+
+    Raises:
+        ImportError: If tensorflow-serving-api is not installed.
+        ValueError: If a record is not a PredictionLog, or there are more than the server accepts.
+        tf.errors.OpError: If it is not a TFRecord file.
+    """
+    import tensorflow as tf
+
+    file = pathlib.Path(path) / FILE
+    if not file.exists():
+        return
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    for number, record in enumerate(tf.data.TFRecordDataset(str(file)).as_numpy_iterator()):
+        if number >= MOST_RECORDS:
+            raise ValueError(f"Number of warmup records exceeds the maximum ({MOST_RECORDS})")
+        try:
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+        except Exception as error:
+            text = f"Failed to parse warmup record: {record[:60]!r} from {file}"
+            raise ValueError(text) from error
+        kind = log.WhichOneof("log_type")
+        yield kind, getattr(log, kind).request if kind else None
+
+
 def read(path, problems):
     """The requests in a version's warm-up file; records that call no signature are left out.
 
@@ -117,34 +146,19 @@ def read(path, problems):
     Returns:
         A list of `Request`, up to the first record that cannot be read.
     """
-    import tensorflow as tf
-
-    file = pathlib.Path(path) / FILE
-    if not file.exists():
-        return []
+    found, number = [], 1
     try:
-        from tensorflow_serving.apis import prediction_log_pb2
-    except ImportError:
-        problems.append("the warm-up file can only be read with tensorflow-serving-api installed")
-        return []
-    found, number = [], 0
-    try:
-        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-            kind = log.WhichOneof("log_type")
+        for kind, asked in records(path):
             if kind is None:
                 raise ValueError("the record holds no request")
-            number += 1
             if kind in METHODS.values():
-                asked = getattr(log, kind).request
                 name = asked.model_spec.signature_name or "serving_default"
                 found.append(Request(number, name, _inputs(asked)))
+            number += 1
+    except ImportError:
+        problems.append("the warm-up file can only be read with tensorflow-serving-api installed")
     except Exception as error:  # after any error, the server refuses the version
-        problems.append(f"warm-up request {number + 1} fails: {questions.first_lines(error)}")
-    if number > MOST_RECORDS:
-        problems.append(
-            f"the warm-up file has {number} requests, the server accepts at most {MOST_RECORDS}"
-        )
+        problems.append(f"warm-up request {number} fails: {questions.first_lines(error)}")
     return found
 
 

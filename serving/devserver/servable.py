@@ -2,18 +2,13 @@
 
 import ctypes
 import gc
-import os
 import threading
 
-import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
-
+from keras_tfmr.export import warmup
 from keras_tfmr.export.saved_session import SavedSession
 
 from .errors import deadline_exceeded, invalid, left
 
-WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
-MAX_WARMUP_RECORDS = 1000
 # glibc keeps what is freed for the process: a hundred MiB of a version that is gone.
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
@@ -107,16 +102,9 @@ def warmup_requests(path):
         ServingError: A record is not a PredictionLog, or there are more than 1000 records.
         tf.errors.OpError: The file is not a TFRecord file.
     """
-    file = os.path.join(path, WARMUP_FILE)
-    if not os.path.exists(file):
-        return
-    for number, record in enumerate(tf.data.TFRecordDataset(file).as_numpy_iterator()):
-        if number >= MAX_WARMUP_RECORDS:
-            raise invalid(f"Number of warmup records exceeds the maximum ({MAX_WARMUP_RECORDS})")
-        try:
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-        except Exception as error:
-            raise invalid(f"Failed to parse warmup record: {record[:60]!r} from {file}") from error
-        kind = log.WhichOneof("log_type")
-        if kind in ("predict_log", "classify_log", "regress_log"):
-            yield kind, getattr(log, kind).request
+    try:
+        for kind, request in warmup.records(path):
+            if kind in warmup.METHODS.values():
+                yield kind, request
+    except ValueError as error:
+        raise invalid(str(error)) from error
