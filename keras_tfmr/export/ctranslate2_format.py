@@ -6,21 +6,11 @@ import pathlib
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
+from keras_tfmr.export.format_parts import COMMON, array, begin, check_architecture, tokens
 from keras_tfmr.text.translator import Translator
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
 POSITIONS = 512
-
-# The Transformers that CTranslate2 can run: {field of TransformerConfig: the values it can have}.
-_EXPECTED = {
-    "norm": ("layer",),
-    "positions": ("sinusoidal",),
-    "gated": (False,),
-    "qk_norm": (False,),
-    "num_kv_heads": (None,),
-    "use_bias": (True,),
-    "embedding_norm": (False,),
-}
 
 
 def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -43,20 +33,14 @@ def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> p
         ExportError: If CTranslate2 has no such architecture, ctranslate2 is not installed, or the
             folder is not empty.
     """
-    path = pathlib.Path(path)
-    tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
-    source, target = (_tokens(tokenizers[side], translator.model, side) for side in tokenizers)
+    source, target = (_tokens(translator, side) for side in translator.tokenizers)
     longest = max(POSITIONS, translator.max_source_length, translator.config.max_length)
     spec = ctranslate2_spec(translator.model, source, target, longest)
-    if path.exists() and any(path.iterdir()):
-        raise ExportError(f"{path} is not empty")
     spec.validate()
     spec.optimize()
-    path.mkdir(parents=True, exist_ok=True)
-    spec.save(str(path))
-    for side, tokenizer in tokenizers.items():
-        (path / f"{side}.spm").write_bytes(tokenizer.model_bytes)
-    return path
+    folder = begin(path, translator)
+    spec.save(str(folder))
+    return folder
 
 
 def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
@@ -78,7 +62,7 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
             f"the format needs ctranslate2: pip install ctranslate2 ({error})"
         ) from error
     config = model.config
-    check_architecture(model, "CTranslate2", _EXPECTED)
+    check_architecture(model, "CTranslate2", COMMON)
     activations = common_spec.Activation
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
@@ -91,8 +75,8 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
             "silu": activations.SWISH,
         }[config.activation],
     )
-    spec.encoder.embeddings[0].weight = _array(model.encoder.embedding.tokens.embeddings)
-    spec.decoder.embeddings.weight = _array(model.decoder.embedding.tokens.embeddings)
+    spec.encoder.embeddings[0].weight = array(model.encoder.embedding.tokens.embeddings)
+    spec.decoder.embeddings.weight = array(model.decoder.embedding.tokens.embeddings)
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         side.scale_embeddings = config.embedding_scale
         if config.norm_first:
@@ -113,61 +97,36 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
     return spec
 
 
-def check_architecture(model, name, expected):
-    """Raises an ExportError that names the first property of a model that a format lacks.
-
-    Args:
-        model: Any model.
-        name: The name of the format.
-        expected: {field of a `TransformerConfig`: the values that the format supports}.
-    """
-    config = model.config
-    if type(model).__name__ != "TranslationModel":
-        raise ExportError(f"{name} has no counterpart of a {type(model).__name__}")
-    for field, values in expected.items():
-        if getattr(config, field) not in values:
-            raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)!r}")
-    width = config.d_model // config.num_heads
-    for field in ("key_dim", "value_dim"):
-        if getattr(config, field) not in (None, width):
-            raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)}")
-
-
-def _tokens(tokenizer, model, side):
+def _tokens(translator, side):
     """The name of every id, with made-up names for ids that only the model has."""
-    size = getattr(model.config, f"{side}_vocab")
-    names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]
-    names = ["<pad>", *(name.decode() for name in names)]
+    size = getattr(translator.model.config, f"{side}_vocab")
+    names = tokens(translator.tokenizers[side])
     return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
-
-
-def _array(weight):
-    return np.array(weight, dtype="float32")
 
 
 def _set_positions(spec, model, longest):
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        side.position_encodings.encodings = _array(stack.embedding.positions(np.arange(longest)))
+        side.position_encodings.encodings = array(stack.embedding.positions(np.arange(longest)))
 
 
 def _projection(model, theirs):
     logits = model.logits
     if model.config.tied_logits:
-        theirs.weight = _array(model.decoder.embedding.tokens.embeddings)
+        theirs.weight = array(model.decoder.embedding.tokens.embeddings)
         bias = getattr(logits, "bias", None)
     else:
-        theirs.weight, bias = _array(logits.dense.kernel).T.copy(), logits.dense.bias
+        theirs.weight, bias = array(logits.dense.kernel).T.copy(), logits.dense.bias
     if bias is not None:
-        theirs.bias = _array(bias)
+        theirs.bias = array(bias)
 
 
 def _linear(theirs, *dense):
-    theirs.weight = np.concatenate([_array(layer.kernel).T for layer in dense])
-    theirs.bias = np.concatenate([_array(layer.bias) for layer in dense])
+    theirs.weight = np.concatenate([array(layer.kernel).T for layer in dense])
+    theirs.bias = np.concatenate([array(layer.bias) for layer in dense])
 
 
 def _norm(ours, theirs):
-    theirs.gamma, theirs.beta = _array(ours.gamma), _array(ours.beta)
+    theirs.gamma, theirs.beta = array(ours.gamma), array(ours.beta)
 
 
 def _self_attention(ours, theirs):

@@ -7,20 +7,10 @@ import pathlib
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.ctranslate2_format import check_architecture
+from keras_tfmr.export.format_parts import COMMON, array, begin, check_architecture, tokens
 from keras_tfmr.text.translator import Translator
 
-_EXPECTED = {
-    "norm_first": (False,),
-    "norm": ("layer",),
-    "positions": ("sinusoidal",),
-    "max_wavelength": (10_000, 10_000.0),
-    "gated": (False,),
-    "qk_norm": (False,),
-    "num_kv_heads": (None,),
-    "use_bias": (True,),
-    "embedding_norm": (False,),
-}
+_EXPECTED = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000,)}
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_new"}
 # MarianMTModel's own, which cannot be set. If ours is smaller, no logit differs by 1e-4.
 _EPSILON = 1e-5
@@ -48,22 +38,18 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
         raise ExportError(
             f"the format needs safetensors: pip install safetensors ({error})"
         ) from error
-    path, model = pathlib.Path(path), translator.model
+    model = translator.model
     check_architecture(model, "MarianMTModel", _EXPECTED)
     if model.config.norm_epsilon > _EPSILON:
         raise ExportError(f"MarianMTModel has no counterpart of {model.config.norm_epsilon=}")
-    if path.exists() and any(path.iterdir()):
-        raise ExportError(f"{path} is not empty")
-    path.mkdir(parents=True, exist_ok=True)
+    folder = begin(path, translator)
     # Contiguous, because the file stores the memory of an array, ignoring that it is transposed.
     arrays = {name: np.ascontiguousarray(value) for name, value in _arrays(model)}
-    save_file(arrays, path / "model.safetensors", metadata={"format": "pt"})
+    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
     for name, value in _files(translator).items():
-        (path / name).write_text(json.dumps(value, ensure_ascii=False, indent=1), encoding="utf-8")
-    for side in ("source", "target"):
-        tokenizer = getattr(translator, f"{side}_tokenizer")
-        (path / f"{side}.spm").write_bytes(tokenizer.model_bytes)
-    return path
+        text = json.dumps(value, ensure_ascii=False, indent=1)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
 
 
 def _files(translator):
@@ -119,8 +105,7 @@ def _files(translator):
 
 
 def _vocabulary(tokenizer):
-    names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]
-    return {"<pad>": 0, **{name.decode(): i for i, name in enumerate(names, 1)}}
+    return {name: number for number, name in enumerate(tokens(tokenizer))}
 
 
 def _arrays(model):
@@ -138,7 +123,7 @@ def _arrays(model):
 
 def _embeddings(model, halves):
     config = model.config
-    tables = {side: _array(getattr(model, side).embedding.tokens.embeddings)[:, halves]
+    tables = {side: array(getattr(model, side).embedding.tokens.embeddings)[:, halves]
               for side in ("encoder", "decoder")}  # fmt: skip
     if config.joint_vocab:
         yield "model.shared.weight", tables["decoder"]
@@ -148,9 +133,9 @@ def _embeddings(model, halves):
     if config.tied_logits:
         bias = getattr(model.logits, "bias", None)
     else:
-        yield "lm_head.weight", _array(model.logits.dense.kernel)[halves].T
+        yield "lm_head.weight", array(model.logits.dense.kernel)[halves].T
         bias = model.logits.dense.bias
-    bias = np.zeros(config.target_vocab, "float32") if bias is None else _array(bias)
+    bias = np.zeros(config.target_vocab, "float32") if bias is None else array(bias)
     yield "final_logits_bias", bias[None]
 
 
@@ -172,16 +157,12 @@ def _layer(layer, halves):
 
 
 def _dense(name, dense, rows, columns):
-    kernel, bias = _array(dense.kernel), _array(dense.bias)
+    kernel, bias = array(dense.kernel), array(dense.bias)
     kernel = kernel if rows is None else kernel[rows]
     yield f"{name}.weight", (kernel if columns is None else kernel[:, columns]).T
     yield f"{name}.bias", bias if columns is None else bias[columns]
 
 
 def _norm(name, norm, halves):
-    yield f"{name}.weight", _array(norm.gamma)[halves]
-    yield f"{name}.bias", _array(norm.beta)[halves]
-
-
-def _array(weight):
-    return np.array(weight, dtype="float32")
+    yield f"{name}.weight", array(norm.gamma)[halves]
+    yield f"{name}.bias", array(norm.beta)[halves]

@@ -1,0 +1,62 @@
+"""What the formats of other engines share: which models they can hold, arrays, names of tokens."""
+
+import os
+import pathlib
+
+import numpy as np
+
+from keras_tfmr.export.check import ExportError
+from keras_tfmr.text.translator import Translator
+
+# What no other engine varies: {field of a TransformerConfig: the values that it can have}.
+COMMON = {
+    "norm": ("layer",),
+    "positions": ("sinusoidal",),
+    "gated": (False,),
+    "qk_norm": (False,),
+    "num_kv_heads": (None,),
+    "use_bias": (True,),
+    "embedding_norm": (False,),
+}
+
+
+def check_architecture(model, name, expected):
+    """Raises an ExportError that names the first property of a model that a format lacks.
+
+    Args:
+        model: Any model.
+        name: The name of the format.
+        expected: {field of a `TransformerConfig`: the values that the format supports}.
+    """
+    config = model.config
+    if type(model).__name__ != "TranslationModel":
+        raise ExportError(f"{name} has no counterpart of a {type(model).__name__}")
+    for field, values in expected.items():
+        if getattr(config, field) not in values:
+            raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)!r}")
+    width = config.d_model // config.num_heads
+    for field in ("key_dim", "value_dim"):
+        if getattr(config, field) not in (None, width):
+            raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)}")
+
+
+def begin(path: str | os.PathLike[str], translator: Translator) -> pathlib.Path:
+    """Makes the folder, which must be empty or missing, and writes the SentencePiece models."""
+    path = pathlib.Path(path)
+    if path.exists() and any(path.iterdir()):
+        raise ExportError(f"{path} is not empty")
+    path.mkdir(parents=True, exist_ok=True)
+    for side, tokenizer in translator.tokenizers.items():
+        (path / f"{side}.spm").write_bytes(tokenizer.model_bytes)
+    return path
+
+
+def array(weight):
+    """A weight in float32."""
+    return np.array(weight, dtype="float32")
+
+
+def tokens(tokenizer):
+    """The name of every id of a tokeniser."""
+    names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]
+    return ["<pad>", *(name.decode() for name in names)]
