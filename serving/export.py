@@ -10,10 +10,10 @@ a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the run fo
 2 wrong arguments.
 """
 
+import dataclasses
 import sys
 from pathlib import Path
 
-DECODING = ("beams", "n", "length_penalty", "max_length", "length_factor")  # options
 FORMATS = ("saved_model", "ctranslate2", "marian")
 
 
@@ -61,24 +61,16 @@ def main(arguments=None):
 
 
 def export(options):
-    """Rebuilds the run's text model and exports it; returns the version's path."""
+    """Rebuilds the run's text model and exports it; returns what it has written."""
     from keras_tfmr.export import export_text_model
     from training.run.folder import RunFolder
-    from training.text.settings import TASKS
 
     folder = RunFolder(options.run)
-    if folder.read_config()["model"]["kind"] in TASKS:
-        return export_text_task(folder, options)
-    asked = {name: getattr(options, name) for name in DECODING}
-    translator = folder.translator(
-        options.weights,
-        options.max_source_length,
-        **{name: value for name, value in asked.items() if value is not None},
-    )
+    text_model = rebuilt(folder, options)
     if options.format != "saved_model":
-        return export_elsewhere(translator, options)
+        return export_elsewhere(text_model, options)
     return export_text_model(
-        translator,
+        text_model,
         options.to or folder.saved_model,
         xla=options.xla,
         precision=options.precision,
@@ -88,26 +80,23 @@ def export(options):
     )
 
 
-def export_text_task(folder, options):
-    """Exports the classifier, tagger or language model of a run."""
-    from keras_tfmr.export import export_text_model
+def rebuilt(folder, options):
+    """The text model of a run."""
+    from keras_tfmr.decoding import DecodingConfig
     from training.run.files import RunError
+    from training.text.settings import TASKS
+
+    names = {field.name for field in dataclasses.fields(DecodingConfig)}
+    decoding = {name: v for name, v in vars(options).items() if name in names and v is not None}
+    kind = folder.read_config()["model"]["kind"]
+    if kind not in TASKS:
+        return folder.translator(options.weights, options.max_source_length, **decoding)
+    if decoding or options.format != "saved_model":
+        what = ", ".join([*(f"--{name}" for name in decoding), f"--format {options.format}"])
+        raise RunError(f"{what} needs a translator. Received: {folder.path}, a run of {kind}")
     from training.text.tasks import text_model_of
 
-    given = [name for name in DECODING if getattr(options, name) is not None]
-    if given or options.format != "saved_model":
-        what = ", ".join([*(f"--{name}" for name in given), f"--format {options.format}"])
-        kind = folder.read_config()["model"]["kind"]
-        raise RunError(f"{what} needs a translator. Received: {folder.path}, a run of {kind}")
-    return export_text_model(
-        text_model_of(folder, options.weights, options.max_source_length),
-        options.to or folder.saved_model,
-        xla=options.xla,
-        precision=options.precision,
-        metadata=folder.metadata(),
-        warmup_texts=folder.sources(),
-        check=not options.no_check,
-    )
+    return text_model_of(folder, options.weights, options.max_source_length)
 
 
 def export_elsewhere(translator, options):

@@ -1,12 +1,10 @@
 """The folder that one training run writes and everything after it reads."""
 
 import csv
+import dataclasses
 from pathlib import Path
 
 from training.run.files import RunError, read_json, save_weights, write_atomically, write_json
-
-# Fields of a `DecodingConfig` that config.json may name among the arguments.
-DECODING = ("beams", "length_penalty", "length_offset", "max_length", "length_factor")
 
 
 class RunFolder:
@@ -108,7 +106,8 @@ class RunFolder:
         from keras_tfmr.text.translator import Translator
 
         arguments = self.read_config()["arguments"]
-        of_the_run = {name: arguments[name] for name in DECODING if name in arguments}
+        names = {field.name for field in dataclasses.fields(DecodingConfig)}
+        of_the_run = {name: arguments[name] for name in names & arguments.keys()}
         tokenizers = self.tokenizers()
         if tokenizers is None:
             raise RunError(
