@@ -54,7 +54,9 @@ def translate_nbest(texts):
 
 def score(texts, references):
     lengths = np.array([len(reference.split()) for reference in references], "int32")
-    return {"log_prob": -0.5 * lengths.astype("float32"), "tokens": lengths}
+    truncated = np.array([len(text) > LONGEST for text in texts])
+    log_prob = -0.5 * lengths.astype("float32")
+    return {"log_prob": log_prob, "tokens": lengths, "truncated": truncated}
 
 
 def pieces(text):

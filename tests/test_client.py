@@ -89,7 +89,8 @@ def test_nbest_scores_and_explanations(client):
     assert two == [(hypothesis("dois", n), -n / 4, False) for n in range(HYPOTHESES)]
     assert empty == [("", 0.0, False)]
     assert [one.truncated for one in long] == [True] * HYPOTHESES
-    assert client.score(["um", "dois"], ["one", "two of them"]) == [(-0.5, 1), (-1.5, 3)]
+    scores = client.score(["um", TEXTS[-1]], ["one", "two of them"])
+    assert scores == [(-0.5, 1, False), (-1.5, 3, True)]
     short, empty, long = client.explain(["a b", "", "c d e"])
     assert short.source_tokens == ["▁a", "▁b"] and short.target_tokens == ["▁A", "▁B"]
     assert np.shape(short.attention) == (2, 2) and np.shape(short.heads) == (2, 4, 2, 2)

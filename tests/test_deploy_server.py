@@ -91,7 +91,10 @@ def test_signatures(settings):
             (text.upper(), -len(text) / 8, len(text) > 200) for text in TEXTS
         ]
         assert client.translate_nbest(["um"]) == [[("UM", 0.0, False), ("UM!", -0.25, False)]]
-        assert client.score(["um", "dois"], ["one", "two of it"]) == [(-0.5, 1), (-1.5, 3)]
+        assert client.score(["um", "dois"], ["one", "two of it"]) == [
+            (-0.5, 1, False),
+            (-1.5, 3, False),
+        ]
         one, two = client.explain(["a b", "c d e"])
     assert one.source_tokens == ["a", "b"] and one.attention == [[1, 0], [0, 1]]
     assert two.target_tokens == ["C", "D", "E"] and two.heads[1][0][2] == [0, 0, 1]

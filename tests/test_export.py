@@ -34,7 +34,7 @@ SIGNATURES = {  # outputs: type and rank
         "scores": ("float32", 2),
         "truncated": ("bool", 1),
     },
-    "score": {"log_prob": ("float32", 1), "tokens": ("int32", 1)},
+    "score": {"log_prob": ("float32", 1), "tokens": ("int32", 1), "truncated": ("bool", 1)},
     "explain": {
         "source_tokens": ("string", 2),
         "target_tokens": ("string", 2),
@@ -131,7 +131,7 @@ def test_answers_are_those_given_in_process(session, translator):
     outputs = session.run("translate", {"text": texts(*LINES, "")})
     assert [t.decode() for t in outputs["translation"]] == translator.translate([*LINES, ""])
     outputs = session.run("translate_nbest", {"text": texts(*LINES)})
-    for row, hypotheses in enumerate(translator.nbest(LINES)):
+    for row, hypotheses in enumerate(translator.translate_nbest(LINES)):
         assert [t.decode() for t in outputs["translations"][row]] == [h.text for h in hypotheses]
         np.testing.assert_allclose(outputs["scores"][row], [h.score for h in hypotheses], atol=1e-4)
     long = {"text": texts("", " ".join(LINES))}
@@ -139,6 +139,8 @@ def test_answers_are_those_given_in_process(session, translator):
     outputs = session.run("score", {"text": texts(*LINES[:3]), "reference": texts(*LINES[3:])})
     expected = translator.score(LINES[:3], LINES[3:])
     np.testing.assert_allclose(outputs["log_prob"], [e.log_prob for e in expected], atol=1e-4)
+    both = {"text": texts("a", "a", " ".join(LINES)), "reference": texts("b", " ".join(LINES), "b")}
+    assert session.run("score", both)["truncated"].tolist() == [False, True, True]
     outputs = session.run("explain", {"text": texts(LINES[0])})
     [explanation] = translator.explain(LINES[:1])
     assert [t.decode() for t in outputs["target_tokens"][0]] == explanation.target_tokens

@@ -163,7 +163,7 @@ def test_an_imported_model_is_exported_and_served(tmp_path, known, spms):
     commands = ["training/import_marian.py", folder, "--run", run], ["serving/export.py", run]
     for command in commands:
         subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, check=True)
-    expected = RunFolder(run).translator(n=1).nbest(texts)
+    expected = RunFolder(run).translator(n=1).translate_nbest(texts)
     with ServerProcess(tmp_path, f"--model_base_path={run / 'saved_model'}") as server:
         for port, rest in ((server.port, False), (server.rest_port, True)):
             with TranslatorClient(f"127.0.0.1:{port}", rest=rest) as client:

@@ -100,7 +100,7 @@ def test_the_folder_rebuilds_the_translator_that_was_measured(folder):
     translator = RunFolder(folder).translator(n=1)
     rows = translations(folder)
     assert len(rows) == 40
-    found = translator.nbest([row[0] for row in rows])
+    found = translator.translate_nbest([row[0] for row in rows])
     for (_, _, hypothesis, score, _), ((text, value),) in zip(rows, found, strict=True):
         assert " ".join(text.split()) == hypothesis
         assert value == pytest.approx(float(score), abs=2e-4)

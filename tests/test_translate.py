@@ -42,7 +42,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected():
     """What the `Translator` says: the two best of each text."""
-    return tiny_translator(length_penalty=0.6, n=2).nbest(TEXTS)
+    return tiny_translator(length_penalty=0.6, n=2).translate_nbest(TEXTS)
 
 
 @pytest.fixture

@@ -63,14 +63,14 @@ def test_greedy_is_the_full_forward_pass_repeated(greedy):
     for text in LINES[:3]:
         ids, log_prob = by_hand(greedy.model, text)
         expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
-        hypothesis = greedy.nbest([text])[0][0]
+        hypothesis = greedy.translate_nbest([text])[0][0]
         assert greedy.translate([text]) == [expected] == [hypothesis.text]
         penalty = ((5 + len(ids)) / 6) ** greedy.config.length_penalty
         assert hypothesis.score == pytest.approx(log_prob / penalty, abs=1e-4)
 
 
 def test_nbest_are_sorted_and_begin_with_the_translation(translator):
-    for text, hypotheses in zip(LINES, translator.nbest(LINES), strict=True):
+    for text, hypotheses in zip(LINES, translator.translate_nbest(LINES), strict=True):
         assert len(hypotheses) == translator.config.n
         assert hypotheses[0].score >= hypotheses[1].score
         assert [hypotheses[0].text] == translator.translate([text])
@@ -133,7 +133,7 @@ def test_explanations_are_padded_with_nothing(translator):
 
 def test_blank_texts_have_the_empty_translation(translator):
     assert translator.translate(BLANK) == [""] * len(BLANK)
-    assert translator.nbest(BLANK) == [[("", 0.0)]] * len(BLANK)
+    assert translator.translate_nbest(BLANK) == [[("", 0.0)]] * len(BLANK)
     assert translator.explain([""])[0].target_tokens == []
 
 
@@ -195,7 +195,9 @@ def test_compiled_is_the_same():
     plain = tiny_translator()
     compiled = tiny_translator(plain.model, xla=True)
     for texts in (LINES[:3], LINES[:1], []):  # 4, 1 and 1 rows in the compiled decoder
-        for mine, other in zip(compiled.nbest(texts), plain.nbest(texts), strict=True):
+        for mine, other in zip(
+            compiled.translate_nbest(texts), plain.translate_nbest(texts), strict=True
+        ):
             assert [h.text for h in mine] == [h.text for h in other]
             # Large random weights make scores of attention in the hundreds, whose rounding shows.
             np.testing.assert_allclose(

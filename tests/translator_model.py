@@ -32,7 +32,11 @@ class Capitals(tf.Module):
     @tf.function(input_signature=[SPEC, tf.TensorSpec([None], tf.string, "reference")])
     def score(self, text, reference):
         tokens = tf.strings.split(reference).row_lengths()
-        return {"log_prob": -0.5 * tf.cast(tokens, tf.float32), "tokens": tf.cast(tokens, tf.int32)}
+        return {
+            "log_prob": -0.5 * tf.cast(tokens, tf.float32),
+            "tokens": tf.cast(tokens, tf.int32),
+            "truncated": tf.strings.length(text, unit="UTF8_CHAR") > 200,
+        }
 
     @tf.function(input_signature=[SPEC])
     def explain(self, text):

@@ -8,18 +8,18 @@ from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_t
 from keras_tfmr.client import (
     AsyncTranslatorClient,
     Explanation,
-    ReferenceScore,
+    Likelihood,
     Translation,
     TranslatorClient,
 )
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, beam_search, greedy, sample
-from keras_tfmr.text.translator import Hypothesis
+from keras_tfmr.text import translator as in_process
 
 
 def ask(client: TranslatorClient) -> None:
     assert_type(client.translate(["bom dia"]), list[Translation])
     assert_type(client.translate_nbest(["bom dia"]), list[list[Translation]])
-    assert_type(client.score(["bom dia"], ["good day"]), list[ReferenceScore])
+    assert_type(client.score(["bom dia"], ["good day"]), list[Likelihood])
     (explanation,) = client.explain(["bom dia"])
     assert_type(explanation, Explanation)
     assert_type(explanation.source_tokens, list[str])
@@ -37,7 +37,7 @@ async def ask_soon(client: AsyncTranslatorClient) -> None:
 def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:
     translator = Translator(model, tokenizer, config=DecodingConfig(beams=1))
     assert_type(translator.translate(["bom dia"]), list[str])
-    assert_type(translator.nbest(["bom dia"]), list[list[Hypothesis]])
+    assert_type(translator.translate_nbest(["bom dia"]), list[list[in_process.Translation]])
     assert_type(export_text_model(translator, "models", xla=True), pathlib.Path)
     export_text_model(translator, "models", precision=16)  # type: ignore[arg-type]
 

@@ -209,7 +209,7 @@ def make_callers(options):
         tf.config.threading.set_intra_op_parallelism_threads(1)
     translator = load(options)
     if not options.sample:
-        return [lambda texts, seed: translator.nbest(texts, len(texts))] * options.threads
+        return [lambda texts, seed: translator.translate_nbest(texts, len(texts))] * options.threads
     return [sampling_caller(translator, options) for _ in range(options.threads)]
 
 
@@ -261,7 +261,7 @@ def sampling_caller(translator, options):
     def call(texts, seed):
         state = int.from_bytes(str(seed).encode(), "little") % (2**32 - 5)  # a prime
         noise.state.assign([state, 0])
-        return drawing.nbest(texts, len(texts))
+        return drawing.translate_nbest(texts, len(texts))
 
     return call
 

@@ -6,7 +6,7 @@
 []
 """
 
-from keras_tfmr.client.answers import Explanation, ReferenceScore, Translation
+from keras_tfmr.client.answers import Explanation, Likelihood, Translation
 from keras_tfmr.client.client import AsyncTranslatorClient, TranslatorClient
 from keras_tfmr.client.connection import TLS, Target
 from keras_tfmr.client.errors import (
@@ -17,7 +17,7 @@ from keras_tfmr.client.errors import (
     UnavailableError,
 )
 from keras_tfmr.client.retries import Backoff
-from keras_tfmr.client.text_answers import Classification, Completion, Tags, TextScore
+from keras_tfmr.client.text_answers import Classification, Completion, Tags
 
 __all__ = [
     "TLS",
@@ -27,13 +27,12 @@ __all__ = [
     "Completion",
     "DeadlineExceededError",
     "Explanation",
+    "Likelihood",
     "MessageTooLargeError",
     "ModelNotFoundError",
-    "ReferenceScore",
     "ServingError",
     "Tags",
     "Target",
-    "TextScore",
     "Translation",
     "TranslatorClient",
     "UnavailableError",

@@ -31,16 +31,18 @@ class Translation(NamedTuple):
     truncated: bool
 
 
-class ReferenceScore(NamedTuple):
-    """The log-probability of a given translation.
+class Likelihood(NamedTuple):
+    """The log-probability of a given text, or of a given translation.
 
     Attributes:
         log_prob: Sum of the log-probabilities of its tokens, in nats.
         tokens: Number of tokens, the end id included.
+        truncated: Whether a text was too long for the model, so that only its beginning was read.
     """
 
     log_prob: float
     tokens: int
+    truncated: bool
 
 
 class Explanation(NamedTuple):
@@ -85,9 +87,9 @@ def nbest_translations(outputs: dict[str, Any]) -> list[list[Translation]]:
     ]
 
 
-def reference_scores(outputs: dict[str, Any]) -> list[ReferenceScore]:
-    """Outputs of `score`, one ReferenceScore for each text."""
-    return side_by_side(outputs, ReferenceScore, "log_prob", "tokens")
+def likelihoods(outputs: dict[str, Any]) -> list[Likelihood]:
+    """Outputs of `score` and `log_prob`, one Likelihood for each text."""
+    return side_by_side(outputs, Likelihood, *Likelihood._fields)
 
 
 def explanations(outputs: dict[str, Any]) -> list[Explanation]:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from keras_tfmr._inputs import Text, checked_pairs, checked_texts
 from keras_tfmr.client import answers
-from keras_tfmr.client.answers import Explanation, ReferenceScore, Translation
+from keras_tfmr.client.answers import Explanation, Likelihood, Translation
 from keras_tfmr.client.call import Answer, Call
 from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, TLS, Target, with_default_port
 from keras_tfmr.client.errors import UnavailableError
@@ -31,10 +31,10 @@ def _translate_nbest(texts: Iterable[Text]) -> Call[list[Translation]]:
     return Call("translate_nbest", inputs, answers.nbest_translations)
 
 
-def _score(texts: Iterable[Text], references: Iterable[Text]) -> Call[ReferenceScore]:
+def _score(texts: Iterable[Text], references: Iterable[Text]) -> Call[Likelihood]:
     texts, references = checked_pairs(texts, references)
     inputs = {"text": texts, "reference": references}
-    return Call("score", inputs, answers.reference_scores)
+    return Call("score", inputs, answers.likelihoods)
 
 
 def _explain(texts: Iterable[Text]) -> Call[Explanation]:
@@ -126,7 +126,7 @@ class TranslatorClient(TextCalls, _Client):
         """The n best translations of each text: a list of `Translation`, best first, for each."""
         return self._ask(_translate_nbest(texts))
 
-    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[ReferenceScore]:
+    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text.
 
         Args:
@@ -134,7 +134,7 @@ class TranslatorClient(TextCalls, _Client):
             references: List of str, one for each text.
 
         Returns:
-            List of `ReferenceScore(log_prob, tokens)`, one for each text.
+            List of `Likelihood(log_prob, tokens, truncated)`, one for each text.
 
         Raises:
             ValueError: If there are more or fewer references than texts.
@@ -203,9 +203,7 @@ class AsyncTranslatorClient(AsyncTextCalls, _Client):
         """As `TranslatorClient.translate_nbest`."""
         return await self._ask(_translate_nbest(texts))
 
-    async def score(
-        self, texts: Iterable[Text], references: Iterable[Text]
-    ) -> list[ReferenceScore]:
+    async def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """As `TranslatorClient.score`."""
         return await self._ask(_score(texts, references))
 

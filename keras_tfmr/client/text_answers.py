@@ -56,20 +56,6 @@ class Completion(NamedTuple):
     truncated: bool
 
 
-class TextScore(NamedTuple):
-    """The log-probability of a text.
-
-    Attributes:
-        log_prob: Sum of the log-probabilities of its tokens, in nats.
-        tokens: Number of tokens, the end id included.
-        truncated: Whether the text was too long for the model, so that only its beginning was read.
-    """
-
-    log_prob: float
-    tokens: int
-    truncated: bool
-
-
 def classifications(outputs: dict[str, Any]) -> list[Classification]:
     """Outputs of the signature `classify`, one Classification for each text."""
     return side_by_side(outputs, _classification, "label", "labels", "probabilities", "truncated")
@@ -83,11 +69,6 @@ def tags(outputs: dict[str, Any]) -> list[Tags]:
 def completions(outputs: dict[str, Any]) -> list[Completion]:
     """Outputs of `complete`, one Completion for each prompt."""
     return side_by_side(outputs, Completion, *Completion._fields)
-
-
-def text_scores(outputs: dict[str, Any]) -> list[TextScore]:
-    """Outputs of `log_prob`, one TextScore for each text."""
-    return side_by_side(outputs, TextScore, *TextScore._fields)
 
 
 def _classification(label, labels, probabilities, truncated):

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_tfmr._inputs import Text, check_sampling, checked_texts, seeds_of
-from keras_tfmr.client import text_answers
+from keras_tfmr.client import answers, text_answers
+from keras_tfmr.client.answers import Likelihood
 from keras_tfmr.client.call import Answer, Call
-from keras_tfmr.client.text_answers import Classification, Completion, Tags, TextScore
+from keras_tfmr.client.text_answers import Classification, Completion, Tags
 
 
 class Numbers(list):
@@ -52,8 +53,8 @@ def _complete(
     return Call("complete", inputs, text_answers.completions)
 
 
-def _log_prob(texts: Iterable[Text]) -> Call[TextScore]:
-    return Call("log_prob", {"text": checked_texts(texts)}, text_answers.text_scores)
+def _log_prob(texts: Iterable[Text]) -> Call[Likelihood]:
+    return Call("log_prob", {"text": checked_texts(texts)}, answers.likelihoods)
 
 
 class TextCalls:
@@ -124,14 +125,14 @@ class TextCalls:
         """
         return self._ask(_complete(prompts, length, temperature, top_k, top_p, seed))
 
-    def log_prob(self, texts: Iterable[Text]) -> list[TextScore]:
+    def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each text, its end included, for the export of a `Completer`.
 
         Args:
             texts: List of str.
 
         Returns:
-            List of `TextScore(log_prob, tokens, truncated)`, one for each text.
+            List of `Likelihood(log_prob, tokens, truncated)`, one for each text.
 
         Raises:
             ServingError: If there is no answer; its subclass says why.
@@ -166,6 +167,6 @@ class AsyncTextCalls:
         """As `TextCalls.complete`."""
         return await self._ask(_complete(prompts, length, temperature, top_k, top_p, seed))
 
-    async def log_prob(self, texts: Iterable[Text]) -> list[TextScore]:
+    async def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
         """As `TextCalls.log_prob`."""
         return await self._ask(_log_prob(texts))

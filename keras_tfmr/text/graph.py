@@ -80,24 +80,25 @@ class TextGraph:
         }
 
     def score(self, text, reference):
-        """`text`, `reference` string [batch] -> `log_prob` float32 [batch], `tokens` int32 [batch].
+        """`text`, `reference` string -> `log_prob` float32, `tokens` int32, `truncated` bool.
 
-        The log-probability of the reference as a translation of the text, summed over `tokens`
-        tokens, the last of which is the end id. A reference that is longer than the maximum length
-        of a translation is cut to it; `tokens` is that length then.
+        All are [batch]. The log-probability of the reference as a translation of the text, summed
+        over `tokens` tokens, the last of which is the end id. A reference that is longer than the
+        maximum length of a translation is cut to it. `truncated` means that either was cut.
         """
         text, reference = tf.ensure_shape(text, [None]), tf.ensure_shape(reference, [None])
         tf.debugging.assert_equal(
             tf.shape(text), tf.shape(reference), "text and reference must have the same batch size"
         )
-        source_ids, _, _ = self._read(text)
-        target_ids, _ = self.target.encode_truncated(reference, self.config.max_length)
+        source_ids, truncated, _ = self._read(text)
+        target_ids, cut = self.target.encode_truncated(reference, self.config.max_length)
         target_ids = at_least_one(target_ids)  # [batch, target], end id included
         fed_ids = shifted(target_ids, self.target.start_id)
         logits = self.model([source_ids, fed_ids], training=False)
         log_prob, tokens = decoding.score(logits, target_ids)
         rows = tf.size(text)
-        return {"log_prob": log_prob[:rows], "tokens": tokens[:rows]}
+        truncated = truncated | cut
+        return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated}
 
     def explain(self, text):
         """`text` string [batch] -> what each target token attended to.

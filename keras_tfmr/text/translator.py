@@ -14,7 +14,7 @@ from keras_tfmr.text.text_model import TextModel, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 
-class Hypothesis(NamedTuple):
+class Translation(NamedTuple):
     """A translation and its score, the log-probability divided by the length penalty."""
 
     text: str
@@ -152,7 +152,9 @@ class Translator(TextModel):
         rows = self._rows("translate", texts, batch_size=batch_size)
         return [row["translation"].decode() for row in rows]
 
-    def nbest(self, texts: Iterable[Text], batch_size: int = 32) -> list[list[Hypothesis]]:
+    def translate_nbest(
+        self, texts: Iterable[Text], batch_size: int = 32
+    ) -> list[list[Translation]]:
         """The `config.n` best translations of each text.
 
         Args:
@@ -160,14 +162,14 @@ class Translator(TextModel):
             batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
-            A list of lists of `Hypothesis`, best first; there can be fewer than `config.n`.
+            A list of lists of `Translation`, best first; there can be fewer than `config.n`.
         """
         found = []
         for row in self._rows("translate_nbest", texts, batch_size=batch_size):
             pairs = zip(row["translations"], row["scores"], strict=True)
             found.append(
                 [
-                    Hypothesis(text.decode(), float(score))
+                    Translation(text.decode(), float(score))
                     for text, score in pairs
                     if score > tf.float32.min
                 ]

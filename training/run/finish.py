@@ -71,7 +71,7 @@ def translations(translator, pairs, workers):
     parts = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
 
     def best(part):
-        found = translator.nbest([sources[i] for i in part], batch_size=BATCH)
+        found = translator.translate_nbest([sources[i] for i in part], batch_size=BATCH)
         return [(one[0].text, float(one[0].score)) for one in found]
 
     results = [None] * len(sources)
