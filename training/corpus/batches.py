@@ -87,7 +87,7 @@ class Batches:
             raise CorpusError(f"none of {pairs} pairs has at most {max_length} tokens on each side")
         self.dropped = sum(part.end - part.begin for part in self.parts) - int(kept.sum())
         self.shapes = shapes or choose_shapes(kept, tokens_per_batch, rows_multiple)
-        self._rows_multiple, self._epoch = rows_multiple, None
+        self._epoch = None
         self._heirs = [self._heir(i) for i in range(len(self.shapes))]
         self._assign(counts, max_length, scratch)
         self._measure(counts)

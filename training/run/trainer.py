@@ -100,7 +100,6 @@ class Trainer:
         """Copies the averaged weights into the `averaged` model and returns it."""
         from training.run.checkpoints import value_of
 
-        self.variables()
         for weight, average in zip(
             self.averaged.trainable_variables, self.averages or self.weights, strict=True
         ):
