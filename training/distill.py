@@ -168,15 +168,14 @@ def begin(folder, asked, *, overwrite):
     Raises:
         RunError: If they depend on something else and may not be overwritten.
     """
-    from training.run.claim import differences
+    from training.run.claim import differences, in_words
     from training.run.files import RunError, read_json, write_json
 
     file = folder / "distilled.json"
     others = differences(read_json(file), asked) if file.exists() else {}
     if others and not overwrite:
-        told = ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in others.items())
         raise RunError(
-            f"{folder} holds translations of something else ({told}): "
+            f"{folder} holds translations of something else ({in_words(others)}): "
             "repeat its command, choose another --run, or give --overwrite"
         )
     if others:

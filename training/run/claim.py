@@ -79,9 +79,8 @@ class Claim:
                 f"{path} holds a finished run: choose another --run, or give --overwrite"
             )
         if others := differences(before["training"], training):
-            told = ", ".join(f"{n} {old!r} -> {new!r}" for n, (old, new) in others.items())
             raise RunError(
-                f"{path} holds an unfinished run with other settings ({told}): "
+                f"{path} holds an unfinished run with other settings ({in_words(others)}): "
                 "repeat its command, choose another --run, or give --overwrite"
                 f"{_of_precision(others)}"
             )
@@ -104,10 +103,9 @@ class Claim:
         if not others:
             return
         if not overwrite:
-            told = ", ".join(f"{n} {old!r} -> {new!r}" for n, (old, new) in others.items())
             raise RunError(
                 f"The corpus is not the one that the run in {self.folder.path} began with "
-                f"({told}): choose another --run, or give --overwrite"
+                f"({in_words(others)}): choose another --run, or give --overwrite"
             )
         self.clear()
 
@@ -184,10 +182,9 @@ class FollowersClaim(Claim):
     def begin(self, training, arguments, *, overwrite=False):
         """Makes sure that this worker was started with the chief's settings."""
         if others := differences(self.folder.read_config()["training"], training):
-            told = ", ".join(f"{n} {old!r} -> {new!r}" for n, (old, new) in others.items())
             raise RunError(
-                f"The settings of this worker differ from those of the chief ({told}): start all "
-                "workers with the same command"
+                "The settings of this worker differ from those of the chief "
+                f"({in_words(others)}): start all workers with the same command"
             )
         return True
 
@@ -218,6 +215,11 @@ def differences(before, now):
     names = sorted({*before, *now})
     pairs = {name: (before.get(name), now.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def in_words(others):
+    """What `differences` found, for an error message."""
+    return ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in others.items())
 
 
 def remove_if_empty(folder):
