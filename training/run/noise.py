@@ -9,8 +9,6 @@ import threading
 
 import tensorflow as tf
 
-from keras_tfmr.layers import Dropout
-
 BLOCK = 16  # bytes that the generator gives at a time
 PHILOX = 1
 
@@ -22,20 +20,14 @@ class RowNoise(threading.local):
     on each device, so that their noise depends on the number of devices.
 
     Args:
-        model: The model, whose layers draw from this object from now on.
         seed: int.
 
     Reference: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3 (Philox).
     """
 
-    def __init__(self, model, seed):
+    def __init__(self, seed):
         self.seed = seed
         self.begin(0, 0)
-        for layer in model._flatten_layers():
-            if isinstance(layer, Dropout):
-                layer._bytes = self.bytes
-            elif hasattr(layer, "seed_generator"):
-                layer.seed_generator.next = self.next
 
     def begin(self, number, replica):
         """Starts a pass of the model over a batch.

@@ -10,7 +10,6 @@ from jax import numpy as jnp
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from keras_tfmr.layers import Dropout
 from training.run.files import RunError
 from training.run.trainer import BETA_1, BETA_2, CONTROL, EPSILON, SUMS, Trainer
 from training.run.workers import BaseWorkers
@@ -89,7 +88,7 @@ class JaxTrainer(Trainer):
         self.workers = workers
         with workers.scope(), workers.answering():
             super().__init__(*args, **options)
-        self.noise = Noise(self.model, self.seed)
+        self.use_noise(Noise(self.seed))
         self._gradient_of = jax.jit(self._gradient)
         self._applied = jax.jit(self._apply)
 
@@ -169,17 +168,11 @@ class Noise:
     The same numbers are dropped however many devices share a batch.
 
     Args:
-        model: Whose layers draw from it from now on.
         seed: int.
     """
 
-    def __init__(self, model, seed):
+    def __init__(self, seed):
         self.seed = seed
-        for layer in model._flatten_layers():
-            if isinstance(layer, Dropout):
-                layer._bytes = self.bytes
-            elif hasattr(layer, "seed_generator"):
-                layer.seed_generator.next = self.next
 
     def begin(self, number):
         """Starts a pass over the batch with this number, uint32 `[2]`."""

@@ -92,7 +92,7 @@ class TensorFlowTrainer(Trainer):
         self.workers, self.strategy = workers, workers.strategy
         with workers.scope(), workers.answering():
             super().__init__(*args, **options)
-        self.noise = RowNoise(self.model, self.seed)
+        self.use_noise(RowNoise(self.seed))
         self._graphs = {}
 
     def gradient(self, batch, number):

@@ -8,6 +8,8 @@ of real tokens, so a mean of means would give the tokens of a badly filled batch
 import keras
 import numpy as np
 
+from keras_tfmr.layers import Dropout
+
 SUMS = ("loss", "weight", "right")  # over the tokens of an update
 CONTROL = ("share", "stop", "overdue")  # messages between the workers
 MADE = ("norm", "made", "rate")  # about the update itself
@@ -74,6 +76,15 @@ class Trainer:
             total = part if total is None else self.add(total, part)
         values = self.apply(total, np.array(control, "float32"))
         return dict(zip((*SUMS, *CONTROL, *MADE), values.tolist(), strict=True))
+
+    def use_noise(self, noise):
+        """Makes the dropout layers of the model draw from an object with `bytes` and `next`."""
+        self.noise = noise
+        for layer in self.model._flatten_layers():
+            if isinstance(layer, Dropout):
+                layer._bytes = noise.bytes
+            elif hasattr(layer, "seed_generator"):
+                layer.seed_generator.next = noise.next
 
     def gradient(self, batch, number):
         """(gradients of the summed loss, `SUMS`) of a batch."""
