@@ -54,9 +54,13 @@ def finish(run, data):
     if not workers.chief:
         return
     results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    draw(run, translator, data)
+    sources = [source for source, _ in data.validation]
+    draw(run, translator, sources)
     if settings.export:
-        export(run.claim, translator, results, data)
+        path = export(run.claim, translator, results, sources)
+        samples = sources[:SAMPLES]
+        for source, text in zip(samples, exported_translations(path, samples), strict=True):
+            print(f"    {source}  ->  {text}")
     results["minutes_in_all"] = round(run.clock.seconds() / 60, 2)
     write_atomically(folder.report, report(folder, run.state.rows, results, data))
     write_json(folder.results, results)
@@ -105,9 +109,9 @@ def write_translations(path, pairs, hypotheses):
     write_atomically(path, "\n".join(lines) + "\n")
 
 
-def draw(run, translator, data):
+def draw(run, translator, sources):
     """curves.png, and attention.png: the heads of the last decoder layer on one sentence."""
-    source = picture_sentence(data.validation)
+    source = picture_sentence(sources)
     explanation = translator.explain([source])[0]
     attention = plot_attention(
         explanation.attention[-1],
@@ -121,30 +125,27 @@ def draw(run, translator, data):
         curves.savefig(run.folder.curves, dpi=110)
 
 
-def picture_sentence(pairs, words=9):
-    """The source whose length is closest to `words`, for a readable picture."""
-    return min((source for source, _ in pairs), key=lambda s: (abs(len(s.split()) - words), s))
+def picture_sentence(texts):
+    """The text whose length is closest to nine words, for a readable picture."""
+    return min(texts, key=lambda text: (abs(len(text.split()) - 9), text))
 
 
-def export(claim, translator, results, data):
-    """Writes saved_model/1 and prints some of its translations."""
+def export(claim, text_model, results, texts):
+    """Writes saved_model/1; returns its path."""
     print("Exporting and checking the SavedModel.")
     claim.clear_exports()  # left by a process that was killed after its export
-    begun = time.monotonic()
-    folder = claim.folder
+    begun, folder = time.monotonic(), claim.folder
     try:
         path = export_text_model(
-            translator,
+            text_model,
             folder.saved_model,
             metadata={**folder.metadata(), "results": results},
-            warmup_texts=[source for source, _ in data.validation[:16]],
+            warmup_texts=texts[:16],
         )
     except ExportError as error:
         raise RunError(str(error)) from error
-    print(f"{path}, in {time.monotonic() - begun:.0f} s; it translates:")
-    sources = [source for source, _ in data.validation[:SAMPLES]]
-    for source, text in zip(sources, exported_translations(path, sources), strict=True):
-        print(f"    {source}  ->  {text}")
+    print(f"{path}, in {time.monotonic() - begun:.0f} s")
+    return path
 
 
 def exported_translations(path, sources):

@@ -1,13 +1,11 @@
 """After the training: final evaluation, pictures, report and export of a text task."""
 
 import resource
-import time
 
-from keras_tfmr.export.check import ExportError
 from keras_tfmr.plots import plot_attention, plot_curves
 from training.report.report import speed, table
-from training.run.files import RunError, explained, save_weights, write_atomically, write_json
-from training.run.finish import picture_sentence
+from training.run.files import explained, save_weights, write_atomically, write_json
+from training.run.finish import export, picture_sentence
 from training.text.evaluation import class_scores
 from training.text.pictures import plot_confusion
 
@@ -55,7 +53,9 @@ def finish(task, run, data):
     results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     draw(task, run, data, tables["validation"])
     if run.settings.export and task.kind != "masked":
-        export(run.claim, results, data)
+        from training.text.tasks import text_model_of  # which imports this module
+
+        export(run.claim, text_model_of(folder), results, texts_of(data.validation))
     results["minutes_in_all"] = round(run.clock.seconds() / 60, 2)
     write_atomically(folder.report, report(task, folder, run.state.rows, results, data, tables))
     write_json(folder.results, results)
@@ -85,32 +85,12 @@ def draw(task, run, data, confusions):
 
 def attention_of(task, model, data):
     """A picture of the heads of the last layer on one validation text."""
-    text = picture_sentence([(text, "") for text in texts_of(data.validation)])
+    text = picture_sentence(texts_of(data.validation))
     tokenizer = data.tokenizers[0]
     ids = task.fed(tokenizer.encode_truncated([text], LONGEST)[0].numpy())
     _, scores = task.stack(model)(ids, return_attention_scores=True)  # of each layer
     pieces = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
     return plot_attention(scores[-1].numpy()[0], pieces, pieces, title=text)
-
-
-def export(claim, results, data):
-    """Writes saved_model/1."""
-    from keras_tfmr.export import export_text_model
-    from training.text.tasks import text_model_of
-
-    print("Exporting and checking the SavedModel.")
-    claim.clear_exports()  # left by a process that was killed after its export
-    begun, folder = time.monotonic(), claim.folder
-    try:
-        path = export_text_model(
-            text_model_of(folder),
-            folder.saved_model,
-            metadata={**folder.metadata(), "results": results},
-            warmup_texts=texts_of(data.validation[:16]),
-        )
-    except ExportError as error:
-        raise RunError(str(error)) from error
-    print(f"{path}, in {time.monotonic() - begun:.0f} s")
 
 
 def texts_of(rows):
