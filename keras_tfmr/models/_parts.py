@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfmr.decoding import score
 from keras_tfmr.layers import (
     ALiBi,
     LayerNormalization,
@@ -120,6 +121,23 @@ class ConfiguredModel(keras.Model):
     def build_from(cls, config, rest):
         """The model of a config and of the other entries of `get_config`."""
         return cls(config, name=rest["name"])
+
+
+class NextTokenModel(ConfiguredModel):
+    """A model whose logits at each position are those of the next token."""
+
+    def log_prob(self, token_ids):
+        """The log-probability of given sequences.
+
+        Args:
+            token_ids: int tensor `[batch, length]`, padded with 0. The first token of each sequence
+                is a start token; the log-probabilities of the others are summed, without padding.
+
+        Returns:
+            float32 tensor `[batch]`, in nats.
+        """
+        token_ids = ops.convert_to_tensor(token_ids)
+        return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
 
 def _changes(model):

@@ -3,14 +3,13 @@
 import keras
 from keras import ops
 
-from keras_tfmr.decoding import score
 from keras_tfmr.layers import DecoderOnly
 from keras_tfmr.models import _parts
 from keras_tfmr.models.cached_step import CachedStep
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LanguageModel(_parts.ConfiguredModel):
+class LanguageModel(_parts.NextTokenModel):
     """An autoregressive density over sequences: p(x) = Π p(x_t | x_<t).
 
     Args:
@@ -44,19 +43,6 @@ class LanguageModel(_parts.ConfiguredModel):
         super().__init__(inputs=token_ids, outputs=logits(decoder(token_ids)), name=name)
         self.config = config
         self.decoder, self.logits = decoder, logits
-
-    def log_prob(self, token_ids):
-        """The log-probability of given sequences.
-
-        Args:
-            token_ids: int tensor `[batch, length]`, padded with 0. The first token of each sequence
-                is a start token; the log-probabilities of the others are summed, without padding.
-
-        Returns:
-            float32 tensor `[batch]`, in nats.
-        """
-        token_ids = ops.convert_to_tensor(token_ids)
-        return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
     def start(self, batch, beams=1, *, max_length, compiled=False):
         """Starts decoding, one token at a time.

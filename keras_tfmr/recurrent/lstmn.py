@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.decoding import FunctionStep, score
+from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import Logits
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
-from keras_tfmr.models._parts import ConfiguredModel
+from keras_tfmr.models._parts import NextTokenModel
 from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.config import LSTMNConfig
 
@@ -182,7 +182,7 @@ def _forget_at_first(shape, dtype=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LSTMNLanguageModel(ConfiguredModel):
+class LSTMNLanguageModel(NextTokenModel):
     """An autoregressive density over sequences by an LSTMN: p(x) = Π p(x_t | x_<t).
 
     Args:
@@ -216,19 +216,6 @@ class LSTMNLanguageModel(ConfiguredModel):
         super().__init__(inputs=token_ids, outputs=outputs, name=name)
         self.config = config
         self.embedding, self.lstmn, self.logits = embedding, lstmn, logits
-
-    def log_prob(self, token_ids):
-        """The log-probability of given sequences.
-
-        Args:
-            token_ids: int tensor `[batch, length]`, padded with 0. The first token of each sequence
-                is a start token; the log-probabilities of the others are summed, without padding.
-
-        Returns:
-            float32 tensor `[batch]`, in nats.
-        """
-        token_ids = ops.convert_to_tensor(token_ids)
-        return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
     def explain(self, token_ids):
         """The logits, and what each position attended to.
