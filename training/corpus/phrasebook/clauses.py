@@ -6,7 +6,7 @@ from typing import NamedTuple
 from training.corpus.phrasebook import english, portuguese
 from training.corpus.phrasebook.actions import GO, STAY
 from training.corpus.phrasebook.phrases import Nominal
-from training.corpus.phrasebook.words import Phrase, Verb
+from training.corpus.phrasebook.words import Phrase, Verb, join
 
 
 class Tense(enum.Enum):
@@ -32,7 +32,7 @@ class Clause(NamedTuple):
     en: str
 
     def statement(self):
-        return Phrase(_join(self.subject.pt, self.pt), self._english(self.subject.en))
+        return Phrase(join(self.subject.pt, self.pt), self._english(self.subject.en))
 
     def again(self, drop_english=False):
         """The clause with a subject named before: dropped in Portuguese, `she` in English."""
@@ -45,17 +45,17 @@ class Clause(NamedTuple):
 
     def question(self, pt="", en=""):
         """A question, with or without a question word in front."""
-        asked = _join(en, self.auxiliary, self.subject.en, self.en)
-        return Phrase(_join(pt, self.subject.pt, self.pt), asked)
+        asked = join(en, self.auxiliary, self.subject.en, self.en)
+        return Phrase(join(pt, self.subject.pt, self.pt), asked)
 
     def inverted(self, pt, en):
         """A question with the Portuguese verb before its subject: `onde está meu livro`."""
         return Phrase(
-            _join(pt, self.pt, self.subject.pt), _join(en, self.auxiliary, self.subject.en, self.en)
+            join(pt, self.pt, self.subject.pt), join(en, self.auxiliary, self.subject.en, self.en)
         )
 
     def _english(self, subject):
-        return _join(subject, self.auxiliary, self.en)
+        return join(subject, self.auxiliary, self.en)
 
 
 def _pronoun(subject):
@@ -77,14 +77,14 @@ def clause(subject, tense, verb, *complements, denies=False, asks=False, adverb=
     auxiliary, main = _english_group(subject.en_person, tense, verb, denies or asks)
     if denies:
         auxiliary = _NOT.get(auxiliary, auxiliary + "n't")
-    pt = _join(
+    pt = join(
         adverb.pt if adverb else "",
         "não" if denies else "",
         _portuguese_group(subject.person, tense, verb),
         *(complement.pt for complement in complements),
     )
     middle = adverb.en if adverb else ""
-    en = _join(middle, main, *(complement.en for complement in complements))
+    en = join(middle, main, *(complement.en for complement in complements))
     return Clause(subject, pt, auxiliary, en)
 
 
@@ -101,7 +101,7 @@ def _portuguese_group(person, tense, verb):
             words = f"{STAY.pt.present[person]} {forms.gerund}"
         case Tense.WAS:
             words = f"{portuguese.ESTAVA[person]} {forms.gerund}"
-    return _join(words, tail)
+    return join(words, tail)
 
 
 def _english_group(person, tense, verb, needs_auxiliary):
@@ -130,7 +130,7 @@ def _english_group(person, tense, verb, needs_auxiliary):
 def with_modal(modal, verb):
     """A `Verb` from one of the MODALS and another verb: `precisar` + `comprar`."""
     outer, joint, to = modal
-    tail = _join(joint, verb.pt.infinitive)
+    tail = join(joint, verb.pt.infinitive)
     if to:
         return Verb(outer.pt, f"{outer.en} {to} {verb.en}", verb.rest, tail)
     return Verb(outer.pt, verb.en, verb.rest, tail, outer.en)
@@ -141,7 +141,3 @@ def object_of(verb, nominal):
     if isinstance(nominal, Phrase):
         return nominal
     return Phrase(nominal.after(verb.rest) if verb.rest else nominal.pt, nominal.en)
-
-
-def _join(*words):
-    return " ".join(word for word in words if word)

@@ -6,7 +6,7 @@ from training.corpus.phrasebook import english, portuguese, qualities
 from training.corpus.phrasebook import lexicon as lex
 from training.corpus.phrasebook.lists import words
 from training.corpus.phrasebook.portuguese import FIRST, FIRST_PLURAL, THIRD, THIRD_PLURAL
-from training.corpus.phrasebook.words import Phrase
+from training.corpus.phrasebook.words import Phrase, join
 
 
 class Nominal(NamedTuple):
@@ -143,23 +143,19 @@ def _realise(noun, determiner, adjective, plural):
         en = f"{adjective.en} {en}"
     article = english.article(en) if determiner.en[plural] == "a" else determiner.en[plural]
     before = determiner.before[noun.feminine][plural]
-    phrase = _join(before, pt, determiner.behind)
-    definite = _join(_THE[noun.feminine][plural], phrase) if determiner.article else ""
+    phrase = join(before, pt, determiner.behind)
+    definite = join(_THE[noun.feminine][plural], phrase) if determiner.article else ""
     pronoun = "it"
     if noun.kind in ("person", "family"):
         pronoun = "she" if noun.feminine else "he"
     return Nominal(
         phrase,
-        _join(article, en),
+        join(article, en),
         THIRD_PLURAL if plural else THIRD,
         noun.feminine,
         "they" if plural else pronoun,
         definite,
     )
-
-
-def _join(*words):
-    return " ".join(word for word in words if word)
 
 
 PRONOUNS = (

@@ -6,6 +6,11 @@ from typing import NamedTuple
 from training.corpus.phrasebook import english, portuguese
 
 
+def join(*words):
+    """The words that are not empty, with spaces between them."""
+    return " ".join(word for word in words if word)
+
+
 class Phrase(NamedTuple):
     """A phrase in both languages."""
 
