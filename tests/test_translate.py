@@ -13,7 +13,7 @@ import types
 from pathlib import Path
 
 import pytest
-from translators import LINES, tiny_model, tiny_translator, tokenizer
+from translators import LINES, tiny_run, tiny_translator
 
 from training import translate
 
@@ -24,19 +24,7 @@ TEXTS = [" ".join(LINES[i % 6].split()[: 1 + i % 5]) for i in range(60)]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with a tiny model of random weights."""
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "weights").mkdir()
-    model = tiny_model()
-    model.save_weights(folder / "weights" / "best.weights.h5")
-    tokenizer().save(folder / "tokenizer.model")
-    config = {
-        "model": {"kind": "transformer", "config": model.config.to_dict()},
-        "arguments": {"beams": 3, "length_penalty": 0.6},
-        "training": {},
-        "corpus": {},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    return tiny_run(tmp_path_factory.mktemp("run"), beams=3, length_penalty=0.6)
 
 
 @pytest.fixture(scope="module")

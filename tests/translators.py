@@ -1,6 +1,7 @@
 """A translator small enough to be exported in a test, for all tests that need one."""
 
 import functools
+import json
 
 import keras
 
@@ -50,3 +51,15 @@ def tiny_translator(model=None, *, max_source_length=24, xla=False, **decoding):
         max_source_length=max_source_length,
         xla=xla,
     )
+
+
+def tiny_run(folder, **arguments):
+    """Makes a folder that of a run of `tiny_model` with these arguments, and returns it."""
+    model = tiny_model()
+    (folder / "weights").mkdir()
+    model.save_weights(folder / "weights" / "best.weights.h5")
+    tokenizer().save(folder / "tokenizer.model")
+    described = {"kind": "transformer", "config": model.config.to_dict()}
+    config = {"model": described, "arguments": arguments, "training": {}, "corpus": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
