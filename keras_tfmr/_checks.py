@@ -90,9 +90,9 @@ def mask(name, tensor, ranks, last, *, batch=None, query=None, heads=None):
             )
 
 
-def static_length(tensor, axis=1):
-    """The length of an axis if it is known while tracing, else None."""
-    length = ops.shape(tensor)[axis]
+def static_length(tensor):
+    """The length of the first axis if it is known while tracing, else None."""
+    length = ops.shape(tensor)[0]
     return length if isinstance(length, int) else None
 
 

@@ -87,9 +87,9 @@ def _output_problem(alias, value, batch):
     return None
 
 
-def first_lines(error, count=2):
-    """The first lines of an error's message, without the trace that TensorFlow appends."""
-    return " ".join(str(error).strip().splitlines()[:count])
+def first_lines(error):
+    """The first two lines of an error's message, without the trace that TensorFlow appends."""
+    return " ".join(str(error).strip().splitlines()[:2])
 
 
 def record(text_model):

@@ -138,7 +138,7 @@ class LearnedPositions(keras.layers.Layer):
         self.built = True
 
     def call(self, positions):
-        self._check_length(_checks.static_length(positions, axis=0))
+        self._check_length(_checks.static_length(positions))
         return self.embedding(positions)
 
     def compute_output_shape(self, positions_shape):

@@ -124,10 +124,10 @@ class SampledBatches:
 class _Hashes:
     """Hashes of words, equal for words of the same subwords."""
 
-    def __init__(self, vocab_size, longest=4096):
+    def __init__(self, vocab_size):
         draw = np.random.default_rng(0)
         self._signs = draw.integers(1 << 63, size=vocab_size, dtype=np.uint64)
-        self._places = draw.integers(1 << 63, size=longest, dtype=np.uint64) | 1
+        self._places = draw.integers(1 << 63, size=4096, dtype=np.uint64) | 1
 
     def of(self, pieces, first, ends):
         """uint64 [words]: hashes of the words `pieces[first[i]:ends[i]]`, which have no gaps."""

@@ -31,7 +31,7 @@ that no sentence of validation.tsv or test.tsv occurs in another file.
 """
 
 
-def split_path(name, split, folder=FOLDER):
+def split_path(name, split):
     """The file of a split of a downloaded pair of languages.
 
     Args:
@@ -41,7 +41,7 @@ def split_path(name, split, folder=FOLDER):
     Raises:
         CorpusError: If the file is missing or has changed.
     """
-    path = (pathlib.Path(name) if "/" in name else folder / name) / f"{split}.tsv"
+    path = (pathlib.Path(name) if "/" in name else FOLDER / name) / f"{split}.tsv"
     if not path.exists():
         pair = pathlib.Path(name).name
         raise CorpusError(f"{path} is missing: run `python training/get_tatoeba.py {pair}` first")

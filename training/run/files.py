@@ -87,10 +87,10 @@ def read_json(path):
         raise RunError(f"Cannot read {path}: {error}") from error
 
 
-def write_table(path, columns, rows, dialect="excel"):
-    """A CSV (or "excel-tab") file of dictionaries, atomically."""
+def write_table(path, columns, rows):
+    """A CSV file of dictionaries, atomically."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, dialect=dialect, lineterminator="\n", restval="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue())

@@ -4,13 +4,13 @@ from training.corpus.phrasebook import actions as act
 from training.corpus.phrasebook import lexicon as lex
 from training.corpus.phrasebook import phrases, portuguese, qualities, when
 from training.corpus.phrasebook.clauses import Tense, clause, object_of
-from training.corpus.phrasebook.doings import NOTHING, at_place, at_time, goal, sentence, thing
+from training.corpus.phrasebook.doings import at_place, at_time, goal, sentence, thing
 from training.corpus.phrasebook.phrases import noun_phrase, pronoun
 from training.corpus.phrasebook.states import suits
 from training.corpus.phrasebook.words import Phrase, verb
 
 
-def _doing(draw, subject, tense, *, denies=False, timed=True):
+def _doing(draw, subject, tense, *, denies=False):
     """A clause about an action of a person."""
     known = act.TRANSITIVE + act.INTRANSITIVE
     able = [a for a in known if tense in (Tense.PAST, Tense.FUTURE) or not a.once]
@@ -18,7 +18,7 @@ def _doing(draw, subject, tense, *, denies=False, timed=True):
     complements = [at_place(draw, done.places, 0.3 if done.objects else 1.0)]
     if done.objects:
         complements.insert(0, object_of(done.verb, thing(draw, draw.choice(done.objects))))
-    time = at_time(draw, tense, 1.0 if tense is Tense.PAST else 0.5) if timed else NOTHING
+    time = at_time(draw, tense, 1.0 if tense is Tense.PAST else 0.5)
     return clause(subject, tense, done.verb, *complements, time, denies=denies)
 
 
