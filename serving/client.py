@@ -170,11 +170,15 @@ def warn_if_truncated(number, answer):
 
 def explain(client, options):
     """Prints the translation of one text and draws what it attended to."""
-    from keras_tfmr.client.picture import draw_attention  # matplotlib takes a second
+    from keras_tfmr.plots import plot_attention  # matplotlib takes a second
 
     (translation,) = client.translate(options.texts)
     (explanation,) = client.explain(options.texts)
-    draw_attention(explanation, options.explain)
+    source, target = explanation.source_tokens, explanation.target_tokens
+    if target:
+        plot_attention(explanation.attention, source, target).savefig(options.explain, dpi=150)
+    else:
+        warn("the translation is empty, so there is nothing to draw")
     print(one_line(translation.text))
 
 

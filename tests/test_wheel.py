@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = {"google": "protobuf", "tensorflow_text": "tensorflow-text"}
 # What the parts of the package may import beside Keras and NumPy.
 EXTRAS_OF = {
-    "client": {"client", "plots"},
+    "client": {"client"},
     "text": {"tensorflow"},
     "export": {"tensorflow", "formats"},
     "plots.py": {"plots"},
