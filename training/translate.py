@@ -218,17 +218,14 @@ def load(options):
     from training.run.folder import RunFolder
 
     folder = RunFolder(options.run)
-    arguments = folder.read_config()["arguments"]
-    decoding = {name: arguments[name] for name in ("beams", "length_penalty")}
-    for name in ("beams", "length_penalty", "max_length"):
+    n = options.nbest or 1
+    beams = options.beams or folder.read_config()["arguments"]["beams"]
+    decoding = {"n": n, "beams": 1 if options.sample else max(beams, n)}
+    for name in ("length_penalty", "max_length"):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
-    decoding["n"] = options.nbest or 1
-    decoding["beams"] = 1 if options.sample else max(decoding["beams"], decoding["n"])
     translator = folder.translator(options.weights, options.max_source_length, **decoding)
-    return (
-        translator.replace(precision="bfloat16") if options.precision == "bfloat16" else translator
-    )
+    return translator.replace(precision=options.precision)
 
 
 def sampling_caller(translator, options):
@@ -250,13 +247,8 @@ def sampling_caller(translator, options):
                 **{name: getattr(self, name) for name in fields}, **how,
             )  # fmt: skip
 
-    drawing = Translator(
-        translator.model,
-        translator.source_tokenizer,
-        translator.target_tokenizer,
-        Sampling(**translator.config.to_dict()),
-        max_source_length=translator.max_source_length,
-    )
+    arguments = translator.arguments() | {"config": Sampling(**translator.config.to_dict())}
+    drawing = Translator(translator.model, **arguments)
 
     def call(texts, seed):
         state = int.from_bytes(str(seed).encode(), "little") % (2**32 - 5)  # a prime
