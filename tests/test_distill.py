@@ -15,7 +15,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training needs TensorFlow", allow_module_level=True)
 
 from test_translate import TEXTS, flat
-from translators import LINES, tiny_model, tiny_translator, tokenizer
+from translators import LINES, tiny_model, tiny_translator, write_run
 
 from training import distill
 from training.report.evaluation import corpus_scores
@@ -30,25 +30,10 @@ STUDENT = (
 REFERENCES = LINES[3:]
 
 
-def write_run(folder, model, arguments=()):
-    """A finished run of a model, with no more in it than a student needs."""
-    (folder / "weights").mkdir(parents=True)
-    model.save_weights(folder / "weights" / "best.weights.h5")
-    tokenizer().save(folder / "tokenizer.model")
-    config = {
-        "model": {"kind": "transformer", "config": model.config.to_dict()},
-        "arguments": dict(arguments), "training": {}, "corpus": {},
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "results.json").write_text("{}")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
     """A finished run with a tiny model of random weights."""
-    arguments = {"beams": 3, "length_penalty": 0.6}
-    folder = write_run(tmp_path_factory.mktemp("teacher") / "run", tiny_model(), arguments)
+    folder = write_run(tmp_path_factory.mktemp("teacher") / "run", beams=3, length_penalty=0.6)
     rows = [f"{a}\t{b}\tx\t0\t0" for a, b in zip(LINES[:3], REFERENCES, strict=True)]
     header = "source\treference\thypothesis\tscore\tchrf"
     (folder / "translations.tsv").write_text("\n".join([header, *rows]) + "\n")

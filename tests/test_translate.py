@@ -13,7 +13,7 @@ import types
 from pathlib import Path
 
 import pytest
-from translators import LINES, tiny_run, tiny_translator
+from translators import LINES, tiny_translator, write_run
 
 from training import translate
 
@@ -24,7 +24,7 @@ TEXTS = [" ".join(LINES[i % 6].split()[: 1 + i % 5]) for i in range(60)]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with a tiny model of random weights."""
-    return tiny_run(tmp_path_factory.mktemp("run"), beams=3, length_penalty=0.6)
+    return write_run(tmp_path_factory.mktemp("run"), beams=3, length_penalty=0.6)
 
 
 @pytest.fixture(scope="module")

@@ -53,13 +53,14 @@ def tiny_translator(model=None, *, max_source_length=24, xla=False, **decoding):
     )
 
 
-def tiny_run(folder, **arguments):
-    """Makes a folder that of a run of `tiny_model` with these arguments, and returns it."""
-    model = tiny_model()
-    (folder / "weights").mkdir()
+def write_run(folder, model=None, **arguments):
+    """Writes what others read of a finished run of a model with these arguments; the folder."""
+    model = model or tiny_model()
+    (folder / "weights").mkdir(parents=True)
     model.save_weights(folder / "weights" / "best.weights.h5")
     tokenizer().save(folder / "tokenizer.model")
     described = {"kind": "transformer", "config": model.config.to_dict()}
     config = {"model": described, "arguments": arguments, "training": {}, "corpus": {}}
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "results.json").write_text("{}")
     return folder

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from training.run.claim import differences
+from training.run.claim import differences, in_words
 from training.run.models import make_model
 from training.run.start import Start
 from training.run.task import Translation
@@ -28,7 +28,7 @@ class Student(Translation):
     def prepare(self, claim):
         data = super().prepare(claim)
         if found := self.start.differs(self.config(data)):
-            told = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in found.items())
+            told = in_words(found)
             print(f"The student begins with random weights: it differs from its teacher in {told}.")
         return data
 
