@@ -6,7 +6,7 @@
 
 Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
 exports, students, bleu, fine_tune, architectures, stories, gradients, pronouns, few_labels,
-language_speed.
+language_speed, imported.
 """
 
 import subprocess
@@ -107,6 +107,10 @@ BENCHMARKS = {
     "language_speed": Benchmark(
         "How fast is a language model, compared with GPT-2 in transformers and KerasHub?",
         "language_speed.py", ("--quick",), ("language_speed",),
+    ),
+    "imported": Benchmark(
+        "Is an imported model the published one, and how fast is it served?",
+        "imported.py", ("--quick",), ("imported",),
     ),
 }  # fmt: skip
 

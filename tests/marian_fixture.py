@@ -97,12 +97,11 @@ def as_marian(model):
     """The model with Marian's own position table and layer-norm epsilon."""
     import torch
 
-    width, half = CONFIG["d_model"], CONFIG["d_model"] // 2
-    rates = np.exp(-np.arange(half) * np.log(10_000.0) / (half - 1))
-    angles = np.arange(64)[:, None] * rates
-    table = torch.tensor(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).float()
     for side in (model.model.encoder, model.model.decoder):
-        assert side.embed_positions.weight.shape == (64, width)
+        length, width = side.embed_positions.weight.shape
+        half = width // 2
+        angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(half) / (half - 1))
+        table = torch.tensor(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).float()
         side.embed_positions.weight.copy_(table)
     for module in model.modules():
         if isinstance(module, torch.nn.LayerNorm):

@@ -200,6 +200,20 @@ def test_noise(corpus):
 
 
 @pytest.mark.slow
+@with_all_peers
+def test_an_imported_model_beside_the_original():
+    lines = script("imported.py", "--quick", seconds=1200).splitlines()
+    for form in ("transformers folder", "Marian release"):
+        imported, checked = (line for line in lines if line.startswith(f"| {form} |"))
+        assert float(imported.split("|")[2]) > 0
+        assert float(checked.split("|")[2]) < 1e-4
+        assert checked.count("| 60 of 60 ") == 3
+    for column in ("keras_tfmr, plain", "keras_tfmr, compiled"):
+        row = next(line for line in lines if line.startswith(f"| {column} |"))
+        assert row.endswith("| 64 of 64 |")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["fit", "stories", "architectures", "large_corpus", "few_labels", "fine_tune", "cluster",
