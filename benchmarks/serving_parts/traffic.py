@@ -95,7 +95,7 @@ class Client:
         self.latencies = []  # seconds of right gRPC answers, from the time they were due
 
     def run(self, end, requests):
-        due, done = self._wait(time.monotonic()), 0
+        due, done = self._wait(time.monotonic(), end), 0
         while due < end and done < requests:
             kind = self._random.choices(
                 [self._grpc, self._rest, self._hostile, self._hostile_rest, self._give_up],
@@ -109,14 +109,14 @@ class Client:
                 if kind == self._grpc:
                     self.latencies.append(time.monotonic() - due)
             self.kinds[kind.__name__.strip("_")] += 1
-            due, done = self._wait(due), done + 1
+            due, done = self._wait(due, end), done + 1
 
-    def _wait(self, last):
-        """Waits until the next request is due, and returns that time."""
+    def _wait(self, last, end):
+        """Waits until the next request is due, but not beyond the end, and returns that time."""
         if self._rate is None:
             return time.monotonic()
         due = last + self._random.expovariate(self._rate)
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, min(due, end) - time.monotonic()))
         return due
 
     def _pick(self):
