@@ -20,6 +20,7 @@ from traced import operations
 
 from keras_tfmr import CausalSelfAttention, CrossAttention, GlobalSelfAttention, MultiHeadAttention
 from keras_tfmr.layers.packing import packed_projections
+from keras_tfmr.layers.relative_positions import Relations
 
 BATCH, QUERY, KEY, WIDTH, HEADS = 3, 4, 6, 10, 2
 SUBLAYERS = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
@@ -222,6 +223,24 @@ def test_sublayers_by_the_formula(kind, norm_first, masked):
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(scores, seen[0], atol=1e-6)
     np.testing.assert_array_equal(layer(*inputs), output)
+
+
+@pytest.mark.parametrize("kind", SUBLAYERS)
+def test_sublayers_hand_their_arguments_on(kind):
+    layer = kind(4, 5, num_kv_heads=2, dropout_rate=0.3, use_bias=False)
+    attention = layer.attention
+    found = attention.num_kv_heads, attention.dropout_rate, attention.use_bias
+    assert found == (2, 0.3, False)
+
+
+@pytest.mark.parametrize("kind", [GlobalSelfAttention, CausalSelfAttention])
+def test_a_bias_by_position_reaches_the_scores(kind):
+    layer = kind(HEADS, 5)
+    x = random(BATCH, QUERY, WIDTH)
+    mask = np.arange(QUERY) != 1
+    bias = np.where(mask, 0, -1e9).astype("float32")[None, None, None]  # [1, 1, 1, key]
+    expected = layer(x, np.tile(mask, (BATCH, 1)))
+    np.testing.assert_allclose(layer(x, relations=Relations(bias=bias)), expected, atol=1e-6)
 
 
 def test_sublayer_drops_its_output_too():

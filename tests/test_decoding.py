@@ -203,9 +203,11 @@ def test_neighbours_in_the_batch_change_nothing(beams):
         assert hypotheses(together, example) == hypotheses(alone, 0)
 
 
+@pytest.mark.parametrize("shrinks", [False, True])
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("prefix", [None, [[2, 0], [3, 4], [0, 0], [2, 2], [4, 3], [3, 0]]])
-def test_rooms_and_a_batch_that_shrinks_change_nothing(beams, prefix):
+def test_rooms_and_a_batch_that_shrinks_change_nothing(beams, prefix, shrinks, monkeypatch):
+    monkeypatch.setattr(HistoryStep, "shrinks", HistoryStep.shrinks and shrinks)
     model = HashModel(vocab=6, batch=6, seed=5)
     options = dict(
         start_ids=np.array([0, 2, 3, 0, 4, 5]), n=min(beams, 2), max_length=9,
@@ -218,6 +220,13 @@ def test_rooms_and_a_batch_that_shrinks_change_nothing(beams, prefix):
         assert hypotheses(found, example) == hypotheses(expected, example)
     sizes = growing.batches
     assert not growing.shrinks or (sizes[0] < 6 and sizes == sorted(sizes, reverse=True))
+
+
+def test_examples_that_nobody_wants_have_one_empty_hypothesis():
+    model = HashModel(vocab=4, batch=2, seed=1)
+    found = search(model, beams=3, n=2, max_length=5, limits=np.zeros(2, "int32"))
+    assert np.array(found.scores).tolist() == [[0.0, -np.inf]] * 2
+    assert not np.array(found.lengths).any()
 
 
 def test_length_limit_of_1_and_a_batch_of_0_rows():
