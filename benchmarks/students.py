@@ -4,10 +4,10 @@
 
 training/distill.py trains each student into a folder of `--runs`, and continues an unfinished run.
 Then the teacher, with its beam and greedily, and each student, greedily, translate the teacher's
-validation sentences from strings to strings in batches of 32. The engines are our compiled export
-with one caller per core, and CTranslate2, float32 and int8, with one translator per core. Each
-engine runs alone in a process that loads nothing else; the engines take turns. Writes
-results/students.md, .json and .png.
+validation sentences from strings to strings in batches of 32. The engines are both graphs of our
+export, plain and compiled, with one caller per core, and CTranslate2, float32 and int8, with one
+translator per core. Each engine runs alone in a process that loads nothing else; the engines take
+turns. Writes results/students.md, .json and .png.
 """
 
 import argparse
@@ -29,7 +29,12 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 PRESETS = ("6-1", "12-1", "6-2")
-OURS, CT2 = "keras_tfmr, compiled", {"float32": "CTranslate2 float32", "int8": "CTranslate2 int8"}
+# {engine: (tags of the graph, threads within an operation)}: each is fastest with these threads.
+OURS = {
+    "keras_tfmr, plain": (("plain", "serve"), 1),
+    "keras_tfmr, compiled": (("serve",), 2),
+}
+CT2 = {"float32": "CTranslate2 float32", "int8": "CTranslate2 int8"}
 BATCH = 32
 # The goals of a student: most BLEU points below the teacher's beam search, and least speed relative
 # to that beam search in CTranslate2's int8.
@@ -146,7 +151,7 @@ def engines(run, beams, folder):
         subprocess.run(list(map(str, (*export, *words))), check=True, stdout=subprocess.DEVNULL)
 
     call("--xla", "--beams", beams, "--to", folder / "saved_model", "--no_check")
-    found = {OURS: ("ours", folder / "saved_model" / "1", beams)}
+    found = {name: (name, folder / "saved_model" / "1", beams) for name in OURS}
     if importlib.util.find_spec("ctranslate2"):
         call("--format", "ctranslate2", "--to", folder / "ctranslate2")
         for dtype, name in CT2.items():
@@ -161,7 +166,7 @@ def speed(engine, path, beams, texts, seconds):
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
-    load = ours if engine == "ours" else ctranslate2
+    load = ours if engine in OURS else ctranslate2
     translate = load(engine, path, int(beams))
     found = [None] * len(sources)
     for rows in batches:  # warms up
@@ -185,13 +190,17 @@ def speed(engine, path, beams, texts, seconds):
     return {"rate": sum(done) / (time.perf_counter() - begun), "texts": found}
 
 
-def ours(_, path, beams):
+def ours(engine, path, beams):
     """A function from texts to texts: the export in a session, as a server runs it."""
     import numpy as np
+    import tensorflow as tf
 
     from keras_tfmr.export.saved_session import SavedSession
 
-    session = SavedSession(path)
+    tags, threads = OURS[engine]
+    session = SavedSession(path, tags, tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=2
+    ))  # fmt: skip
 
     def translate(texts):
         column = np.array([text.encode() for text in texts], object)
@@ -241,7 +250,7 @@ def page(numbers):
             row["model"], row["beams"], row["engine"], f"{row['bleu']:.2f}",
             f"{row['bleu'] - beam['bleu']:+.2f}", row["rate"],
             row["rate"] / rival["rate"] if rival else "",
-            row["rate"] / max(on_this) if on_this and row["engine"] == OURS else "",
+            row["rate"] / max(on_this) if on_this and row["engine"] in OURS else "",
             row["weights_mb"],
         ])  # fmt: skip
     header = [
@@ -264,7 +273,7 @@ def draw(numbers, path):
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot(xlabel="sentences a second", ylabel="BLEU", xscale="log")
-    for engine, marker in zip((OURS, *CT2.values()), "os^", strict=True):
+    for engine, marker in zip((*OURS, *CT2.values()), "oDs^", strict=True):
         rows = [row for row in numbers["rows"] if row["engine"] == engine]
         axes.scatter(
             [row["rate"] for row in rows], [row["bleu"] for row in rows], marker=marker,
