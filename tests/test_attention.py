@@ -194,6 +194,16 @@ def test_dropout_drops_attention_weights_in_training_only():
     assert np.abs(difference).max() < 0.4 and np.abs(difference.mean()) < 0.02  # unbiased
 
 
+def test_attend_drops_weights_when_called_alone():
+    layer = MultiHeadAttention(HEADS, 5, dropout_rate=0.5)
+    queries, keys = random(1, HEADS, 8, 5), random(1, HEADS, 5, 16)
+    values = np.ones((1, HEADS, 16, 5), "float32")  # the output sums the weights
+    sums = layer.attend(queries, keys, values, training=True)[0]
+    assert np.abs(to_numpy(sums) - 1).max() > 0.1
+    sums = layer.attend(queries, keys, values)[0]
+    np.testing.assert_allclose(sums, np.ones((1, HEADS, 8, 5)), atol=1e-5)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("kind", SUBLAYERS)

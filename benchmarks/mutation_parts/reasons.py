@@ -18,9 +18,6 @@ REASONS = {
     "`not not (training and self.dropout_rate > 0)`": FUSED,
     f"{ATTENTION} attend: `attention_mask(may_attend)._replace(attends=None)` → "
     "`attention_mask(may_attend)._replace()`": f"{SAME}a causal mask leaves no query without keys",
-    f"{ATTENTION} attend: `self.dropout(scores, training=training)` → `self.dropout(scores)`": (
-        f"{SAME}Keras hands on what the outer call was given"
-    ),
     f"{DOT_PRODUCT}: `mask is None` → `mask is not None`": FUSED,
     "keras_tfmr/layers/dot_product.py has_fused_attention: "
     "`return keras.backend.backend() in FUSED_BACKENDS` → `return None`": FUSED,
