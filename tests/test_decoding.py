@@ -325,7 +325,7 @@ def test_config_is_json_and_picks_the_decoder():
         config.replace(length_factor=0)
     with pytest.raises(ValueError, match="max_length must be at least 1; received 0"):
         config.replace(max_length=0)
-    assert config.replace(length_factor=0.5).limits([10]) == [6]
+    assert np.array(config.replace(length_factor=0.5).limits(np.array([10]))).tolist() == [6]
     # With this seed, each field and each argument changes the result.
     model = HashModel(vocab=6, batch=2, seed=13)
     start_ids = np.zeros(2, "int32")

@@ -174,7 +174,7 @@ def test_the_dtype_of_the_result_leaves_the_labels_alone(dtype):
 
 
 def test_another_floatx_leaves_the_labels_alone():
-    logits, labels = random(1, 3, 1000), np.array([[999, 257, 301]])
+    logits, labels = random(1, 3, 1000), np.array([[999, 257, 301]], "int32")
     keras.config.set_floatx("bfloat16")
     try:
         value = LabelSmoothedCrossEntropy(0.1)(labels, logits)
