@@ -175,9 +175,8 @@ def test_the_dtype_of_the_result_leaves_the_labels_alone(dtype):
 
 def test_another_floatx_leaves_the_labels_alone():
     logits, labels = random(1, 3, 1000), np.array([[999, 257, 301]])
-    tensor = keras.ops.convert_to_tensor(
-        labels
-    )  # under that floatx, Keras makes floats of it on JAX
+    # Under that floatx, Keras makes floats of integer arrays on JAX.
+    tensor = keras.ops.convert_to_tensor(labels)
     keras.config.set_floatx("bfloat16")
     try:
         value = LabelSmoothedCrossEntropy(0.1)(tensor, logits)
