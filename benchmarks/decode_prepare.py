@@ -70,11 +70,12 @@ def export(run, path):
 
 
 def operations(run):
-    """The operations of one step: the nodes in the body of the last loop that do work."""
+    """The operations of one step: the nodes that do work in the last loop, or in the loop in it."""
     graph = run.get_concrete_function().graph
-    loops = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
-    body = graph._get_function(loops[-1].get_attr("body").name).cached_definition
-    return sum(node.op not in ("Const", "Identity", "Placeholder") for node in body.node_def)
+    while loops := [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]:
+        graph = graph._get_function(loops[-1].get_attr("body").name).graph
+    found = [op.type for op in graph.get_operations()]
+    return sum(kind not in ("Const", "Identity", "Placeholder") for kind in found)
 
 
 def prepare(size, beams, tokens, dtypes, folder):

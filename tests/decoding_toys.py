@@ -69,7 +69,7 @@ class HashModel:
 
 
 class HistoryStep(DecodingStep):
-    """The step of a `HashModel` that keeps all tokens, in rooms, for a batch that can shrink.
+    """The step of a `HashModel` that keeps all tokens, in growing room, for a batch that shrinks.
 
     Args:
         model: HashModel.
@@ -103,14 +103,16 @@ class HistoryStep(DecodingStep):
         table = model.table.reshape(-1, model.vocab)
         return ops.take(table, rows, axis=0), {"index": index + 1, "tokens": history}
 
-    def take(self, state, examples):
+    def take(self, examples):
         kept = ops.take(self.examples, examples, axis=0)
-        step = HistoryStep(self.model, self.beams, self.max_length, kept, self.batches)
         self.batches.append(kept.shape[0])
+        return HistoryStep(self.model, self.beams, self.max_length, kept, self.batches)
+
+    def keep(self, state, examples):
         room = state["tokens"].shape[1]
         tokens = ops.reshape(state["tokens"], (-1, self.beams, room))
         tokens = ops.reshape(ops.take(tokens, examples, axis=0), (-1, room))
-        return step, {**state, "tokens": tokens}
+        return {**state, "tokens": tokens}
 
     def resize(self, state, room):
         more = room - state["tokens"].shape[1]

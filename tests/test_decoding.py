@@ -13,6 +13,7 @@ from keras_tfmr.decoding import (
     beam_search,
     greedy,
     length_penalty,
+    loop,
     sample,
 )
 
@@ -208,6 +209,7 @@ def test_neighbours_in_the_batch_change_nothing(beams):
 @pytest.mark.parametrize("prefix", [None, [[2, 0], [3, 4], [0, 0], [2, 2], [4, 3], [3, 0]]])
 def test_rooms_and_a_batch_that_shrinks_change_nothing(beams, prefix, shrinks, monkeypatch):
     monkeypatch.setattr(HistoryStep, "shrinks", HistoryStep.shrinks and shrinks)
+    monkeypatch.setattr(loop, "STRETCH", 2)
     model = HashModel(vocab=6, batch=6, seed=5)
     options = dict(
         start_ids=np.array([0, 2, 3, 0, 4, 5]), n=min(beams, 2), max_length=9,

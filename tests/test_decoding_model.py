@@ -9,7 +9,7 @@ from decoding_toys import hypotheses
 from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.decoding import DecodingConfig, beam_search, sample, score
+from keras_tfmr.decoding import DecodingConfig, beam_search, loop, sample, score
 from keras_tfmr.models import cached_step
 
 START, END, VOCAB = 2, 3, 40
@@ -42,9 +42,9 @@ def make_sources(batch, length, seed=0):
     return ids * (np.arange(length) < lengths[:, None])
 
 
-def search(model, source, beams, max_length, limits):
+def search(model, source, beams, max_length, limits, compiled=False):
     config = DecodingConfig(beams=beams, n=beams, max_length=max_length, length_penalty=0.6)
-    step, state = model.start(source, beams, max_length=max_length)
+    step, state = model.start(source, beams, max_length=max_length, compiled=compiled)
     start_ids = ops.zeros_like(limits) + START
     banned_ids = (0, 1, START)
     return config.decode(
@@ -151,18 +151,21 @@ def test_sources_without_a_token_and_batches_without_a_row(beams):
     assert decode(model, mixed, beams, max_length=1).ids.shape == (3, beams, 1)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("max_length", [8, 10])
-def test_growing_room_changes_nothing(monkeypatch, beams, max_length):
-    """Stretches of 2, 4, 8, ... positions; some examples end in each of them."""
+def test_growing_room_changes_nothing(monkeypatch, beams, max_length, in_place):
+    """Rooms of 2, 4, 8, ... positions in place, of 2, 4, 6, ... otherwise; some end in each."""
     model, source = make_model(), make_sources(6, 5)
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     at_once = decode(model, source, beams, max_length, limits)
-    monkeypatch.setattr(cached_step, "FIRST_PLAIN_ROOM", 2)
-    step, _ = model.start(source, beams, max_length=max_length)
+    monkeypatch.setattr(cached_step, "FIRST_ROOM", 2)
+    monkeypatch.setattr(loop, "STRETCH", 2)
+    step, _ = model.start(source, beams, max_length=max_length, compiled=in_place)
     assert step.rooms == {8: (2, 4, 8), 10: (2, 4, 8, 10)}[max_length]
     for rows in (slice(0, 6), slice(0, 2), slice(0, 4)):
-        grown = search(model, source[rows], beams, max_length, ops.convert_to_tensor(limits[rows]))
+        wanted = ops.convert_to_tensor(limits[rows])
+        grown = search(model, source[rows], beams, max_length, wanted, in_place)
         for example in range(rows.stop):
             found, expected = hypotheses(grown, example), hypotheses(at_once, example)
             assert [h[0] for h in found] == [h[0] for h in expected]
@@ -175,7 +178,7 @@ def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams):
     """After each stretch only the sentences that go on are decoded; the others keep their own."""
     model, source = make_model(), make_sources(6, 5)
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
-    monkeypatch.setattr(cached_step, "FIRST_PLAIN_ROOM", 2)
+    monkeypatch.setattr(loop, "STRETCH", 2)
     decoded, plain = [], cached_step.CachedStep.__call__
 
     def counting(self, tokens, state):
@@ -185,8 +188,8 @@ def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams):
     monkeypatch.setattr(cached_step.CachedStep, "__call__", counting)
     monkeypatch.setattr(TranslationModel, "start", without_an_end(TranslationModel.start))
     found = search(model, source, beams, 10, ops.convert_to_tensor(limits))
-    # Stretches of 2, 2, 4 and 2 steps, each for those whose limit lies beyond its beginning.
-    assert decoded == [6] * 2 + [4] * 2 + [3] * 4 + [1] * 2
+    # Stretches of 2 steps, each for those whose limit lies beyond its beginning.
+    assert decoded == [6] * 2 + [4] * 2 + [3] * 2 + [2] * 2 + [1] * 2
     np.testing.assert_array_equal(np.array(found.lengths)[:, 0], limits)
 
 
@@ -225,7 +228,7 @@ def test_a_shrinking_batch_keeps_each_rows_draws_and_prefix(monkeypatch):
         name: run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
         for name, run in searches.items()
     }
-    monkeypatch.setattr(cached_step, "FIRST_PLAIN_ROOM", 2)
+    monkeypatch.setattr(loop, "STRETCH", 2)
     for name, run in searches.items():
         found = run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
         for example in range(6):
@@ -234,30 +237,31 @@ def test_a_shrinking_batch_keeps_each_rows_draws_and_prefix(monkeypatch):
             np.testing.assert_allclose([h[1:] for h in one], [h[1:] for h in other], atol=1e-4)
 
 
-def compiled(function):
-    """The same function under XLA."""
+def of_known_shapes(function, xla):
+    """The same function, traced for the shapes of its arguments, and under XLA if asked for."""
     if keras.backend.backend() == "jax":
         import jax
 
         return jax.jit(function)
     import tensorflow as tf
 
-    return tf.function(function, jit_compile=True)
+    return tf.function(function, jit_compile=xla)
 
 
 @pytest.mark.parametrize(
-    ("batch", "beams", "in_place"), [(1, 1, False), (1, 4, True), (5, 1, True), (5, 4, False)]
+    ("batch", "beams", "xla"), [(1, 1, False), (1, 4, True), (5, 1, True), (5, 4, False)]
 )
-def test_compiled_equals_not_compiled(batch, beams, in_place):
+def test_known_shapes_and_a_compiler_change_nothing(batch, beams, xla):
     model, source = make_model(), make_sources(batch, 7)
 
     def run(source):
-        step, state = model.start(source, beams, max_length=10, compiled=in_place)
+        step, state = model.start(source, beams, max_length=10, compiled=xla)
         config = DecodingConfig(beams=beams, n=beams, max_length=10, length_penalty=0.6)
         start_ids = np.full(batch, START, "int32")
         return config.decode(step, state, start_ids=start_ids, end_id=END, banned_ids=(0, 1, START))
 
-    found, graph = compiled(run)(ops.convert_to_tensor(source)), decode(model, source, beams)
+    found = of_known_shapes(run, xla)(ops.convert_to_tensor(source))
+    graph = decode(model, source, beams)
     for example in range(batch):
         one, other = hypotheses(found, example), hypotheses(graph, example)
         assert [h[0] for h in one] == [h[0] for h in other]

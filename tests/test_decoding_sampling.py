@@ -6,7 +6,7 @@ import pytest
 from decoding_toys import HashModel, HistoryStep, hypotheses, normalise
 from keras import ops
 
-from keras_tfmr.decoding import greedy, sample, sample_each, score
+from keras_tfmr.decoding import greedy, loop, sample, sample_each, score
 
 END = 1
 ROWS = 4000
@@ -119,7 +119,8 @@ def test_same_seed_same_text_and_a_generator_moves_on():
         assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
 
 
-def test_rooms_and_a_batch_that_shrinks_change_no_draw():
+def test_rooms_and_a_batch_that_shrinks_change_no_draw(monkeypatch):
+    monkeypatch.setattr(loop, "STRETCH", 2)
     model = HashModel(vocab=6, batch=6, seed=5)
     options = dict(
         start_ids=np.array([0, 2, 3, 0, 4, 5]), end_id=END, max_length=9, seed=1,

@@ -369,8 +369,8 @@ def test_a_compiled_export_carries_one_program_for_each_size(compiled, translato
     """Whatever the signature: the check compiles each once, and another machine's are nobody's."""
     (folder,) = (compiled / compile_cache.FOLDER).iterdir()
     assert folder.name == compile_cache.key()
-    sizes = len(write.BATCH_BUCKETS) * len(translator.graph.length_buckets)
-    assert len(list(folder.glob("*.pb"))) == sizes
+    sizes = {1, 4}  # more sentences are decoded by the plain graph
+    assert len(list(folder.glob("*.pb"))) == len(sizes) * len(translator.graph.length_buckets)
 
 
 @pytest.mark.slow

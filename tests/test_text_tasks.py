@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from unittest import mock
 
 import keras
 import numpy as np
@@ -22,7 +21,6 @@ import tensorflow as tf
 from formulas import log_softmax
 
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.models import cached_step
 from serving import export
 from training import train_text
 from training.corpus.files import CorpusError
@@ -65,9 +63,7 @@ def write(path, rows):
 
 
 def run(*arguments):
-    """The command with one room for the caches: each takes an export seconds to prepare."""
-    with mock.patch.object(cached_step, "FIRST_PLAIN_ROOM", 128):
-        return train_text.main([str(argument) for argument in arguments])
+    return train_text.main([str(argument) for argument in arguments])
 
 
 def blocks(tmp_path, task, *rows):

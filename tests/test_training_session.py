@@ -5,7 +5,6 @@ import dataclasses
 import json
 import random
 import re
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import tensorflow as tf
 
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.models import cached_step
 from training import train_pt_en
 from training.prepare import prepare
 from training.report.evaluation import Evaluator, spread
@@ -50,9 +48,7 @@ def write(path, rows):
 
 
 def run(*arguments):
-    """The command with one room for the caches: each takes an export seconds to prepare."""
-    with mock.patch.object(cached_step, "FIRST_PLAIN_ROOM", 128):
-        return train_pt_en.main([str(argument) for argument in arguments])
+    return train_pt_en.main([str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Strings in, strings out: against the model's own full forward pass, alone and among others."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ from translators import LINES, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.decoding import DecodingResult
 from keras_tfmr.precision import with_precision
-from keras_tfmr.text.buckets import BATCH_BUCKETS
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 HOSTILE = [
@@ -207,21 +208,23 @@ def test_compiled_is_the_same():
 
 def test_compiled_shapes_are_few():
     translator = tiny_translator(max_source_length=100, xla=True)
-    met = set()
+    met, plain = set(), set()
 
-    def decoder(ids, limits, enough):
+    def decoder(ids, limits, enough, met=met):
         met.add(tuple(ids.shape))
         assert limits.shape == ids.shape[:1]
         rows = len(limits)
         ids, lengths = tf.zeros([rows, 1, 12], tf.int32), tf.zeros([rows, 1], tf.int32)
         return DecodingResult(ids, lengths, tf.zeros([rows, 1]), tf.zeros([rows, 1]))
 
-    translator.graph._decoder = decoder
+    translator.graph._compiled = decoder
+    translator.graph._plain = functools.partial(decoder, met=plain)
     for rows in (0, 1, 3, 9, 17, 64, 65, 130):
         for words in range(1, 40, 3):
             outputs = translator.graph.translate(tf.constant(["Bom " * words] * rows, tf.string))
             assert len(outputs["translation"]) == rows
-    assert {rows for rows, _ in met} == {*BATCH_BUCKETS, 64, 96, 160}
+    assert {rows for rows, _ in met} == {1, 4}
+    assert {rows for rows, _ in plain} == {9, 17, 64, 65, 130}
     assert {length for _, length in met} == {32, 100}
     texts = translator.text_per_bucket(LINES)
     lengths = [tokenizer().encode_truncated([text], 100)[0].shape[1] for text in texts]

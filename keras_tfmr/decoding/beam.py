@@ -59,26 +59,28 @@ class _Search:
         finished = DecodingResult(ids, lengths, log_probs=scores, scores=scores)
         return ops.convert_to_tensor(0, dtype="int32"), alive, finished
 
-    def resize(self, loop, change):
+    def resize(self, loop, room):
         position, alive, finished = loop
-        return position, alive._replace(state=change(alive.state)), finished
+        return position, alive._replace(state=self.step.resize(alive.state, room)), finished
 
     def result(self, loop):
         return loop[2]
 
-    def take(self, loop, examples):
+    def take(self, examples):
+        step, task = self.step.take(examples), self.task.take(examples)
+        return _Search(step, task, self.beams, self.n, self.enough)
+
+    def keep(self, loop, examples):
         position, alive, finished = loop
         rows = rows_of(examples, self.beams)
-        step, state = self.step.take(alive.state, examples)
         alive = _Alive(
             ids=ops.take(alive.ids, rows, axis=0),
             log_probs=ops.take(alive.log_probs, examples, axis=0),
             tokens=ops.take(alive.tokens, rows, axis=0),
-            state=state,
+            state=self.step.keep(alive.state, examples),
         )
         finished = DecodingResult(*(ops.take(field, examples, axis=0) for field in finished))
-        search = _Search(step, self.task.take(examples), self.beams, self.n, self.enough)
-        return search, (position, alive, finished)
+        return position, alive, finished
 
     def unfinished(self, position, alive, finished):
         """Whether an unfinished hypothesis could still get among the `enough` best.

@@ -2,15 +2,17 @@
 
 from keras import ops, tree
 
+# Steps after which examples that have ended leave the batch, if shapes may change in the loop.
+STRETCH = 8
+
 
 def decode_loop(search, loop):
     """Runs `search.extend` until every example has ended.
 
-    If the step has `rooms`, the loop runs in stretches, each with room for the positions up to its
-    end, so that the time depends on the length that is decoded, not on the maximum. If the step
-    `shrinks`, the next stretch leaves out the examples that have ended, so that the whole batch
-    does not wait for its longest example. Within a stretch every shape is fixed, and a stretch that
-    is not reached costs nothing.
+    If the step `shrinks`, the loop runs in stretches of a few steps. Each has room for its own
+    positions only, and leaves out the examples that have ended before it. If the step has `rooms`,
+    there is one stretch for each of them, all with the whole batch. The time then depends on the
+    length that is decoded, not on the maximum.
 
     Args:
         search: An object with
@@ -18,9 +20,10 @@ def decode_loop(search, loop):
             `step`: a `DecodingStep`;
             `extend(*loop)`: the parts of the loop after one more token;
             `unfinished(*loop)`: bool `[batch]`, which examples may still change;
-            `resize(loop, change)`: the loop with `change(state)` for its state;
+            `resize(loop, room)`: the loop whose state has room for `room` tokens;
             `result(loop)`: the result of the search, nested tensors `[batch, ...]`;
-            `take(loop, examples)`: a search and a loop for some of the examples.
+            `take(examples)`: the search for some of the examples, int32 `[n]`;
+            `keep(loop, examples)`: the loop of these examples.
         loop: A tuple of nested tensors, the position first.
 
     Returns:
@@ -34,39 +37,59 @@ def decode_loop(search, loop):
         raise ValueError(
             f"The step was started for max_length={room} tokens; received max_length={wanted}"
         )
+    if search.step.shrinks:
+        return _shrinking(search, loop)
     return _stretches(search, search.step.rooms or (None,), loop)
+
+
+def _shrinking(search, loop):
+    """Runs stretches of `STRETCH` steps, each for the examples that have not ended.
+
+    Batch and room are known at run time only, so that one traced loop serves all stretches.
+    """
+
+    def stretch(examples, loop, results):
+        some, end = search.take(examples), ops.minimum(loop[0] + STRETCH, search.task.max_length)
+        loop = _run(some, some.resize(loop, end), end)
+        results = tree.map_structure(
+            lambda old, new: ops.scatter_update(old, examples[:, None], new),
+            results,
+            some.result(loop),
+        )
+        left = ops.nonzero(some.unfinished(*loop))[0]
+        return ops.take(examples, left, axis=0), some.keep(loop, left), results
+
+    examples = ops.nonzero(search.unfinished(*loop))[0]
+    # Room that TensorFlow knows while it traces could not grow; it does not look into this loop.
+    (none,) = ops.while_loop(lambda room: room < 0, lambda room: (room,), (loop[0],))
+    first = search.keep(search.resize(loop, none), examples)
+    return ops.while_loop(
+        lambda examples, *_: ops.shape(examples)[0] > 0,
+        stretch,
+        (examples, first, search.result(loop)),
+    )[2]
 
 
 def _stretches(search, rooms, loop):
     """Runs one stretch for each of the rooms, until every example has ended."""
     room, *later_rooms = rooms
     if room is not None:
-        loop = search.resize(loop, lambda state: search.step.resize(state, room))
-
-    def going(*parts):
-        return ops.any(search.unfinished(*parts))
-
+        loop = search.resize(loop, room)
     if not later_rooms:
-        return search.result(tuple(ops.while_loop(going, search.extend, loop)))
-    loop = tuple(
-        ops.while_loop(lambda *parts: (parts[0] < room) & going(*parts), search.extend, loop)
-    )
+        return search.result(_run(search, loop))
+    loop = _run(search, loop, room)
     return ops.cond(
-        going(*loop),
-        lambda: _later_stretches(search, later_rooms, loop),
+        ops.any(search.unfinished(*loop)),
+        lambda: _stretches(search, later_rooms, loop),
         lambda: search.result(loop),
     )
 
 
-def _later_stretches(search, rooms, loop):
-    """Runs the remaining stretches, for the examples that have not ended."""
-    if not search.step.shrinks:
-        return _stretches(search, rooms, loop)
-    examples = ops.nonzero(search.unfinished(*loop))[0]
-    fewer, rest = search.take(loop, examples)
-    found = _stretches(fewer, rooms, rest)
-    return tree.map_structure(
-        lambda old, new: ops.scatter_update(old, examples[:, None], new),
-        search.result(loop),
-        found,
-    )
+def _run(search, loop, end=None):
+    """Runs steps up to the position `end`, or until every example has ended."""
+
+    def going(position, *parts):
+        unfinished = ops.any(search.unfinished(position, *parts))
+        return unfinished if end is None else (position < end) & unfinished
+
+    return tuple(ops.while_loop(going, search.extend, tuple(loop)))

@@ -12,7 +12,6 @@ from keras_tfmr.decoding.step import as_step
 
 class _Loop(NamedTuple):
     position: Any  # []
-    rows: Any  # int32 [batch], the index of each example in the original batch
     alive: Any  # bool [batch]
     tokens: Any  # int32 [batch], the last token of each hypothesis
     ids: Any  # int32 [batch, length]
@@ -24,15 +23,15 @@ class _Loop(NamedTuple):
 class _Single:
     """The fixed quantities of decoding one hypothesis per example; see `decode_loop`."""
 
-    def __init__(self, step, choose, task):
+    def __init__(self, step, choose, task, rows):
         self.step, self.choose, self.task = step, choose, task
+        self.rows = rows  # int32 [batch], the index of each example in the original batch
         self.columns = np.arange(task.max_length, dtype="int32")
 
     def start(self, state):
         task, none = self.task, ops.zeros_like(self.task.start_ids)
         return _Loop(
             position=ops.convert_to_tensor(0, dtype="int32"),
-            rows=ops.arange(ops.shape(none)[0], dtype="int32"),
             alive=task.limits > 0,
             tokens=task.start_ids,
             ids=ops.add(none[:, None], np.zeros((1, task.max_length), "int32")),
@@ -46,7 +45,7 @@ class _Single:
         loop, task = _Loop(*loop), self.task
         log_probs, state = self.step(loop.tokens, loop.state)
         free = task.constrain(log_probs, loop.position)
-        tokens, gained = self.choose(log_probs, free, loop.position, loop.rows)
+        tokens, gained = self.choose(log_probs, free, loop.position, self.rows)
         tokens = ops.where(loop.alive, tokens, 0)
         lengths = loop.lengths + ops.cast(loop.alive, "int32")
         return loop._replace(
@@ -62,19 +61,22 @@ class _Single:
     def unfinished(self, *loop):
         return _Loop(*loop).alive
 
-    def resize(self, loop, change):
-        return _Loop(*loop)._replace(state=change(_Loop(*loop).state))
+    def resize(self, loop, room):
+        loop = _Loop(*loop)
+        return loop._replace(state=self.step.resize(loop.state, room))
 
     def result(self, loop):
         loop = _Loop(*loop)
         return loop.ids, loop.lengths, loop.log_probs
 
-    def take(self, loop, examples):
+    def take(self, examples):
+        step, task = self.step.take(examples), self.task.take(examples)
+        return _Single(step, self.choose, task, examples)
+
+    def keep(self, loop, examples):
         position, *parts, state = loop
-        step, state = self.step.take(state, examples)
         parts = (ops.take(part, examples, axis=0) for part in parts)
-        search = _Single(step, self.choose, self.task.take(examples))
-        return search, _Loop(position, *parts, state)
+        return _Loop(position, *parts, self.step.keep(state, examples))
 
 
 def decode_single(step, state, choose, task):
@@ -85,7 +87,8 @@ def decode_single(step, state, choose, task):
     that must not come next, both `[batch, vocab]`. `rows` int32 `[batch]` is the index of each
     example in the original batch.
     """
-    search = _Single(as_step(step), choose, task)
+    rows = ops.arange(ops.shape(task.start_ids)[0], dtype="int32")
+    search = _Single(as_step(step), choose, task, rows)
     ids, lengths, log_probs = decode_loop(search, search.start(state))
     scores = log_probs / length_penalty(lengths, task.alpha, task.offset)
     return DecodingResult(

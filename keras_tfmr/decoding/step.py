@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from keras import ops, tree
 
@@ -19,10 +20,11 @@ class DecodingStep(abc.ABC):
 
     Attributes:
         max_length: The number of tokens that can be decoded; None for any number.
-        rooms: Lengths, ascending and ending in `max_length`, for which the state is given room one
-            after the other; None for a state that does not grow. If the time of a step depends on
-            the room in its state, filled or not, this keeps the room small.
-        shrinks: Whether examples that have ended leave the batch between two rooms.
+        shrinks: Whether shapes may change in the loop. If so, every few steps the state is given
+            room for the next ones, and examples that have ended leave the batch.
+        rooms: If not, lengths, ascending and ending in `max_length`, for which the state is given
+            room one after the other; None for a state that does not grow. If the time of a step
+            depends on the room in its state, filled or not, this keeps the room small.
 
     >>> class Bigrams(DecodingStep):
     ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
@@ -34,8 +36,8 @@ class DecodingStep(abc.ABC):
     """
 
     max_length: int | None = None
-    rooms: Sequence[int] | None = None
     shrinks: bool = False
+    rooms: Sequence[int] | None = None
 
     @abc.abstractmethod
     def __call__(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
@@ -57,13 +59,20 @@ class DecodingStep(abc.ABC):
         """
         return take_rows(state, rows)
 
-    def take(self, state: Nested, examples: Tensor) -> tuple["DecodingStep", Nested]:
-        """A step and its state for some of the examples, int32 `[n]`; needed if it `shrinks`."""
+    def resize(self, state: Nested, room: Any) -> Nested:
+        """The state with room for `room` tokens, an int, or an int32 scalar if the step `shrinks`.
+
+        Needed if the step `shrinks` or has `rooms`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} shrinks or has rooms, but no `resize`")
+
+    def take(self, examples: Tensor) -> "DecodingStep":
+        """The step for some of the examples, int32 `[n]`; needed if it `shrinks`."""
         raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `take`")
 
-    def resize(self, state: Nested, room: int) -> Nested:
-        """The state with room for `room` tokens; needed if the step has `rooms`."""
-        raise NotImplementedError(f"{type(self).__name__} has rooms, but no `resize`")
+    def keep(self, state: Nested, examples: Tensor) -> Nested:
+        """The state of some of the examples, int32 `[n]`; needed if the step `shrinks`."""
+        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `keep`")
 
 
 StepFunction = Callable[[Tensor, Nested], tuple[Tensor, Nested]]

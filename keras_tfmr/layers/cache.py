@@ -7,7 +7,6 @@ determines what each hypothesis may attend to.
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from keras import ops
 
 from keras_tfmr.layers.masking import MASKED, AttentionMask
@@ -22,6 +21,7 @@ class StepPosition(NamedTuple):
         beams: int, the number of hypotheses of an example; 1 for several consecutive tokens.
         mask: `AttentionMask` whose bias broadcasts to `[batch, heads, query, room * beams]`.
         places: int32 `[batch * kv_heads * new, 1]`, the places to scatter to; None writes slices.
+        room: int or int32 scalar, the number of positions of the caches; needed with `places`.
         rotation: What `RotaryPositions.rotation` gives for the new positions.
     """
 
@@ -30,6 +30,7 @@ class StepPosition(NamedTuple):
     beams: int
     mask: Any
     places: Any = None
+    room: Any = None
     rotation: Any = None
 
     @property
@@ -48,9 +49,9 @@ def following(index, query, room):
     """
     # The last position that each token may attend to, its own: [], or [query, 1] for several.
     last = index if query == 1 else (index + ops.arange(query, dtype="int32"))[:, None]
-    earlier = ops.less_equal(np.arange(room, dtype="int32"), last)
+    earlier = ops.less_equal(ops.arange(room, dtype="int32"), last)
     bias = ops.where(earlier, 0.0, MASKED)
-    return StepPosition(index, query, 1, AttentionMask(bias))
+    return StepPosition(index, query, 1, AttentionMask(bias), room=room)
 
 
 def write(cache, new, at):
@@ -68,8 +69,7 @@ def write(cache, new, at):
         return ops.slice_update(cache, (0, 0, at.index * at.beams, 0), new)
     # Only XLA writes slices in place. Without XLA, TensorFlow scatters into a cache without a copy,
     # unless something else holds the cache.
-    _, heads, size, dim = cache.shape
-    width = at.beams * dim
-    positions = ops.reshape(cache, (-1, width))  # [batch * kv_heads * room, beams * dim]
-    positions = ops.scatter_update(positions, at.places, ops.reshape(new, (-1, width)))
-    return ops.reshape(positions, (-1, heads, size, dim))
+    heads, dim = cache.shape[1], cache.shape[3]
+    positions = ops.reshape(cache, (-1, at.beams * dim))  # [batch * kv_heads * room, beams * dim]
+    positions = ops.scatter_update(positions, at.places, ops.reshape(new, (-1, at.beams * dim)))
+    return ops.reshape(positions, (-1, heads, at.room * at.beams, dim))

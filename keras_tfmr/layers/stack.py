@@ -211,7 +211,7 @@ class CausalStack(Stack):
         packed = self.pack(None) if packed is None else packed
         x = self._embed_step(inputs, at, packed[0])  # [rows, d_model]
         if self.relative_positions is not None:
-            keys = np.arange(caches[0][0].shape[2], dtype="int32") // at.beams
+            keys = ops.arange(ops.shape(caches[0][0])[2], dtype="int32") // at.beams
             relations = self.relate(_new_positions(at), keys)
             mask = biased(at.mask, relations.bias)
             at = at._replace(rotation=relations.rotation, mask=mask)

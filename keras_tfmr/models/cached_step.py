@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr.decoding.constraints import rows_of
 from keras_tfmr.decoding.step import DecodingStep, take_rows
 from keras_tfmr.layers.cache import StepPosition, following
 from keras_tfmr.layers.masking import MASKED, AttentionMask
@@ -13,9 +14,9 @@ from keras_tfmr.layers.masking import MASKED, AttentionMask
 # The slot of a beam at positions that have not been decoded.
 NO_SLOT = -1
 
-# The first room of the caches. Up to this length, attending to unfilled positions costs less than
-# another loop, which takes seconds to compile, or hardly any time if nothing is compiled.
-FIRST_COMPILED_ROOM, FIRST_PLAIN_ROOM = 64, 16
+# The first room of the caches under XLA. Up to this length, attending to unfilled positions costs
+# less than another loop, which takes seconds to compile.
+FIRST_ROOM = 64
 
 
 class CachedStep(DecodingStep):
@@ -45,7 +46,7 @@ class CachedStep(DecodingStep):
         # The number of unfinished examples is known at run time only; XLA needs fixed shapes.
         self.shrinks = not compiled and keras.backend.backend() != "jax"
         self.packed = stack.pack(before + max_length)
-        self.packed_logits = logits.pack() if compiled else None
+        self.packed_logits = logits.pack(batch * beams)
         # Read once, before the loop. Otherwise the graph reads each variable in every step, which
         # makes up a fifth of its operations.
         weights = {id(weight): weight for weight in stack.weights + logits.weights}
@@ -54,7 +55,7 @@ class CachedStep(DecodingStep):
     @property
     def rooms(self):
         """Lengths for which caches are allocated one after the other, up to `max_length`."""
-        rooms = [FIRST_COMPILED_ROOM if self.compiled else FIRST_PLAIN_ROOM]
+        rooms = [FIRST_ROOM]
         while rooms[-1] < self.max_length:
             rooms.append(2 * rooms[-1])
         return (*rooms[:-1], self.max_length)
@@ -106,14 +107,14 @@ class CachedStep(DecodingStep):
 
     def __call__(self, tokens, state):
         """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
-        index, room = state["index"], state["caches"][0][0].shape[2] // self.beams
+        index, room = state["index"], ops.shape(state["caches"][0][0])[2] // self.beams
         new_state = {"index": index + 1}
         if self.beams == 1:
             at = following(index, 1, room)
         else:
             new_state["ancestry"] = self._ancestry(tokens, state["ancestry"], index)
             mask = self._mask(new_state["ancestry"])  # [batch, 1, beams, room * beams]
-            at = StepPosition(index, self.beams, self.beams, mask)
+            at = StepPosition(index, self.beams, self.beams, mask, room=room)
         if not self.compiled:
             at = at._replace(places=self._places(index[None], room))
         with keras.StatelessScope(state_mapping=self.read):
@@ -127,14 +128,14 @@ class CachedStep(DecodingStep):
         """The ancestry `[rows, length]` with each row's own slot at the position of this step."""
         slots = np.arange(self.beams, dtype="int32")
         own = ops.add(ops.reshape(ops.zeros_like(tokens), (-1, self.beams)), slots)
-        here = ops.equal(np.arange(ancestry.shape[1], dtype="int32"), index)
+        here = ops.equal(ops.arange(ops.shape(ancestry)[1], dtype="int32"), index)
         return ops.where(here, ops.reshape(own, (-1, 1)), ancestry)
 
     def _mask(self, ancestry):
         """The mask that lets each row attend only to what its ancestors wrote to the cache."""
         slots = np.arange(self.beams, dtype="int32")
         bias = ops.where(ops.equal(ancestry[:, :, None], slots), 0.0, MASKED)
-        shape = (-1, 1, self.beams, ancestry.shape[1] * self.beams)
+        shape = (-1, 1, self.beams, ops.shape(ancestry)[1] * self.beams)
         return AttentionMask(ops.reshape(bias, shape))
 
     def _places(self, positions, room):
@@ -148,17 +149,6 @@ class CachedStep(DecodingStep):
             return take_rows(state, rows)
         return {**state, "ancestry": ops.take(state["ancestry"], rows, axis=0)}
 
-    def take(self, state, examples):
-        step = copy.copy(self)
-        step.batch = ops.shape(examples)[0]
-        step.memory = take_rows(self.memory, examples)
-        state = {**state, "caches": take_rows(state["caches"], examples)}
-        if self.beams > 1:
-            length = state["ancestry"].shape[-1]
-            by_example = ops.reshape(state["ancestry"], (-1, self.beams, length))
-            state["ancestry"] = ops.reshape(take_rows(by_example, examples), (-1, length))
-        return step, state
-
     def resize(self, state, room):
         room += self.before
         caches = tree.map_structure(
@@ -169,11 +159,23 @@ class CachedStep(DecodingStep):
             state["ancestry"] = _resized(state["ancestry"], 1, room, NO_SLOT)
         return state
 
+    def take(self, examples):
+        step = copy.copy(self)
+        step.batch = ops.shape(examples)[0]
+        step.memory = take_rows(self.memory, examples)
+        return step
+
+    def keep(self, state, examples):
+        state = {**state, "caches": take_rows(state["caches"], examples)}
+        if self.beams > 1:
+            rows = rows_of(examples, self.beams)
+            state["ancestry"] = ops.take(state["ancestry"], rows, axis=0)
+        return state
+
 
 def _resized(x, axis, size, value=0):
     """`x` cut or padded to `size` along an axis."""
-    if size <= x.shape[axis]:
-        return x[:, :size] if axis == 1 else x[:, :, :size]
+    x = x[:, :size] if axis == 1 else x[:, :, :size]
     width = [[0, 0]] * len(x.shape)
-    width[axis] = [0, size - x.shape[axis]]
+    width[axis] = [0, size - ops.shape(x)[axis]]
     return ops.pad(x, width, constant_values=value)

@@ -4,6 +4,8 @@ The same functions run in process and in a SavedModel, so that both give the sam
 compiles only the decoder, a function of integer tensors between the tokenisers.
 """
 
+import functools
+
 import tensorflow as tf
 
 from keras_tfmr import decoding
@@ -15,6 +17,10 @@ _BLANK = r"[\pZ\pC]*"
 
 # The score of a missing hypothesis. JSON has no minus infinity.
 _NO_SCORE = tf.float32.min
+
+# XLA decodes a few texts several times as fast as the plain graph. In larger batches the plain
+# graph catches up: it drops the texts that have ended, which the fixed shapes of XLA do not allow.
+MOST_COMPILED = 4
 
 
 class TextGraph:
@@ -30,8 +36,9 @@ class TextGraph:
         config: A `DecodingConfig`.
         max_source_length: The most tokens of a text, its end id included; a longer text is cut and
             flagged.
-        xla: Whether XLA compiles the decoder. Batch size and source length are then padded up to a
-            few sizes, each of which is compiled when it first occurs.
+        xla: Whether XLA compiles the decoder for batches of up to `MOST_COMPILED`. Batch size and
+            source length are then padded up to a few sizes, each of which is compiled when it first
+            occurs.
     """
 
     def __init__(
@@ -42,13 +49,12 @@ class TextGraph:
         self.config, self.max_source_length, self.xla = config, max_source_length, xla
         self.length_buckets = length_buckets(max_source_length)
         # One function for all signatures, and so one program for each size of its input.
-        self._decoder = compiled(
-            self._search,
-            xla,
-            source_ids=([None, None], tf.int32),
-            limits=([None], tf.int32),
-            enough=([], tf.int32),
+        inputs = dict(
+            source_ids=([None, None], tf.int32), limits=([None], tf.int32), enough=([], tf.int32)
         )
+        self._plain = compiled(self._search, False, **inputs)
+        self._compiled = compiled(functools.partial(self._search, compiled=True), True, **inputs)
+        self._decoder = self._compiled_if_few if xla else self._plain
 
     def translate(self, text):
         """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
@@ -150,17 +156,28 @@ class TextGraph:
         rows = tf.size(blank)
         lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
         limits = tf.where(blank, 0, self.config.limits(lengths))
-        if self.xla:
-            source_ids = pad_to_buckets(source_ids, self.length_buckets)
         limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
         result = self._decoder(source_ids, limits, tf.constant(enough))
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
-    def _search(self, source_ids, limits, enough):
-        """The part that can be compiled: from ids and limits to the `DecodingResult`."""
+    def _compiled_if_few(self, *parts):
+        """`_search`, by XLA for a batch of at most `MOST_COMPILED`."""
+        few = tf.shape(parts[0])[0] <= MOST_COMPILED
+        return tf.cond(few, lambda: self._padded(*parts), lambda: self._plain(*parts))
+
+    def _padded(self, source_ids, limits, enough):
+        """`_search` by XLA, of ids and limits that it pads to one of a few sizes."""
+        rows = tf.shape(source_ids)[0]
+        source_ids = pad_to_buckets(source_ids, self.length_buckets)
+        limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
+        result = self._compiled(source_ids, limits, enough)
+        return decoding.DecodingResult(*(field[:rows] for field in result))
+
+    def _search(self, source_ids, limits, enough, compiled=False):
+        """From ids and limits to the `DecodingResult`."""
         config = self.config
         step, state = self.model.start(
-            source_ids, beams=config.beams, max_length=config.max_length, compiled=self.xla
+            source_ids, beams=config.beams, max_length=config.max_length, compiled=compiled
         )
         return config.decode(
             step,
