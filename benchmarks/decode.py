@@ -4,7 +4,6 @@
     python benchmarks/decode.py                          # everything
     python benchmarks/decode.py --minutes 4 --resume --folder DIR    # the next part of everything
     python benchmarks/decode.py --length                 # 64 against 256 tokens
-    python benchmarks/decode.py --mixed                  # what XLA compiles for 1,000 sentences
     python benchmarks/decode.py --checkout old=../main --checkout new=.    # ours, before and after
 
 Every engine runs alone, in a process that loads nothing else and ends before the next one starts. A
@@ -21,8 +20,6 @@ import contextlib
 import itertools
 import json
 import os
-import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -160,29 +157,6 @@ def grouped(sizes, folder, exclusive=None):
     return rows, numbers
 
 
-def mixed(sizes, folder, sentences):
-    """Counts the compilations for requests of 1 to 40 sentences, padded to our buckets."""
-    from keras_tfmr.text.buckets import BATCH_BUCKETS, LENGTH_BUCKETS
-
-    rng, rows, numbers = random.Random(0), [], []
-    lengths = [min(128, max(2, round(rng.lognormvariate(2.9, 0.6)))) for _ in range(sentences)]
-    for size in sizes:
-        waiting, shapes, first, again = list(lengths), {}, [], []
-        with Process(engines.Ours("XLA", "float32", 2, 2, 64), size, folder) as ask:
-            while waiting:
-                request = [waiting.pop() for _ in range(min(len(waiting), rng.randint(1, 40)))]
-                batch = next(rung for rung in BATCH_BUCKETS if rung >= len(request))
-                length = next(rung for rung in LENGTH_BUCKETS if rung >= max(request))
-                seconds = ask(do="warm", batch=batch, beams=1, length=length)[0]["first_s"]
-                (again if (batch, length) in shapes else first).append(seconds)
-                shapes[batch, length] = shapes.get((batch, length), 0) + 1
-        total = len(first) + len(again)
-        rows.append([size, total, len(first), sum(first), statistics.median(first)])
-        numbers.append({"size": size, "shapes": {str(key): n for key, n in shapes.items()},
-                        "first_s": first, "again_s": again})  # fmt: skip
-    return rows, numbers
-
-
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
@@ -207,8 +181,6 @@ def parse(arguments=None):
     )
     parser.add_argument("--length", action="store_true", help="measure time by output length")
     parser.add_argument("--grouped", action="store_true", help="measure heads of keys and values")
-    parser.add_argument("--mixed", action="store_true", help="count XLA's compilations")
-    parser.add_argument("--sentences", type=int, default=1000, help="sentences of --mixed")
     parser.add_argument(
         "--checkout", action="append", metavar="NAME=PATH",
         help="compare only our exports, between checkouts; print the table, write nothing",
@@ -237,17 +209,12 @@ def main():
             print(page)
             if not options.quick:
                 measure.write("decode_grouped", page, numbers)
-        elif options.length or options.mixed:
-            tokens = (64, 256) if options.length else (64,)
-            prepare(folder, options.sizes, [1], tokens=tokens, dtypes=["float32"], peers=False)
-            name = "decode_length" if options.length else "decode_mixed"
-            if options.length:
-                page, numbers = decode_page.length(*growth(options.sizes, folder))
-            else:
-                page, numbers = decode_page.mixed(*mixed(options.sizes, folder, options.sentences))
+        elif options.length:
+            prepare(folder, options.sizes, [1], tokens=(64, 256), dtypes=["float32"], peers=False)
+            page, numbers = decode_page.length(*growth(options.sizes, folder))
             print(page)
             if not options.quick:
-                measure.write(name, page, numbers)
+                measure.write("decode_length", page, numbers)
         else:
             return whole(options, folder)
     return 0

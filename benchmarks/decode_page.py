@@ -175,10 +175,3 @@ def grouped(rows, numbers):
     text += "beams, 32 sentences, float32; the heads of queries share those of keys and values.\n\n"
     header = ["size", "heads", "graph", "self-attention's caches, MiB", "peak grows by, MiB", "ms"]
     return text + measure.table(header, rows), numbers
-
-
-def mixed(rows, numbers):
-    text = "# What XLA compiles\n\n`python benchmarks/decode.py --mixed`: 1,000 sentences of 2 to"
-    text += " 128 tokens in requests of 1 to 40, padded to our buckets.\n\n"
-    header = ["size", "requests", "compilations", "their seconds", "median of one, s"]
-    return text + measure.table(header, rows), numbers

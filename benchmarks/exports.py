@@ -119,6 +119,7 @@ def of_sizes(version, run, folder):
 def sizes(version, tags, run):
     """In this process: [rows, tokens, share of sentences, first answer s, then ms] of each."""
     from keras_tfmr.export.saved_session import SavedSession
+    from keras_tfmr.text.graph import MOST_COMPILED
 
     metadata = json.loads((Path(version) / "assets.extra" / "keras_tfmr.json").read_text())
     buckets = metadata["source_length_buckets"]
@@ -128,7 +129,7 @@ def sizes(version, tags, run):
         for tokens in buckets:
             # A size is compiled even if no sentence has it.
             texts = groups[tokens] or [" ".join(max(groups.values(), key=len)[: tokens // 10])]
-            for batch in metadata["batch_buckets"]:
+            for batch in (rows for rows in metadata["batch_buckets"] if rows <= MOST_COMPILED):
                 times = timed(session, texts, batch)
                 share = len(groups[tokens]) / total
                 rows.append([batch, tokens, share, times[0], statistics.median(times[1:]) * 1e3])

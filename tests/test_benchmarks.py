@@ -152,7 +152,6 @@ def test_every_engine_of_decode(tmp_path):
     [
         ["--length", "--sizes", "tiny", "--quick"],
         ["--grouped", "--sizes", "tiny", "--quick"],
-        ["--mixed", "--sizes", "tiny", "--quick", "--sentences", "50"],
         ["--prepare", "--sizes", "tiny", "--beams", "1", "--engines", "ours"],
     ],
 )
