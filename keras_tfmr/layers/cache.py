@@ -67,8 +67,8 @@ def write(cache, new, at):
     """
     if at.places is None:
         return ops.slice_update(cache, (0, 0, at.index * at.beams, 0), new)
-    # Only XLA writes slices in place. Without XLA, TensorFlow scatters into a cache without a copy,
-    # unless something else holds the cache.
+    # A server without XLA refuses to write slices. Scattering copies the cache, but takes less time
+    # than a selection between old and new.
     heads, dim = cache.shape[1], cache.shape[3]
     positions = ops.reshape(cache, (-1, at.beams * dim))  # [batch * kv_heads * room, beams * dim]
     positions = ops.scatter_update(positions, at.places, ops.reshape(new, (-1, at.beams * dim)))
