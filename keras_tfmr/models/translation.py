@@ -65,9 +65,10 @@ class TranslationModel(_parts.ConfiguredModel):
             source_ids: int tensor `[batch, source]`, padded with 0.
             beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded.
-            compiled: Whether XLA will compile the steps. If so, caches are updated in place. If
-                not, sentences that have ended leave the batch from time to time, which the fixed
-                shapes of XLA do not allow.
+            compiled: Whether XLA will compile the steps, as under `tf.function(jit_compile=True)`.
+                If so, shapes are fixed and caches are updated in place. If not, caches grow and
+                sentences that have ended leave the batch every few steps, which XLA on TensorFlow
+                refuses. JAX always has fixed shapes.
 
         Returns:
             A `DecodingStep` over rows = batch * beams, and its first state.
