@@ -8,10 +8,12 @@ Three runs train for the same minutes: fine-tuned on DATA alone (`--start_from`)
 mixed with OLD_DATA, and from random weights on DATA. The weights of each that were best on the new
 domain are then measured on both validation sets with the beam of the run. The picture shows greedy
 BLEU on the new domain against minutes, from the history of each run, and BLEU of the first run.
+`--only` trains some of the ways; results/fine_tune.json keeps the others.
 """
 
 import argparse
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[1]
 
+WAYS = ("fine-tuned, mixed 3:1", "fine-tuned", "from nothing")
 GOALS = {5: 15.0, 20: 25.0}  # minutes: BLEU with the beam, on the new domain
 MOST_LOST = 1.0  # BLEU on the old one, of the mixture
 
@@ -31,13 +34,14 @@ MOST_LOST = 1.0  # BLEU on the old one, of the mixture
 def main():
     """Measures and writes results/fine_tune.{md,json,png}."""
     args = parse()
-    numbers = {"machine": measure.machine(), "minutes": args.minutes, "runs": {}}
-    numbers["before"] = scores(args.run, args)
+    path = measure.RESULTS / "fine_tune.json"
+    kept = json.loads(path.read_text())["runs"] if path.exists() and not args.quick else {}
+    numbers = {"machine": measure.machine(), "before": scores(args.run, args), "runs": kept}
     with tempfile.TemporaryDirectory() as directory:
-        for name, words in commands(args).items():
+        for name in args.only:
             for minutes in args.minutes:
                 run = Path(directory, f"{name}-{minutes:g}")
-                curve = train(run, words, minutes, args)
+                curve = train(run, commands(args)[name], minutes, args)
                 found = {"curve": curve, **scores(run, args)}
                 numbers["runs"].setdefault(name, {})[f"{minutes:g}"] = found
                 print(name, minutes, found["new"], found["old"], flush=True)
@@ -55,6 +59,7 @@ def parse():
         parser.add_argument(f"--{name}", required=True, help=f"{about} of the new domain")
         parser.add_argument(f"--old_{name}", required=True, help=f"{about} of the old one")
     parser.add_argument("--minutes", type=float, nargs="+", default=[5, 20])
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, metavar="WAY")
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     parser.add_argument("--quick", action="store_true", help="20 updates each; writes nothing")
     args = parser.parse_args()
@@ -65,11 +70,8 @@ def parse():
 def commands(args):
     """The arguments of the training command, for each of the three ways."""
     tuned = ["--start_from", args.run, "--learning_rate", args.learning_rate, "--warmup_steps", 100]
-    return {
-        "fine-tuned, mixed 3:1": ["--data", f"{args.data}:3", f"{args.old_data}:1", *tuned],
-        "fine-tuned": ["--data", args.data, *tuned],
-        "from nothing": ["--data", args.data],
-    }
+    mixed, new = ["--data", f"{args.data}:3", f"{args.old_data}:1"], ["--data", args.data]
+    return dict(zip(WAYS, ([*mixed, *tuned], [*new, *tuned], new), strict=True))
 
 
 def train(run, words, minutes, args):
