@@ -98,6 +98,7 @@ def parse():
     parser.add_argument("--every", type=float, default=2, help="minutes between measurements")
     parser.add_argument("--pairs", type=int, default=500, help="validation pairs translated")
     parser.add_argument("--run", default="runs/bleu", help="our run's folder")
+    parser.add_argument("--keep", metavar="DIR", help="folder to save MarianMT's model in")
     parser.add_argument("--quick", action="store_true", help="few pairs, nothing written")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--task", help=argparse.SUPPRESS)

@@ -5,8 +5,8 @@
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
 Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
-exports, students, bleu, fine_tune, architectures, stories, gradients, pronouns, few_labels,
-language_speed, imported.
+exports, students, bleu, fine_tune, back_translation, architectures, stories, gradients, pronouns,
+few_labels, language_speed, imported.
 """
 
 import subprocess
@@ -83,6 +83,10 @@ BENCHMARKS = {
     "fine_tune": Benchmark(
         "How fast does a model learn another domain, and how much of the old one does it forget?",
         "fine_tune.py", ("--quick", "--minutes", "1"), ("fine_tune",), "tuning",
+    ),
+    "back_translation": Benchmark(
+        "What does back-translated text gain where there are few pairs?",
+        "back_translation.py", ("--quick",), ("back_translation",), "pairs",
     ),
     "architectures": Benchmark(
         "What does the Transformer gain over recurrent models?",

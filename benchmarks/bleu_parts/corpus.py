@@ -32,6 +32,7 @@ def prepare(args):
         "vocab": tokenizer.vocab_size,
         "start": tokenizer.start_id,
         "end": tokenizer.end_id,
+        "unknown": tokenizer.unknown_id,
         "train": list(zip(ids(train.sources), ids(train.targets), strict=True)),
         "sources": ids([source for source, _ in pairs]),
         "references": [target for _, target in pairs],
@@ -51,6 +52,7 @@ class Task:
         self.path = args.task
         task = pickle.loads(Path(args.task).read_bytes())
         self.vocab, self.start, self.end = task["vocab"], task["start"], task["end"]
+        self.unknown, self.model = task["unknown"], task["model"]
         self.train, self.sources = task["train"], task["sources"]
         self.seconds, self.every = 60 * args.minutes, 60 * args.every
 
