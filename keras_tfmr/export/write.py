@@ -1,11 +1,9 @@
 """Writes a text model as a SavedModel that TensorFlow Serving loads."""
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import uuid
@@ -15,12 +13,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-import keras_tfmr
+from keras_tfmr import _packages
 from keras_tfmr.export import compile_cache, questions, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.text.buckets import BATCH_BUCKETS
 from keras_tfmr.text.text_model import TextModel
 
+PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
@@ -163,25 +162,13 @@ def _write_metadata(text_model, path, run):
         "batch_buckets": list(BATCH_BUCKETS),
         "model": {"class": type(model).__name__, **model.config.to_dict()},
         "parameters": int(model.count_params()),
-        "versions": _versions(),
+        "versions": _packages.versions(*PACKAGES),
         "run": run,
     }
     file = path / METADATA_FILE
     file.parent.mkdir(exist_ok=True)
     text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
     file.write_text(text + "\n", encoding="utf-8")
-
-
-def _versions():
-    packages = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
-    versions = {"python": platform.python_version()}
-    for package in packages:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
-    versions["keras-tfmr"] = versions["keras-tfmr"] or keras_tfmr.__version__
-    return versions
 
 
 def _checking(text_model, path):

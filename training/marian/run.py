@@ -2,8 +2,8 @@
 
 import shlex
 import sys
-from importlib import metadata
 
+from keras_tfmr._packages import versions
 from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
 from training.marian.files import unpacked
 from training.marian.published import MarianError
@@ -113,7 +113,7 @@ def import_model(path, folder, *, target_language=None):
         "arguments": dict(published.decoding),
         "command": shlex.join(["python", *sys.argv]),
         "corpus": {},
-        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "versions": versions(*PACKAGES),
         "published": {
             "name": published.name,
             "form": published.form,

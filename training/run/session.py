@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import os
-import platform
 import shlex
 import subprocess
 import sys
 
 import keras
 
+from keras_tfmr._packages import versions
 from training.corpus import store
 from training.run.claim import Claim, FollowersClaim
 from training.run.clock import Budget, Clock
@@ -20,6 +20,8 @@ from training.run.loop import Run
 from training.run.schedule import make_schedule
 from training.run.state import RunState
 from training.run.task import Translation
+
+PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 
 
 def train(settings, started, interrupts, make_task=Translation):
@@ -171,14 +173,6 @@ def described(settings, task, config, data):
         "arguments": dataclasses.asdict(settings),
         "command": shlex.join(["python", *sys.argv]),
         "corpus": data.description,
-        "versions": versions(),
+        "versions": versions(*PACKAGES),
         **({"start": task.start.record()} if task.start else {}),
     }
-
-
-def versions():
-    """The versions of Python and of the packages that a run depends on."""
-    from importlib import metadata
-
-    names = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
-    return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
