@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+import sentencepiece
 from marian_models import fixture, spms_and_pieces, write_transformers_folder
 from test_training_session import SMALL, pairs, run, write
 
@@ -143,6 +144,41 @@ def test_a_published_model_is_tuned_and_its_licence_kept(published, data, tmp_pa
         np.testing.assert_array_equal(found, expected)  # in processes of a large corpus
 
 
+def test_a_new_vocabulary_begins_with_the_embeddings_of_the_old_one(first, tmp_path):
+    """After one update of a rate that changes nothing."""
+    texts = [(f"o gato {i} corre devagar", f"the cat {i} runs slowly") for i in range(300)]
+    other = write(tmp_path / "other.tsv", [*pairs(300)[:150], *texts])
+    words = ("--data", other, "--run", tmp_path / "second", *TUNING, "--learning_rate", "1e-12")
+    more = ("--start_from", first, "--new_vocab", "--vocab_size", "300", "--steps", "1")
+    assert run(*words, *more) == 0
+    before, now = RunFolder(first), RunFolder(tmp_path / "second")
+    expected, weights = weights_of(before.model()), weights_of(now.model())
+    tables = [
+        "encoder/source_embedding/tokens/embeddings", "decoder/target_embedding/tokens/embeddings",
+    ]  # fmt: skip
+    for name in set(weights) - set(tables):
+        np.testing.assert_allclose(weights[name], expected[name], atol=1e-7, rtol=0, err_msg=name)
+    for name, old, new in zip(tables, before.tokenizers(), now.tokenizers(), strict=True):
+        assert old.model_bytes != new.model_bytes
+        ids = {piece: i for i, piece in enumerate(spellings_of(old))}
+        kept = mixed = 0
+        for i, piece in enumerate(spellings_of(new)):
+            halves = [(piece[:n], piece[n:]) for n in range(1, len(piece))]
+            sums = [expected[name][[ids[a], ids[b]]] for a, b in halves if a in ids and b in ids]
+            if piece in ids:
+                np.testing.assert_allclose(weights[name][i], expected[name][ids[piece]], atol=1e-7)
+                kept += 1
+            elif any(np.allclose(weights[name][i], pair.mean(0), atol=1e-6) for pair in sums):
+                mixed += 1
+        assert kept > 100 and mixed > 0
+
+
+def spellings_of(tokenizer):
+    """The subwords as the SentencePiece model itself spells them."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
+    return [processor.id_to_piece(i) for i in range(len(processor))]
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -150,6 +186,7 @@ def test_a_published_model_is_tuned_and_its_licence_kept(published, data, tmp_pa
         (["--vocab_size", "8000"], "--vocab_size is that of --start_from"),
         (["--joint_vocab"], "--joint_vocab is that of --start_from"),
         (["--preset", "base"], "--preset is that of --start_from"),
+        (["--new_vocab", "--joint_vocab"], "--joint_vocab is that of --start_from"),
         (["--model", "rnnsearch"], "--model is that of --start_from"),
     ],
 )

@@ -109,6 +109,12 @@ class TrainingConfig:
         "exported version; optimizer, schedule and budget are new",
         metavar="RUN",
     )  # fmt: skip
+    new_vocab: bool = option(
+        False,
+        "with --start_from, learn a new vocabulary from these pairs; its embeddings begin as those "
+        "of the old one",
+        action="store_true",
+    )
     run: str = option(
         None,
         "run folder; an unfinished run in it is resumed "
@@ -257,6 +263,11 @@ class TrainingConfig:
             raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
 
     def _check_model(self):
+        if self.new_vocab and not (self.start_from and self.model == "transformer"):
+            raise ValueError(
+                "--new_vocab needs --start_from and a Transformer. Received: "
+                f"--start_from {self.start_from}, --model {self.model}"
+            )
         if self.model not in PRESETS:
             raise ValueError(f"--model must be one of {[*PRESETS]}. Received: {self.model!r}")
         presets = ", ".join(PRESETS[self.model])
@@ -306,8 +317,9 @@ class TrainingConfig:
             "model": start.kind,
             "preset": start.preset,
             "joint_vocab": config["joint_vocab"],
-            "vocab_size": start.settings.get("vocab_size", config["target_vocab"]),
         }
+        if not given.get("new_vocab"):
+            of_start["vocab_size"] = start.settings.get("vocab_size", config["target_vocab"])
         if start.kind == "transformer":
             sizes = (field.name for field in dataclasses.fields(cls) if field.metadata["size"])
             of_start |= {name: config[name] for name in sizes}

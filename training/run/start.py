@@ -7,6 +7,8 @@ import numpy as np
 
 from training.run.files import RunError, read_json
 from training.run.folder import RunFolder
+from training.run.models import make_model
+from training.run.new_vocabulary import carry_over
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
@@ -74,10 +76,20 @@ class Start:
             raise RunError(f"{self.path} has no tokenizers")
         return found
 
-    def assign(self, model):
-        """Gives the weights to a model of the same config."""
+    def assign(self, model, tokenizers=None):
+        """Gives the weights to a model of the same config.
+
+        Args:
+            model: The model.
+            tokenizers: Its own `(source, target)` tokenizers if it has another vocabulary.
+        """
         try:
-            self._assign(model)
+            if tokenizers is None:
+                self._assign(model)
+            else:
+                old = make_model(self.kind, self.config)
+                self._assign(old)
+                carry_over(old, self.tokenizers(), model, tokenizers)
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[0]
             raise RunError(f"Cannot load the weights of {self.path}: {reason}") from error
