@@ -1,6 +1,7 @@
 """Training with JAX: data parallelism over the devices of one process or of several."""
 
 import contextlib
+import math
 import os
 
 import jax
@@ -179,8 +180,13 @@ class Noise:
         self.number, self.draws = number, 0
 
     def bytes(self, inputs):
-        """uint8 of the shape of `inputs`."""
-        return jax.random.bits(self._key(), inputs.shape, "uint8")
+        """uint8 of the shape of `inputs`, whose first axis are rows that devices share."""
+        rows, *others = inputs.shape
+        count = math.prod(others)
+        # JAX computes as much for a random byte as for a word of four.
+        words = jax.random.bits(self._key(), (rows, -(-count // 4)), "uint32")
+        drawn = jnp.reshape(jax.lax.bitcast_convert_type(words, "uint8"), (rows, -1))
+        return jnp.reshape(drawn[:, :count], inputs.shape)
 
     def next(self, ordered=True):
         """A seed, as `keras.random.SeedGenerator.next` gives."""
