@@ -24,6 +24,7 @@ class AttentionSublayer(Sublayer):
         value_dim=None,
         num_kv_heads=None,
         dropout_rate=0.0,
+        attention_dropout_rate=None,
         norm_first=False,
         use_bias=True,
         qk_norm=None,
@@ -38,7 +39,7 @@ class AttentionSublayer(Sublayer):
             key_dim,
             value_dim=value_dim,
             num_kv_heads=num_kv_heads,
-            dropout_rate=dropout_rate,
+            dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
             use_bias=use_bias,
             qk_norm=qk_norm,
             dtype=self.dtype_policy,
@@ -73,6 +74,7 @@ class AttentionSublayer(Sublayer):
             "value_dim": self.attention.value_dim,
             "num_kv_heads": self.attention.num_kv_heads,
             "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention.dropout_rate,
             "norm_first": self.norm_first,
             "use_bias": self.attention.use_bias,
             "qk_norm": described(self.attention.query_norm),
@@ -89,8 +91,8 @@ class GlobalSelfAttention(AttentionSublayer):
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        dropout_rate: Share dropped in training, of the attention weights and of the sublayer's
-            output.
+        dropout_rate: Share of the sublayer's output that is dropped in training.
+        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         use_bias: Whether the projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
@@ -142,8 +144,8 @@ class CausalSelfAttention(AttentionSublayer):
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        dropout_rate: Share dropped in training, of the attention weights and of the sublayer's
-            output.
+        dropout_rate: Share of the sublayer's output that is dropped in training.
+        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         use_bias: Whether the projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
@@ -206,8 +208,8 @@ class CrossAttention(AttentionSublayer):
         key_dim: Width of a query and of a key in one head.
         value_dim: Width of a value in one head; `key_dim` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        dropout_rate: Share dropped in training, of the attention weights and of the sublayer's
-            output.
+        dropout_rate: Share of the sublayer's output that is dropped in training.
+        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         use_bias: Whether the projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.

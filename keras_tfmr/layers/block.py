@@ -23,6 +23,7 @@ class Block(keras.layers.Layer):
         num_heads,
         dff,
         dropout_rate=0.1,
+        attention_dropout_rate=None,
         key_dim=None,
         value_dim=None,
         num_kv_heads=None,
@@ -37,7 +38,8 @@ class Block(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.num_heads, self.dff, self.gated = num_heads, dff, bool(gated)
-        self.dropout_rate, self.activation = dropout_rate, activation
+        self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
+        self.activation = activation
         self.value_dim, self.num_kv_heads = value_dim, num_kv_heads
         self.norm_first, self.use_bias = bool(norm_first), bool(use_bias)
         # In a namespace, so that Keras does not track them: only their copies are sublayers.
@@ -54,6 +56,7 @@ class Block(keras.layers.Layer):
             value_dim=self.value_dim,
             num_kv_heads=self.num_kv_heads,
             dropout_rate=self.dropout_rate,
+            attention_dropout_rate=self.attention_dropout_rate,
             norm_first=self.norm_first,
             use_bias=self.use_bias,
             qk_norm=self.parts.qk_norm,
@@ -80,8 +83,8 @@ class Block(keras.layers.Layer):
     def arguments(self):
         """The arguments this layer was made with."""
         names = (
-            "d_model", "num_heads", "dff", "dropout_rate", "key_dim", "value_dim", "num_kv_heads",
-            "norm_first", "activation", "gated", "use_bias",
+            "d_model", "num_heads", "dff", "dropout_rate", "attention_dropout_rate", "key_dim",
+            "value_dim", "num_kv_heads", "norm_first", "activation", "gated", "use_bias",
         )  # fmt: skip
         parts = {name: described(part) for name, part in vars(self.parts).items()}
         return {**{name: getattr(self, name) for name in names}, **parts}

@@ -76,6 +76,10 @@ def fused_attention(queries, keys, values, mask=None, causal=False):
     bias = None if mask is None else mask.bias
     if bias is not None:
         bias = ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
+        if keras.backend.backend() == "jax":
+            # cuDNN's kernel takes a bias of all queries only; without it, JAX creates the scores.
+            sizes = (ops.shape(queries)[2], ops.shape(keys)[3])
+            bias = ops.broadcast_to(bias, (*ops.shape(bias)[:2], *sizes))
     y = ops.dot_product_attention(
         ops.transpose(queries, (0, 2, 1, 3)),
         ops.transpose(keys, (0, 3, 1, 2)),

@@ -64,6 +64,7 @@ def stack_arguments(config, num_layers, bidirectional):
         "num_heads": config.num_heads,
         "dff": config.dff,
         "dropout_rate": config.dropout_rate,
+        "attention_dropout_rate": config.attention_dropout_rate,
         "key_dim": config.key_dim,
         "value_dim": config.value_dim,
         "num_kv_heads": config.num_kv_heads,

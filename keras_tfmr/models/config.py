@@ -58,6 +58,8 @@ class TransformerConfig(ModelConfig):
         num_heads: Number of heads of every attention.
         dff: Width of the feed-forward hidden layers.
         dropout_rate: Share of the values dropped in training.
+        attention_dropout_rate: Share of the attention weights dropped in training; `dropout_rate`
+            if None. With 0, training uses a fused kernel where the backend has one.
         key_dim: Width of a key in one head; `d_model // num_heads` if None.
         value_dim: Width of a value in one head; `key_dim` if None.
         num_kv_heads: Number of heads of keys and values; `num_heads` if None.
@@ -102,6 +104,7 @@ class TransformerConfig(ModelConfig):
     num_heads: int = 8
     dff: int = 512
     dropout_rate: float = 0.1
+    attention_dropout_rate: float | None = None
     key_dim: int | None = None
     value_dim: int | None = None
     num_kv_heads: int | None = None
@@ -129,6 +132,7 @@ class TransformerConfig(ModelConfig):
         optional = [name for name in ("key_dim", "value_dim") if getattr(self, name) is not None]
         self._check_sizes(*sizes, *optional)
         _checks.rate("dropout_rate", self.dropout_rate)
+        _checks.rate("attention_dropout_rate", self.attention_dropout_rate or 0.0)
         self.head_width  # noqa: B018  (raises where heads do not divide the width)
         _checks.kv_heads(self.num_heads, self.num_kv_heads)
         _checks.one_of("norm", self.norm, ("layer", "rms"))
