@@ -4,8 +4,9 @@
         --validation docs/validation.tsv --old_data tatoeba/train.tsv \
         --old_validation tatoeba/validation.tsv
 
-Three runs train for the same minutes: fine-tuned on DATA alone (`--start_from`), fine-tuned on DATA
-mixed with OLD_DATA, and from random weights on DATA. The weights of each that were best on the new
+Four runs train for the same minutes: fine-tuned on DATA mixed with OLD_DATA (`--start_from`), the
+same with a new vocabulary (`--new_vocab`, at twice the rate), fine-tuned on DATA alone, and from
+random weights on DATA. The weights of each that were best on the new
 domain are then measured on both validation sets with the beam of the run. The picture shows greedy
 BLEU on the new domain against minutes, from the history of each run, and BLEU of the first run.
 `--only` trains some of the ways; results/fine_tune.json keeps the others.
@@ -26,7 +27,12 @@ from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[1]
 
-WAYS = ("fine-tuned, mixed 3:1", "fine-tuned", "from nothing")
+WAYS = (
+    "fine-tuned, mixed 3:1",
+    "fine-tuned with a new vocabulary, mixed 3:1",
+    "fine-tuned",
+    "from nothing",
+)
 GOALS = {5: 15.0, 20: 25.0}  # minutes: BLEU with the beam, on the new domain
 MOST_LOST = 1.0  # BLEU on the old one, of the mixture
 
@@ -69,9 +75,13 @@ def parse():
 
 def commands(args):
     """The arguments of the training command, for each of the three ways."""
-    tuned = ["--start_from", args.run, "--learning_rate", args.learning_rate, "--warmup_steps", 100]
+    tuned = ["--start_from", args.run, "--warmup_steps", 100, "--learning_rate"]
     mixed, new = ["--data", f"{args.data}:3", f"{args.old_data}:1"], ["--data", args.data]
-    return dict(zip(WAYS, ([*mixed, *tuned], [*new, *tuned], new), strict=True))
+    rate = args.learning_rate
+    ways = (
+        [*mixed, *tuned, rate], [*mixed, *tuned, 2 * rate, "--new_vocab"], [*new, *tuned, rate], new
+    )  # fmt: skip
+    return dict(zip(WAYS, ways, strict=True))
 
 
 def train(run, words, minutes, args):
