@@ -38,7 +38,7 @@ BENCHMARKS = {
     "train_step": Benchmark(
         "How many target tokens per second does a whole training step learn from?",
         "train_step.py", ("--sizes", "tutorial", "--turns", "0", "--seconds", "4", "--dry"),
-        ("train_step",),
+        ("train_step", "train_step_gpu"),
     ),
     "fit": Benchmark(
         "What does the training loop cost beyond the bare update?",

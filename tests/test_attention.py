@@ -204,6 +204,21 @@ def test_attend_drops_weights_when_called_alone():
     np.testing.assert_allclose(sums, np.ones((1, HEADS, 8, 5)), atol=1e-5)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="cuDNN's kernel is called from JAX")
+def test_the_fused_kernel_of_jax_gets_a_mask_for_every_query(monkeypatch):
+    """Given one row for all queries, JAX falls back to an attention that creates the scores."""
+    shapes, kernel = [], keras.ops.dot_product_attention
+
+    def spy(*args, bias, **options):
+        shapes.append(tuple(bias.shape))
+        return kernel(*args, bias=bias, **options)
+
+    monkeypatch.setattr(keras.ops, "dot_product_attention", spy)
+    layer, x = MultiHeadAttention(HEADS, 5), random(BATCH, QUERY, WIDTH)
+    layer(x, query_mask=random_mask(BATCH, QUERY))
+    assert shapes == [(BATCH, 1, QUERY, QUERY)]
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("kind", SUBLAYERS)
@@ -237,10 +252,13 @@ def test_sublayers_by_the_formula(kind, norm_first, masked):
 
 @pytest.mark.parametrize("kind", SUBLAYERS)
 def test_sublayers_hand_their_arguments_on(kind):
-    layer = kind(4, 5, num_kv_heads=2, dropout_rate=0.3, use_bias=False)
-    attention = layer.attention
-    found = attention.num_kv_heads, attention.dropout_rate, attention.use_bias
-    assert found == (2, 0.3, False)
+    options = {"num_kv_heads": 2, "dropout_rate": 0.3, "use_bias": False}
+    for more, rate in (({}, 0.3), ({"attention_dropout_rate": 0.0}, 0.0)):
+        made = kind(4, 5, **options, **more)
+        for layer in (made, kind.from_config(made.get_config())):
+            attention = layer.attention
+            found = attention.num_kv_heads, attention.dropout_rate, attention.use_bias
+            assert (*found, layer.residual.dropout_rate) == (2, rate, False, 0.3)
 
 
 @pytest.mark.parametrize("kind", [GlobalSelfAttention, CausalSelfAttention])

@@ -22,6 +22,7 @@ from keras_tfmr import (
     Decoder,
     Encoder,
     LabelSmoothedCrossEntropy,
+    MultiHeadAttention,
     PositionalEmbedding,
     TiedLogits,
     TransformerConfig,
@@ -79,6 +80,7 @@ def test_config_is_frozen():
         (dict(encoder_layers=-1), "Received: encoder_layers=-1"),
         (dict(dff=2.5), "Received: dff=2.5"),
         (dict(dropout_rate=1.0), "Received: dropout_rate=1.0"),
+        (dict(attention_dropout_rate=-0.1), "Received: attention_dropout_rate=-0.1"),
         (dict(source_vocab=30), "must be equal.*source_vocab=30, target_vocab=20"),
         (dict(max_length=0), "Received: max_length=0"),
         (dict(key_dim=0), "Received: key_dim=0"),
@@ -88,6 +90,14 @@ def test_config_is_frozen():
 def test_bad_config(fields, message):
     with pytest.raises(ValueError, match=message):
         TINY.replace(**fields)
+
+
+def test_the_attention_of_every_layer_has_the_rate_of_its_own():
+    model = TranslationModel(TINY.replace(dropout_rate=0.3, attention_dropout_rate=0.0))
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, MultiHeadAttention)]
+    assert len(layers) == TINY.encoder_layers + 2 * TINY.decoder_layers
+    assert {layer.dropout_rate for layer in layers} == {0.0}
+    assert model.encoder.layers[0].feed_forward.dropout_rate == 0.3
 
 
 def test_unknown_preset_and_field():
