@@ -89,10 +89,12 @@ def main(arguments=None):
         report = student.path / "distillation.json"
         if not is_finished(student, settings):
             report.unlink(missing_ok=True)  # of an earlier student
-            from training import train_pt_en  # its minutes count from here
+            started = time.monotonic()
+            from training.run.command import run
             from training.run.student import Student
 
-            status = train_pt_en.run(settings, functools.partial(Student, teacher=teacher))
+            task = functools.partial(Student, teacher=teacher)
+            status = run("distill.py", settings, started, task)
             if status:
                 return status
         if not report.exists():

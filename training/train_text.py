@@ -10,7 +10,6 @@ After an interruption, run the same command again to resume.
 """
 
 import os
-import signal
 import sys
 import time
 
@@ -25,22 +24,10 @@ def main(arguments=None):
     from training.text.settings import TextConfig
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
-    from training.run.files import RunError
-    from training.run.interrupts import Interrupts
-    from training.run.session import train
+    from training.run.command import run
     from training.text.tasks import make_task
 
-    interrupts = Interrupts()
-    try:
-        with interrupts:
-            done = train(settings, STARTED, interrupts, make_task)
-    except RunError as error:
-        print(f"train_text.py: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nStopped. Run the same command to resume.", file=sys.stderr)
-        return 128 + (interrupts.received or signal.SIGINT)
-    return 0 if done else 128 + (interrupts.received or signal.SIGTERM)
+    return run("train_text.py", settings, STARTED, make_task)
 
 
 if __name__ == "__main__":
