@@ -274,7 +274,8 @@ def speed(folder, engine, setting, beams, tokens, seconds):
 def ours(folder, setting, beams, tokens):
     from benchmarks.students import ours as session
 
-    return session(None, folder / "exports" / f"{setting}-{beams}" / "1", beams)
+    path = folder / "exports" / f"{setting}-{beams}" / "1"
+    return session(path, ("serve",), {"plain": 1, "compiled": 2}[setting])
 
 
 def transformers(folder, setting, beams, tokens):

@@ -166,8 +166,10 @@ def speed(engine, path, beams, texts, seconds):
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
-    load = ours if engine in OURS else ctranslate2
-    translate = load(engine, path, int(beams))
+    if engine in OURS:
+        translate = ours(path, *OURS[engine])
+    else:
+        translate = ctranslate2(engine, path, int(beams))
     found = [None] * len(sources)
     for rows in batches:  # warms up
         for row, text in zip(rows, translate([sources[i] for i in rows]), strict=True):
@@ -190,14 +192,13 @@ def speed(engine, path, beams, texts, seconds):
     return {"rate": sum(done) / (time.perf_counter() - begun), "texts": found}
 
 
-def ours(engine, path, beams):
+def ours(path, tags, threads):
     """A function from texts to texts: the export in a session, as a server runs it."""
     import numpy as np
     import tensorflow as tf
 
     from keras_tfmr.export.saved_session import SavedSession
 
-    tags, threads = OURS[engine]
     session = SavedSession(path, tags, tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads, inter_op_parallelism_threads=2
     ))  # fmt: skip

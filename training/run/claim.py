@@ -210,11 +210,22 @@ def _of_precision(others):
 
 
 def differences(before, now):
-    """{name: (value before, value now)} of the entries of two dictionaries that differ as JSON."""
+    """{name: (value before, value now)} of the entries of two dictionaries that differ as JSON.
+
+    An entry that only one has, as when another version of the package wrote the other, differs
+    unless it is off.
+
+    >>> differences({"beams": 4}, {"beams": 4, "new_vocab": False})
+    {}
+    """
     now = json.loads(json.dumps(now))
     names = sorted({*before, *now})
     pairs = {name: (before.get(name), now.get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return {
+        name: pair
+        for name, pair in pairs.items()
+        if (pair[0] != pair[1] if name in before and name in now else any(pair))
+    }
 
 
 def in_words(others):
