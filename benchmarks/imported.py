@@ -47,8 +47,8 @@ QUICK = {
 }  # fmt: skip
 OURS = ("keras_tfmr, plain", "keras_tfmr, compiled")
 SETTINGS = {  # column: (engine, settings)
-    OURS[0]: ("ours", ["plain"]),
-    OURS[1]: ("ours", ["compiled"]),
+    OURS[0]: ("ours", ["plain 1 thread", "plain 2 threads"]),
+    OURS[1]: ("ours", ["compiled 1 thread", "compiled 2 threads"]),
     "transformers": ("transformers", ["1 thread", "2 threads"]),
     **{
         f"CTranslate2 {dtype}": ("ctranslate2", [f"{dtype} {n}" for n in (
@@ -257,8 +257,7 @@ def speed_page(found, load):
     cells = [f"{'greedy' if beams == 1 else 'beam 4'}, batch {n}" for beams, n in CELLS]
     header = ["sentences a second", *cells, "peak memory, MiB (beam 4)", "same as transformers"]
     tried = "; ".join(
-        f"{column}: {' / '.join(name for _, name in fastest[column])}"
-        for column in list(SETTINGS)[len(OURS) :]
+        f"{column}: {' / '.join(name for _, name in cells)}" for column, cells in fastest.items()
     )
     return (
         f"{measure.table(header, rows)}\nThe same sentences for all, up to {TOKENS} tokens; one "
