@@ -20,7 +20,7 @@ import tensorflow as tf
 from helpers import full_disk
 from translators import LINES, tiny_model, tiny_translator, tokenizer
 
-from keras_tfmr import export_text_model
+from keras_tfmr import _packages, export_text_model
 from keras_tfmr.export import compile_cache, questions, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession, without_compilation
@@ -389,3 +389,13 @@ def test_a_server_that_does_not_compile_refuses_it_or_serves_it_plain(compiled, 
     stored = tf.train.load_checkpoint(str(compiled / "variables" / "variables"))
     shapes = stored.get_variable_to_shape_map()
     assert len(shapes) - 1 == len(translator.model.weights), "one copy, for both"
+
+
+def test_versions_are_those_of_the_modules_whatever_package_holds_them(monkeypatch):
+    """tensorflow-cpu holds `tensorflow`, of which there is no metadata then."""
+    module = types.ModuleType("held_by_another")
+    module.__version__ = "2.21.0"
+    monkeypatch.setitem(sys.modules, "held_by_another", module)
+    found = _packages.versions("held-by-another", "no-such-package")
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert found == {"python": python, "held-by-another": "2.21.0", "no-such-package": None}

@@ -1,4 +1,4 @@
-"""Carries a trained model over to another vocabulary, with what its embeddings have learned."""
+"""Gives a trained model another vocabulary, whose embeddings are made from the old ones."""
 
 import re
 

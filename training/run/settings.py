@@ -111,8 +111,8 @@ class TrainingConfig:
     )  # fmt: skip
     new_vocab: bool = option(
         False,
-        "with --start_from, learn a new vocabulary from these pairs; its embeddings begin as those "
-        "of the old one",
+        "with --start_from, learn a new vocabulary from these pairs; its embeddings are made from "
+        "those of the old one",
         action="store_true",
     )
     run: str = option(
