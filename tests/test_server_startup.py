@@ -1,12 +1,14 @@
 """How the development server starts, refuses to start, and stops."""
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
 import socket
 import stat
 import subprocess
+import sys
 import types
 
 import grpc
@@ -260,3 +262,32 @@ def test_what_grpcio_has_dealt_with_is_not_reported(caplog):
     for error in errors:
         log.error("raised", exc_info=error)
     assert [record.exc_info[1] for record in caplog.records] == errors[1:]
+
+
+ARENAS = """
+import ctypes, sys, threading
+from serving.devserver import memory
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+if sys.argv[1:]:
+    memory.share_arenas()
+gate = threading.Barrier(7)
+def allocate():
+    libc.malloc(1000)
+    gate.wait()
+for _ in range(6):
+    threading.Thread(target=allocate).start()
+gate.wait()
+file = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, file)
+libc.fflush(file)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="glibc reports it")
+def test_threads_share_arenas():
+    def arenas(*arguments):
+        command = [sys.executable, "-c", ARENAS, *arguments]
+        return subprocess.run(command, capture_output=True, text=True).stdout.count("<heap nr=")
+
+    assert arenas("shared") == 2 < arenas()

@@ -16,7 +16,18 @@ from tensorflow.core.protobuf import config_pb2
 
 from keras_tfmr.export import compile_cache, saved_session
 
-from . import batching, configs, examples, grpc_api, metrics, predict, rest_api, servable, versions
+from . import (
+    batching,
+    configs,
+    examples,
+    grpc_api,
+    memory,
+    metrics,
+    predict,
+    rest_api,
+    servable,
+    versions,
+)
 from .errors import ServingError
 
 log = logging.getLogger("devserver")
@@ -152,6 +163,7 @@ def _refuse_xla():
 
 
 def _prepare_process(options):
+    memory.share_arenas()  # before the threads are there
     logging.basicConfig(format="%(asctime)s %(levelname).1s %(message)s", stream=sys.stderr)
     log.setLevel(logging.INFO)
     tf.get_logger().setLevel(logging.ERROR)

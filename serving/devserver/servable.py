@@ -1,16 +1,13 @@
 """One version of one model: a SavedModel in a session, loaded and run as the C++ server does."""
 
-import ctypes
 import gc
 import threading
 
 from keras_tfmr.export import warmup
 from keras_tfmr.export.saved_session import SavedSession
 
+from . import memory
 from .errors import deadline_exceeded, invalid, left
-
-# glibc keeps what is freed for the process: a hundred MiB of a version that is gone.
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class Lease:
@@ -85,8 +82,7 @@ class Servable:
         self._session = None
         gc.unfreeze()
         gc.collect()
-        if _trim:
-            _trim(0)
+        memory.give_back()
 
 
 def warmup_requests(path):
