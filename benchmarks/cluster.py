@@ -1,23 +1,27 @@
 """Measures what several workers send and compute, and how many of them pay off.
 
     python benchmarks/cluster.py --parts bytes links
-    python benchmarks/cluster.py --parts overhead
+    python benchmarks/cluster.py --parts overhead sums
 
 `bytes` reads from the loopback's counters how many bytes a worker sends for an update. Run it where
 nothing else uses the loopback (`unshare -rn sh -c "ip link set lo up; python benchmarks/cluster.py
 …"`). `links` computes how many workers pay off from the bytes of an update and published link
 speeds. `overhead` compares two workers of one thread each with one worker of two threads, on the
-same global batches. results/cluster.json keeps each part until it is measured again.
+same global batches. `sums` measures how long two workers take to sum gradients of `base`, in each
+type of `--reduce_dtype`. results/cluster.json keeps each part until it is measured again.
 """
 
 import argparse
 import csv
 import json
+import math
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from benchmarks import measure
@@ -39,14 +43,17 @@ SIZE = ("--preset", "small", "--vocab_size", "8000")
 def main(arguments=None):
     """Measures the parts that the command line names, and writes results/cluster.{json,md}."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--parts", nargs="+", default=["bytes", "links", "overhead"])
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--updates", type=int, default=60, metavar="N", help="default: 60")
     parser.add_argument("--quick", action="store_true", help="5 updates; writes nothing")
+    parser.add_argument("--summing", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.summing:
+        return summing(options.updates)
     updates = 5 if options.quick else options.updates
     numbers = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for part in options.parts:
-        numbers[part] = {"bytes": sent, "links": links, "overhead": overhead}[part](updates)
+        numbers[part] = PARTS[part](updates)
     numbers["machine"] = measure.machine()
     if options.quick:
         print(page(numbers))
@@ -107,11 +114,16 @@ def most_workers(size, gigabits, seconds):
 
 def parameters(preset):
     """The number of weights of a Transformer with a joint vocabulary of `VOCAB` subwords."""
+    return sum(math.prod(shape) for shape in shapes(preset))
+
+
+def shapes(preset):
+    """The shapes of its weights."""
     from training.run.settings import TrainingConfig
     from training.run.task import Translation
 
     task = Translation(TrainingConfig(preset=preset, vocab_size=VOCAB).resolved())
-    return task.model(task.config()).count_params()
+    return [weight.shape for weight in task.model(task.config()).weights]
 
 
 def overhead(updates):
@@ -129,6 +141,16 @@ def speed(directory, workers, updates):
 def run(directory, workers, updates):
     """Trains on the phrasebook with workers that share two threads; returns the run folder."""
     folder = directory / f"{workers}-{updates}"
+    launch(
+        workers,
+        ROOT / "training" / "train_pt_en.py", "--run", folder, *SIZE, "--steps", updates,
+        "--evaluate_steps", 10**6, "--evaluate_pairs", 8, "--no_export",
+    )  # fmt: skip
+    return folder
+
+
+def launch(workers, *command):
+    """Runs a command once for each worker, which share two threads; returns the first's output."""
     threads = str(2 // workers)
     ports = free_ports(workers)
     processes = []
@@ -139,18 +161,54 @@ def run(directory, workers, updates):
             **os.environ, "TF_CONFIG": json.dumps(config), "TF_NUM_INTRAOP_THREADS": threads,
             "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": threads,
         }  # fmt: skip
-        command = [
-            sys.executable, ROOT / "training" / "train_pt_en.py", "--run", folder, *SIZE,
-            "--steps", updates, "--evaluate_steps", 10**6, "--evaluate_pairs", 8, "--no_export",
-        ]  # fmt: skip
         processes.append(
             subprocess.Popen(
-                [*map(str, command)], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL
+                [sys.executable, *map(str, command)], env=environment, cwd=ROOT,
+                stdout=subprocess.PIPE, text=True,
             )
-        )
-    if any([process.wait() for process in processes]):
+        )  # fmt: skip
+    output = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
         raise RuntimeError("a worker failed")
-    return folder
+    return output[0]
+
+
+def sums(updates):
+    """Returns {type: {"seconds": for a sum over two workers, "cpu_seconds": of each of them}}."""
+    words = ("--summing", "--updates", min(updates, 15))
+    return json.loads(launch(2, __file__, *words).splitlines()[-1])
+
+
+def summing(updates):
+    """What a worker of `sums` does: prints the medians."""
+    import numpy as np
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    # Tensors, which a graph reads; of arrays it would make constants, and cast them only once.
+    values = [tf.constant(np.random.normal(size=n), tf.float32) for n in shapes("base")]
+
+    def summed(dtype):
+        def of_replica():
+            sent = [tf.cast(value, dtype) for value in values]
+            context = tf.distribute.get_replica_context()
+            found = context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
+            return tf.add_n([tf.reduce_sum(tf.cast(one, "float32")) for one in found])
+
+        return tf.function(lambda: strategy.run(of_replica), autograph=False)
+
+    graphs = {dtype: summed(dtype) for dtype in ("float32", "bfloat16")}
+    found = {dtype: {"seconds": [], "cpu_seconds": []} for dtype in graphs}
+    for turn in range(updates + 1):
+        for dtype, graph in graphs.items():
+            before, cpu = time.perf_counter(), time.process_time()
+            float(strategy.experimental_local_results(graph())[0])
+            if turn:  # the first one traces
+                found[dtype]["seconds"].append(time.perf_counter() - before)
+                found[dtype]["cpu_seconds"].append(time.process_time() - cpu)
+    print(
+        json.dumps({k: {n: statistics.median(v) for n, v in d.items()} for k, d in found.items()})
+    )
 
 
 def free_ports(count):
@@ -162,6 +220,9 @@ def free_ports(count):
     for one in held:
         one.close()
     return ports
+
+
+PARTS = {"bytes": sent, "links": links, "overhead": overhead, "sums": sums}
 
 
 def page(numbers):
@@ -179,6 +240,13 @@ def page(numbers):
             f"One worker of two threads learns from {one:,.0f} target tokens a second, two of one "
             f"thread each from {two:,.0f}: {two / one:.2f} times as many. All are on this machine, "
             "so that the workers also compute what is sent."
+        )
+    if found := numbers.get("sums"):
+        rows = [[name, of["seconds"], of["cpu_seconds"]] for name, of in found.items()]
+        names = ["--reduce_dtype", "seconds for a sum", "processor seconds of each worker"]
+        parts.append(
+            "## The type of what is sent\n\nTwo workers of one thread each, on this machine, sum "
+            f"the gradients of `base`:\n\n{measure.table(names, rows)}"
         )
     for preset, about in numbers.get("links", {}).items():
         rows = [[name, *counts.values()] for name, counts in about["links"].items()]

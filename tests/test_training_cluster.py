@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from kubeflow.training import models as kubeflow_models
-from test_resume import newest_step, write_corpus
+from test_resume import history, newest_step, write_corpus
 
 from training.run.checkpoints import Checkpoints, read
 from training.run.cluster import ONE_TASK_OF_SLURM, Cluster, cluster_of
@@ -124,6 +124,16 @@ def test_accumulated_batches_give_the_same_too(corpus):
     for run, workers in zip(runs, (1, 2), strict=True):
         finish(start(corpus, run, workers, "--accumulate", "3"), run)
     check_equal(*runs, 1e-5)
+
+
+@pytest.mark.slow
+def test_gradients_sent_in_bfloat16_are_rounded_and_train_as_well(corpus, alone):
+    run = corpus.parent / "bfloat16"
+    finish(start(corpus, run, 2, "--reduce_dtype", "bfloat16"), run)
+    for one, two in zip(history(alone), history(run), strict=True):
+        assert float(two["loss"]) == pytest.approx(float(one["loss"]), rel=0.01)
+    with pytest.raises(AssertionError):
+        check_equal(alone, run, 1e-5)
 
 
 def wait_for(run, step, processes):

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 from typing import NamedTuple
 
+from keras_tfmr.text.marian_tokenizer import MarianTokenizer
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.corpus import sources, store
 from training.corpus.batches import Batches, Part
@@ -64,11 +65,11 @@ class Pairs:
 
     Args:
         settings: A `TrainingConfig`.
-        given: `(source, target)` tokenizers to use instead of learning any.
+        known: `(source, target)` tokenizers to use, or to extend.
     """
 
-    def __init__(self, settings, given=None):
-        self.settings, self.given = settings, given
+    def __init__(self, settings, known=None):
+        self.settings, self.known = settings, known
 
     def corpora(self):
         """What the settings name, as a list of `sources.Source` or the phrasebook."""
@@ -88,8 +89,11 @@ class Pairs:
         return [{pair[side] for pair in pairs} for side in (0, 1)]
 
     def tokenizers(self, pile, excluded, tags):
-        """The tokenizers of both sides, learned from a pile unless they were given."""
-        return self.given or learn_tokenizers(self.settings, pile, excluded, tags)
+        """The tokenizers of both sides: known, learned from a pile, or both."""
+        if self.known and not self.settings.extend_vocab:
+            return self.known
+        learned = learn_tokenizers(self.settings, pile, excluded, tags)
+        return extended(self.known, learned) if self.known else learned
 
     def vocabulary(self, tokenizers):
         """A line about them."""
@@ -326,6 +330,17 @@ def learn_tokenizers(settings, pile, excluded, tags):
     except ValueError as error:
         raise CorpusError(str(error)) from error
     return (tokenizers[0], tokenizers[-1])
+
+
+def extended(known, learned):
+    """The known tokenizers of both sides with the subwords of the learned ones.
+
+    Those of an imported model, which join two SentencePiece models, are replaced.
+    """
+    if isinstance(known[0], MarianTokenizer):
+        return learned
+    source = known[0].extended(learned[0])
+    return (source, source if known[0] is known[1] else known[1].extended(learned[1]))
 
 
 def summary(settings, reading, found, tokenizers, batches):

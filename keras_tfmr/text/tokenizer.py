@@ -7,6 +7,7 @@ the vocabulary lacks are encoded as bytes, so that no text is unknown.
 import hashlib
 import io
 import itertools
+import math
 import os
 import pathlib
 import unicodedata
@@ -170,6 +171,32 @@ class SubwordTokenizer(tf.Module):
         unfinished = path.with_name(path.name + ".unfinished")
         unfinished.write_bytes(self.model_bytes)
         os.replace(unfinished, path)
+
+    def extended(self, other: "SubwordTokenizer", share: float = 0.25) -> "SubwordTokenizer":
+        """A tokenizer that has the subwords of another one too, after its own.
+
+        A subword is as probable as in a mixture of both unigram models. Most of the texts that
+        this tokenizer was learned from are encoded as before.
+
+        Args:
+            other: The tokenizer whose subwords are added.
+            share: The weight of its probabilities in the mixture, in (0, 1).
+        """
+        from sentencepiece import sentencepiece_model_pb2 as proto
+
+        model = proto.ModelProto.FromString(self.model_bytes)
+        others = {
+            piece.piece: share * math.exp(piece.score)
+            for piece in proto.ModelProto.FromString(other.model_bytes).pieces
+            if piece.type == piece.NORMAL
+        }
+        for piece in model.pieces:
+            if piece.type == piece.NORMAL:
+                mixed = (1 - share) * math.exp(piece.score) + others.pop(piece.piece, 0.0)
+                piece.score = math.log(mixed)
+        for text, probability in others.items():
+            model.pieces.add(piece=text, score=math.log(probability))
+        return type(self)(model.SerializeToString())
 
     def encode(
         self, texts: tf.Tensor | Sequence[str | bytes], max_length: int | None = None

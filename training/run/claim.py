@@ -215,7 +215,7 @@ def differences(before, now):
     An entry that only one has, as when another version of the package wrote the other, differs
     unless it is off.
 
-    >>> differences({"beams": 4}, {"beams": 4, "new_vocab": False})
+    >>> differences({"beams": 4}, {"beams": 4, "extend_vocab": False})
     {}
     """
     now = json.loads(json.dumps(now))

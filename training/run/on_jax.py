@@ -40,7 +40,12 @@ class Workers(BaseWorkers):
     def scope(self):
         return self.distribution.scope()
 
-    def trainer(self, *args, **options):
+    def trainer(self, *args, reduce_dtype="float32", **options):
+        if reduce_dtype != "float32":
+            raise RunError(
+                "--reduce_dtype needs the TensorFlow backend; with JAX, XLA sums the gradients. "
+                f"Received: {reduce_dtype}"
+            )
         return JaxTrainer(*args, workers=self, **options)
 
     def compiled(self, function, model):

@@ -85,11 +85,13 @@ class TensorFlowTrainer(Trainer):
 
     Args:
         workers: The `Workers`.
+        reduce_dtype: The type in which the gradients are sent and summed.
         **options: As for `Trainer`.
     """
 
-    def __init__(self, *args, workers, **options):
+    def __init__(self, *args, workers, reduce_dtype="float32", **options):
         self.workers, self.strategy = workers, workers.strategy
+        self.reduce_dtype = reduce_dtype
         with workers.scope(), workers.answering():
             super().__init__(*args, **options)
         self.use_noise(RowNoise(self.seed))
@@ -145,9 +147,10 @@ class TensorFlowTrainer(Trainer):
         gradients, sums = tf.nest.map_structure(tf.identity, total)
         vector = tf.concat([sums, control / self.workers.devices], axis=0)
         if self.strategy.num_replicas_in_sync > 1:
-            *gradients, vector = tf.distribute.get_replica_context().all_reduce(
-                tf.distribute.ReduceOp.SUM, [*gradients, vector]
-            )
+            sent = [tf.cast(gradient, self.reduce_dtype) for gradient in gradients]
+            # A call for each, since a call joins its tensors and so needs a single type.
+            sent, vector = self._sum(sent), self._sum(vector)
+            gradients = [tf.cast(gradient, "float32") for gradient in sent]
         scale = 1 / tf.maximum(vector[1], 1)
         norm = scale * tf.linalg.global_norm(gradients)
         made = tf.math.is_finite(norm) & tf.math.is_finite(vector[0])
@@ -160,6 +163,10 @@ class TensorFlowTrainer(Trainer):
         made = tf.cast(made, "float32")
         tf.distribute.get_replica_context().merge_call(self._adam, args=(gradients, rate, made))
         return tf.concat([vector, tf.stack([norm, made, rate])], axis=0)
+
+    def _sum(self, values):
+        """Their sum over all devices and workers."""
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
 
     def _adam(self, strategy, gradients, rate, made):
         """Adam by TensorFlow's fused operation, in half the time of a dozen elementwise ones.

@@ -109,10 +109,10 @@ class TrainingConfig:
         "exported version; optimizer, schedule and budget are new",
         metavar="RUN",
     )  # fmt: skip
-    new_vocab: bool = option(
+    extend_vocab: bool = option(
         False,
-        "with --start_from, learn a new vocabulary from these pairs; its embeddings are made from "
-        "those of the old one",
+        "with --start_from, learn --vocab_size subwords from these pairs and add those that the "
+        "vocabulary lacks; their embeddings are made from those of their parts",
         action="store_true",
     )
     run: str = option(
@@ -197,6 +197,12 @@ class TrainingConfig:
         "else float32)",
         choices=("float32", "mixed_bfloat16"),
     )
+    reduce_dtype: str = option(
+        None,
+        "type in which devices and workers send their gradients; bfloat16 halves what is sent "
+        "(default: float32)",
+        choices=("float32", "bfloat16"),
+    )
     devices: int = _count(1, "devices of this host to train on")
     cluster: str = option(
         None, "where the list of hosts comes from (default: TF_CONFIG if set)",
@@ -263,9 +269,9 @@ class TrainingConfig:
             raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
 
     def _check_model(self):
-        if self.new_vocab and not (self.start_from and self.model == "transformer"):
+        if self.extend_vocab and not (self.start_from and self.model == "transformer"):
             raise ValueError(
-                "--new_vocab needs --start_from and a Transformer. Received: "
+                "--extend_vocab needs --start_from and a Transformer. Received: "
                 f"--start_from {self.start_from}, --model {self.model}"
             )
         if self.model not in PRESETS:
@@ -318,7 +324,7 @@ class TrainingConfig:
             "preset": start.preset,
             "joint_vocab": config["joint_vocab"],
         }
-        if not given.get("new_vocab"):
+        if not given.get("extend_vocab"):
             of_start["vocab_size"] = start.settings.get("vocab_size", config["target_vocab"])
         if start.kind == "transformer":
             sizes = (field.name for field in dataclasses.fields(cls) if field.metadata["size"])

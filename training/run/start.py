@@ -8,7 +8,7 @@ import numpy as np
 from training.run.files import RunError, read_json
 from training.run.folder import RunFolder
 from training.run.models import make_model
-from training.run.new_vocabulary import carry_over
+from training.run.vocabulary_transfer import carry_over
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.

@@ -36,9 +36,8 @@ class Translation:
 
     def prepare(self, claim):
         """The `prepare.Data`: batches, validation pairs, tokenizers and others."""
-        known = self.start and not self.settings.new_vocab
-        given = self.start.tokenizers() if known else None
-        data = prepare(self.settings, claim, Pairs(self.settings, given))
+        known = self.start and self.start.tokenizers()
+        data = prepare(self.settings, claim, Pairs(self.settings, known))
         self.tokenizers = data.tokenizers
         return data
 
@@ -50,7 +49,7 @@ class Translation:
         """
         if self.start:
             fields = {**self.start.config, "dropout_rate": self.settings.dropout_rate}
-            if self.settings.new_vocab and data:
+            if self.settings.extend_vocab and data:
                 sides = (side.vocab_size for side in data.tokenizers)
                 fields |= dict(zip(("source_vocab", "target_vocab"), sides, strict=True))
             return read_config(self.kind, fields)
@@ -66,7 +65,7 @@ class Translation:
         """A new model with the weights that training begins from."""
         model = make_model(self.kind, config, precision)
         if self.start:
-            self.start.assign(model, self.tokenizers if self.settings.new_vocab else None)
+            self.start.assign(model, self.tokenizers if self.settings.extend_vocab else None)
         return model
 
     def sums(self, model, batch):

@@ -1,4 +1,4 @@
-"""Gives a trained model another vocabulary, whose embeddings are made from the old ones."""
+"""Gives the weights of a trained model to one with another, or a larger, vocabulary."""
 
 import re
 
