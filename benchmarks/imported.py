@@ -2,14 +2,15 @@
 
     python benchmarks/imported.py --data pairs.tsv                   # everything
     python benchmarks/imported.py --data pairs.tsv --parts speed --folder DIR
-    python benchmarks/imported.py --data pairs.tsv --published opus-mt-pt-en
+    python benchmarks/imported.py --data pairs.tsv --published opus-mt-pt-en --parts bleu
 
 The parts: `import`, time and memory of training/import_marian.py; `check`, source ids, logits,
 greedy search and beams of 4 without length penalty, held against transformers; `speed`, sentences
-a second, from strings to strings. Without --published, transformers saves a MarianMTModel of random
-weights and OPUS-MT's size, with a vocabulary learned from the pairs. It is imported from that
-folder, and from a Marian release of the same weights. A translation has at most 32 tokens, because
-random weights seldom end it.
+a second, from strings to strings; `bleu`, for --published only, BLEU on all pairs with the model's
+own options, from the export and by transformers. Without --published, transformers saves a
+MarianMTModel of random weights and OPUS-MT's size, with a vocabulary learned from the pairs. It is
+imported from that folder, and from a Marian release of the same weights. A translation has at most
+32 tokens, because random weights seldom end it.
 
 Every engine runs alone, in a process that loads nothing else. `speed` tries each setting in a first
 turn, then the best ones again; a figure is the median of its turns. Needs torch, transformers and
@@ -72,7 +73,8 @@ def main():
         prepare(folder, args)
         for part in args.parts:
             numbers[part] = {"found": PARTS[part](folder, args), "load": os.getloadavg()[1]}
-            numbers["model"] = str(args.published or "Random weights at the size of OPUS-MT")
+            if part != "bleu":
+                numbers["model"] = args.about or "Random weights at the size of OPUS-MT"
             numbers["machine"] = measure.machine()
             numbers["versions"] = measure.versions(
                 "tensorflow", "keras", "transformers", "torch", "ctranslate2"
@@ -91,6 +93,7 @@ def parse():
     add("--data", type=Path, metavar="FILE", help="tab-separated pairs")
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     add("--published", type=Path, help="a transformers folder instead of random weights")
+    add("--about", metavar="TEXT", help="what the published model is, for the page")
     add("--folder", type=Path, help="keeps models and transformers' answers for later calls")
     add("--sentences", type=int, default=500, help="checked greedily; default: %(default)s")
     add("--beam_sentences", type=int, default=200, help="with beams; default: %(default)s")
@@ -98,6 +101,8 @@ def parse():
     add("--seconds", type=float, default=2, help="least seconds of a cell; default: %(default)s")
     add("--quick", action="store_true", help="a tiny model, one turn; writes nothing")
     args = parser.parse_args()
+    if not (args.published or args.quick):  # random weights have no BLEU
+        args.parts = [part for part in args.parts if part != "bleu"]
     if args.quick:
         args.sentences, args.beam_sentences, args.turns, args.seconds = 60, 60, 1, 0.0
     elif not args.data:
@@ -200,11 +205,36 @@ def exports(folder):
             subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
 
 
+def bleu(folder, args):
+    """What both engines make of all sources: BLEU, and the translations that differ."""
+    import sacrebleu
+
+    run, export = folder / "run-published", folder / "export"
+    if not run.exists():
+        imported(folder / "published", run)
+    if not export.exists():
+        command = [sys.executable, ROOT / "serving" / "export.py", run, "--to", export]
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    lines = args.data.read_text("utf-8").splitlines()
+    pairs = [line.split("\t")[:2] for line in (lines[:60] if args.quick else lines)]
+    sources, references = map(list, zip(*pairs, strict=True))
+    (folder / "sources.json").write_text(json.dumps(sources))
+    texts = {name: measure.alone(PROCESS, "texts", folder, name) for name in ("ours", "theirs")}
+    apart = [
+        (source, one, other)
+        for source, one, other in zip(sources, *texts.values(), strict=True)
+        if one != other
+    ]
+    scores = {name: sacrebleu.corpus_bleu(own, [references]).score for name, own in texts.items()}
+    return {"model": args.about or "", "sentences": len(sources), "bleu": scores, "apart": apart}
+
+
 def page(numbers):
     """The results as Markdown."""
     lines = ["# An imported model", ""]
-    lines += [f"{numbers['model']}. {numbers['machine']}; {numbers['versions']}."]
-    for part, write in (("import", import_page), ("check", check_page), ("speed", speed_page)):
+    model = f"{numbers['model']}. " if "model" in numbers else ""
+    lines += [f"{model}{numbers['machine']}; {numbers['versions']}."]
+    for part, write in PAGES.items():
         if part in numbers:
             lines += ["", write(numbers[part]["found"], numbers[part]["load"])]
     return "\n".join(lines) + "\n"
@@ -266,7 +296,24 @@ def speed_page(found, load):
     )
 
 
-PARTS = {"import": imports, "check": check, "speed": speed}
+def bleu_page(found, _):
+    same = found["sentences"] - len(found["apart"])
+    ours, theirs = (found["bleu"][name] for name in ("ours", "theirs"))
+    rows = [
+        ["the SavedModel of the imported run", f"{ours:.2f}"],
+        ["transformers' `generate`", f"{theirs:.2f}"],
+    ]
+    lines = [
+        f"## A trained model\n\n{found['model']}.\n",
+        measure.table(["with the published options", "BLEU"], rows),
+        f"The same translation: {same} of {found['sentences']}. The others:\n",
+    ]
+    lines += [f"- `{one}`; transformers: `{other}` (of `{s}`)" for s, one, other in found["apart"]]
+    return "\n".join(lines)
+
+
+PAGES = {"import": import_page, "check": check_page, "speed": speed_page, "bleu": bleu_page}
+PARTS = {"import": imports, "check": check, "speed": speed, "bleu": bleu}
 
 if __name__ == "__main__":
     main()

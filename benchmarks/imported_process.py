@@ -271,6 +271,37 @@ def speed(folder, engine, setting, beams, tokens, seconds):
     return {"rates": rates, "memory_mib": peak, "texts": found}
 
 
+def texts(folder, engine):
+    """The translations of all sources with the published options, in batches of like length."""
+    folder = Path(folder)
+    sources = json.loads((folder / "sources.json").read_text())
+    translate = published_ours(folder) if engine == "ours" else published_theirs(folder)
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    found = [None] * len(sources)
+    for start in range(0, len(order), 32):
+        chosen = order[start : start + 32]
+        for i, text in zip(chosen, translate([sources[i] for i in chosen]), strict=True):
+            found[i] = text
+    return found
+
+
+def published_ours(folder):
+    from benchmarks.students import ours as session
+
+    return session(folder / "export" / "1", ("serve",), 1)
+
+
+def published_theirs(folder):
+    tokenizer, model = marian(folder)
+
+    def translate(texts):
+        return tokenizer.batch_decode(
+            model.generate(**tokenizer(texts, **PADDED)), skip_special_tokens=True
+        )
+
+    return translate
+
+
 def ours(folder, setting, beams, tokens):
     from benchmarks.students import ours as session
 
@@ -317,7 +348,8 @@ def ctranslate2(folder, setting, beams, tokens):
 
 
 ENGINES = {"ours": ours, "transformers": transformers, "ctranslate2": ctranslate2}
-PROCESSES = {"prepare": prepare, "theirs": theirs, "compared": compared, "speed": speed}
+PROCESSES = {"prepare": prepare, "theirs": theirs, "compared": compared, "speed": speed,
+             "texts": texts}  # fmt: skip
 
 if __name__ == "__main__":
     measure.answer(PROCESSES[sys.argv[1]](*sys.argv[2:]))
