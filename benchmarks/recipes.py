@@ -31,9 +31,7 @@ def main():
     curves = {preset: curve(args, preset) for preset in args.presets}
     if args.dry:
         return
-    draw(curves, ROOT / "benchmarks" / "results" / "recipes.png")
-    numbers = {"machine": measure.machine(), "updates": args.updates, "curves": curves}
-    measure.write("recipes", page(curves), numbers)
+    record(curves, measure.machine())
 
 
 def curve(args, preset):
@@ -50,6 +48,12 @@ def curve(args, preset):
         return [(int(r["step"]), float(r["loss"])) for r in csv.DictReader(file) if r["loss"]]
 
 
+def record(curves, machine):
+    """Writes results/recipes.{md,json,png}."""
+    draw(curves, measure.RESULTS / "recipes.png")
+    measure.write("recipes", page(curves, machine), {"machine": machine, "curves": curves})
+
+
 def draw(curves, path):
     """Draws loss by updates, one line per preset."""
     from matplotlib.figure import Figure
@@ -62,12 +66,16 @@ def draw(curves, path):
     figure.savefig(path, dpi=110)
 
 
-def page(curves):
+def page(curves, machine):
     """The first and the last loss of each."""
     rows = [
         [preset, points[-1][0], points[0][1], points[-1][1]] for preset, points in curves.items()
     ]
-    return measure.table(["preset", "updates", "first loss", "last loss"], rows)
+    names = ["preset", "updates", "loss after 100 updates", "loss at the end"]
+    return (
+        f"# Loss curves of the presets\n\n{machine}.\n\n{measure.table(names, rows)}"
+        "\n![Loss of the presets by updates](recipes.png)\n"
+    )
 
 
 if __name__ == "__main__":

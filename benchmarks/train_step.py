@@ -275,6 +275,8 @@ def page_gpu(numbers):
         "kernel cannot, so ours creates the scores unless `attention_dropout_rate` is 0. The first "
         "step includes compilation.\n",
     ]
+    if missing := {"base", "big"} - {*numbers["sizes"]}:
+        lines.append(f"Never run: {', '.join(sorted(missing))}.\n")
     columns = ("tokens/s", "share of peak", "peak GB", "first seconds")
     for size, lengths in numbers["sizes"].items():
         rows = [
