@@ -5,8 +5,8 @@
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
 Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
-exports, students, bleu, fine_tune, back_translation, architectures, stories, gradients, pronouns,
-few_labels, language_speed, imported.
+exports, students, bleu, recipes, fine_tune, back_translation, architectures, stories, gradients,
+pronouns, few_labels, language_speed, imported.
 """
 
 import subprocess
@@ -79,6 +79,10 @@ BENCHMARKS = {
     "bleu": Benchmark(
         "Which recipe translates best after so many minutes of training?",
         "bleu.py", ("--quick", "--minutes", "1"), ("bleu",), "pairs",
+    ),
+    "recipes": Benchmark(
+        "Does every preset learn with its recipe?",
+        "recipes.py", ("--updates", "3", "--presets", "small", "--dry"), ("recipes",), "pairs",
     ),
     "fine_tune": Benchmark(
         "How fast does a model learn another domain, and how much of the old one does it forget?",
