@@ -5,8 +5,8 @@
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
 Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
-exports, students, bleu, recipes, fine_tune, back_translation, architectures, stories, gradients,
-pronouns, few_labels, language_speed, imported.
+exports, students, whole_files, bleu, recipes, fine_tune, back_translation, architectures, stories,
+gradients, pronouns, few_labels, language_speed, imported.
 """
 
 import subprocess
@@ -75,6 +75,10 @@ BENCHMARKS = {
     "students": Benchmark(
         "How good and how fast are the students of a teacher?",
         "students.py", ("--quick",), ("students",), "run",
+    ),
+    "whole_files": Benchmark(
+        "How fast are whole files translated?",
+        "whole_files.py", ("--quick",), ("whole_files",), "run",
     ),
     "bleu": Benchmark(
         "Which recipe translates best after so many minutes of training?",

@@ -1,6 +1,7 @@
 """Starts the server from its flags, and stops it in order."""
 
 import asyncio
+import collections
 import concurrent.futures
 import functools
 import logging
@@ -81,16 +82,23 @@ class Server:
         return configs.batch_settings(configs.read(file, configs.BatchingParameters))
 
     def _warm_up(self, loaded):
+        groups = collections.defaultdict(list)
         for kind, request in servable.warmup_requests(loaded.path):
+            call = PREPARE[kind](loaded, request)
+            groups[request.model_spec.signature_name].append(call)
+        # Side by side: the first request of a signature is mostly work of one thread.
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(functools.partial(self._replay, loaded), groups.values()))
+
+    def _replay(self, loaded, calls):
+        for call in calls * self.options.num_request_iterations_for_warmup:
             if self.stopping.is_set():
                 raise ServingError(grpc.StatusCode.CANCELLED, "The server is stopping")
-            call = PREPARE[kind](loaded, request)
-            for _ in range(self.options.num_request_iterations_for_warmup):
-                if loaded.batching is None:
-                    loaded.run(call.feeds, call.fetches)
-                    continue
-                for part in batching.split_rows(call.feeds, loaded.batching):
-                    batching.run_batch(loaded, [part], call.fetches)
+            if loaded.batching is None:
+                loaded.run(call.feeds, call.fetches)
+                continue
+            for part in batching.split_rows(call.feeds, loaded.batching):
+                batching.run_batch(loaded, [part], call.fetches)
 
     def _session_config(self):
         options = self.options

@@ -1,0 +1,202 @@
+"""Measures how fast whole files are translated, beside CTranslate2.
+
+    python benchmarks/whole_files.py RUN --input sentences.txt
+
+`training/translate.py` and CTranslate2's `translate_file` translate two files of mixed lengths, a
+short one and a long one, each in a process that runs alone. The rate counts the lines that only the
+long one has, so that imports, loading and tracing do not count; the seconds are those of the whole
+command on the long file. Each engine is first tried with every batch size, CTranslate2 also with
+one translator a core and one for all, and then takes turns at its best. Writes
+results/whole_files.md and .json.
+"""
+
+import argparse
+import collections
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import measure
+
+ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+OURS = "keras_tfmr"
+DTYPES = ("float32", "int8")
+BATCHES = (32, 64, 128)  # lines
+
+
+def main():
+    """Measures and writes the results."""
+    args = parse()
+    if args.ctranslate2:
+        ctranslate2(*args.ctranslate2)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = measured(args, Path(folder))
+    print(page(numbers))
+    if not args.quick:
+        measure.write("whole_files", page(numbers), numbers)
+
+
+def parse():
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("run", type=Path, nargs="?", help="folder of a finished run")
+    add("--input", type=Path, help="text; of lines with tabs, the first column")
+    add("--lines", type=int, nargs=2, default=(2000, 10_000), help="default: 2000 10000")
+    add("--beams", type=int, nargs="+", default=(1, 4), help="default: 1 4")
+    add("--turns", type=int, default=3, help="default: %(default)s")
+    add("--quick", action="store_true", help="a few lines, one turn; writes nothing")
+    add("--ctranslate2", nargs=7, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.quick:
+        args.lines, args.beams, args.turns = (4, 8), (1,), 1
+    return args
+
+
+def measured(args, folder):
+    """All figures."""
+    texts = sources(args)
+    files = [folder / f"{count}.txt" for count in args.lines]
+    for file, count in zip(files, args.lines, strict=True):
+        file.write_text("".join(f"{text}\n" for text in texts[:count]), "utf-8")
+    rows = []
+    for beams in args.beams:
+        cells = tried(engines(args, beams, folder), files[-1], folder, args)
+        found = collections.defaultdict(list)
+        for _ in range(args.turns):
+            for name, (_, command) in cells.items():
+                short, long = (seconds(command, file, folder / "out.txt") for file in files)
+                rate = (args.lines[1] - args.lines[0]) / max(long - short, 1e-9)
+                found[name].append((rate, long))
+        for name, turns in found.items():
+            rates, whole = zip(*turns, strict=True)
+            rows.append({
+                "beams": beams, "engine": name, "setting": cells[name][0], "rates": rates,
+                "rate": statistics.median(rates), "seconds": statistics.median(whole),
+            })  # fmt: skip
+    return {
+        "machine": measure.machine(),
+        "versions": measure.versions("tensorflow", "keras", "ctranslate2"),
+        "lines": list(args.lines), "turns": args.turns, "rows": rows,
+    }  # fmt: skip
+
+
+def sources(args):
+    """The lines to translate."""
+    if args.quick:
+        return ["O gato preto dorme.", "A casa é branca e grande."] * 4
+    lines = args.input.read_text("utf-8").splitlines()
+    if len(lines) < args.lines[1]:
+        sys.exit(f"{args.input} has {len(lines)} lines, --lines asks for {args.lines[1]}")
+    return [line.split("\t")[0] for line in lines[: args.lines[1]]]
+
+
+def engines(args, beams, folder):
+    """{engine: {setting: command without its files}}."""
+    translate = [sys.executable, ROOT / "training" / "translate.py", args.run, "--beams", beams]
+    found = {OURS: {f"{n} lines": [*translate, "--batch_size", n] for n in BATCHES}}
+    model = folder / "ctranslate2"
+    if not importlib.util.find_spec("ctranslate2"):
+        print("CTranslate2 is not installed: left out", file=sys.stderr)
+        return found
+    if not model.exists():
+        export = [sys.executable, ROOT / "serving" / "export.py", args.run, "--to", model]
+        subprocess.run(
+            list(map(str, (*export, "--format", "ctranslate2"))),
+            check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+    cores = len(os.sched_getaffinity(0))
+    for dtype in DTYPES:
+        found[f"CTranslate2 {dtype}"] = {
+            f"{n} lines, {inter} × {intra} threads": [
+                sys.executable, __file__,
+                "--ctranslate2", model, dtype, beams, n, f"{inter}x{intra}",
+            ]
+            for n in BATCHES
+            for inter, intra in {(cores, 1), (1, cores)}
+        }  # fmt: skip
+    return found
+
+
+def tried(engines, file, folder, args):
+    """{engine: (setting, command)} of the fastest setting of each, in one turn."""
+    fastest = {}
+    for name, settings in engines.items():
+        settings = dict(list(settings.items())[:1]) if args.quick else settings
+        times = {
+            setting: seconds(command, file, folder / "out.txt")
+            for setting, command in settings.items()
+        }
+        print(name, {setting: round(time, 1) for setting, time in times.items()}, flush=True)
+        setting = min(times, key=times.get)
+        fastest[name] = (setting, settings[setting])
+    return fastest
+
+
+def seconds(command, source, target):
+    """Seconds of a whole command that translates a file."""
+    if "--ctranslate2" in command:
+        words = [*command, source, target]
+    else:
+        words = [*command, "--input", source, "--output", target, "--overwrite"]
+    begun = time.perf_counter()
+    subprocess.run(
+        list(map(str, words)), check=True, stderr=subprocess.DEVNULL,
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+    )  # fmt: skip
+    found = time.perf_counter() - begun
+    with source.open("rb") as asked, target.open("rb") as came:
+        assert sum(1 for _ in asked) == sum(1 for _ in came)
+    return found
+
+
+def ctranslate2(folder, dtype, beams, batch, threads, source, target):
+    """Translates a file in this process."""
+    import ctranslate2
+    import sentencepiece
+
+    encoder, decoder = (
+        sentencepiece.SentencePieceProcessor(model_file=f"{folder}/{side}.spm")
+        for side in ("source", "target")
+    )
+    inter, intra = map(int, threads.split("x"))
+    translator = ctranslate2.Translator(
+        folder, compute_type=dtype, inter_threads=inter, intra_threads=intra
+    )
+    translator.translate_file(
+        source, target, max_batch_size=int(batch), beam_size=int(beams), length_penalty=0.6,
+        source_tokenize_fn=lambda text: encoder.encode(text, out_type=str),
+        target_detokenize_fn=decoder.decode, disable_unk=True, max_decoding_length=128,
+    )  # fmt: skip
+
+
+def page(numbers):
+    """The results as Markdown."""
+    rows = []
+    ours = {row["beams"]: row["rate"] for row in numbers["rows"] if row["engine"] == OURS}
+    for row in numbers["rows"]:
+        ratio = "" if row["engine"] == OURS else ours[row["beams"]] / row["rate"]
+        rows.append([
+            row["beams"], row["engine"], row["setting"], row["rate"], row["seconds"], ratio
+        ])  # fmt: skip
+    short, long = numbers["lines"]
+    header = ["beams", "engine", "batches", "lines/s", "s, whole command", "ratio"]
+    return (
+        f"# Whole files\n\n{numbers['machine']}; {numbers['versions']}. Files of {short:,} and "
+        f"{long:,} lines, medians of {numbers['turns']} turns. The ratio is our rate "
+        "divided by that of the engine.\n\n" + measure.table(header, rows)
+    )
+
+
+if __name__ == "__main__":
+    main()
