@@ -13,6 +13,7 @@ from test_resume import write_corpus
 from test_training_cluster import free_ports
 
 from training.run.checkpoints import Checkpoints, read
+from training.run.files import RunError
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 20
@@ -65,6 +66,13 @@ def assert_same_weights(run, other, atol):
     assert found.keys() == expected.keys()
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=atol, err_msg=name)
+
+
+def test_it_sums_gradients_in_their_own_type():
+    from training.run.on_jax import Workers
+
+    with pytest.raises(RunError, match="needs the TensorFlow backend"):
+        Workers.trainer(None, reduce_dtype="bfloat16")
 
 
 @pytest.mark.slow

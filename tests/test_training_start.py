@@ -11,12 +11,14 @@ import sentencepiece
 from marian_models import fixture, spms_and_pieces, write_transformers_folder
 from test_training_session import SMALL, pairs, run, write
 
+from keras_tfmr import SubwordTokenizer, TransformerConfig
 from training import import_marian
 from training.run.files import RunError
 from training.run.folder import RunFolder
 from training.run.models import make_model
 from training.run.settings import TrainingConfig
 from training.run.start import opened
+from training.run.vocabulary_transfer import carry_over
 
 TUNING = (
     "--tokens_per_batch", "256", "--evaluate_pairs", "10", "--evaluate_minutes", "0", "--beams",
@@ -170,6 +172,30 @@ def test_added_subwords_begin_with_the_embeddings_of_their_parts(first, tmp_path
             sums = [expected[name][[ids[a], ids[b]]] for a, b in halves if a in ids and b in ids]
             mixed += any(np.allclose(vector, pair.mean(0), atol=1e-6) for pair in sums)
         assert mixed > 0
+
+
+def test_logits_of_added_subwords_are_those_of_their_parts():
+    """Of a model whose logits are not tied, as an imported one's can be."""
+    known = [SubwordTokenizer.learn([text], vocab_size=270) for text in ("abba ab", "cd dc")]
+    larger = [known[0], known[1].extended(SubwordTokenizer.learn(["abcdcd abcd"], vocab_size=280))]
+    old, new = (
+        make_model("transformer", TransformerConfig.preset(
+            "tiny", source_vocab=source.vocab_size, target_vocab=target.vocab_size,
+            tied_logits=False, joint_vocab=False,
+        ))
+        for source, target in (known, larger)
+    )  # fmt: skip
+    old.logits.dense.bias.assign(np.arange(known[1].vocab_size))
+    carry_over(old, known, new, larger)
+    columns, biases = np.array(new.logits.dense.kernel).T, np.array(new.logits.dense.bias)
+    pieces, size = spellings_of(larger[1]), known[1].vocab_size
+    np.testing.assert_array_equal(columns[:size], np.array(old.logits.dense.kernel).T)
+    np.testing.assert_array_equal(biases[:size], np.arange(size))
+    for piece, parts in (("cd", "cd"), ("▁abcd", "▁cd")):  # it knows neither a nor b
+        assert piece in pieces[size:]
+        place, ids = pieces.index(piece), [pieces.index(part) for part in parts]
+        np.testing.assert_allclose(columns[place], columns[ids].mean(0), atol=1e-6)
+        assert biases[place] == pytest.approx(biases[ids].mean())
 
 
 def spellings_of(tokenizer):
