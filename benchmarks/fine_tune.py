@@ -4,9 +4,9 @@
         --validation docs/validation.tsv --old_data tatoeba/train.tsv \
         --old_validation tatoeba/validation.tsv
 
-Four runs train for the same minutes: fine-tuned on DATA mixed with OLD_DATA (`--start_from`), the
-same with more subwords (`--extend_vocab`, at twice the rate), fine-tuned on DATA alone, and from
-random weights on DATA. The weights of each that were best on the new domain are then measured on
+Five runs train for the same minutes: fine-tuned on DATA mixed with OLD_DATA (`--start_from`), the
+same with more subwords (`--extend_vocab`, at twice the rate), that with half of the start's weights
+kept (`--keep_start`), fine-tuned on DATA alone, and from random weights on DATA. The weights of each that were best on the new domain are then measured on
 both validation sets with the beam of the run. The picture shows greedy BLEU on the new domain
 against minutes, from the history of each run, and BLEU of the first run.
 `--only` trains some of the ways; results/fine_tune.json keeps the others.
@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WAYS = (
     "fine-tuned, mixed 3:1",
     "fine-tuned with more subwords, mixed 3:1",
+    "the same, half of the start kept",
     "fine-tuned",
     "from nothing",
 )
@@ -78,9 +79,11 @@ def commands(args):
     tuned = ["--start_from", args.run, "--warmup_steps", 100, "--learning_rate"]
     mixed, new = ["--data", f"{args.data}:3", f"{args.old_data}:1"], ["--data", args.data]
     rate = args.learning_rate
+    extended = [*mixed, *tuned, 2 * rate, "--extend_vocab"]
     ways = (
         [*mixed, *tuned, rate],
-        [*mixed, *tuned, 2 * rate, "--extend_vocab"],
+        extended,
+        [*extended, "--keep_start", 0.5],
         [*new, *tuned, rate],
         new,
     )  # fmt: skip

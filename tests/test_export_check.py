@@ -293,7 +293,9 @@ def test_a_process_that_dies_is_a_problem(tmp_path, monkeypatch):
     dying.write_text("#!/bin/sh\necho falling >&2\nkill -SEGV $$\n")
     dying.chmod(0o755)
     monkeypatch.setattr(check.sys, "executable", str(dying))
-    problem = only_problem(check_in_fresh_process(path))
+    with check.FreshProcess(path) as process:
+        process._process.wait(timeout=60)  # it is dead before it is asked
+        problem = only_problem(process.report())
     assert "died with code -11" in problem and "falling" in problem
     dying.write_text("#!/bin/sh\nexec sleep 60\n")
     assert "did not end within 0.5 s" in only_problem(check_in_fresh_process(path, timeout=0.5))

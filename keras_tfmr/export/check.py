@@ -229,8 +229,8 @@ class FreshProcess:
         assert begin is not None  # for the type checker: it is a pipe
         try:
             with contextlib.suppress(BrokenPipeError):  # it has died: see below
-                begin.write(_BEGIN)
-                begin.flush()
+                # Not by the buffer, from which `communicate` would try to write it once more.
+                os.write(begin.fileno(), _BEGIN.encode())
             known = list(cases() if callable(cases) else cases)
             output, errors = process.communicate(json.dumps(known), timeout=timeout)
         except subprocess.TimeoutExpired:
