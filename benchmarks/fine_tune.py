@@ -5,8 +5,8 @@
         --old_validation tatoeba/validation.tsv
 
 Five runs train for the same minutes: fine-tuned on DATA mixed with OLD_DATA (`--start_from`), the
-same with more subwords (`--extend_vocab`, at twice the rate), that with half of the start's weights
-kept (`--keep_start`), fine-tuned on DATA alone, and from random weights on DATA. The weights of each that were best on the new domain are then measured on
+same with more subwords (`--extend_vocab`, at twice the rate), that with three times as many old
+pairs (at half of that rate), fine-tuned on DATA alone, and from random weights on DATA. The weights of each that were best on the new domain are then measured on
 both validation sets with the beam of the run. The picture shows greedy BLEU on the new domain
 against minutes, from the history of each run, and BLEU of the first run.
 `--only` trains some of the ways; results/fine_tune.json keeps the others.
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WAYS = (
     "fine-tuned, mixed 3:1",
     "fine-tuned with more subwords, mixed 3:1",
-    "the same, half of the start kept",
+    "the same, mixed 1:3",
     "fine-tuned",
     "from nothing",
 )
@@ -78,12 +78,12 @@ def commands(args):
     """The arguments of the training command, for each way."""
     tuned = ["--start_from", args.run, "--warmup_steps", 100, "--learning_rate"]
     mixed, new = ["--data", f"{args.data}:3", f"{args.old_data}:1"], ["--data", args.data]
+    kept = ["--data", f"{args.data}:1", f"{args.old_data}:3"]
     rate = args.learning_rate
-    extended = [*mixed, *tuned, 2 * rate, "--extend_vocab"]
     ways = (
         [*mixed, *tuned, rate],
-        extended,
-        [*extended, "--keep_start", 0.5],
+        [*mixed, *tuned, 2 * rate, "--extend_vocab"],
+        [*kept, *tuned, rate, "--extend_vocab"],
         [*new, *tuned, rate],
         new,
     )  # fmt: skip

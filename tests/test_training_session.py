@@ -241,7 +241,6 @@ def test_to_resume_never_says_to_overwrite(option):
         (["--data", "a", "--source", "a", "--target", "b"], "either --data or --source"),
         (["--validation", "a"], "--validation needs --data"),
         (["--data", "a", "--validation", "a", "b", "c"], "one or two files"),
-        (["--keep_start", "0.5"], "--keep_start needs --start_from. Received: 0.5 alone"),
         (["--accumulate", "0"], "--accumulate must be positive. Received: 0"),
         (["--warmup_steps", "0"], "--warmup_steps must be positive. Received: 0"),
         (["--precision", "float8"], "invalid choice"),

@@ -82,7 +82,6 @@ def test_a_run_begins_with_the_weights_and_tokenizers_of_another(first, data, tm
 def test_a_killed_fine_tuning_goes_on_as_it_began(first, data, tmp_path):
     """Its checkpoint counts, not where it began: 4 updates at once are 2 and 2 more."""
     words = ("--start_from", first, "--data", data, *TUNING, "--learning_rate", "1e-2")
-    words = (*words, "--keep_start", "0.3")
     assert run(*words, "--run", tmp_path / "whole", "--steps", "4", "--schedule", "noam") == 0
     broken = ("--run", tmp_path / "broken", "--schedule", "noam")
     assert run(*words, *broken, "--steps", "2") == 0

@@ -140,17 +140,6 @@ def test_the_update_is_that_of_keras_adam():
         np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_share_of_the_start_is_kept_in_what_is_evaluated():
-    trainer = make_trainer(keep_start=0.25)
-    start = {w.path: w.numpy() for w in trainer.averaged.trainable_variables}
-    fit(trainer, BATCHES)
-    for _ in range(2):  # always of the start
-        kept = trainer.take_averages().trainable_variables
-    for now, weight in zip(trainer.weights, kept, strict=True):
-        expected = 0.25 * start[weight.path] + 0.75 * now.numpy()
-        np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5, atol=1e-6)
-
-
 class Broken(Translation):
     """A loss that is not finite where the first target id is 7."""
 

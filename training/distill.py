@@ -56,7 +56,7 @@ class StudentConfig(TrainingConfig):
     # one host translates.
     hidden = (
         "source", "target", "tag", "model", "cluster", "worker_timeout", "start_from", "vocab_size",
-        "joint_vocab", "extend_vocab", "keep_start",
+        "joint_vocab", "extend_vocab",
     )  # fmt: skip
 
     def __post_init__(self):

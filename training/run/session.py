@@ -152,7 +152,6 @@ def make_trainer(settings, task, config, workers):
         average=settings.average,
         clip_norm=settings.clip_norm,
         seed=settings.seed,
-        keep_start=settings.keep_start or 0.0,
         reduce_dtype=settings.reduce_dtype or "float32",
     )
 

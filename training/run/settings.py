@@ -115,12 +115,6 @@ class TrainingConfig:
         "vocabulary lacks; their embeddings are made from those of their parts",
         action="store_true",
     )
-    keep_start: float = _number(
-        None,
-        "with --start_from, share of its weights in those that are evaluated and exported: the "
-        "more, the less of what it knew is lost (default: 0)",
-        SHARE,
-    )
     run: str = option(
         None,
         "run folder; an unfinished run in it is resumed "
@@ -280,8 +274,6 @@ class TrainingConfig:
                 "--extend_vocab needs --start_from and a Transformer. Received: "
                 f"--start_from {self.start_from}, --model {self.model}"
             )
-        if self.keep_start and not self.start_from:
-            raise ValueError(f"--keep_start needs --start_from. Received: {self.keep_start} alone")
         if self.model not in PRESETS:
             raise ValueError(f"--model must be one of {[*PRESETS]}. Received: {self.model!r}")
         presets = ", ".join(PRESETS[self.model])

@@ -31,24 +31,16 @@ class Trainer:
             grows as n / (n + 9) up to this value, so that the average is useful from the start.
         clip_norm: Maximum global norm of an update's gradient; 0 for no limit.
         seed: Seed of the dropout.
-        keep_start: Share of the weights that `averaged` has now in those that it gets later, so
-            that less of what they know is lost.
 
     Reference: Kingma and Ba 2015, Adam (arXiv 1412.6980), algorithm 1 in the form of the end of
-    section 2; Polyak and Juditsky 1992 for averages; Wortsman et al. 2022, WiSE-FT
-    (arXiv 2109.01903), for `keep_start`.
+    section 2; Polyak and Juditsky 1992 for averages.
     """
 
-    def __init__(
-        self, task, model, averaged, schedule,
-        *, average=0.0, clip_norm=0.0, seed=0, keep_start=0.0,
-    ):  # fmt: skip
+    def __init__(self, task, model, averaged, schedule, *, average=0.0, clip_norm=0.0, seed=0):
         if not 0 <= average < 1:
             raise ValueError(f"`average` must be in [0, 1). Received: {average!r}")
         self.task, self.model, self.averaged, self.schedule = task, model, averaged, schedule
         self.average, self.clip_norm, self.seed = average, clip_norm, seed
-        self.keep_start = keep_start
-        self.start = averaged.get_weights() if keep_start else None
         self.weights = model.trainable_variables
         self.updates = keras.Variable(0, dtype="int32", trainable=False, name="updates")
         self.momentums = [self._beside(weight, "momentum") for weight in self.weights]
@@ -123,10 +115,4 @@ class Trainer:
             self.averaged.trainable_variables, self.averages or self.weights, strict=True
         ):
             weight.assign(value_of(average))
-        if self.start:
-            share = self.keep_start
-            self.averaged.set_weights([
-                share * start + (1 - share) * now
-                for start, now in zip(self.start, self.averaged.get_weights(), strict=True)
-            ])  # fmt: skip
         return self.averaged

@@ -45,7 +45,7 @@ class TextConfig(TrainingConfig):
     )
     hidden = (
         "temperature", "tag", "filters", "languages", "source", "target", "model",
-        "extend_vocab", "keep_start", "subword_sampling", "joint_vocab", "beams", "length_penalty",
+        "extend_vocab", "subword_sampling", "joint_vocab", "beams", "length_penalty",
     )  # fmt: skip
 
     def __post_init__(self):
