@@ -6,9 +6,10 @@
 
 Five runs train for the same minutes: fine-tuned on DATA mixed with OLD_DATA (`--start_from`), the
 same with more subwords (`--extend_vocab`, at twice the rate), that with three times as many old
-pairs (at half of that rate), fine-tuned on DATA alone, and from random weights on DATA. The weights of each that were best on the new domain are then measured on
-both validation sets with the beam of the run. The picture shows greedy BLEU on the new domain
-against minutes, from the history of each run, and BLEU of the first run.
+pairs (at half of that rate), fine-tuned on DATA alone, and from random weights on DATA. The weights
+of each that were best on the new domain are then measured on both validation sets with the beam of
+the run. The picture shows greedy BLEU on the new domain against minutes, from the history of each
+run, and BLEU of the first run.
 `--only` trains some of the ways; results/fine_tune.json keeps the others.
 """
 
