@@ -176,7 +176,8 @@ def ctranslate2(folder, dtype, beams, batch, threads, source, target):
     translator.translate_file(
         source, target, max_batch_size=int(batch), beam_size=int(beams), length_penalty=0.6,
         source_tokenize_fn=lambda text: encoder.encode(text, out_type=str),
-        target_detokenize_fn=decoder.decode, disable_unk=True, max_decoding_length=128,
+        target_detokenize_fn=decoder.decode, disable_unk=True,
+        suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0, max_decoding_length=128,
     )  # fmt: skip
 
 
