@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WAYS = (
     "fine-tuned, mixed 3:1",
     "fine-tuned with more subwords, mixed 3:1",
-    "the same, mixed 1:3",
+    "fine-tuned with more subwords, mixed 1:3",
     "fine-tuned",
     "from nothing",
 )
@@ -44,13 +44,14 @@ def main():
     args = parse()
     path = measure.RESULTS / "fine_tune.json"
     kept = json.loads(path.read_text())["runs"] if path.exists() and not args.quick else {}
-    numbers = {"machine": measure.machine(), "before": scores(args.run, args), "runs": kept}
+    numbers = {"machine": measure.machine(), "runs": kept}
+    before = scores(args.run, args)
     with tempfile.TemporaryDirectory() as directory:
         for name in args.only:
             for minutes in args.minutes:
                 run = Path(directory, f"{name}-{minutes:g}")
                 curve = train(run, commands(args)[name], minutes, args)
-                found = {"curve": curve, **scores(run, args)}
+                found = {"curve": curve, "before": before, **scores(run, args)}
                 numbers["runs"].setdefault(name, {})[f"{minutes:g}"] = found
                 print(name, minutes, found["new"], found["old"], flush=True)
     print(page(numbers))
@@ -129,14 +130,18 @@ def bleu(run, pairs):
 
 def page(numbers):
     """The results as Markdown."""
-    rows = [["before", "", numbers["before"]["new"], numbers["before"]["old"]]]
+    rows = []
     for name, runs in numbers["runs"].items():
-        rows += [[name, minutes, run["new"], run["old"]] for minutes, run in runs.items()]
+        for minutes, run in runs.items():
+            before = ("", "") if name == "from nothing" else run["before"].values()
+            rows.append([name, minutes, run["new"], run["old"], *before])
     goals = ", ".join(f"{goal:g} after {minutes} minutes" for minutes, goal in GOALS.items())
     return (
         f"# Fine-tuning\n\n{numbers['machine']}.\n\n"
-        + measure.table(["run", "minutes", "BLEU, new domain", "BLEU, old domain"], rows)
-        + f"\nGoals on the new domain: {goals}; the mixture loses at most {MOST_LOST:g} on the old "
+        + measure.table(
+            ["run", "minutes", "BLEU, new domain", "old domain", "before: new", "old"], rows
+        )
+        + f"\nGoals on the new domain: {goals}; a mixture loses at most {MOST_LOST:g} on the old "
         "one.\n\n![BLEU against minutes](fine_tune.png)\n"
     )
 
@@ -147,10 +152,11 @@ def draw(numbers):
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    for name, runs in numbers["runs"].items():
-        curve = list(runs.values())[-1]["curve"]
-        axes.plot(*zip(*curve, strict=True), label=name)
-    axes.axhline(numbers["before"]["new"], linestyle=":", color="grey", label="before")
+    longest = {name: list(runs.values())[-1] for name, runs in numbers["runs"].items()}
+    for name, run in longest.items():
+        axes.plot(*zip(*run["curve"], strict=True), label=name)
+    before = max(run["before"]["new"] for run in longest.values())
+    axes.axhline(before, linestyle=":", color="grey", label="before")
     axes.set(xlabel="minutes", ylabel="BLEU on the new domain")
     axes.legend()
     return figure
