@@ -4,10 +4,10 @@
 
 The first `--pairs` pairs are the real ones; of the others only the target side is used, as
 monolingual text. A model of the reverse direction, trained on the real pairs, translates that text
-with its beam: so weak a model gains nothing by sampling. Two models of the forward direction train
-for as many updates: one on the real pairs alone, and one on a mixture of real and back-translated
-pairs, which have a tag. The weights of each that were best are compared on all validation pairs,
-with beam 4.
+with its beam, since samples of so weak a model are mostly wrong. Two models of the forward
+direction train for as many updates: one on the real pairs alone, and one on a mixture of real and
+back-translated pairs, which have a tag. The weights of each that were best are compared on all
+validation pairs, with beam 4.
 The training command trains all three into folders of `--runs`, and continues unfinished runs.
 (Sennrich et al. 2016, arXiv 1511.06709; Edunov et al. 2018, arXiv 1808.09381; Caswell et al. 2019,
 arXiv 1906.06442.)

@@ -52,7 +52,7 @@ def parse():
     add = parser.add_argument
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--input", type=Path, help="text; of lines with tabs, the first column")
-    add("--lines", type=int, nargs=2, default=(2000, 10_000), help="default: 2000 10000")
+    add("--lines", type=int, nargs=2, default=(8000, 50_000), help="default: 8000 50000")
     add("--beams", type=int, nargs="+", default=(1, 4), help="default: 1 4")
     add("--turns", type=int, default=3, help="default: %(default)s")
     add("--quick", action="store_true", help="a few lines, one turn; writes nothing")
@@ -82,7 +82,7 @@ def measured(args, folder):
             rates, whole = zip(*turns, strict=True)
             rows.append({
                 "beams": beams, "engine": name, "setting": cells[name][0], "rates": rates,
-                "rate": statistics.median(rates), "seconds": statistics.median(whole),
+                "seconds": statistics.median(whole),
             })  # fmt: skip
     return {
         "machine": measure.machine(),
@@ -184,18 +184,22 @@ def ctranslate2(folder, dtype, beams, batch, threads, source, target):
 def page(numbers):
     """The results as Markdown."""
     rows = []
-    ours = {row["beams"]: row["rate"] for row in numbers["rows"] if row["engine"] == OURS}
+    ours = {row["beams"]: row["rates"] for row in numbers["rows"] if row["engine"] == OURS}
     for row in numbers["rows"]:
-        ratio = "" if row["engine"] == OURS else ours[row["beams"]] / row["rate"]
+        mine, theirs = ours[row["beams"]], row["rates"]
+        least, most = min(mine) / max(theirs), max(mine) / min(theirs)
+        rates = f"{min(theirs):,.0f} to {max(theirs):,.0f}"
         rows.append([
-            row["beams"], row["engine"], row["setting"], row["rate"], row["seconds"], ratio
+            row["beams"], row["engine"], row["setting"], rates, row["seconds"],
+            "" if row["engine"] == OURS else f"{least:.2f} to {most:.2f}",
         ])  # fmt: skip
     short, long = numbers["lines"]
     header = ["beams", "engine", "batches", "lines/s", "s, whole command", "ratio"]
     return (
         f"# Whole files\n\n{numbers['machine']}; {numbers['versions']}. Files of {short:,} and "
-        f"{long:,} lines, medians of {numbers['turns']} turns. The ratio is our rate "
-        "divided by that of the engine.\n\n" + measure.table(header, rows)
+        f"{long:,} lines, {numbers['turns']} turns.\nThe least and the greatest rate of each "
+        "engine, the median of the seconds, and our rate divided by that of\nthe engine. A start "
+        "that varies by seconds spoils the rates of short files.\n\n" + measure.table(header, rows)
     )
 
 
