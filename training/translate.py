@@ -61,7 +61,7 @@ def parse_arguments(arguments=None):
     add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
-    add("--batch_size", type=int, default=64, metavar="N", help="lines translated together")
+    add("--batch_size", type=int, default=32, metavar="N", help="lines translated together")
     threads = "batches translated at the same time (default: one per core)"
     add("--threads", type=int, metavar="N", help=threads)
     options = parser.parse_args(arguments)
