@@ -7,6 +7,7 @@ import sentencepiece
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
 from keras_tfmr.text.tokenizer import SubwordTokenizer
@@ -131,6 +132,41 @@ def test_a_file_says_of_itself_which_kind_it_is(tmp_path, small):
     text = [">>por<< o a"]
     assert loaded.encode(text).to_list() == small.encode(text).to_list()
     assert small.encode(text).to_list()[0][:2] == [6, 4]
+
+
+def test_subwords_of_another_tokenizer_come_after_the_vocabulary(published):
+    sides, processors, pieces = published
+    words = ["tanque blindado", "armoured tank"]
+    sources = [source for source, _ in phrasebook.split(1)[0][:300]]
+    other = SubwordTokenizer.learn([*words * 99, *TAGS * 99, *sources], vocab_size=500)
+    before = [
+        MarianTokenizer(joined(side, pieces, reads_tags=True, target_language="por"))
+        for side in sides
+    ]
+    spec = proto.ModelProto.FromString(sides[0]).trainer_spec
+    if spec.model_type == spec.BPE:
+        with pytest.raises(ValueError, match=r"only a unigram .* can be extended, not BPE"):
+            before[0].extended(other)
+        return
+    after = [tokenizer.extended(other) for tokenizer in before]
+    everything = np.arange(after[0].vocab_size)
+    spelled = [tokenizer.pieces(everything).numpy().tolist() for tokenizer in after]
+    assert spelled[0] == spelled[1]  # one vocabulary, two segmentations
+    size = before[0].vocab_size
+    assert spelled[0][:size] == before[0].pieces(everything[:size]).numpy().tolist()
+    learned = sentencepiece.SentencePieceProcessor(model_proto=other.model_bytes)
+    own = {learned.id_to_piece(i).encode() for i in range(260, len(learned))}
+    assert set(spelled[0][size:]) == own - set(spelled[0][:size])
+    lacked = {processors[0].id_to_piece(i).encode() for i in range(3, len(processors[0]))}
+    assert own & lacked - set(spelled[0][:size])  # read as unknown until now
+    for old, new in zip(before, after, strict=True):
+        assert len(new.encode(words[:1])[0]) < len(old.encode(words[:1])[0])
+        ids = new.encode(words).to_tensor()[:, 1:]  # without the tag
+        assert new.decode(ids).numpy().tolist() == [word.encode() for word in words]
+        ids = {piece: number for number, piece in enumerate(pieces, 4)}
+        texts = [">>eng<< O gato", "O gato"]
+        firsts = [[row[0] for row in one.encode(texts).to_list()] for one in (old, new)]
+        assert firsts[0] == firsts[1] == [ids[">>eng<<"], ids[">>por<<"]]
 
 
 def test_errors_name_what_is_wrong(small):

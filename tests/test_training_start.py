@@ -17,7 +17,7 @@ from training.run.files import RunError
 from training.run.folder import RunFolder
 from training.run.models import make_model
 from training.run.settings import TrainingConfig
-from training.run.start import opened
+from training.run.start import LEAST_BIAS, opened
 from training.run.vocabulary_transfer import carry_over
 
 TUNING = (
@@ -121,6 +121,25 @@ def test_an_export_holds_all_that_its_run_does(first):
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_vocabulary_of_a_published_model_is_extended(published, data, tmp_path):
+    status = run(
+        "--start_from", published, "--data", data, "--run", tmp_path / "tuned", *TUNING,
+        "--steps", "1", "--learning_rate", "1e-12", "--extend_vocab", "--vocab_size", "300",
+    )  # fmt: skip
+    assert status == 0
+    before, now = RunFolder(published), RunFolder(tmp_path / "tuned")
+    for old, new in zip(before.tokenizers(), now.tokenizers(), strict=True):
+        assert spellings_of(new)[: old.vocab_size] == spellings_of(old)[: old.vocab_size]
+        assert new.vocab_size > old.vocab_size and new.tags == old.tags
+    expected, weights = weights_of(before.model()), weights_of(now.model())
+    for name, array in expected.items():
+        known = tuple(slice(size) for size in array.shape)
+        if name == "logits/bias":
+            array = np.maximum(array, LEAST_BIAS)
+        np.testing.assert_allclose(weights[name][known], array, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import hashlib
 import itertools
 from typing import NamedTuple
 
-from keras_tfmr.text.marian_tokenizer import MarianTokenizer
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.corpus import sources, store
 from training.corpus.batches import Batches, Part
@@ -333,14 +332,12 @@ def learn_tokenizers(settings, pile, excluded, tags):
 
 
 def extended(known, learned):
-    """The known tokenizers of both sides with the subwords of the learned ones.
-
-    Those of an imported model, which join two SentencePiece models, are replaced.
-    """
-    if isinstance(known[0], MarianTokenizer):
-        return learned
-    source = known[0].extended(learned[0])
-    return (source, source if known[0] is known[1] else known[1].extended(learned[1]))
+    """The known tokenizers of both sides with the subwords of the learned ones."""
+    try:
+        source = known[0].extended(learned[0])
+        return (source, source if known[0] is known[1] else known[1].extended(learned[1]))
+    except ValueError as error:
+        raise CorpusError(f"--extend_vocab: {error}") from error
 
 
 def summary(settings, reading, found, tokenizers, batches):

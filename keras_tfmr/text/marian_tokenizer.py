@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from keras_tfmr.text.tokenizer import SPECIALS, SubwordTokenizer, valid_utf8
+from keras_tfmr.text.tokenizer import SPECIALS, SubwordTokenizer, mix, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
@@ -90,6 +90,34 @@ class MarianTokenizer(SubwordTokenizer):
         found = super().spellings(word, most)
         found = [way for way in found if max(way[0]) < self.vocab_size]
         return found or [(list(word), 0.0)]
+
+    def extended(self, other, share=0.25):
+        """A tokenizer that has the subwords of another one too, after its own vocabulary.
+
+        The tokenizers of both languages, extended by the same one, get the same ids.
+
+        Args:
+            other: A `SubwordTokenizer`.
+            share: The weight of its probabilities in the mixture, in (0, 1).
+
+        Raises:
+            ValueError: If the published SentencePiece model is not a unigram model.
+        """
+        model = _parsed(self.model_bytes)
+        spec = model.trainer_spec
+        if spec.model_type != spec.UNIGRAM:
+            kind = spec.ModelType.Name(spec.model_type)
+            raise ValueError(f"only a unigram SentencePiece model can be extended, not {kind}")
+        names = {piece.piece for piece in _parsed(other.model_bytes).pieces}
+        added = mix(model.pieces, other, share)
+        known, rest = model.pieces[: self.vocab_size], model.pieces[self.vocab_size :]
+        added += [piece for piece in rest if piece.piece in names]
+        added.sort(key=lambda piece: piece.piece)
+        spec.vocab_size = len(known) + len(added)
+        rest = [piece for piece in rest if piece.piece not in names]
+        del model.pieces[:]
+        model.pieces.extend([*known, *added, *rest])
+        return type(self)(model.SerializeToString())
 
     def _encode(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])

@@ -185,17 +185,7 @@ class SubwordTokenizer(tf.Module):
         from sentencepiece import sentencepiece_model_pb2 as proto
 
         model = proto.ModelProto.FromString(self.model_bytes)
-        others = {
-            piece.piece: share * math.exp(piece.score)
-            for piece in proto.ModelProto.FromString(other.model_bytes).pieces
-            if piece.type == piece.NORMAL
-        }
-        for piece in model.pieces:
-            if piece.type == piece.NORMAL:
-                mixed = (1 - share) * math.exp(piece.score) + others.pop(piece.piece, 0.0)
-                piece.score = math.log(mixed)
-        for text, probability in others.items():
-            model.pieces.add(piece=text, score=math.log(probability))
+        model.pieces.extend(mix(model.pieces, other, share))
         return type(self)(model.SerializeToString())
 
     def encode(
@@ -356,6 +346,35 @@ def _spaced(lines, most):
         if len(kept) > most:
             kept, stride = kept[::2], 2 * stride
     return kept
+
+
+def mix(pieces, other, share):
+    """Mixes the probabilities of another tokenizer's subwords into those of SentencePiece pieces.
+
+    Args:
+        pieces: Pieces of a unigram model, which get new scores. Unused ones that the other
+            tokenizer has become used.
+        other: A `SubwordTokenizer`.
+        share: The weight of its probabilities in the mixture, in (0, 1).
+
+    Returns:
+        A list of its other pieces, to be added.
+    """
+    from sentencepiece import sentencepiece_model_pb2 as proto
+
+    made = proto.ModelProto.SentencePiece
+    others = {
+        piece.piece: share * math.exp(piece.score)
+        for piece in proto.ModelProto.FromString(other.model_bytes).pieces
+        if piece.type == piece.NORMAL
+    }
+    for piece in pieces:
+        mixed = others.pop(piece.piece, 0.0)
+        if piece.type == piece.NORMAL:
+            mixed += (1 - share) * math.exp(piece.score)
+        if mixed and piece.type in (piece.NORMAL, piece.UNUSED):
+            piece.score, piece.type = math.log(mixed), piece.NORMAL
+    return [made(piece=text, score=math.log(p)) for text, p in others.items()]
 
 
 def valid_utf8(texts):
