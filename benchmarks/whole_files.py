@@ -6,8 +6,8 @@
 short one and a long one, each in a process that runs alone. The rate counts the lines that only the
 long one has, so that imports, loading and tracing do not count; the seconds are those of the whole
 command on the long file. Each engine is first tried with every batch size, CTranslate2 also with
-one translator a core and one for all, and then takes turns at its best. Writes
-results/whole_files.md and .json.
+one translator a core and one for all, and then takes turns at its best. How many lines it
+translates as we do in float32 is counted too. Writes results/whole_files.md and .json.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from benchmarks import measure
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-OURS = "keras_tfmr"
-DTYPES = ("float32", "int8")
+OURS = {f"keras_tfmr {precision}": precision for precision in ("float32", "bfloat16")}
+DTYPES = ("float32", "int8")  # of CTranslate2
 BATCHES = (32, 64, 128)  # lines
 
 
@@ -72,18 +72,22 @@ def measured(args, folder):
     rows = []
     for beams in args.beams:
         cells = tried(engines(args, beams, folder), files[-1], folder, args)
-        found = collections.defaultdict(list)
+        found, answers = collections.defaultdict(list), {}
         for _ in range(args.turns):
             for name, (_, command) in cells.items():
                 short, long = (seconds(command, file, folder / "out.txt") for file in files)
                 rate = (args.lines[1] - args.lines[0]) / max(long - short, 1e-9)
                 found[name].append((rate, long))
+                answers[name] = (folder / "out.txt").read_text("utf-8").splitlines()
+        expected = answers[next(iter(OURS))]
         for name, turns in found.items():
             rates, whole = zip(*turns, strict=True)
+            same = sum(a == b for a, b in zip(answers[name], expected, strict=True))
             rows.append({
                 "beams": beams, "engine": name, "setting": cells[name][0], "rates": rates,
-                "seconds": statistics.median(whole),
+                "seconds": statistics.median(whole), "same": same,
             })  # fmt: skip
+            print(rows[-1], flush=True)
     return {
         "machine": measure.machine(),
         "versions": measure.versions("tensorflow", "keras", "ctranslate2"),
@@ -104,7 +108,12 @@ def sources(args):
 def engines(args, beams, folder):
     """{engine: {setting: command without its files}}."""
     translate = [sys.executable, ROOT / "training" / "translate.py", args.run, "--beams", beams]
-    found = {OURS: {f"{n} lines": [*translate, "--batch_size", n] for n in BATCHES}}
+    found = {
+        name: {
+            f"{n} lines": [*translate, "--precision", precision, "--batch_size", n] for n in BATCHES
+        }
+        for name, precision in OURS.items()
+    }
     model = folder / "ctranslate2"
     if not importlib.util.find_spec("ctranslate2"):
         print("CTranslate2 is not installed: left out", file=sys.stderr)
@@ -184,23 +193,36 @@ def ctranslate2(folder, dtype, beams, batch, threads, source, target):
 def page(numbers):
     """The results as Markdown."""
     rows = []
-    ours = {row["beams"]: row["rates"] for row in numbers["rows"] if row["engine"] == OURS}
-    for row in numbers["rows"]:
-        mine, theirs = ours[row["beams"]], row["rates"]
-        least, most = min(mine) / max(theirs), max(mine) / min(theirs)
-        rates = f"{min(theirs):,.0f} to {max(theirs):,.0f}"
-        rows.append([
-            row["beams"], row["engine"], row["setting"], rates, row["seconds"],
-            "" if row["engine"] == OURS else f"{least:.2f} to {most:.2f}",
-        ])  # fmt: skip
+    rates = {(row["beams"], row["engine"]): row["rates"] for row in numbers["rows"]}
     short, long = numbers["lines"]
-    header = ["beams", "engine", "batches", "lines/s", "s, whole command", "ratio"]
+    for row in numbers["rows"]:
+        theirs = row["rates"]
+        ratios = [
+            "" if row["engine"] in OURS else ratio(rates[row["beams"], name], theirs)
+            for name in OURS
+        ]
+        rows.append([
+            row["beams"], row["engine"], row["setting"], spread(theirs, "{:,.0f}"), row["seconds"],
+            f"{row['same'] / long:.1%}", *ratios,
+        ])  # fmt: skip
+    header = ["beams", "engine", "batches", "lines/s", "s, whole command", "same lines"]
+    header += [f"{name} / it" for name in OURS]
     return (
         f"# Whole files\n\n{numbers['machine']}; {numbers['versions']}. Files of {short:,} and "
         f"{long:,} lines, {numbers['turns']} turns.\nThe least and the greatest rate of each "
-        "engine, the median of the seconds, and our rate divided by that of\nthe engine. A start "
-        "that varies by seconds spoils the rates of short files.\n\n" + measure.table(header, rows)
+        "engine, the median of the seconds, the share of lines that it translates as\nwe do in "
+        "float32, and our rates divided by those of the engine.\n\n" + measure.table(header, rows)
     )
+
+
+def ratio(ours, theirs):
+    """The least and the greatest ratio of two engines' rates."""
+    return spread([min(ours) / max(theirs), max(ours) / min(theirs)], "{:.2f}")
+
+
+def spread(values, form):
+    """The least and the greatest value."""
+    return f"{form.format(min(values))} to {form.format(max(values))}"
 
 
 if __name__ == "__main__":
