@@ -96,7 +96,7 @@ def parse():
     add("--about", metavar="TEXT", help="what the published model is, for the page")
     add("--folder", type=Path, help="keeps models and transformers' answers for later calls")
     add("--sentences", type=int, default=500, help="checked greedily; default: %(default)s")
-    add("--beam_sentences", type=int, default=200, help="with beams; default: %(default)s")
+    add("--beam_sentences", type=int, default=500, help="with beams; default: %(default)s")
     add("--turns", type=int, default=2, help="turns of the best settings; default: %(default)s")
     add("--seconds", type=float, default=2, help="least seconds of a cell; default: %(default)s")
     add("--quick", action="store_true", help="a tiny model, one turn; writes nothing")
