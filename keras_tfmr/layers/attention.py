@@ -9,6 +9,7 @@ from keras_tfmr import _checks
 from keras_tfmr.layers._parts import described
 from keras_tfmr.layers.cache import write
 from keras_tfmr.layers.dot_product import (
+    flat,
     fused_attention,
     grouped_matmul,
     has_fused_attention,
@@ -163,12 +164,15 @@ class MultiHeadAttention(keras.layers.Layer):
         self._check(query, value, key, attention_mask, value_mask, key_mask)
         length = ops.shape(query)[1]
         if value is None and key is None:
-            queries, keys, values = self.project_self(query, length, rotation=relations.rotation)
+            x = flat(query)
+            queries, keys, values = self.project_self(x, length, rotation=relations.rotation)
         else:
             value = query if value is None else value
-            queries = self.project_query(query, length, relations.rotation)
+            queries = self.project_query(flat(query), length, relations.rotation)
             key = value if key is None else key
-            keys, values = self.project(key, value, rotation=relations.rotation)
+            keys, values = self.project(
+                flat(key), flat(value), ops.shape(key)[1], relations.rotation
+            )
         heads, scores = self.attend(
             queries,
             transposed(keys),
@@ -223,7 +227,7 @@ class MultiHeadAttention(keras.layers.Layer):
             mask: bool tensor `[batch, key]`, True = valid.
         """
         mask = joined([mask], None)
-        keys, values = self.project(context)
+        keys, values = self.project(flat(context), length=ops.shape(context)[1])
         if mask is not None:
             # Sets values to zero once, instead of outputs in every step.
             values, mask = silenced(values, mask), mask._replace(attends=None)

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.layers._parts import described
+from keras_tfmr.layers.dot_product import flat
 from keras_tfmr.layers.residual import Sublayer
 
 ACTIVATIONS = {
@@ -85,8 +86,11 @@ class FeedForward(Sublayer):
         self.built = True
 
     def call(self, x, training=None):
-        h = self.hidden(self.residual.prepare(x))  # [batch, length, dff]
-        return self.residual(x, self.output_dense(h), training=training)
+        h = self.hidden(flat(self.residual.prepare(x)))  # [batch * length, dff]
+        y = self.output_dense(h)
+        if len(x.shape) == 3:
+            y = ops.reshape(y, (-1, ops.shape(x)[1], self.d_model))
+        return self.residual(x, y, training=training)
 
     def hidden(self, x):
         """The hidden layer `[..., dff]` of `x` `[..., d_model]`."""
