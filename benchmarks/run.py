@@ -54,7 +54,7 @@ BENCHMARKS = {
     "decode": Benchmark(
         "How fast is decoding, compared with CTranslate2, MarianMT and KerasHub?",
         "decode.py", ("--quick", "--beams", "1", "--batches", "1", "32"),
-        ("decode", "decode_length", "decode_designs"),
+        ("decode", "decode_length", "decode_grouped", "decode_designs"),
     ),
     "serving": Benchmark(
         "What are the overhead, throughput and endurance of the development server?",
