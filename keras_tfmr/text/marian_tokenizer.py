@@ -108,7 +108,8 @@ class MarianTokenizer(SubwordTokenizer):
         if spec.model_type != spec.UNIGRAM:
             kind = spec.ModelType.Name(spec.model_type)
             raise ValueError(f"only a unigram SentencePiece model can be extended, not {kind}")
-        names = {piece.piece for piece in _parsed(other.model_bytes).pieces}
+        learned = _parsed(other.model_bytes).pieces
+        names = {piece.piece for piece in learned if piece.type == piece.NORMAL}
         added = mix(model.pieces, other, share)
         known, rest = model.pieces[: self.vocab_size], model.pieces[self.vocab_size :]
         added += [piece for piece in rest if piece.piece in names]
