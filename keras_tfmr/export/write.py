@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_tfmr import _packages
-from keras_tfmr.export import compile_cache, questions, warmup
+from keras_tfmr.export import compile_cache, graph_edits, questions, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.text.buckets import BATCH_BUCKETS
 from keras_tfmr.text.text_model import TextModel
@@ -134,7 +134,9 @@ def _save(text_model, plain, path):
         other.meta_graphs[0].meta_info_def.tags[:] = PLAIN_TAGS
         saved_model.meta_graphs.append(other.meta_graphs[0])
         shutil.rmtree(beside)
+        graph_edits.leave_to_xla(saved_model.meta_graphs[0].graph_def)
     for graph in saved_model.meta_graphs:
+        graph_edits.shrink(graph.graph_def)
         # With the same tensors, so that a server prepares them once and batches both signatures.
         graph.signature_def["serving_default"].CopyFrom(graph.signature_def[text_model.default])
         for name, method in text_model.methods.items():  # TensorFlow writes Predict for all

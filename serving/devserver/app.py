@@ -1,7 +1,6 @@
 """Starts the server from its flags, and stops it in order."""
 
 import asyncio
-import collections
 import concurrent.futures
 import functools
 import logging
@@ -82,16 +81,18 @@ class Server:
         return configs.batch_settings(configs.read(file, configs.BatchingParameters))
 
     def _warm_up(self, loaded):
-        groups = collections.defaultdict(list)
+        firsts, others = {}, []
         for kind, request in servable.warmup_requests(loaded.path):
             call = PREPARE[kind](loaded, request)
-            groups[request.model_spec.signature_name].append(call)
+            if firsts.setdefault(request.model_spec.signature_name, call) is not call:
+                others.append(call)
         # Side by side: the first request of a signature is mostly work of one thread.
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(functools.partial(self._replay, loaded), groups.values()))
+            for calls in (list(firsts.values()), others):
+                list(pool.map(functools.partial(self._replay, loaded), calls))
 
-    def _replay(self, loaded, calls):
-        for call in calls * self.options.num_request_iterations_for_warmup:
+    def _replay(self, loaded, call):
+        for _ in range(self.options.num_request_iterations_for_warmup):
             if self.stopping.is_set():
                 raise ServingError(grpc.StatusCode.CANCELLED, "The server is stopping")
             if loaded.batching is None:
