@@ -200,7 +200,7 @@ def exports(folder):
             command = [
                 sys.executable, ROOT / "serving" / "export.py", folder / "run-published", "--to",
                 to, "--beams", beams, "--n", 1, "--max_length", TOKENS, "--length_factor", 1000,
-                "--length_penalty", 0, "--no_check", *["--xla"] * (setting == "compiled"),
+                "--length_penalty", 0, "--no_check", *["--no_xla"] * (setting == "plain"),
             ]  # fmt: skip
             subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
 
@@ -213,7 +213,7 @@ def bleu(folder, args):
     if not run.exists():
         imported(folder / "published", run)
     if not export.exists():
-        command = [sys.executable, ROOT / "serving" / "export.py", run, "--to", export]
+        command = [sys.executable, ROOT / "serving" / "export.py", run, "--to", export, "--no_xla"]
         subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
     lines = args.data.read_text("utf-8").splitlines()
     pairs = [line.split("\t")[:2] for line in (lines[:60] if args.quick else lines)]

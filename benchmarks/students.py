@@ -150,7 +150,7 @@ def engines(run, beams, folder):
     def call(*words):
         subprocess.run(list(map(str, (*export, *words))), check=True, stdout=subprocess.DEVNULL)
 
-    call("--xla", "--beams", beams, "--to", folder / "saved_model", "--no_check")
+    call("--beams", beams, "--to", folder / "saved_model", "--no_check")
     found = {name: (name, folder / "saved_model" / "1", beams) for name in OURS}
     if importlib.util.find_spec("ctranslate2"):
         call("--format", "ctranslate2", "--to", folder / "ctranslate2")

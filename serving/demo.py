@@ -201,6 +201,7 @@ async def own_server(directory):
         str(ROOT / "serving" / "server.py"),
         f"--port={port}",
         f"--model_base_path={directory}",
+        "--xla_cpu_compilation_enabled=true",  # for compiled exports
         "--enable_model_warmup=false",  # warms up large batches, which one person never sends
     )
     try:

@@ -1,10 +1,12 @@
 """Exports a trained model as a SavedModel for TensorFlow Serving.
 
     python serving/export.py runs/translator
-    python serving/export.py runs/translator --to /srv/models/translator --xla --precision bfloat16
+    python serving/export.py runs/translator --to models/translator --no_xla --precision bfloat16
     python serving/export.py runs/translator --format ctranslate2
 
-A separate process loads and queries the new version before it appears under the next free number.
+XLA compiles the model, and the server must allow it: --xla_cpu_compilation_enabled. With --no_xla,
+any server loads the export. A separate process loads and queries the new version before it appears
+under the next free number.
 With --format, the script writes a folder for CTranslate2 instead, or one that transformers loads as
 a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read,
 2 wrong arguments.
@@ -27,7 +29,11 @@ def parse_arguments(arguments=None):
     add("--to", metavar="DIR", type=Path, help="folder to write to (default: RUN_FOLDER/FORMAT)")
     add("--format", choices=FORMATS, default="saved_model", help="format to write")
     add("--weights", metavar="FILE", type=Path, help="weights to export (default: the run's best)")
-    add("--xla", action="store_true", help="compile the model; the server must allow it")
+    add(
+        "--no_xla",
+        action="store_true",
+        help="do not compile the model, so that any server loads it",
+    )
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
     add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
@@ -72,7 +78,7 @@ def export(options):
     return export_text_model(
         text_model,
         options.to or folder.saved_model,
-        xla=options.xla,
+        xla=not options.no_xla,
         precision=options.precision,
         metadata=folder.metadata(),
         warmup_texts=folder.sources(),

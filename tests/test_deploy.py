@@ -67,7 +67,7 @@ def test_model_config():
 def test_batching_fits_the_buckets_of_an_export():
     parameters = read_config("batching.config", configs.BatchingParameters)
     settings = configs.batch_settings(parameters)
-    assert settings.allowed == (1, 4, 8, 16, 32)
+    assert settings.allowed == (1, 2, 4, 8, 16, 32)
     assert {*settings.allowed} >= {*BATCH_BUCKETS}
     assert settings.splitting and settings.max_size >= 2 * settings.execution_size
     assert 0 < settings.timeout < 0.02

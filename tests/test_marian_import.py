@@ -164,7 +164,8 @@ def test_an_imported_model_is_exported_and_served(tmp_path, known, spms):
     for command in commands:
         subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, check=True)
     expected = RunFolder(run).translator(n=1).translate_nbest(texts)
-    with ServerProcess(tmp_path, f"--model_base_path={run / 'saved_model'}") as server:
+    flags = [f"--model_base_path={run / 'saved_model'}", "--xla_cpu_compilation_enabled=true"]
+    with ServerProcess(tmp_path, *flags) as server:
         for port, rest in ((server.port, False), (server.rest_port, True)):
             with TranslatorClient(f"127.0.0.1:{port}", rest=rest) as client:
                 for found, ((text, score),) in zip(client.translate(texts), expected, strict=True):

@@ -207,9 +207,13 @@ def test_compiled_is_the_same():
             )
 
 
-def test_compiled_shapes_are_few():
-    translator = tiny_translator(max_source_length=100, xla=True)
-    met, plain = set(), set()
+@pytest.mark.parametrize(
+    ("beams", "compiled", "plain"),
+    [(1, {1, 4}, {9, 17, 64, 65, 130}), (4, {1}, {3, 9, 17, 64, 65, 130})],
+)
+def test_compiled_shapes_are_few(beams, compiled, plain):
+    translator = tiny_translator(max_source_length=100, xla=True, beams=beams, n=1)
+    met, others = set(), set()
 
     def decoder(ids, limits, enough, met=met):
         met.add(tuple(ids.shape))
@@ -219,13 +223,13 @@ def test_compiled_shapes_are_few():
         return DecodingResult(ids, lengths, tf.zeros([rows, 1]), tf.zeros([rows, 1]))
 
     translator.graph._compiled = decoder
-    translator.graph._plain = functools.partial(decoder, met=plain)
+    translator.graph._plain = functools.partial(decoder, met=others)
     for rows in (0, 1, 3, 9, 17, 64, 65, 130):
         for words in range(1, 40, 3):
             outputs = translator.graph.translate(tf.constant(["Bom " * words] * rows, tf.string))
             assert len(outputs["translation"]) == rows
-    assert {rows for rows, _ in met} == {1, 4}
-    assert {rows for rows, _ in plain} == {9, 17, 64, 65, 130}
+    assert {rows for rows, _ in met} == compiled
+    assert {rows for rows, _ in others} == plain
     assert {length for _, length in met} == {32, 100}
     texts = translator.text_per_bucket(LINES)
     lengths = [tokenizer().encode_truncated([text], 100)[0].shape[1] for text in texts]

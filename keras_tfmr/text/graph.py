@@ -9,7 +9,13 @@ import functools
 import tensorflow as tf
 
 from keras_tfmr import decoding
-from keras_tfmr.text.buckets import at_least_one, length_buckets, pad_to_buckets, shifted
+from keras_tfmr.text.buckets import (
+    BATCH_BUCKETS,
+    at_least_one,
+    length_buckets,
+    pad_to_buckets,
+    shifted,
+)
 from keras_tfmr.text.text_model import compiled
 
 # Only separators and control characters, so that there is nothing to translate.
@@ -18,9 +24,14 @@ _BLANK = r"[\pZ\pC]*"
 # The score of a missing hypothesis. JSON has no minus infinity.
 _NO_SCORE = tf.float32.min
 
-# XLA decodes a few texts several times as fast as the plain graph. In larger batches the plain
-# graph catches up: it drops the texts that have ended, which the fixed shapes of XLA do not allow.
+# XLA decodes a few hypotheses almost twice as fast as the plain graph. With more, the plain graph
+# is ahead: it drops the texts that have ended, which the fixed shapes of XLA do not allow.
 MOST_COMPILED = 4
+
+
+def most_compiled(beams):
+    """The most texts that XLA decodes together: those with `MOST_COMPILED` hypotheses, or one."""
+    return max(rows for rows in BATCH_BUCKETS if rows == 1 or rows * beams <= MOST_COMPILED)
 
 
 class TextGraph:
@@ -36,7 +47,7 @@ class TextGraph:
         config: A `DecodingConfig`.
         max_source_length: The most tokens of a text, its end id included; a longer text is cut and
             flagged.
-        xla: Whether XLA compiles the decoder for batches of up to `MOST_COMPILED`. Batch size and
+        xla: Whether XLA compiles the decoder for batches of up to `most_compiled`. Batch size and
             source length are then padded up to a few sizes, each of which is compiled when it first
             occurs.
     """
@@ -161,8 +172,8 @@ class TextGraph:
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
     def _compiled_if_few(self, *parts):
-        """`_search`, by XLA for a batch of at most `MOST_COMPILED`."""
-        few = tf.shape(parts[0])[0] <= MOST_COMPILED
+        """`_search`, by XLA for a batch of at most `most_compiled`."""
+        few = tf.shape(parts[0])[0] <= most_compiled(self.config.beams)
         return tf.cond(few, lambda: self._padded(*parts), lambda: self._plain(*parts))
 
     def _padded(self, source_ids, limits, enough):
