@@ -88,7 +88,7 @@ def measured(args, folder, turns):
         "bytes": {kind: size_of(folder / kind / "0") for kind in KINDS},
         "seconds": seconds,
         "sizes": of_sizes(warm / "1", run, folder),
-        "threads": of_threads(warm / "1", run, folder, turns, 0.2 if args.quick else 5),
+        "threads": of_threads(warm / "1", run, folder, turns, 0.2 if args.quick else 3),
     }
 
 
