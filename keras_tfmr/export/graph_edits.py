@@ -87,4 +87,8 @@ def leave_to_xla(graph):
 
 
 def _called(node):
-    return [value.func.name for value in node.attr.values() if value.HasField("func")]
+    for value in node.attr.values():
+        if value.HasField("func"):
+            yield value.func.name
+        for function in value.list.func:
+            yield function.name

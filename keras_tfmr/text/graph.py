@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_tfmr import decoding
 from keras_tfmr.text.buckets import (
     BATCH_BUCKETS,
+    MOST_COMPILED,
     at_least_one,
     length_buckets,
     pad_to_buckets,
@@ -24,13 +25,12 @@ _BLANK = r"[\pZ\pC]*"
 # The score of a missing hypothesis. JSON has no minus infinity.
 _NO_SCORE = tf.float32.min
 
-# XLA decodes a few hypotheses almost twice as fast as the plain graph. With more, the plain graph
-# is ahead: it drops the texts that have ended, which the fixed shapes of XLA do not allow.
-MOST_COMPILED = 4
-
 
 def most_compiled(beams):
-    """The most texts that XLA decodes together: those with `MOST_COMPILED` hypotheses, or one."""
+    """The most texts that XLA decodes together: those with `MOST_COMPILED` hypotheses, or one.
+
+    With more, the plain graph is ahead, since it drops the texts that have ended.
+    """
     return max(rows for rows in BATCH_BUCKETS if rows == 1 or rows * beams <= MOST_COMPILED)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
-from keras_tfmr.text.buckets import at_least_one, pad_to_buckets
+from keras_tfmr.text.buckets import MOST_COMPILED, at_least_one, pad_to_buckets
 from keras_tfmr.text.text_model import TextModel, compiled
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
@@ -18,7 +18,7 @@ class LabelModel(TextModel):
         tokenizer: A `SubwordTokenizer`.
         labels: The names of the model's classes, in their order.
         max_length: The most tokens of a text, its end id included.
-        xla: Whether XLA compiles the model.
+        xla: Whether XLA compiles the model for batches of up to `MOST_COMPILED`.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
@@ -37,16 +37,25 @@ class LabelModel(TextModel):
         self.tokenizer, self.labels = tokenizer, checked_labels(labels, model)
         self._check_vocabulary("source_vocab", tokenizer)
         self._check_positions(max_length, f"max_length={max_length}")
-        self._model = compiled(
-            lambda token_ids: tf.nn.softmax(model(token_ids, training=False)),
-            xla,
-            token_ids=([None, None], tf.int32),
+        self._plain, self._compiled = (
+            compiled(
+                lambda token_ids: tf.nn.softmax(model(token_ids, training=False)),
+                by_xla,
+                token_ids=([None, None], tf.int32),
+            )
+            for by_xla in (False, True)
         )
 
     def probabilities(self, ids: tf.Tensor) -> tf.Tensor:
         """The probabilities float32 [rows, ..., labels] for ids [batch, length]; rows >= 1."""
         ids = at_least_one(ids)
-        return self._model(pad_to_buckets(ids, self.length_buckets) if self.xla else ids)
+        if not self.xla:
+            return self._plain(ids)
+        return tf.cond(
+            tf.shape(ids)[0] <= MOST_COMPILED,
+            lambda: self._compiled(pad_to_buckets(ids, self.length_buckets)),
+            lambda: self._plain(ids),
+        )
 
 
 def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:

@@ -27,7 +27,8 @@ class TextModel(abc.ABC):
         model: The Keras model.
         tokenizers: Its tokenisers, by purpose.
         xla: Whether XLA compiles the part between the tokenisers, once for each size of
-            `BATCH_BUCKETS` and each of `length_buckets`; a translator's only for small batches.
+            `BATCH_BUCKETS` and each of `length_buckets`; except a completer's, only for
+            batches of up to `MOST_COMPILED`.
         max_length: The most tokens that are read of a text.
         length_buckets: The lengths up to which texts are padded, if the model is compiled.
         signatures: The functions of the export's signatures, by name.
