@@ -1,6 +1,5 @@
 """Starts the development server as users do: its own process, real sockets, free ports."""
 
-import ctypes
 import json
 import os
 import pathlib
@@ -28,16 +27,13 @@ def free_port():
 
 def start(log, *flags):
     """Starts the server without waiting for it; its stderr goes to the file `log`."""
-    command = [sys.executable, str(ROOT / "serving" / "server.py"), *map(str, flags)]
+    # setpriv: a test run that is killed leaves no server behind. With Popen's preexec_fn instead,
+    # gRPC's fork handlers run in the child, which has then died before it became the server.
+    command = ["setpriv", "--pdeathsig", "KILL", sys.executable, ROOT / "serving" / "server.py"]
     with open(log, "wb") as stderr:
         return subprocess.Popen(
-            command, stderr=stderr, stdout=stderr, cwd=ROOT, preexec_fn=_die_with_parent
+            [*map(str, (*command, *flags))], stderr=stderr, stdout=stderr, cwd=ROOT
         )
-
-
-def _die_with_parent():
-    """A test run that is killed leaves no server behind."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class ServerProcess:
@@ -56,7 +52,10 @@ class ServerProcess:
                 break
         if not started:
             self.process.kill()
-            raise AssertionError(f"not serving within {wait} s: {self.stderr()[-2000:]}")
+            status = self.process.wait()
+            raise AssertionError(
+                f"not serving within {wait} s, exit status {status}: {self.stderr()[-2000:]}"
+            )
         self.channel = self.connect()
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
