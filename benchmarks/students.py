@@ -2,10 +2,10 @@
 
     python benchmarks/students.py TEACHER_RUN --data train.tsv --steps 10000
 
-training/distill.py trains each student into a folder of `--runs`, and continues an unfinished run.
-Then the teacher, with its beam and greedily, and each student, greedily, translate the teacher's
-validation sentences from strings to strings in batches of 32. The engines are both graphs of our
-export, plain and compiled, with one caller per core, and CTranslate2, float32 and int8, with one
+training/distill.py trains each student into a folder of `--runs`, and continues an unfinished run;
+a finished one is taken as it is. Then the teacher, with its beam and greedily, and each student,
+greedily, translate the teacher's validation sentences from strings to strings in batches of 32. The
+engines are our export with one caller per core, and CTranslate2, float32 and int8, with one
 translator per core. Each engine runs alone in a process that loads nothing else; the engines take
 turns. Writes results/students.md, .json and .png.
 """
@@ -24,16 +24,13 @@ import time
 from pathlib import Path
 
 from benchmarks import measure
+from training.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 PRESETS = ("6-1", "12-1", "6-2")
-# {engine: (tags of the graph, threads within an operation)}: each is fastest with these threads.
-OURS = {
-    "keras_tfmr, plain": (("plain", "serve"), 1),
-    "keras_tfmr, compiled": (("serve",), 2),
-}
+OURS = "keras_tfmr"
 CT2 = {"float32": "CTranslate2 float32", "int8": "CTranslate2 int8"}
 BATCH = 32
 # The goals of a student: most BLEU points below the teacher's beam search, and least speed relative
@@ -93,8 +90,10 @@ def quick_data(folder):
 
 
 def student(preset, args):
-    """The folder of a student, which is trained unless it exists."""
+    """The folder of a student, which is trained unless it is finished."""
     run = args.runs / preset
+    if RunFolder(run).results.exists():
+        return run
     budget = QUICK if args.quick else ("--steps", args.steps)
     command = [
         sys.executable, ROOT / "training" / "distill.py", args.teacher, "--data", *args.data,
@@ -109,7 +108,6 @@ def measured(runs, folder, args):
     import sacrebleu
 
     from training.distill import validation_pairs
-    from training.run.folder import RunFolder
 
     pairs = validation_pairs(RunFolder(args.teacher))
     pairs = pairs[:16] if args.quick else pairs
@@ -132,6 +130,7 @@ def measured(runs, folder, args):
             "bleu": sacrebleu.corpus_bleu(turns[0]["texts"], [references]).score,
             "rate": statistics.median(turn["rate"] for turn in turns),
             "rates": [turn["rate"] for turn in turns],
+            "updates": json.loads(RunFolder(runs[name]).results.read_text())["steps"],
             "weights_mb": (runs[name] / "weights" / "best.weights.h5").stat().st_size / 1e6,
         }
         for (name, width, engine), turns in found.items()
@@ -139,7 +138,7 @@ def measured(runs, folder, args):
     return {
         "machine": measure.machine(),
         "versions": measure.versions("tensorflow", "keras", "ctranslate2"),
-        "steps": args.steps, "pairs": len(pairs), "rows": rows,
+        "pairs": len(pairs), "rows": rows,
     }  # fmt: skip
 
 
@@ -150,8 +149,9 @@ def engines(run, beams, folder):
     def call(*words):
         subprocess.run(list(map(str, (*export, *words))), check=True, stdout=subprocess.DEVNULL)
 
-    call("--beams", beams, "--to", folder / "saved_model", "--no_check")
-    found = {name: (name, folder / "saved_model" / "1", beams) for name in OURS}
+    # XLA compiles smaller batches only.
+    call("--beams", beams, "--to", folder / "saved_model", "--no_check", "--no_xla")
+    found = {OURS: (OURS, folder / "saved_model" / "1", beams)}
     if importlib.util.find_spec("ctranslate2"):
         call("--format", "ctranslate2", "--to", folder / "ctranslate2")
         for dtype, name in CT2.items():
@@ -166,8 +166,8 @@ def speed(engine, path, beams, texts, seconds):
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
-    if engine in OURS:
-        translate = ours(path, *OURS[engine])
+    if engine == OURS:
+        translate = ours(path, ("serve",), 1)
     else:
         translate = ctranslate2(engine, path, int(beams))
     found = [None] * len(sources)
@@ -248,19 +248,19 @@ def page(numbers):
             if (row["model"], row["beams"], name) in cells
         ]
         lines.append([
-            row["model"], row["beams"], row["engine"], f"{row['bleu']:.2f}",
+            row["model"], f"{row['updates']:,}", row["beams"], row["engine"], f"{row['bleu']:.2f}",
             f"{row['bleu'] - beam['bleu']:+.2f}", row["rate"],
             row["rate"] / rival["rate"] if rival else "",
-            row["rate"] / max(on_this) if on_this and row["engine"] in OURS else "",
+            row["rate"] / max(on_this) if on_this and row["engine"] == OURS else "",
             row["weights_mb"],
         ])  # fmt: skip
     header = [
-        "model", "beams", "engine", "BLEU", "against the teacher's beam", "sentences/s",
+        "model", "updates", "beams", "engine", "BLEU", "against the teacher's beam", "sentences/s",
         "× CTranslate2 int8, teacher's beam", "× CTranslate2 on the same model", "MB of weights",
     ]  # fmt: skip
     return (
-        f"# Students\n\n{numbers['machine']}; {numbers['versions']}. Students of "
-        f"{numbers['steps']:,} updates; {numbers['pairs']:,} validation pairs.\n\n"
+        f"# Students\n\n{numbers['machine']}; {numbers['versions']}. {numbers['pairs']:,} "
+        "validation pairs.\n\n"
         + measure.table(header, lines)
         + f"\nGoals of a student, greedily: at most {LOST} BLEU less than the teacher's beam, "
         f"{TIMES} times the speed of\nCTranslate2's int8 on that beam, and faster than CTranslate2 "
@@ -274,7 +274,7 @@ def draw(numbers, path):
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot(xlabel="sentences a second", ylabel="BLEU", xscale="log")
-    for engine, marker in zip((*OURS, *CT2.values()), "oDs^", strict=True):
+    for engine, marker in zip((OURS, *CT2.values()), "os^", strict=True):
         rows = [row for row in numbers["rows"] if row["engine"] == engine]
         axes.scatter(
             [row["rate"] for row in rows], [row["bleu"] for row in rows], marker=marker,
