@@ -122,7 +122,7 @@ class _Search:
             Totals `[batch, candidates]`, best first; and `[batch * candidates]` each, the row that
             a candidate extends and its token.
         """
-        vocab = log_probs.shape[-1]
+        vocab = ops.shape(log_probs)[-1]
         totals = so_far[:, :, None] + ops.reshape(log_probs, (-1, self.beams, vocab))
         totals = ops.reshape(totals, (-1, self.beams * vocab))
         totals, flat = top_k(totals, 2 * self.beams)

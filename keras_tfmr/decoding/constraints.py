@@ -118,8 +118,8 @@ class Constraints:
 
     def __call__(self, log_probs, position):
         """The log-probabilities `[rows, vocab]` at 0-based `position`, constrained."""
-        vocab = log_probs.shape[-1]
-        if max([*self.banned_ids, self.end_id]) >= vocab:
+        vocab = ops.shape(log_probs)[-1]
+        if isinstance(vocab, int) and max([*self.banned_ids, self.end_id]) >= vocab:
             raise ValueError(
                 f"end_id={self.end_id} and banned_ids={tuple(self.banned_ids)} must be below the "
                 f"vocabulary size {vocab}"
@@ -137,18 +137,19 @@ class Constraints:
 
     def _bias(self, vocab, position):
         """0 for allowed ids and minus infinity for forbidden ones, `[vocab]`."""
-        bias = np.zeros(vocab, "float32")
+        some = vocab if isinstance(vocab, int) else max([*self.banned_ids, self.end_id]) + 1
+        bias = np.zeros(some, "float32")
         bias[self.banned_ids] = -np.inf
-        if self.min_length <= 1:
-            return bias
-        early = bias.copy()
-        early[self.end_id] = -np.inf
-        return ops.where(position + 1 < self.min_length, early, bias)
+        if self.min_length > 1:
+            early = bias.copy()
+            early[self.end_id] = -np.inf
+            bias = ops.where(position + 1 < self.min_length, early, bias)
+        return bias if some is vocab else ops.pad(bias, [[0, vocab - some]])
 
     def _forced(self, log_probs, free, position):
         """Within the prefix, allows only its token, which keeps its log-probability."""
         last = ops.shape(self.prefix)[1] - 1
         token = ops.take(self.prefix, ops.minimum(position, last), axis=1)[:, None]  # [rows, 1]
-        ids = np.arange(log_probs.shape[-1], dtype="int32")
+        ids = ops.arange(ops.shape(log_probs)[-1], dtype="int32")
         alone = ops.where(ops.equal(ids, token), log_probs, -np.inf)
         return ops.where(token > 0, alone, free)

@@ -1,12 +1,13 @@
 """Selection of the greatest values, in few passes over them."""
 
-import numpy as np
 from keras import ops
 
 # The lowest difference, in nats, from the most probable token whose exp() is not 0 in float32.
 LOWEST = -104.0
 # Halvings of that range until only rounding errors are left.
 _HALVINGS = 30
+# The values in a group where their number is known at run time only.
+GROUP = 16
 
 
 def argmax(values):
@@ -15,15 +16,16 @@ def argmax(values):
     One fast maximum reads all values; the position is then looked for in one group only.
 
     Args:
-        values: float32 `[rows, n]`, n static.
+        values: float32 `[rows, n]`; n static or a multiple of `GROUP`.
 
     Returns:
         int32 `[rows]` positions and float32 `[rows]` values.
     """
-    size = _group_size(values.shape[-1], 1)
+    rows, n = ops.shape(values)
+    size = _group_size(n, 1)
     if size == 1:
         return _argmax(values)
-    rows, groups = ops.shape(values)[0], values.shape[-1] // size
+    groups = n // size
     values = ops.reshape(values, (-1, groups, size))
     group, greatest = _argmax(ops.max(values, axis=-1))
     kept = ops.reshape(values, (-1, size))
@@ -33,9 +35,9 @@ def argmax(values):
 
 def _argmax(values):
     """`argmax` by two plain reductions, because compilers vectorise them."""
-    size = values.shape[-1]
+    size = ops.shape(values)[-1]
     greatest = ops.max(values, axis=-1, keepdims=True)  # [rows, 1]
-    positions = ops.where(values >= greatest, np.arange(size, dtype="int32"), size - 1)
+    positions = ops.where(values >= greatest, ops.arange(size, dtype="int32"), size - 1)
     return ops.min(positions, axis=-1), greatest[:, 0]
 
 
@@ -51,7 +53,7 @@ def top_k(values, k):
     greatest maxima, so only those groups are selected from; the others are read by a fast maximum.
 
     Args:
-        values: float32 `[rows, n]`, n static.
+        values: float32 `[rows, n]`; n static, or a multiple of `GROUP` with at least k groups.
         k: Static.
 
     Returns:
@@ -61,11 +63,11 @@ def top_k(values, k):
     >>> np.array(positions).tolist()
     [[2, 0]]
     """
-    n = values.shape[-1]
+    rows, n = ops.shape(values)
     size = _group_size(n, k)
     if size == 1:
         return ops.top_k(values, k)
-    rows, groups = ops.shape(values)[0], n // size
+    groups = n // size
     values = ops.reshape(values, (-1, groups, size))
     _, best = ops.top_k(ops.max(values, axis=-1), k)  # [rows, k]
     best = ops.reshape(best + offsets(rows, groups), (-1,))  # [rows * k]
@@ -77,6 +79,8 @@ def top_k(values, k):
 
 def _group_size(n, k):
     """The divisor of n that leaves the fewest values to select from; 1 for no groups."""
+    if not isinstance(n, int):
+        return GROUP
     divisors = [size for size in range(2, n // k + 1) if n % size == 0]
     cost = {size: n // size + k * size for size in divisors}
     best = min(cost, key=cost.get, default=1)

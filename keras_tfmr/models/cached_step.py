@@ -37,16 +37,23 @@ class CachedStep(DecodingStep):
         compiled: Whether XLA will compile the steps. Caches are then updated in place, by an
             operation that a server without XLA refuses.
         before: Number of prompt tokens, for which the caches have room too.
+        shortlist: A `Shortlist` whose places take the part of token ids, or None.
     """
 
-    def __init__(self, stack, logits, batch, memory=None, *, beams, max_length, compiled, before=0):
+    def __init__(
+        self, stack, logits, batch, memory=None, *, beams, max_length, compiled, before=0,
+        shortlist=None,
+    ):  # fmt: skip
         self.stack, self.logits, self.before = stack, logits, before
         self.batch, self.memory = batch, memory
         self.beams, self.max_length, self.compiled = beams, max_length, compiled
         # The number of unfinished examples is known at run time only; XLA needs fixed shapes.
         self.shrinks = not compiled and keras.backend.backend() != "jax"
         self.packed = stack.pack(before + max_length)
-        self.packed_logits = logits.pack(batch * beams)
+        self.shortlist = shortlist
+        self.packed_logits = logits.pack(
+            batch * beams, None if shortlist is None else shortlist.ids
+        )
         # Read once, before the loop. Otherwise the graph reads each variable in every step, which
         # makes up a fifth of its operations.
         weights = {id(weight): weight for weight in stack.weights + logits.weights}
@@ -107,6 +114,8 @@ class CachedStep(DecodingStep):
 
     def __call__(self, tokens, state):
         """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
+        listed = self.shortlist
+        ids = tokens if listed is None else ops.take(listed.ids, tokens)
         index, room = state["index"], ops.shape(state["caches"][0][0])[2] // self.beams
         new_state = {"index": index + 1}
         if self.beams == 1:
@@ -119,9 +128,13 @@ class CachedStep(DecodingStep):
             at = at._replace(places=self._places(index[None], room))
         with keras.StatelessScope(state_mapping=self.read):
             x, new_state["caches"] = self.stack.step(
-                tokens, state["caches"], at, self.packed, self.memory
+                ids, state["caches"], at, self.packed, self.memory
             )
             logits = self.logits(x, packed=self.packed_logits)
+        if listed is not None:
+            if self.packed_logits is None:  # quantised
+                logits = ops.take(logits, listed.ids, axis=-1)
+            logits = listed.restrict(logits, self.beams)
         return ops.log_softmax(logits, axis=-1), new_state
 
     def _ancestry(self, tokens, ancestry, index):
@@ -163,6 +176,8 @@ class CachedStep(DecodingStep):
         step = copy.copy(self)
         step.batch = ops.shape(examples)[0]
         step.memory = take_rows(self.memory, examples)
+        if self.shortlist is not None:
+            step.shortlist = self.shortlist.take(examples)
         return step
 
     def keep(self, state, examples):

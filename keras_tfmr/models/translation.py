@@ -58,7 +58,7 @@ class TranslationModel(_parts.ConfiguredModel):
         self.config = config
         self.encoder, self.decoder, self.logits = encoder, decoder, logits
 
-    def start(self, source_ids, beams=1, *, max_length, compiled=False):
+    def start(self, source_ids, beams=1, *, max_length, compiled=False, shortlist=None):
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
@@ -69,6 +69,9 @@ class TranslationModel(_parts.ConfiguredModel):
                 If so, shapes are fixed and caches are updated in place. If not, caches grow and
                 sentences that have ended leave the batch every few steps, which XLA on TensorFlow
                 refuses. JAX always has fixed shapes.
+            shortlist: A `Shortlist`, so that only the logits of its ids are computed. The step
+                then takes places in it instead of token ids, and `[rows, places]` takes the part
+                of `[rows, vocab]`. None for the whole vocabulary.
 
         Returns:
             A `DecodingStep` over rows = batch * beams, and its first state.
@@ -83,6 +86,7 @@ class TranslationModel(_parts.ConfiguredModel):
             beams=beams,
             max_length=max_length,
             compiled=compiled,
+            shortlist=shortlist,
         )
         return step, step.start()
 

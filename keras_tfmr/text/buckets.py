@@ -37,7 +37,7 @@ def pad_to(ids, rows, columns):
 def pad_to_buckets(ids, lengths):
     """Ids [rows, length] padded to sizes of `BATCH_BUCKETS` and of `lengths`."""
     shape = tf.shape(ids)
-    return pad_to(ids, _rung(shape[0], BATCH_BUCKETS), _rung(shape[1], lengths))
+    return pad_to(ids, rung(shape[0], BATCH_BUCKETS), rung(shape[1], lengths))
 
 
 def text_per_bucket(texts, lengths, count):
@@ -65,7 +65,7 @@ def text_per_bucket(texts, lengths, count):
     return found
 
 
-def _rung(size, ladder):
+def rung(size, ladder):
     """The smallest size of `ladder` that holds `size`; above them, a multiple of the last one."""
     rungs, last = tf.constant(ladder), ladder[-1]
     above = tf.reduce_sum(tf.cast(rungs < size, tf.int32))

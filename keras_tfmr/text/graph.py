@@ -9,18 +9,25 @@ import functools
 import tensorflow as tf
 
 from keras_tfmr import decoding
+from keras_tfmr.decoding.shortlist import END, START, Shortlist
+from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.text.buckets import (
     BATCH_BUCKETS,
     MOST_COMPILED,
     at_least_one,
     length_buckets,
     pad_to_buckets,
+    rung,
     shifted,
 )
 from keras_tfmr.text.text_model import compiled
 
 # Only separators and control characters, so that there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
+
+# XLA's shortlists have this many places for each position of a padded source: several times what
+# most sources need. The plain graph decodes a source that needs more.
+PLACES_PER_TOKEN = 32
 
 # The score of a missing hypothesis. JSON has no minus infinity.
 _NO_SCORE = tf.float32.min
@@ -50,19 +57,30 @@ class TextGraph:
         xla: Whether XLA compiles the decoder for batches of up to `most_compiled`. Batch size and
             source length are then padded up to a few sizes, each of which is compiled when it first
             occurs.
+        lexicon: A `Lexicon` whose shortlists are searched instead of the whole vocabulary.
     """
 
     def __init__(
-        self, model, source_tokenizer, target_tokenizer, config, max_source_length, xla=False
+        self,
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        config,
+        max_source_length,
+        xla=False,
+        lexicon=None,
     ):
         self.model = model
         self.source, self.target = source_tokenizer, target_tokenizer
         self.config, self.max_source_length, self.xla = config, max_source_length, xla
+        self.lexicon = lexicon
         self.length_buckets = length_buckets(max_source_length)
         # One function for all signatures, and so one program for each size of its input.
         inputs = dict(
             source_ids=([None, None], tf.int32), limits=([None], tf.int32), enough=([], tf.int32)
         )
+        if lexicon is not None:
+            inputs |= dict(ids=([None], tf.int32), allowed=([None, None], tf.bool))
         self._plain = compiled(self._search, False, **inputs)
         self._compiled = compiled(functools.partial(self._search, compiled=True), True, **inputs)
         self._decoder = self._compiled_if_few if xla else self._plain
@@ -168,37 +186,70 @@ class TextGraph:
         lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
         limits = tf.where(blank, 0, self.config.limits(lengths))
         limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
-        result = self._decoder(source_ids, limits, tf.constant(enough))
+        result = self._decoder(source_ids, limits, tf.constant(enough), *self._listed(source_ids))
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
-    def _compiled_if_few(self, *parts):
-        """`_search`, by XLA for a batch of at most `most_compiled`."""
-        few = tf.shape(parts[0])[0] <= most_compiled(self.config.beams)
-        return tf.cond(few, lambda: self._padded(*parts), lambda: self._plain(*parts))
+    def _listed(self, source_ids):
+        """The parts of the batch's shortlist, none without a lexicon."""
+        if self.lexicon is None:
+            return ()
+        return self.lexicon.shortlist(
+            source_ids,
+            banned_ids=(self.target.unknown_id,),
+            end_id=self.target.end_id,
+            start_id=self.target.start_id,
+            least=2 * self.config.beams * GROUP,
+        )
 
-    def _padded(self, source_ids, limits, enough):
-        """`_search` by XLA, of ids and limits that it pads to one of a few sizes."""
+    def _compiled_if_few(self, source_ids, *parts):
+        """`_search`, by XLA for a batch of at most `most_compiled` and a shortlist that fits."""
+        few = tf.shape(source_ids)[0] <= most_compiled(self.config.beams)
+        if self.lexicon is not None:
+            few &= tf.size(parts[2]) <= self._places(tf.shape(source_ids)[1])
+        return tf.cond(
+            few,
+            lambda: self._padded(source_ids, *parts),
+            lambda: self._plain(source_ids, *parts),
+        )
+
+    def _places(self, length):
+        """The places of a shortlist that XLA is given for a source of this length."""
+        return PLACES_PER_TOKEN * rung(length, self.length_buckets)
+
+    def _padded(self, source_ids, limits, enough, ids=None, allowed=None):
+        """`_search` by XLA, of tensors that it pads to one of a few sizes."""
         rows = tf.shape(source_ids)[0]
         source_ids = pad_to_buckets(source_ids, self.length_buckets)
-        limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
-        result = self._compiled(source_ids, limits, enough)
+        more_rows = tf.shape(source_ids)[0] - rows
+        listed = ()
+        if ids is not None:
+            more_places = self._places(tf.shape(source_ids)[1]) - tf.size(ids)
+            listed = (
+                tf.pad(ids, [[0, more_places]]),
+                tf.pad(allowed, [[0, more_rows], [0, more_places]]),
+            )
+        result = self._compiled(source_ids, tf.pad(limits, [[0, more_rows]]), enough, *listed)
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
-    def _search(self, source_ids, limits, enough, compiled=False):
+    def _search(self, source_ids, limits, enough, *listed, compiled=False):
         """From ids and limits to the `DecodingResult`."""
-        config = self.config
-        step, state = self.model.start(
-            source_ids, beams=config.beams, max_length=config.max_length, compiled=compiled
-        )
-        return config.decode(
+        config, ids = self.config, self.target
+        start = {"beams": config.beams, "max_length": config.max_length, "compiled": compiled}
+        start_id, end_id, banned_ids = ids.start_id, ids.end_id, (ids.unknown_id, ids.start_id)
+        if listed:
+            start["shortlist"] = Shortlist(*listed)
+            start_id, end_id, banned_ids = START, END, (START,)
+        step, state = self.model.start(source_ids, **start)
+        result = config.decode(
             step,
             state,
-            start_ids=tf.fill(tf.shape(limits), self.target.start_id),
-            end_id=self.target.end_id,
-            banned_ids=(self.target.unknown_id, self.target.start_id),
+            start_ids=tf.fill(tf.shape(limits), start_id),
+            end_id=end_id,
+            banned_ids=banned_ids,
             limits=limits,
             enough=enough,
         )
+        return start["shortlist"].restored(result) if listed else result
 
 
 def _stacked(scores, query_ids, key_ids):

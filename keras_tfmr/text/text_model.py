@@ -30,6 +30,7 @@ class TextModel(abc.ABC):
             `BATCH_BUCKETS` and each of `length_buckets`; except a completer's, only for
             batches of up to `MOST_COMPILED`.
         max_length: The most tokens that are read of a text.
+        tables: Variables that the signatures read beside the model's weights.
         length_buckets: The lengths up to which texts are padded, if the model is compiled.
         signatures: The functions of the export's signatures, by name.
         methods: TensorFlow Serving's name for the method of a signature, if it is not Predict.
@@ -58,6 +59,7 @@ class TextModel(abc.ABC):
         self.model, self.tokenizers = model, tokenizers
         self.max_length, self.xla = max_length, xla
         self.length_buckets = length_buckets(max_length)
+        self.tables: list[tf.Variable] = []
         self.signatures: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         self.methods: dict[str, str] = {}
 

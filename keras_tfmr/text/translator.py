@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from keras_tfmr._inputs import Text, checked_pairs
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.models import TranslationModel
 from keras_tfmr.text.graph import TextGraph
+from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.text_model import TextModel, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
@@ -61,10 +63,12 @@ class Translator(TextModel):
         max_source_length: The most tokens of a text, its end id included; a longer text is cut.
         xla: Whether XLA compiles the decoder, once for each pair of a batch size and a source
             length up to which batches are padded.
+        lexicon: A `Lexicon`. Translations are then searched for among the target subwords that it
+            makes likely, which takes less time; None for the whole vocabulary.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
-        ValueError: If vocabularies or lengths do not fit the model.
+        ValueError: If vocabularies, lengths or lexicon do not fit the model.
 
     >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -86,12 +90,13 @@ class Translator(TextModel):
         *,
         max_source_length: int = 128,
         xla: bool = False,
+        lexicon: Lexicon | None = None,
     ) -> None:
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
         super().__init__(model, tokenizers, max_source_length, xla)
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
-        self.max_source_length = max_source_length
+        self.max_source_length, self.lexicon = max_source_length, lexicon
         self._check()
         self.graph = TextGraph(
             model,
@@ -100,7 +105,9 @@ class Translator(TextModel):
             self.config,
             max_source_length,
             xla=xla,
+            lexicon=lexicon,
         )
+        self.tables = [] if lexicon is None else [lexicon.candidates]
         self.signatures = {
             "translate": traced(self.graph.translate, text=tf.string),
             "translate_nbest": traced(self.graph.translate_nbest, text=tf.string),
@@ -116,6 +123,20 @@ class Translator(TextModel):
             f"max_source_length={self.max_source_length}, "
             f"config.max_length={self.config.max_length}",
         )
+        if self.lexicon is not None:
+            self._check_lexicon()
+
+    def _check_lexicon(self):
+        if not isinstance(self.model, TranslationModel):
+            raise ValueError(
+                f"A lexicon needs a TranslationModel. Received: {type(self.model).__name__}"
+            )
+        sizes = {side: getattr(self.model.config, f"{side}_vocab") for side in self.tokenizers}
+        if (received := self.lexicon.sizes) != (sizes["source"], sizes["target"]):
+            raise ValueError(
+                "The lexicon must be learned with the model's vocabularies. Received: "
+                f"{received} ids in the lexicon, {tuple(sizes.values())} in the model"
+            )
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -123,6 +144,7 @@ class Translator(TextModel):
             "target_tokenizer": self.target_tokenizer,
             "config": self.config,
             "max_source_length": self.max_source_length,
+            "lexicon": self.lexicon,
         }
 
     def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
@@ -136,6 +158,7 @@ class Translator(TextModel):
         return {
             "decoding": self.config.to_dict(),
             "max_source_length": self.max_source_length,
+            "shortlist": self.lexicon is not None,
             "source_length_buckets": list(self.length_buckets) if self.xla else None,
         }
 

@@ -37,6 +37,7 @@ class RunFolder:
         self.encoded = self.path / "encoded"
         self.best = self.path / "weights" / "best.weights.h5"
         self.last = self.path / "weights" / "last.weights.h5"
+        self.lexicon = self.path / "lexicon.npz"
         self.joint_tokenizer = self.path / "tokenizer.model"
         self.side_tokenizers = (self.path / "source.model", self.path / "target.model")
 
@@ -103,6 +104,7 @@ class RunFolder:
             RunError: If the folder holds no run, or no tokenizers.
         """
         from keras_tfmr.decoding import DecodingConfig
+        from keras_tfmr.text.lexicon import Lexicon
         from keras_tfmr.text.translator import Translator
 
         arguments = self.read_config()["arguments"]
@@ -121,6 +123,7 @@ class RunFolder:
             *tokenizers,
             config=DecodingConfig(**fields),
             max_source_length=max_source_length,
+            lexicon=Lexicon.load(self.lexicon) if self.lexicon.exists() else None,
         )
 
     def sources(self, count=16):

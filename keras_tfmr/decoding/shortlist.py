@@ -1,0 +1,50 @@
+"""A part of the vocabulary, over which a search runs instead of all of it."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_tfmr._types import Tensor
+from keras_tfmr.decoding.result import DecodingResult
+
+# The places of the special ids.
+END, START = 1, 2
+
+
+class Shortlist(NamedTuple):
+    """Ids of the vocabulary that a batch may need, and which of them each example may use.
+
+    A search over a shortlist counts in places instead of ids. It takes `START` as its start id and
+    `END` as its end id; `restored` turns the places of its result into ids.
+
+    A shortlist is made for a whole batch, so that the logits are one product. Each example may use
+    its own ids only, so that its result does not depend on the others.
+
+    Fields:
+        ids: int32 `[places]`; the first three are padding, the end id and the start id. If their
+            number is known at run time only, it must be a multiple of `topk.GROUP`.
+        allowed: bool `[batch, places]`, which places can be produced for an example.
+
+    >>> allowed = ops.array([[False, True, False, True, True]])
+    >>> shortlist = Shortlist(ops.array([0, 3, 2, 7, 9]), allowed)
+    >>> np.array(shortlist.restored(DecodingResult([[[4, 1, 0]]], 0, 0, 0)).ids).tolist()
+    [[[9, 3, 0]]]
+    """
+
+    ids: Tensor
+    allowed: Tensor
+
+    def take(self, examples: Tensor) -> "Shortlist":
+        """The shortlist for some of the examples, int32 `[n]`."""
+        return self._replace(allowed=ops.take(self.allowed, examples, axis=0))
+
+    def restrict(self, logits: Tensor, beams: int) -> Tensor:
+        """float32 logits `[batch * beams, places]` with minus infinity where it is not allowed."""
+        places = ops.shape(logits)[-1]
+        logits = ops.reshape(logits, (-1, beams, places))
+        logits = ops.where(self.allowed[:, None], logits, -float("inf"))
+        return ops.reshape(logits, (-1, places))
+
+    def restored(self, result: DecodingResult) -> DecodingResult:
+        """The result of a search over places, with ids in their stead."""
+        return result._replace(ids=ops.take(self.ids, result.ids))

@@ -1,0 +1,94 @@
+"""Learns which target subwords are likely for each source subword, so that a run decodes faster.
+
+    python training/learn_lexicon.py runs/translator --data pairs.tsv
+
+Writes lexicon.npz into the run folder. From then on, training/translate.py and serving/export.py
+search for translations among the likely subwords of each text only. Delete the file to return to
+the whole vocabulary.
+"""
+
+import itertools
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    from keras_tfmr import _command_line
+
+    parser = _command_line.parser(__doc__)
+    add = parser.add_argument
+    add("run", metavar="RUN_FOLDER", type=Path, help="finished run of a translator")
+    pairs = "source<TAB>target lines to learn from: the training pairs, or others like them"
+    add("--data", metavar="FILE", type=Path, required=True, help=pairs)
+    most = "pairs to read; a few hundred thousand suffice"
+    add("--most", type=int, metavar="N", default=200_000, help=most)
+    candidates = "likeliest target subwords to keep for each source subword"
+    add("--candidates", type=int, metavar="N", default=50, help=candidates)
+    always = "most frequent target subwords to allow in every translation"
+    add("--always", type=int, metavar="N", default=200, help=always)
+    options = parser.parse_args(arguments)
+    for name in ("most", "candidates", "always"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be positive. Received: {getattr(options, name)}")
+    return options
+
+
+def main(arguments=None):
+    """The command; returns its exit status."""
+    options = parse_arguments(arguments)
+    # Imported here, so that --help and wrong arguments are answered at once.
+    from training.corpus.files import CorpusError
+    from training.run.files import RunError
+    from training.run.folder import RunFolder
+
+    try:
+        lexicon = learn(RunFolder(options.run), options)
+    except (CorpusError, RunError, OSError) as error:
+        print(f"learn_lexicon.py: error: {error}", file=sys.stderr)
+        return 1
+    rows, columns = lexicon.candidates.shape
+    print(f"{columns} candidates for each of {rows} source subwords: {options.run}/lexicon.npz")
+    return 0
+
+
+def learn(folder, options):
+    """Learns the lexicon of a run and writes it into its folder; returns it."""
+    from keras_tfmr.text.lexicon import Lexicon
+    from training.corpus.pairs import read_pairs
+    from training.run.files import RunError, write_atomically
+
+    config, tokenizers = folder.read_config()["model"], folder.tokenizers()
+    if config["kind"] != "transformer" or tokenizers is None:
+        raise RunError(
+            f"A lexicon needs a Transformer that translates. Received: {folder.path}, a run of "
+            f"{config['kind']}"
+        )
+    corpus = read_pairs(options.data)
+    sides = [
+        encoded(tokenizer, lines[: options.most])
+        for tokenizer, lines in zip(tokenizers, (corpus.sources, corpus.targets), strict=True)
+    ]
+    lexicon = Lexicon.learn(
+        list(zip(*sides, strict=True)),
+        source_vocab=config["config"]["source_vocab"],
+        target_vocab=config["config"]["target_vocab"],
+        n=options.candidates,
+        always=options.always,
+        joint=config["config"]["joint_vocab"],
+    )
+    write_atomically(folder.lexicon, lexicon.save)
+    return lexicon
+
+
+def encoded(tokenizer, lines):
+    """The ids of each line."""
+    values, offsets = tokenizer.encode_lines(lines)
+    return [values[a:b] for a, b in itertools.pairwise(offsets)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
