@@ -5,8 +5,8 @@
     python benchmarks/run.py page                      # benchmarks/README.md from results/
 
 Names: layers, train_step, fit, cluster, large_corpus, decode, serving, serving_fuzz, mutation,
-exports, students, whole_files, bleu, recipes, fine_tune, back_translation, architectures, stories,
-gradients, pronouns, few_labels, language_speed, imported.
+exports, students, shortlists, whole_files, bleu, recipes, fine_tune, back_translation,
+architectures, stories, gradients, pronouns, few_labels, language_speed, imported.
 """
 
 import subprocess
@@ -75,6 +75,10 @@ BENCHMARKS = {
     "students": Benchmark(
         "How good and how fast are the students of a teacher?",
         "students.py", ("--quick",), ("students",), "run",
+    ),
+    "shortlists": Benchmark(
+        "What do shortlists of likely subwords gain?",
+        "shortlists.py", ("--quick",), ("shortlists",), "run",
     ),
     "whole_files": Benchmark(
         "How fast are whole files translated?",

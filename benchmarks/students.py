@@ -161,7 +161,7 @@ def engines(run, beams, folder):
     return found
 
 
-def speed(engine, path, beams, texts, seconds):
+def speed(engine, path, beams, texts, seconds, use_vmap=False):
     """Times an engine in its own process; returns sentences per second and the translations."""
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
@@ -169,7 +169,7 @@ def speed(engine, path, beams, texts, seconds):
     if engine == OURS:
         translate = ours(path, ("serve",), 1)
     else:
-        translate = ctranslate2(engine, path, int(beams))
+        translate = ctranslate2(engine, path, int(beams), use_vmap)
     found = [None] * len(sources)
     for rows in batches:  # warms up
         for row, text in zip(rows, translate([sources[i] for i in rows]), strict=True):
@@ -210,7 +210,7 @@ def ours(path, tags, threads):
     return translate
 
 
-def ctranslate2(dtype, path, beams):
+def ctranslate2(dtype, path, beams, use_vmap):
     """The same function, with CTranslate2 and SentencePiece."""
     import ctranslate2
     import sentencepiece
@@ -227,7 +227,7 @@ def ctranslate2(dtype, path, beams):
         results = translator.translate_batch(
             source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
             disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0,
-            max_decoding_length=128,
+            max_decoding_length=128, use_vmap=use_vmap,
         )  # fmt: skip
         return [target.decode(result.hypotheses[0]) for result in results]
 

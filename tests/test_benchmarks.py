@@ -216,7 +216,8 @@ def test_an_imported_model_beside_the_original():
 @pytest.mark.parametrize(
     "name",
     ["fit", "stories", "architectures", "large_corpus", "few_labels", "fine_tune",
-     "back_translation", "cluster", "gradients", "pronouns", "serving", "serving_fuzz", "mutation"],
+     "back_translation", "cluster", "gradients", "pronouns", "serving", "serving_fuzz", "mutation",
+     "shortlists"],
 )  # fmt: skip
 def test_the_quick_run_of(name):
     assert script("run.py", name, "--quick", seconds=1200).strip()

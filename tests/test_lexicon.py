@@ -90,6 +90,16 @@ def test_a_lexicon_that_allows_everything_changes_nothing(beams, xla):
         assert [h.text for h in mine] == [h.text for h in other]
 
 
+def test_a_quantised_model_keeps_to_the_shortlist():
+    model = tiny_model()
+    model.quantize("int8")
+    found = listed(model, lexicon(), beams=1, n=1)
+    for text in LINES[:3]:
+        ids, _ = by_hand(found, text)
+        expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
+        assert found.translate([text]) == [expected]
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_no_row_depends_on_its_neighbours(beams):
     translate = listed(tiny_model(), lexicon(), beams=beams, n=1).signatures["translate"]

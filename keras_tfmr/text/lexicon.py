@@ -62,8 +62,8 @@ class Lexicon:
         *,
         source_vocab: int,
         target_vocab: int,
-        n: int = 50,
-        always: int = 200,
+        n: int,
+        always: int,
         rounds: int = 5,
         joint: bool = False,
     ) -> "Lexicon":
