@@ -128,8 +128,8 @@ def test_places_are_padded_to_few_sizes():
     big = Lexicon(np.zeros((4, 1)), np.arange(700), 1000)
     for source, places in ([[1, 2]], 3 * STEP), ([[0]], 3 * STEP):
         found = big.shortlist(tf.constant(source), end_id=3, start_id=2)
-        assert found.ids.shape == (places,) and found.allowed.shape == (1, places)
-        ids = found.ids.numpy()
+        assert found.token_ids.shape == (places,) and found.allowed.shape == (1, places)
+        ids = found.token_ids.numpy()
         assert ids[:3].tolist() == [0, 3, 2]
         assert sorted(ids[found.allowed.numpy()[0]]) == [1, *range(3, 700)]
 

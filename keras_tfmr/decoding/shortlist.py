@@ -20,9 +20,11 @@ class Shortlist(NamedTuple):
     A shortlist is made for a whole batch, so that the logits are one product. Each example may use
     its own ids only, so that its result does not depend on the others.
 
+    The first three places are padding, the end id and the start id. If the number of places is
+    known at run time only, it must be a multiple of `topk.GROUP`.
+
     Fields:
-        ids: int32 `[places]`; the first three are padding, the end id and the start id. If their
-            number is known at run time only, it must be a multiple of `topk.GROUP`.
+        token_ids: int32 `[places]`, the id at each place.
         allowed: bool `[batch, places]`, which places can be produced for an example.
 
     >>> allowed = ops.array([[False, True, False, True, True]])
@@ -31,7 +33,7 @@ class Shortlist(NamedTuple):
     [[[9, 3, 0]]]
     """
 
-    ids: Tensor
+    token_ids: Tensor
     allowed: Tensor
 
     def take(self, examples: Tensor) -> "Shortlist":
@@ -47,4 +49,4 @@ class Shortlist(NamedTuple):
 
     def restored(self, result: DecodingResult) -> DecodingResult:
         """The result of a search over places, with ids in their stead."""
-        return result._replace(ids=ops.take(self.ids, result.ids))
+        return result._replace(ids=ops.take(self.token_ids, result.ids))

@@ -52,7 +52,7 @@ class CachedStep(DecodingStep):
         self.packed = stack.pack(before + max_length)
         self.shortlist = shortlist
         self.packed_logits = logits.pack(
-            batch * beams, None if shortlist is None else shortlist.ids
+            batch * beams, None if shortlist is None else shortlist.token_ids
         )
         # Read once, before the loop. Otherwise the graph reads each variable in every step, which
         # makes up a fifth of its operations.
@@ -115,7 +115,7 @@ class CachedStep(DecodingStep):
     def __call__(self, tokens, state):
         """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
         listed = self.shortlist
-        ids = tokens if listed is None else ops.take(listed.ids, tokens)
+        ids = tokens if listed is None else ops.take(listed.token_ids, tokens)
         index, room = state["index"], ops.shape(state["caches"][0][0])[2] // self.beams
         new_state = {"index": index + 1}
         if self.beams == 1:
@@ -133,7 +133,7 @@ class CachedStep(DecodingStep):
             logits = self.logits(x, packed=self.packed_logits)
         if listed is not None:
             if self.packed_logits is None:  # quantised
-                logits = ops.take(logits, listed.ids, axis=-1)
+                logits = ops.take(logits, listed.token_ids, axis=-1)
             logits = listed.restrict(logits, self.beams)
         return ops.log_softmax(logits, axis=-1), new_state
 
