@@ -22,6 +22,8 @@ from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import STEP, Lexicon
 from serving import export
 from training import learn_lexicon
+from training.run.claim import Claim
+from training.run.files import RunError
 from training.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -216,6 +218,13 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
     assert missing in capsys.readouterr().err
     assert learn_lexicon.main([str(tmp_path), "--data", str(run.parent / "pairs.tsv")]) == 1
     assert "config.json" in capsys.readouterr().err
+    with Claim(RunFolder(run)) as claim:
+        claim.clear()  # as --overwrite does: another run has other subwords
+    assert not (run / "lexicon.npz").exists()
+    for content in (b"", b"no lexicon", b"PK\x03\x04"):
+        (run / "lexicon.npz").write_bytes(content)
+        with pytest.raises(RunError, match=r"lexicon\.npz is not a lexicon"):
+            RunFolder(run).read_lexicon()
     with pytest.raises(SystemExit):
         learn_lexicon.main([str(run), "--data", missing, "--most", "0"])
     assert "--most must be positive. Received: 0" in capsys.readouterr().err

@@ -135,7 +135,7 @@ class Claim:
     def _files(self):
         of = self.folder
         return (
-            of.joint_tokenizer, *of.side_tokenizers, of.best, of.last, of.history,
+            of.joint_tokenizer, *of.side_tokenizers, of.lexicon, of.best, of.last, of.history,
             of.translations, of.report, of.curves, of.attention, of.predictions, of.confusion,
             of.results, of.config,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import zipfile
 from pathlib import Path
 
 from training.run.files import RunError, read_json, save_weights, write_atomically, write_json
@@ -104,7 +105,6 @@ class RunFolder:
             RunError: If the folder holds no run, or no tokenizers.
         """
         from keras_tfmr.decoding import DecodingConfig
-        from keras_tfmr.text.lexicon import Lexicon
         from keras_tfmr.text.translator import Translator
 
         arguments = self.read_config()["arguments"]
@@ -123,8 +123,21 @@ class RunFolder:
             *tokenizers,
             config=DecodingConfig(**fields),
             max_source_length=max_source_length,
-            lexicon=Lexicon.load(self.lexicon) if self.lexicon.exists() else None,
+            lexicon=self.read_lexicon(),
         )
+
+    def read_lexicon(self):
+        """The run's `Lexicon`, or None if it has none."""
+        from keras_tfmr.text.lexicon import Lexicon
+
+        if not self.lexicon.exists():
+            return None
+        try:
+            return Lexicon.load(self.lexicon)
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise RunError(
+                f"{self.lexicon} is not a lexicon of training/learn_lexicon.py: {error}"
+            ) from error
 
     def sources(self, count=16):
         """The first texts that the run was evaluated on, or None before the evaluation."""
