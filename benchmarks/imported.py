@@ -5,12 +5,13 @@
     python benchmarks/imported.py --data pairs.tsv --published opus-mt-pt-en --parts bleu
 
 The parts: `import`, time and memory of training/import_marian.py; `check`, source ids, logits,
-greedy search and beams of 4 without length penalty, held against transformers; `speed`, sentences
-a second, from strings to strings; `bleu`, for --published only, BLEU on all pairs with the model's
-own options, from the export and by transformers. Without --published, transformers saves a
-MarianMTModel of random weights and OPUS-MT's size, with a vocabulary learned from the pairs. It is
-imported from that folder, and from a Marian release of the same weights. A translation has at most
-32 tokens, because random weights seldom end it.
+greedy search and beams of 4 without length penalty, held against transformers; `initial`, the same
+of weights as transformers draws them; `speed`, sentences a second, from strings to strings; `bleu`,
+for --published only, BLEU on all pairs with the model's own options, from the export and by
+transformers. Without --published, transformers saves a MarianMTModel of random weights and
+OPUS-MT's size, with a vocabulary learned from the pairs. Its weights are scaled so that its
+translations vary and end. It is imported from that folder, and from a Marian release of the same
+weights. A translation has at most 32 tokens, because random weights seldom end it.
 
 Every engine runs alone, in a process that loads nothing else. `speed` tries each setting in a first
 turn, then the best ones again; a figure is the median of its turns. Needs torch, transformers and
@@ -101,8 +102,8 @@ def parse():
     add("--seconds", type=float, default=2, help="least seconds of a cell; default: %(default)s")
     add("--quick", action="store_true", help="a tiny model, one turn; writes nothing")
     args = parser.parse_args()
-    if not (args.published or args.quick):  # random weights have no BLEU
-        args.parts = [part for part in args.parts if part != "bleu"]
+    if not args.quick:  # random weights have no BLEU, and trained ones are not initial ones
+        args.parts = [p for p in args.parts if p != ("initial" if args.published else "bleu")]
     if args.quick:
         args.sentences, args.beam_sentences, args.turns, args.seconds = 60, 60, 1, 0.0
     elif not args.data:
@@ -147,6 +148,16 @@ def check(folder, args):
             measure.alone(PROCESS, "theirs", folder, form, args.beam_sentences, TOKENS)
         found[form] = measure.alone(PROCESS, "compared", folder, form, TOKENS)
     return found
+
+
+def initial(folder, args):
+    """What differs from transformers where nobody has scaled the weights that it draws."""
+    inner = folder / "initial"
+    inner.mkdir(exist_ok=True)
+    (inner / "sentences.json").write_bytes((folder / "sentences.json").read_bytes())
+    size = json.dumps(QUICK if args.quick else SIZE)
+    measure.alone(PROCESS, "prepare", inner, args.data, size, "")
+    return check(inner, args)
 
 
 def speed(folder, args):
@@ -257,18 +268,26 @@ def check_page(found, _):
         rows.append([FORMS[form], f"{values['logits']:.1e}", *cells, f"{values['scores']:.1e}"])
         notes.append(
             f"{FORMS[form]}: the logits are those of {values['positions']} positions, and up to "
-            f"{values['largest']:.0f}. Ours differ from those of transformers in float64 by at "
+            f"{values['largest']:.2g}. Ours differ from those of transformers in float64 by at "
             f"most {values['exact_ours']:.1e}, its own in float32 by {values['exact_theirs']:.1e}. "
             f"{values['ended']} greedy "
             f"translations and {values['beam_ended']} of the beam search end before {TOKENS} "
             f"tokens; a greedy one has {values['tokens']:.0f} different tokens on average."
         )
-        for kind in ("greedy", "beam"):
-            for text, gap in values[f"{kind}_apart"]:
-                notes.append(f"Another {kind} translation, {gap:.1e} apart: `{text}`")
+        for text, gap in values["greedy_apart"]:
+            notes.append(f"Another greedy translation, {gap:.1e} apart: `{text}`")
+        for text, gap, cut in values["beam_apart"]:
+            notes.append(
+                f"Another translation of the beam search, {gap:.1e} apart; a hypothesis that was "
+                f"dropped on the way had missed a kept one by {cut:.1e}: `{text}`"
+            )
     header = ["against transformers", "logits apart, at most", "same source ids", "same greedy ids",
               "same ids, beam 4", "scores apart, at most"]  # fmt: skip
     return measure.table(header, rows) + "\n" + "\n".join(f"- {note}" for note in notes)
+
+
+def initial_page(found, load):
+    return f"## Weights as transformers draws them\n\n{check_page(found, load)}"
 
 
 def speed_page(found, load):
@@ -312,8 +331,11 @@ def bleu_page(found, _):
     return "\n".join(lines)
 
 
-PAGES = {"import": import_page, "check": check_page, "speed": speed_page, "bleu": bleu_page}
-PARTS = {"import": imports, "check": check, "speed": speed, "bleu": bleu}
+PAGES = {
+    "import": import_page, "check": check_page, "initial": initial_page, "speed": speed_page,
+    "bleu": bleu_page,
+}  # fmt: skip
+PARTS = {"import": imports, "check": check, "initial": initial, "speed": speed, "bleu": bleu}
 
 if __name__ == "__main__":
     main()

@@ -19,11 +19,11 @@ FORCED = 8  # sentences whose logits are compared
 BATCHES = {1: 4, 32: 1}  # {sentences of a request: requests} of a measurement
 
 
-def prepare(folder, data, size):
-    """Writes what the folder lacks."""
+def prepare(folder, data, size, varied="varied"):
+    """Writes what the folder lacks; `varied` "" leaves the weights as transformers draws them."""
     folder, size = Path(folder), json.loads(size)
     if not (folder / "published").exists():
-        make(folder / "published", Path(data), size)
+        make(folder / "published", Path(data), size, bool(varied))
     if not (folder / "release").exists():
         release(folder)
     if not (folder / "ctranslate2").exists():
@@ -33,7 +33,7 @@ def prepare(folder, data, size):
     return True
 
 
-def make(folder, data, size):
+def make(folder, data, size, varied):
     """Saves a MarianMTModel of random weights; the vocabulary is learned from the pairs."""
     import sentencepiece
     import torch
@@ -59,10 +59,11 @@ def make(folder, data, size):
         MarianConfig(
             **size, activation_function="swish", scale_embedding=True, pad_token_id=pad,
             decoder_start_token_id=pad, eos_token_id=0, forced_eos_token_id=None,
-            max_position_embeddings=512, init_std=0.05,
+            max_position_embeddings=512, init_std=0.05 if varied else 0.02,
         )
     )  # fmt: skip
-    vary(model)
+    if varied:
+        vary(model)
     model.generation_config.update(num_beams=4, max_length=512, bad_words_ids=[[pad]])
     model.save_pretrained(folder)
 
@@ -205,6 +206,11 @@ def compared(folder, form, tokens):
             step = logits_of([row])[0, at]
             apart.append([texts[row], float(abs(step[ids[ours[at]]] - step[ids[other[at]]]))])
     beams = zip(found["4"], reference["4"], scores, reference["scores"], texts, strict=False)
+
+    def closest(text):
+        source = np.array(tokenizer.encode_truncated([text], 512)[0])
+        return closest_cut(lambda rows: model([source.repeat(len(rows), 0), rows]), int(tokens))
+
     return {
         "positions": sum(ends), "largest": apart_by(exact, np.zeros_like(exact)),
         "logits": apart_by(own, rounded), "exact_ours": apart_by(own, exact),
@@ -214,9 +220,35 @@ def compared(folder, form, tokens):
         "sources_apart": sum(a != b for a, b in zip(source, reference["source"], strict=True)),
         "greedy_apart": apart, "beam_sentences": len(found["4"]),
         "beam_ended": sum(row[-1] == 0 for row in reference["4"]),
-        "beam_apart": [[text, abs(p - q)] for a, b, p, q, text in beams if a != b],
+        "beam_apart": [
+            [text, abs(p - q), closest(text)] for a, b, p, q, text in beams if a != b
+        ],
         "scores": max(abs(p - q) for p, q in zip(scores, reference["scores"], strict=True)),
     }  # fmt: skip
+
+
+def closest_cut(logits_of, tokens, beams=4):
+    """How far a search's worst kept hypothesis is from its best dropped one, at the closest step.
+
+    Args:
+        logits_of: A function from ids `[rows, length]` to logits `[rows, length, vocab]`.
+        tokens: The most tokens of a translation.
+        beams: The hypotheses that the search keeps; it ends with the first that ends.
+    """
+    import numpy as np
+
+    rows, scores, closest = np.array([[2]], "int32"), np.zeros((1, 1)), np.inf
+    while rows.shape[1] <= tokens and not (rows == 3).any():
+        logits = np.array(logits_of(rows))[:, -1].astype("float64")
+        logits[:, :3] = -np.inf
+        total = scores + logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+        best = np.argsort(-total, axis=None)[: beams + 1]
+        best, values = best[:beams], total.ravel()[best]
+        closest = min(closest, values[beams - 1] - values[beams])
+        token = (best % total.shape[1]).astype("int32")[:, None]
+        rows = np.concatenate([rows[best // total.shape[1]], token], axis=1)
+        scores = values[:beams, None]
+    return float(closest)
 
 
 def searched(model, tokenizer, texts, reference, tokens, order):
@@ -286,7 +318,7 @@ def texts(folder, engine):
 
 
 def published_ours(folder):
-    from benchmarks.students import ours as session
+    from benchmarks.translating import ours as session
 
     return session(folder / "export" / "1", ("serve",), 1)
 
@@ -303,7 +335,7 @@ def published_theirs(folder):
 
 
 def ours(folder, setting, beams, tokens):
-    from benchmarks.students import ours as session
+    from benchmarks.translating import ours as session
 
     kind, threads, _ = setting.split()
     return session(folder / "exports" / f"{kind}-{beams}" / "1", ("serve",), int(threads))

@@ -4,14 +4,16 @@
 
 training/learn_lexicon.py learns a lexicon from the pairs, in a copy of the run. The run, with and
 without it, translates its validation sentences from strings to strings: 32 in a request by the
-plain export, one by the compiled one, one caller per core. CTranslate2, in float32 and int8 with
-one translator per core, gets the same lexicon as its vocabulary map. Every case runs alone in a
-process that loads nothing else; the cases take turns. Writes results/shortlists.md and .json.
+plain export in float32 and bfloat16, one by the compiled one, one caller per core. CTranslate2, in
+float32 and int8 with one translator per core, gets the same lexicon as its vocabulary map. Every
+case runs alone in a process that loads nothing else; the cases take turns. Writes
+results/shortlists.md and .json.
 """
 
 import argparse
 import collections
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -21,7 +23,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import measure, students
+from benchmarks import measure
+from benchmarks.students import quick_data
+from benchmarks.translating import CTRANSLATE2, OURS, Case, timed
 from training.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,13 +35,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 def main():
     """Measures and writes the results."""
     args = parse()
-    if args.engine:
-        engine, path, beams, rows, shortlist, texts, seconds = args.engine
-        students.BATCH = int(rows)
-        measure.answer(
-            students.speed(engine, path, beams, texts, seconds, use_vmap=shortlist == "True")
-        )
-        return
     with tempfile.TemporaryDirectory() as folder:
         numbers = measured(Path(folder), args)
     print(page(numbers))
@@ -56,11 +53,10 @@ def parse():
     add("--turns", type=int, default=3, help="default: %(default)s")
     add("--seconds", type=float, default=5, help="least seconds of a turn; default: %(default)s")
     add("--quick", action="store_true", help="one short turn; writes nothing")
-    add("--engine", nargs=7, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.quick:
         args.turns, args.seconds = 1, 0.0
-    elif not args.engine and not (args.run and args.data):
+    elif not (args.run and args.data):
         parser.error("RUN and --data are needed")
     return args
 
@@ -76,11 +72,11 @@ def measured(folder, args):
     sources, references = map(list, zip(*pairs, strict=True))
     texts = folder / "sources.json"
     texts.write_text(json.dumps(sources))
-    cells = cases(folder, args.run, args.data or students.quick_data(folder))
+    cells = cases(folder, args.run, args.data or quick_data(folder))
     found = collections.defaultdict(list)
     for _ in range(args.turns):
-        for cell, command in cells.items():
-            found[cell].append(measure.alone(__file__, "--engine", *command, texts, args.seconds))
+        for cell, case in cells.items():
+            found[cell].append(timed(case, texts, args.seconds))
     translations = {cell: turns[0]["texts"] for cell, turns in found.items()}
     rows = [
         {
@@ -102,30 +98,27 @@ def measured(folder, args):
 
 
 def cases(folder, run, data):
-    """{(beams, sentences, engine, shortlist): arguments of its process}."""
+    """{(beams, sentences, engine, shortlist): `Case`}."""
     listed = shutil.copytree(run, folder / "listed", ignore=shutil.ignore_patterns("lexicon.npz"))
     call("training/learn_lexicon.py", listed, "--data", data)
     whole = shutil.copytree(listed, folder / "whole", ignore=shutil.ignore_patterns("lexicon.npz"))
     found = {}
-    for beams in (1, 4):
-        for rows in (32, 1):
-            for shortlist, source in ((False, whole), (True, listed)):
-                to = source / f"exports-{beams}-{rows}"
-                plain = ["--no_xla"] if rows > 1 else []  # XLA compiles small requests only
-                call(
-                    "serving/export.py", source, "--beams", beams, "--to", to, "--no_check", *plain
-                )
-                key = beams, rows, students.OURS, shortlist
-                found[key] = (students.OURS, to / "1", beams, rows, shortlist)
+    for beams, rows, shortlist in itertools.product((1, 4), (32, 1), (False, True)):
+        source = listed if shortlist else whole
+        # XLA compiles small requests only, and is slower in bfloat16.
+        for precision in ("float32", "bfloat16")[: 2 if rows > 1 else 1]:
+            to = source / f"exports-{beams}-{rows}-{precision}"
+            words = ["--beams", beams, "--to", to, "--no_check", "--precision", precision]
+            call("serving/export.py", source, *words, *["--no_xla"] * (rows > 1))
+            name = f"{OURS} {precision}"
+            found[beams, rows, name, shortlist] = Case(OURS, to / "1", beams, rows)
     if importlib.util.find_spec("ctranslate2"):
         to = folder / "ctranslate2"
         call("serving/export.py", listed, "--format", "ctranslate2", "--to", to)
-        write_map(RunFolder(listed).translator(), to / "vmap.txt")
-        for beams in (1, 4):
-            for dtype, name in students.CT2.items():
-                for rows in (32, 1):
-                    for shortlist in (False, True):
-                        found[beams, rows, name, shortlist] = (dtype, to, beams, rows, shortlist)
+        for beams, (dtype, name), rows, shortlist in itertools.product(
+            (1, 4), CTRANSLATE2.items(), (32, 1), (False, True)
+        ):
+            found[beams, rows, name, shortlist] = Case(dtype, to, beams, rows, shortlist)
     return found
 
 
@@ -133,18 +126,6 @@ def call(script, *words):
     """Runs a script of the project."""
     command = [sys.executable, ROOT / script, *words]
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-
-
-def write_map(translator, path):
-    """Writes a lexicon as CTranslate2's vocabulary map: the candidates of each source token."""
-    from keras_tfmr.export.format_parts import tokens
-
-    source, target = (tokens(tokenizer) for tokenizer in translator.tokenizers.values())
-    lexicon = translator.lexicon
-    lines = ["\t" + " ".join(target[i] for i in lexicon.always if i)]
-    for token, row in zip(source, lexicon.candidates.numpy(), strict=False):
-        lines.append(token + "\t" + " ".join(target[i] for i in row if i))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def page(numbers):

@@ -19,20 +19,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 
 from benchmarks import measure
+from benchmarks.translating import CTRANSLATE2, OURS, Case, timed
 from training.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 PRESETS = ("6-1", "12-1", "6-2")
-OURS = "keras_tfmr"
-CT2 = {"float32": "CTranslate2 float32", "int8": "CTranslate2 int8"}
-BATCH = 32
 # The goals of a student: most BLEU points below the teacher's beam search, and least speed relative
 # to that beam search in CTranslate2's int8.
 LOST, TIMES = 0.5, 4
@@ -43,9 +39,6 @@ QUICK = ("--steps", "4", "--d_model", "16", "--num_heads", "2", "--dff", "32", "
 def main():
     """Trains the students, measures and writes the results."""
     args = parse()
-    if args.engine:
-        measure.answer(speed(*args.engine))
-        return
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         if args.quick:
@@ -72,11 +65,10 @@ def parse():
     add("--turns", type=int, default=3, help="default: %(default)s")
     add("--seconds", type=float, default=10, help="least seconds of a turn; default: %(default)s")
     add("--quick", action="store_true", help="a tiny student, one turn; writes nothing")
-    add("--engine", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.quick:
         args.presets, args.turns, args.seconds = ["6-1"], 1, 0.0
-    elif not args.engine and not (args.teacher and args.data):
+    elif not (args.teacher and args.data):
         parser.error("TEACHER_RUN and --data are needed")
     return args
 
@@ -118,12 +110,12 @@ def measured(runs, folder, args):
     models = [("teacher", beams), ("teacher", 1), *((name, 1) for name in args.presets)]
     cells = {}
     for name, width in models:
-        for engine, command in engines(runs[name], width, folder / f"{name}-{width}").items():
-            cells[name, width, engine] = command
+        for engine, case in engines(runs[name], width, folder / f"{name}-{width}").items():
+            cells[name, width, engine] = case
     found = collections.defaultdict(list)
     for _ in range(args.turns):
-        for cell, command in cells.items():
-            found[cell].append(measure.alone(__file__, "--engine", *command, texts, args.seconds))
+        for cell, case in cells.items():
+            found[cell].append(timed(case, texts, args.seconds))
     rows = [
         {
             "model": name, "beams": width, "engine": engine,
@@ -143,7 +135,7 @@ def measured(runs, folder, args):
 
 
 def engines(run, beams, folder):
-    """Exports a model for each engine; returns {engine: arguments of its process}."""
+    """Exports a model for each engine; returns {engine: its case}."""
     export = [sys.executable, ROOT / "serving" / "export.py", run]
 
     def call(*words):
@@ -151,87 +143,14 @@ def engines(run, beams, folder):
 
     # XLA compiles smaller batches only.
     call("--beams", beams, "--to", folder / "saved_model", "--no_check", "--no_xla")
-    found = {OURS: (OURS, folder / "saved_model" / "1", beams)}
+    found = {OURS: Case(OURS, folder / "saved_model" / "1", beams)}
     if importlib.util.find_spec("ctranslate2"):
         call("--format", "ctranslate2", "--to", folder / "ctranslate2")
-        for dtype, name in CT2.items():
-            found[name] = (dtype, folder / "ctranslate2", beams)
+        for dtype, name in CTRANSLATE2.items():
+            found[name] = Case(dtype, folder / "ctranslate2", beams)
     else:
         print("CTranslate2 is not installed: left out", file=sys.stderr)
     return found
-
-
-def speed(engine, path, beams, texts, seconds, use_vmap=False):
-    """Times an engine in its own process; returns sentences per second and the translations."""
-    sources = json.loads(Path(texts).read_text())
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
-    if engine == OURS:
-        translate = ours(path, ("serve",), 1)
-    else:
-        translate = ctranslate2(engine, path, int(beams), use_vmap)
-    found = [None] * len(sources)
-    for rows in batches:  # warms up
-        for row, text in zip(rows, translate([sources[i] for i in rows]), strict=True):
-            found[row] = text
-    cores, done, begun = len(os.sched_getaffinity(0)), [], time.perf_counter()
-
-    def caller(number):
-        first = True
-        while first or time.perf_counter() - begun < float(seconds):
-            for rows in batches[number::cores]:
-                translate([sources[i] for i in rows])
-                done.append(len(rows))
-            first = False
-
-    threads = [threading.Thread(target=caller, args=(number,)) for number in range(cores)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return {"rate": sum(done) / (time.perf_counter() - begun), "texts": found}
-
-
-def ours(path, tags, threads):
-    """A function from texts to texts: the export in a session, as a server runs it."""
-    import numpy as np
-    import tensorflow as tf
-
-    from keras_tfmr.export.saved_session import SavedSession
-
-    session = SavedSession(path, tags, tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=2
-    ))  # fmt: skip
-
-    def translate(texts):
-        column = np.array([text.encode() for text in texts], object)
-        return [text.decode() for text in session.run("translate", {"text": column})["translation"]]
-
-    return translate
-
-
-def ctranslate2(dtype, path, beams, use_vmap):
-    """The same function, with CTranslate2 and SentencePiece."""
-    import ctranslate2
-    import sentencepiece
-
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=f"{path}/{side}.spm")
-        for side in ("source", "target")
-    )
-    translator = ctranslate2.Translator(
-        path, compute_type=dtype, intra_threads=1, inter_threads=len(os.sched_getaffinity(0))
-    )
-
-    def translate(texts):
-        results = translator.translate_batch(
-            source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
-            disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0,
-            max_decoding_length=128, use_vmap=use_vmap,
-        )  # fmt: skip
-        return [target.decode(result.hypotheses[0]) for result in results]
-
-    return translate
 
 
 def page(numbers):
@@ -239,12 +158,12 @@ def page(numbers):
     rows = numbers["rows"]
     cells = {(row["model"], row["beams"], row["engine"]): row for row in rows}
     beam = rows[0]  # the teacher's, by our export
-    rival = cells.get(("teacher", beam["beams"], CT2["int8"]))
+    rival = cells.get(("teacher", beam["beams"], CTRANSLATE2["int8"]))
     lines = []
     for row in rows:
         on_this = [
             cells[row["model"], row["beams"], name]["rate"]
-            for name in CT2.values()
+            for name in CTRANSLATE2.values()
             if (row["model"], row["beams"], name) in cells
         ]
         lines.append([
@@ -276,7 +195,8 @@ def draw(numbers, path):
     axes = figure.add_subplot(xlabel="sentences a second", ylabel="BLEU", xscale="log")
     axes.margins(0.1)
     below = -12  # beside our points, as high as those of CTranslate2's float32
-    for engine, marker in zip((OURS, *CT2.values()), "os^", strict=True):
+    for engine, marker in zip((OURS, *CTRANSLATE2.values()), "os^", strict=True):
+        lower = engine == CTRANSLATE2["float32"]
         rows = [row for row in numbers["rows"] if row["engine"] == engine]
         axes.scatter(
             [row["rate"] for row in rows], [row["bleu"] for row in rows], marker=marker,
@@ -285,8 +205,7 @@ def draw(numbers, path):
         for row in rows:
             axes.annotate(
                 f"{row['model']}, {row['beams']}", (row["rate"], row["bleu"]),
-                xytext=(4, below if engine == CT2["float32"] else 4), textcoords="offset points",
-                fontsize=8,
+                xytext=(4, below if lower else 4), textcoords="offset points", fontsize=8,
             )  # fmt: skip
     axes.legend()
     figure.savefig(path, dpi=110)

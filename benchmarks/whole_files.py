@@ -7,12 +7,15 @@ short one and a long one, each in a process that runs alone. The rate counts the
 long one has, so that imports, loading and tracing do not count; the seconds are those of the whole
 command on the long file. Each engine is first tried with every batch size, CTranslate2 also with
 one translator a core and one for all, and then takes turns at its best. How many lines it
-translates as we do in float32 is counted too. Writes results/whole_files.md and .json.
+translates as we do in float32 is counted too. If the run has a lexicon, all engines decode over its
+shortlists, and the results of the whole vocabulary are kept. Writes results/whole_files.md and
+.json.
 """
 
 import argparse
 import collections
 import importlib.util
+import json
 import os
 import statistics
 import subprocess
@@ -22,13 +25,13 @@ import time
 from pathlib import Path
 
 from benchmarks import measure
+from training.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 OURS = {f"keras_tfmr {precision}": precision for precision in ("float32", "bfloat16")}
 DTYPES = ("float32", "int8")  # of CTranslate2
-BATCHES = (32, 64, 128)  # lines
 
 
 def main():
@@ -37,8 +40,14 @@ def main():
     if args.ctranslate2:
         ctranslate2(*args.ctranslate2)
         return
+    path = measure.RESULTS / "whole_files.json"
+    kept = json.loads(path.read_text())["rows"] if path.exists() and not args.quick else []
+    shortlist = RunFolder(args.run).lexicon.exists()
     with tempfile.TemporaryDirectory() as folder:
         numbers = measured(args, Path(folder))
+    rows = [{**row, "shortlist": shortlist} for row in numbers["rows"]]
+    rows += [row for row in kept if row["shortlist"] != shortlist]
+    numbers["rows"] = sorted(rows, key=lambda row: row["shortlist"])
     print(page(numbers))
     if not args.quick:
         measure.write("whole_files", page(numbers), numbers)
@@ -54,6 +63,7 @@ def parse():
     add("--input", type=Path, help="text; of lines with tabs, the first column")
     add("--lines", type=int, nargs=2, default=(8000, 50_000), help="default: 8000 50000")
     add("--beams", type=int, nargs="+", default=(1, 4), help="default: 1 4")
+    add("--batches", type=int, nargs="+", default=(32, 64, 128), help="lines; default: 32 64 128")
     add("--turns", type=int, default=3, help="default: %(default)s")
     add("--quick", action="store_true", help="a few lines, one turn; writes nothing")
     add("--ctranslate2", nargs=7, help=argparse.SUPPRESS)
@@ -110,7 +120,8 @@ def engines(args, beams, folder):
     translate = [sys.executable, ROOT / "training" / "translate.py", args.run, "--beams", beams]
     found = {
         name: {
-            f"{n} lines": [*translate, "--precision", precision, "--batch_size", n] for n in BATCHES
+            f"{n} lines": [*translate, "--precision", precision, "--batch_size", n]
+            for n in args.batches
         }
         for name, precision in OURS.items()
     }
@@ -131,7 +142,7 @@ def engines(args, beams, folder):
                 sys.executable, __file__,
                 "--ctranslate2", model, dtype, beams, n, f"{inter}x{intra}",
             ]
-            for n in BATCHES
+            for n in args.batches
             for inter, intra in {(cores, 1), (1, cores)}
         }  # fmt: skip
     return found
@@ -187,26 +198,28 @@ def ctranslate2(folder, dtype, beams, batch, threads, source, target):
         source_tokenize_fn=lambda text: encoder.encode(text, out_type=str),
         target_detokenize_fn=decoder.decode, disable_unk=True,
         suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0, max_decoding_length=128,
+        use_vmap=Path(folder, "vmap.txt").exists(),
     )  # fmt: skip
 
 
 def page(numbers):
     """The results as Markdown."""
     rows = []
-    rates = {(row["beams"], row["engine"]): row["rates"] for row in numbers["rows"]}
+    rates = {
+        (row["shortlist"], row["beams"], row["engine"]): row["rates"] for row in numbers["rows"]
+    }
     short, long = numbers["lines"]
     for row in numbers["rows"]:
-        theirs = row["rates"]
+        theirs, vocabulary = row["rates"], "shortlists" if row["shortlist"] else "all"
         ratios = [
-            "" if row["engine"] in OURS else ratio(rates[row["beams"], name], theirs)
-            for name in OURS
-        ]
+            ratio(rates[row["shortlist"], row["beams"], name], theirs) for name in OURS
+        ] if row["engine"] not in OURS else [""] * len(OURS)  # fmt: skip
         rows.append([
-            row["beams"], row["engine"], row["setting"], spread(theirs, "{:,.0f}"), row["seconds"],
-            f"{row['same'] / long:.1%}", *ratios,
+            vocabulary, row["beams"], row["engine"], row["setting"], spread(theirs, "{:,.0f}"),
+            row["seconds"], f"{row['same'] / long:.1%}", *ratios,
         ])  # fmt: skip
-    header = ["beams", "engine", "batches", "lines/s", "s, whole command", "same lines"]
-    header += [f"{name} / it" for name in OURS]
+    header = ["vocabulary", "beams", "engine", "batches", "lines/s", "s, whole command"]
+    header += ["same lines", *(f"{name} / it" for name in OURS)]
     return (
         f"# Whole files\n\n{numbers['machine']}; {numbers['versions']}. Files of {short:,} and "
         f"{long:,} lines, {numbers['turns']} turns.\nThe least and the greatest rate of each "

@@ -10,6 +10,7 @@ from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.ctranslate2_format import write_ctranslate2
 from keras_tfmr.export.marian_format import write_marian
 from keras_tfmr.models import TransformerConfig, TranslationModel
+from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text.translator import Translator
 from training.corpus import phrasebook
@@ -112,6 +113,29 @@ def test_ctranslate2_translates_the_same(tmp_path, tokenizer, imported, name):
     # More tokens than the translator's own longest, as CTranslate2 allows by default.
     (longer,) = engine.translate_batch(pieces[:1], beam_size=1, min_decoding_length=255)
     assert len(longer.hypotheses[0]) >= 255
+
+
+def test_ctranslate2_decodes_over_the_shortlists(tmp_path, tokenizer):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    rng, size = np.random.default_rng(3), tokenizer.vocab_size
+    lexicon = Lexicon(rng.integers(0, size, (size, 3)), rng.choice(size, 20, replace=False), size)
+    plain = scrambled(tokenizer)
+    translator = Translator(plain.model, tokenizer, config=DECODING, lexicon=lexicon)
+    engine = ctranslate2.Translator(str(write_ctranslate2(translator, tmp_path / "ctranslate2")))
+    apart = 0
+    for text in TEXTS[:8]:  # alone: CTranslate2 allows a batch what it allows any of its texts
+        pieces = tokenizer.pieces(tokenizer.encode_truncated([text], 64)[0]).numpy()[0]
+        (answer,) = engine.translate_batch(
+            [[piece.decode() for piece in pieces][:-1]], beam_size=1, max_decoding_length=10,
+            min_decoding_length=0, disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]],
+            use_vmap=True,
+        )  # fmt: skip
+        (expected,) = translator.translate([text])
+        names = [name.decode() for name in tokenizer.pieces(np.arange(size)[None]).numpy()[0]]
+        ids = [names.index(piece) for piece in answer.hypotheses[0]]
+        assert tokenizer.decode(np.array([ids], "int32")).numpy()[0].decode() == expected
+        apart += plain.translate([text]) != [expected]
+    assert apart > 4
 
 
 def test_what_has_no_counterpart_is_named(tmp_path, tokenizer):
