@@ -204,11 +204,14 @@ def test_neighbours_in_the_batch_change_nothing(beams):
         assert hypotheses(together, example) == hypotheses(alone, 0)
 
 
-@pytest.mark.parametrize("shrinks", [False, True])
+@pytest.mark.parametrize("shrinks, leaving", [(False, 16), (True, 16), (True, 1)])
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("prefix", [None, [[2, 0], [3, 4], [0, 0], [2, 2], [4, 3], [3, 0]]])
-def test_rooms_and_a_batch_that_shrinks_change_nothing(beams, prefix, shrinks, monkeypatch):
+def test_rooms_and_a_batch_that_shrinks_change_nothing(
+    beams, prefix, shrinks, leaving, monkeypatch
+):
     monkeypatch.setattr(HistoryStep, "shrinks", HistoryStep.shrinks and shrinks)
+    monkeypatch.setattr(loop, "LEAVING", leaving)
     monkeypatch.setattr(loop, "STRETCH", 2)
     model = HashModel(vocab=6, batch=6, seed=5)
     options = dict(

@@ -174,11 +174,18 @@ def test_growing_room_changes_nothing(monkeypatch, beams, max_length, in_place):
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX fixes every shape")
 @pytest.mark.parametrize("beams", [1, 3])
-def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams):
+@pytest.mark.parametrize("leaving, sizes", [
+    # Stretches of 2 steps, each for those whose limit lies beyond its beginning.
+    (16, [6] * 2 + [4] * 2 + [3] * 2 + [2] * 2 + [1] * 2),
+    # A sentence that has ended leaves at once.
+    (1, [6, 5, 4, 3, 3, 2, 2, 2, 1, 1]),
+])  # fmt: skip
+def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams, leaving, sizes):
     """After each stretch only the sentences that go on are decoded; the others keep their own."""
     model, source = make_model(), make_sources(6, 5)
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     monkeypatch.setattr(loop, "STRETCH", 2)
+    monkeypatch.setattr(loop, "LEAVING", leaving)
     decoded, plain = [], cached_step.CachedStep.__call__
 
     def counting(self, tokens, state):
@@ -188,8 +195,7 @@ def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams):
     monkeypatch.setattr(cached_step.CachedStep, "__call__", counting)
     monkeypatch.setattr(TranslationModel, "start", without_an_end(TranslationModel.start))
     found = search(model, source, beams, 10, ops.convert_to_tensor(limits))
-    # Stretches of 2 steps, each for those whose limit lies beyond its beginning.
-    assert decoded == [6] * 2 + [4] * 2 + [3] * 2 + [2] * 2 + [1] * 2
+    assert decoded == sizes
     np.testing.assert_array_equal(np.array(found.lengths)[:, 0], limits)
 
 

@@ -2,17 +2,19 @@
 
 from keras import ops, tree
 
-# Steps after which examples that have ended leave the batch, if shapes may change in the loop.
+# Steps after which examples that have ended leave the batch, if shapes may change in the loop, and
+# how many of them leave it earlier.
 STRETCH = 8
+LEAVING = 16
 
 
 def decode_loop(search, loop):
     """Runs `search.extend` until every example has ended.
 
-    If the step `shrinks`, the loop runs in stretches of a few steps. Each has room for its own
-    positions only, and leaves out the examples that have ended before it. If the step has `rooms`,
-    there is one stretch for each of them, all with the whole batch. The time then depends on the
-    length that is decoded, not on the maximum.
+    If the step `shrinks`, the loop runs in stretches of a few steps, fewer where many examples end.
+    Each has room for its own positions only, and leaves out the examples that have ended before it.
+    If the step has `rooms`, there is one stretch for each of them, all with the whole batch. The
+    time then depends on the length that is decoded, not on the maximum.
 
     Args:
         search: An object with
@@ -43,14 +45,15 @@ def decode_loop(search, loop):
 
 
 def _shrinking(search, loop):
-    """Runs stretches of `STRETCH` steps, each for the examples that have not ended.
+    """Runs stretches of up to `STRETCH` steps, each for the examples that have not ended.
 
     Batch and room are known at run time only, so that one traced loop serves all stretches.
     """
 
     def stretch(examples, loop, results):
-        some, end = search.take(examples), ops.minimum(loop[0] + STRETCH, search.task.max_length)
-        loop = _run(some, some.resize(loop, end), end)
+        some, count = search.take(examples), ops.shape(examples)[0]
+        end = ops.minimum((loop[0] // STRETCH + 1) * STRETCH, search.task.max_length)
+        loop = _run(some, some.resize(loop, end), end, count - LEAVING)
         results = tree.map_structure(
             lambda old, new: ops.scatter_update(old, examples[:, None], new),
             results,
@@ -85,11 +88,12 @@ def _stretches(search, rooms, loop):
     )
 
 
-def _run(search, loop, end=None):
-    """Runs steps up to the position `end`, or until every example has ended."""
+def _run(search, loop, end=None, few=0):
+    """Runs steps up to the position `end`, or until at most `few` examples are unfinished."""
 
     def going(position, *parts):
-        unfinished = ops.any(search.unfinished(position, *parts))
+        left = ops.sum(ops.cast(search.unfinished(position, *parts), "int32"))
+        unfinished = left > ops.maximum(few, 0)
         return unfinished if end is None else (position < end) & unfinished
 
     return tuple(ops.while_loop(going, search.extend, tuple(loop)))
