@@ -140,22 +140,12 @@ def page(numbers):
             before = ("", "") if name.startswith("from nothing") else run["before"].values()
             updates = run.get("updates", "")  # not counted at first
             rows.append([name, minutes, updates, run["new"], run["old"], *before, run["machine"]])
+    header = ["run", "minutes", "updates", "BLEU, new domain", "old domain", "before: new", "old"]
+    header += ["machine"]
     goals = ", ".join(f"{goal:g} after {minutes} minutes" for minutes, goal in GOALS.items())
     return (
         "# Fine-tuning\n\n"
-        + measure.table(
-            [
-                "run",
-                "minutes",
-                "updates",
-                "BLEU, new domain",
-                "old domain",
-                "before: new",
-                "old",
-                "machine",
-            ],
-            rows,
-        )
+        + measure.table(header, rows)
         + f"\nGoals on the new domain: {goals}; a mixture loses at most {MOST_LOST:g} on the old "
         "one.\n\n![BLEU against minutes](fine_tune.png)\n"
     )

@@ -2,9 +2,9 @@
 
 from keras import ops, tree
 
-# Steps after which examples that have ended leave the batch, if shapes may change in the loop, and
-# how many of them leave it earlier.
+# If shapes may change in the loop, examples that have ended leave the batch after this many steps,
 STRETCH = 8
+# or as soon as this many have ended: to leave costs a copy of the caches.
 LEAVING = 16
 
 
@@ -53,7 +53,7 @@ def _shrinking(search, loop):
     def stretch(examples, loop, results):
         some, count = search.take(examples), ops.shape(examples)[0]
         end = ops.minimum((loop[0] // STRETCH + 1) * STRETCH, search.task.max_length)
-        loop = _run(some, some.resize(loop, end), end, count - LEAVING)
+        loop = _run(some, some.resize(loop, end), end, ops.maximum(count - LEAVING, 0))
         results = tree.map_structure(
             lambda old, new: ops.scatter_update(old, examples[:, None], new),
             results,
@@ -92,8 +92,7 @@ def _run(search, loop, end=None, few=0):
     """Runs steps up to the position `end`, or until at most `few` examples are unfinished."""
 
     def going(position, *parts):
-        left = ops.sum(ops.cast(search.unfinished(position, *parts), "int32"))
-        unfinished = left > ops.maximum(few, 0)
-        return unfinished if end is None else (position < end) & unfinished
+        more = ops.sum(ops.cast(search.unfinished(position, *parts), "int32")) > few
+        return more if end is None else (position < end) & more
 
     return tuple(ops.while_loop(going, search.extend, tuple(loop)))
