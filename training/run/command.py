@@ -5,6 +5,7 @@ import sys
 
 from training.run.files import RunError
 from training.run.interrupts import Interrupts
+from training.run.memory import keep_freed
 from training.run.session import train
 
 
@@ -17,6 +18,7 @@ def run(program, settings, started, make_task):
         started: `time.monotonic()` from which the budget of minutes counts.
         make_task: A function from the settings to the task.
     """
+    keep_freed()
     interrupts = Interrupts()
     try:
         with interrupts:
