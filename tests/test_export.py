@@ -24,6 +24,7 @@ from keras_tfmr import _packages, export_text_model
 from keras_tfmr.export import compile_cache, questions, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession, without_compilation
+from keras_tfmr.models import untied
 from keras_tfmr.text.graph import most_compiled
 
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
@@ -218,6 +219,17 @@ def test_warmup_holds_every_signature_and_batch_size(version):
     }
 
 
+def test_the_table_of_the_logits_is_stored_transposed(version, translator):
+    """Otherwise a server would transpose it in every search."""
+    stored = tf.train.load_checkpoint(str(version / "variables" / "variables"))
+    shapes = stored.get_variable_to_shape_map().values()
+    table = list(translator.model.logits.embedding.tokens.embeddings.shape)
+    assert table in shapes and table[::-1] in shapes
+    metadata = json.loads((version / write.METADATA_FILE).read_text(encoding="utf-8"))
+    assert metadata["model"]["tied_logits"] is True
+    assert metadata["parameters"] == translator.model.count_params()
+
+
 def test_metadata_says_how_it_was_made(version):
     metadata = json.loads((version / write.METADATA_FILE).read_text(encoding="utf-8"))
     assert metadata["decoding"]["beams"] == 3 and metadata["decoding"]["max_length"] == 12
@@ -390,7 +402,7 @@ def test_a_server_that_does_not_compile_refuses_it_or_serves_it_plain(compiled, 
     assert [t.decode() for t in outputs["translation"]] == translator.translate(LINES)
     stored = tf.train.load_checkpoint(str(compiled / "variables" / "variables"))
     shapes = stored.get_variable_to_shape_map()
-    assert len(shapes) - 1 == len(translator.model.weights), "one copy, for both"
+    assert len(shapes) - 1 == len(untied(translator.model).weights), "one copy, for both"
 
 
 def test_versions_are_those_of_the_modules_whatever_package_holds_them(monkeypatch):

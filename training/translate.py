@@ -215,6 +215,7 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the run."""
+    from keras_tfmr.models import untied
     from training.run.folder import RunFolder
 
     folder = RunFolder(options.run)
@@ -225,7 +226,8 @@ def load(options):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
     translator = folder.translator(options.weights, options.max_source_length, **decoding)
-    return translator.replace(precision=options.precision)
+    translator = translator.replace(precision=options.precision)
+    return translator.replace(model=untied(translator.model))
 
 
 def sampling_caller(translator, options):

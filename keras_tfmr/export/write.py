@@ -16,6 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_tfmr import _packages
 from keras_tfmr.export import compile_cache, graph_edits, questions, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
+from keras_tfmr.models import untied
 from keras_tfmr.text.buckets import BATCH_BUCKETS
 from keras_tfmr.text.text_model import TextModel
 
@@ -41,7 +42,8 @@ def export_text_model(
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel, with everything that a server needs.
 
-    The SavedModel holds the tokenisers and one copy of each weight, but no optimizer. If the model
+    The SavedModel holds the tokenisers and one copy of each weight, but no optimizer; beside an
+    embedding that also makes the logits, its transposed table (see `models.untied`). If the model
     is compiled, it also holds the same functions without compilation, under the tags `serve` and
     `plain`, and the programs that the check compiled for this kind of processor: see
     `compile_cache`. The version appears in `directory` complete, under the next free number, so
@@ -79,7 +81,8 @@ def export_text_model(
     ...     print(path.name, (path / "saved_model.pb").exists())
     1 True
     """
-    text_model = text_model.replace(xla=xla, precision=precision)
+    trained = text_model.replace(xla=xla, precision=precision)
+    text_model = trained.replace(model=untied(trained.model))
     # Gives the expected answers of the compiled model without compiling it in this process.
     plain = text_model.replace(xla=False) if text_model.xla else text_model
     directory = pathlib.Path(directory)
@@ -92,7 +95,7 @@ def export_text_model(
             texts = [text for text in warmup_texts or () if text.split()] or questions.TEXTS
             asked = warmup.requests(text_model, texts, BATCH_BUCKETS)
             warmup.write(unfinished, asked, text_model.methods)
-            _write_metadata(text_model, unfinished, metadata or {})
+            _write_metadata(trained, unfinished, metadata or {})
             if process:
                 _refuse_problems(process.report(lambda: questions.record(plain)))
         return _publish(unfinished, directory)

@@ -9,6 +9,7 @@ from keras_tfmr.models.classification import (
 from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.models.language import LanguageModel
 from keras_tfmr.models.translation import TranslationModel
+from keras_tfmr.models.untying import untied
 
 __all__ = [
     "AttentionScores",
@@ -18,4 +19,5 @@ __all__ = [
     "TokenClassifier",
     "TransformerConfig",
     "TranslationModel",
+    "untied",
 ]

@@ -85,10 +85,17 @@ class TextModel(abc.ABC):
             "length_buckets": list(self.length_buckets) if self.xla else None,
         }
 
-    def replace(self, *, precision: str | None = None, xla: bool | None = None) -> Self:
-        """A copy with the same weights in another precision, compiled or not.
+    def replace(
+        self,
+        *,
+        model: keras.Model | None = None,
+        precision: str | None = None,
+        xla: bool | None = None,
+    ) -> Self:
+        """A copy with another model, with its weights in another precision, compiled or not.
 
         Args:
+            model: A model for the same tokenisers; None keeps it.
             precision: "float32" or "bfloat16" for weights and layers; softmax and
                 log-probabilities are float32 in both. None keeps the precision.
             xla: As in the constructor; None keeps it.
@@ -96,8 +103,9 @@ class TextModel(abc.ABC):
         Returns:
             An object of the same class. It has its own model if the precision differs.
         """
+        model = self.model if model is None else model
         return type(self)(
-            self.model if precision is None else with_precision(self.model, precision),
+            model if precision is None else with_precision(model, precision),
             **self.arguments(),
             xla=self.xla if xla is None else xla,
         )
