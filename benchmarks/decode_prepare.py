@@ -19,8 +19,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_tfmr import TransformerConfig, TranslationModel
+from keras_tfmr import TransformerConfig, TranslationModel, models
 from keras_tfmr.decoding import beam_search
+
+# As an export has it; earlier checkouts do not know it.
+untied = getattr(models, "untied", lambda model: model)
 
 
 def build(size, dtype="float32"):
@@ -83,7 +86,7 @@ def prepare(size, beams, tokens, dtypes, folder):
     counts = {}
     for graph in ("plain", "XLA"):
         for dtype in dtypes:
-            run = search(build(size, dtype), beams, tokens, graph)
+            run = search(untied(build(size, dtype)), beams, tokens, graph)
             export(run, engines.saved_model(folder, size, beams, tokens, graph, dtype))
             if dtype == "float32":
                 counts[graph] = operations(run)
