@@ -180,7 +180,7 @@ def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, ses
     shapes.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
     stored = sorted(tuple(shape) for shape in shapes.values())
     # And the transposed table of the logits, which a server would transpose in every search.
-    table = translator.model.logits.embedding.tokens.embeddings.shape[::-1]
+    table = tuple(translator.model.logits.embedding.tokens.embeddings.shape)[::-1]
     assert stored == sorted([table, *(tuple(w.shape) for w in translator.model.weights)])
     pinned = {
         function.signature.name

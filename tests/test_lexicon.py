@@ -203,6 +203,9 @@ def test_translate_and_export_use_the_lexicon_of_a_run(run, capsys):
         assert [t.decode() for t in found] == expected
         one = session.run("translate", {"text": text[:1]})["translation"]
     assert one[0].decode() == expected[0]
+    # A search over shortlists takes rows of the embedding's table, and needs no transposed one.
+    stored = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    assert [16, VOCAB] not in stored.get_variable_to_shape_map().values()
 
 
 def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):

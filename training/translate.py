@@ -215,7 +215,6 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the run."""
-    from keras_tfmr.models import untied
     from training.run.folder import RunFolder
 
     folder = RunFolder(options.run)
@@ -226,8 +225,7 @@ def load(options):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
     translator = folder.translator(options.weights, options.max_source_length, **decoding)
-    translator = translator.replace(precision=options.precision)
-    return translator.replace(model=untied(translator.model))
+    return translator.replace(precision=options.precision).untied()
 
 
 def sampling_caller(translator, options):

@@ -16,7 +16,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_tfmr import _packages
 from keras_tfmr.export import compile_cache, graph_edits, questions, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
-from keras_tfmr.models import untied
 from keras_tfmr.text.buckets import BATCH_BUCKETS
 from keras_tfmr.text.text_model import TextModel
 
@@ -82,7 +81,7 @@ def export_text_model(
     1 True
     """
     trained = text_model.replace(xla=xla, precision=precision)
-    text_model = trained.replace(model=untied(trained.model))
+    text_model = trained.untied()
     # Gives the expected answers of the compiled model without compiling it in this process.
     plain = text_model.replace(xla=False) if text_model.xla else text_model
     directory = pathlib.Path(directory)

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr._inputs import Text, checked_texts, utf8
+from keras_tfmr.models import untied
 from keras_tfmr.precision import with_precision
 from keras_tfmr.text.buckets import length_buckets, text_per_bucket
 from keras_tfmr.text.tokenizer import SubwordTokenizer
@@ -109,6 +110,10 @@ class TextModel(abc.ABC):
             **self.arguments(),
             xla=self.xla if xla is None else xla,
         )
+
+    def untied(self) -> Self:
+        """A copy that decodes faster; its weights do not follow the model. See `models.untied`."""
+        return self.replace(model=untied(self.model))
 
     def text_per_bucket(self, texts: Sequence[str]) -> list[str]:
         """One text for each length that is compiled, made of the words of `texts`."""

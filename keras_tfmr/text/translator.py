@@ -1,7 +1,7 @@
 """Translators: a trained model with its tokenisers, from lists of texts to translations."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -146,6 +146,10 @@ class Translator(TextModel):
             "max_source_length": self.max_source_length,
             "lexicon": self.lexicon,
         }
+
+    def untied(self) -> Self:
+        # The rows of a shortlist are transposed in as little time as its columns are picked.
+        return self if self.lexicon is not None else super().untied()
 
     def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
         texts = list(texts)
