@@ -317,9 +317,13 @@ def test_what_its_config_does_not_describe_stays_tied():
     class Another(MultiHeadAttention):
         pass
 
+    class Mine(TranslationModel):
+        pass
+
     changed = TranslationModel(TINY)
     changed.decoder.layers[1].self_attention.attention.__class__ = Another
-    for model in (changed, quantized("joint_tied"), keras.Sequential([keras.Input((3,))])):
+    others = keras.Sequential([keras.Input((3,))]), Mine(TINY), quantized("joint_tied")
+    for model in (changed, *others):
         assert untied(model) is model
 
 
