@@ -4,7 +4,7 @@
     KERAS_BACKEND=jax python benchmarks/train_step.py --gpu   # an NVIDIA GPU, JAX backend
 
 Needs torch in addition to keras_tfmr. Each model trains alone, in a process that loads nothing else
-and ends before the next starts. Each keeps freed memory, as our training scripts do, or gives it back.
+and ends before the next starts. Each keeps freed memory, as our training scripts do, or returns it.
 torch runs with one and two threads, which wait in the default way or passively. After a first pass
 the best setting of each model takes further turns, each in a new process; a figure is the median of
 its turns.
