@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr.decoding import DecodingStep
+from keras_tfmr.decoding.constraints import rows_of
 
 
 def normalise(logits):
@@ -109,10 +110,8 @@ class HistoryStep(DecodingStep):
         return HistoryStep(self.model, self.beams, self.max_length, kept, self.batches)
 
     def keep(self, state, examples):
-        room = state["tokens"].shape[1]
-        tokens = ops.reshape(state["tokens"], (-1, self.beams, room))
-        tokens = ops.reshape(ops.take(tokens, examples, axis=0), (-1, room))
-        return {**state, "tokens": tokens}
+        rows = rows_of(examples, self.beams)
+        return {**state, "tokens": ops.take(state["tokens"], rows, axis=0)}
 
     def resize(self, state, room):
         more = room - state["tokens"].shape[1]

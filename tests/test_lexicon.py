@@ -17,7 +17,7 @@ from translators import LINES, tiny_model, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import Translator
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.decoding.topk import GROUP, argmax, top_k
+from keras_tfmr.decoding.topk import GROUP, argmax, top_sums
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import STEP, Lexicon
 from serving import export
@@ -115,14 +115,19 @@ def test_no_row_depends_on_its_neighbours(beams):
 
 
 def test_groups_of_a_number_that_only_the_run_knows():
-    values = np.random.default_rng(2).normal(size=(3, 20 * GROUP)).astype("float32")
+    random = np.random.default_rng(2)
+    values = random.normal(size=(6, 20 * GROUP)).astype("float32")
+    so_far = random.normal(size=(3, 2)).astype("float32")
     unknown = tf.function(
-        lambda x: (top_k(x, 8), argmax(x)),
-        input_signature=[tf.TensorSpec([None, None], tf.float32)],
-    )
-    (greatest, places), (best, _) = unknown(values)
-    np.testing.assert_array_equal(places, np.argsort(-values, axis=1)[:, :8])
-    np.testing.assert_array_equal(greatest, -np.sort(-values, axis=1)[:, :8])
+        lambda y, x: (top_sums(y, x, 8), argmax(x)),
+        input_signature=[
+            tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, None], tf.float32)
+        ],
+    )  # fmt: skip
+    (greatest, beams, tokens), (best, _) = unknown(so_far, values)
+    sums = (values.reshape(3, 2, -1) + so_far[:, :, None]).reshape(3, -1)
+    np.testing.assert_array_equal(beams * 20 * GROUP + tokens, np.argsort(-sums, axis=1)[:, :8])
+    np.testing.assert_array_equal(greatest, -np.sort(-sums, axis=1)[:, :8])
     np.testing.assert_array_equal(best, values.argmax(axis=1))
 
 

@@ -44,13 +44,11 @@ REASONS = {
         f"{SAME}`strict` for two tuples of three"
     ),
     f"{DECODING}constraints.py Task: `1` → `2`": "no caller left it out: the default has gone",
-    f"{DECODING}topk.py _group_size: `n >= 1024` → `n > 1024`": SPEED,
+    f"{DECODING}topk.py _group_size: `n * rows >= 1024` → `n * rows > 1024`": SPEED,
     f"{DECODING}topk.py relative: `2` → `3`": f"{SAME}exp() of either bound is 0",
     f"{DECODING}topk.py threshold: `0` → `1` (3)": (
         f"{SAME}after 30 halvings the bounds differ by rounding"
     ),
-    f"{DECODING}topk.py top_k: `ops.take(best, inside // size + offsets(rows, k), axis=0)` → "
-    "`ops.take(best, inside // size + offsets(rows, k))`": f"{SAME}a tensor of one axis",
     f"{DECODING}constraints.py __init__: `1` → `2`": f"{SAME}one more column of padding",
     f"{DECODING}constraints.py take: `ops.take(self.start_ids, examples, axis=0)` → "
     "`ops.take(self.start_ids, examples)`": f"{SAME}a tensor of one axis",

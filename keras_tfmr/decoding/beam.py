@@ -10,10 +10,10 @@ from keras_tfmr._types import Nested, Tensor
 from keras_tfmr.decoding.constraints import make_task, rows_of
 from keras_tfmr.decoding.greedy import most_probable
 from keras_tfmr.decoding.loop import decode_loop
-from keras_tfmr.decoding.result import DecodingResult, length_penalty
+from keras_tfmr.decoding.result import DecodingResult, length_penalty, lengths_of
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.step import DecodingStep, StepFunction, as_step
-from keras_tfmr.decoding.topk import offsets, top_k
+from keras_tfmr.decoding.topk import top_sums
 
 
 class _Alive(NamedTuple):
@@ -25,12 +25,20 @@ class _Alive(NamedTuple):
     state: Any  # leaves [rows, ...]
 
 
+class _Finished(NamedTuple):
+    """The n best hypotheses that have ended, as in a `DecodingResult`."""
+
+    ids: Any  # int32 [batch, n, length]
+    log_probs: Any  # float32 [batch, n]
+    scores: Any  # float32 [batch, n]
+
+
 class _Search:
     """The fixed quantities of one search, and its steps; see `decode_loop`.
 
-    Finished hypotheses move out of the beam into a DecodingResult of the n best so far and do not
-    change there. If they were extended after their end, they would lose probability with every
-    step, and finally rank behind worse ones.
+    Finished hypotheses move out of the beam to the n best so far and do not change there. If they
+    were extended after their end, they would lose probability with every step, and finally rank
+    behind worse ones.
     """
 
     def __init__(self, step, task, beams, n, enough):
@@ -39,7 +47,7 @@ class _Search:
         self.limits = task.limits[:, None]  # [batch, 1]
         self.best_penalty = length_penalty(task.limits, task.alpha, task.offset)  # [batch]
         self.columns = np.arange(task.max_length, dtype="int32")
-        self.batch = ops.shape(task.limits)[0]
+        self.example = ops.arange(ops.shape(task.limits)[0], dtype="int32")[:, None]  # [batch, 1]
 
     def start(self, state):
         """Only beam 0 holds a hypothesis, the empty one; otherwise all beams would be the same."""
@@ -54,9 +62,8 @@ class _Search:
         # An example whose limit is 0 has one hypothesis, the empty one; the others have none yet.
         alone = ops.logical_and(self.limits < 1, np.arange(self.n) == 0)  # [batch, n]
         scores = ops.where(alone, np.float32(0.0), np.float32(-np.inf))
-        lengths = ops.add(self.limits * 0, np.zeros(self.n, "int32"))
-        ids = ops.add(lengths[:, :, None], np.zeros_like(self.columns))
-        finished = DecodingResult(ids, lengths, log_probs=scores, scores=scores)
+        ids = ops.add(self.limits[:, :, None] * 0, np.zeros((self.n, self.columns.size), "int32"))
+        finished = _Finished(ids, log_probs=scores, scores=scores)
         return ops.convert_to_tensor(0, dtype="int32"), alive, finished
 
     def resize(self, loop, room):
@@ -64,7 +71,10 @@ class _Search:
         return position, alive._replace(state=self.step.resize(alive.state, room)), finished
 
     def result(self, loop):
-        return loop[2]
+        ids, log_probs, scores = loop[2]
+        # Of several missing hypotheses, the selection may keep one that has ids.
+        ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)
+        return DecodingResult(ids, lengths_of(ids), log_probs, scores)
 
     def take(self, examples):
         step, task = self.step.take(examples), self.task.take(examples)
@@ -79,7 +89,7 @@ class _Search:
             tokens=ops.take(alive.tokens, rows, axis=0),
             state=self.step.keep(alive.state, examples),
         )
-        finished = DecodingResult(*(ops.take(field, examples, axis=0) for field in finished))
+        finished = _Finished(*(ops.take(field, examples, axis=0) for field in finished))
         return position, alive, finished
 
     def unfinished(self, position, alive, finished):
@@ -96,16 +106,19 @@ class _Search:
         log_probs, state = self.step(alive.tokens, alive.state)  # [rows, vocab]
         log_probs = self.task.constrain(log_probs, position)
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
-        totals, parents, tokens = self._candidates(alive.log_probs, log_probs)
+        totals, parents, tokens = top_sums(alive.log_probs, log_probs, 2 * self.beams)
+        parents = ops.reshape(parents + self.example * self.beams, (-1,))  # [batch * candidates]
+        tokens = ops.reshape(tokens, (-1,))
         ids = ops.take(alive.ids, parents, axis=0)  # [batch * candidates, length]
         ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)
-        ended = ops.reshape(ops.equal(tokens, self.task.end_id), ops.shape(totals))
-        ended = ended | (position + 1 >= self.limits)  # [batch, candidates]
+        length = position + 1
+        ended = ops.reshape(ops.equal(tokens, self.task.end_id), (-1, 2 * self.beams))
+        ended = ended | (length >= self.limits)  # [batch, candidates]
         # Only candidates among the best `beams` can finish; the others fill the beam up.
         found = ops.logical_and(ended, np.arange(2 * self.beams) < self.beams)
-        finished = self._collect(position, finished, ids, ops.where(found, totals, -np.inf))
+        finished = self._collect(length, finished, ids, ops.where(found, totals, -np.inf))
         log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), self.beams)
-        chosen = ops.reshape(chosen + offsets(self.batch, 2 * self.beams), (-1,))  # [rows]
+        chosen = ops.reshape(chosen + self.example * (2 * self.beams), (-1,))  # [rows]
         parents = ops.take(parents, chosen, axis=0)
         alive = _Alive(
             ids=ops.take(ids, chosen, axis=0),
@@ -113,30 +126,14 @@ class _Search:
             tokens=ops.take(tokens, chosen, axis=0),
             state=self.step.reorder(state, parents),
         )
-        return position + 1, alive, finished
+        return length, alive, finished
 
-    def _candidates(self, so_far, log_probs):
-        """The best continuations of each example.
-
-        Returns:
-            Totals `[batch, candidates]`, best first; and `[batch * candidates]` each, the row that
-            a candidate extends and its token.
-        """
-        vocab = ops.shape(log_probs)[-1]
-        totals = so_far[:, :, None] + ops.reshape(log_probs, (-1, self.beams, vocab))
-        totals = ops.reshape(totals, (-1, self.beams * vocab))
-        totals, flat = top_k(totals, 2 * self.beams)
-        parents = flat // vocab
-        tokens = ops.reshape(flat - parents * vocab, (-1,))
-        return totals, ops.reshape(parents + offsets(self.batch, self.beams), (-1,)), tokens
-
-    def _collect(self, position, finished, ids, log_probs):
-        """The n best of the earlier finished hypotheses and those that end at this position."""
-        length = ops.cast(log_probs > -np.inf, "int32") * (position + 1)
-        scores = log_probs / length_penalty(position + 1, self.task.alpha, self.task.offset)
+    def _collect(self, length, finished, ids, log_probs):
+        """The n best of the earlier finished hypotheses and those that end at this length."""
+        scores = log_probs / length_penalty(length, self.task.alpha, self.task.offset)
         # The old ones come first, because the selection keeps the first of equal scores.
         scores, chosen = ops.top_k(ops.concatenate([finished.scores, scores], axis=1), self.n)
-        chosen = ops.reshape(chosen + offsets(self.batch, self.n + 2 * self.beams), (-1,))
+        chosen = ops.reshape(chosen + self.example * (self.n + 2 * self.beams), (-1,))
 
         def select(old, new):
             both = ops.concatenate([old, new], axis=1)
@@ -144,9 +141,8 @@ class _Search:
             kept = ops.take(ops.reshape(both, (-1, *rest)), chosen, axis=0)  # [batch * n, ...]
             return ops.reshape(kept, (-1, self.n, *rest))
 
-        return DecodingResult(
+        return _Finished(
             ids=select(finished.ids, ops.reshape(ids, (-1, 2 * self.beams, ids.shape[-1]))),
-            lengths=select(finished.lengths, length),
             log_probs=select(finished.log_probs, log_probs),
             scores=scores,
         )

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_tfmr.decoding.topk import last_axis
+
 
 def check_options(*, end_id, max_length, min_length, length_penalty, length_offset, banned_ids):
     """Raises a ValueError if an option common to all decoders is out of range."""
@@ -118,7 +120,7 @@ class Constraints:
 
     def __call__(self, log_probs, position):
         """The log-probabilities `[rows, vocab]` at 0-based `position`, constrained."""
-        vocab = ops.shape(log_probs)[-1]
+        vocab = last_axis(log_probs)
         if isinstance(vocab, int) and max([*self.banned_ids, self.end_id]) >= vocab:
             raise ValueError(
                 f"end_id={self.end_id} and banned_ids={tuple(self.banned_ids)} must be below the "

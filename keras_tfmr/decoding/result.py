@@ -27,6 +27,11 @@ class DecodingResult(NamedTuple):
     scores: Tensor
 
 
+def lengths_of(ids: Tensor) -> Tensor:
+    """The lengths `[...]` of ids `[..., length]` that are padded with 0."""
+    return ops.sum(ops.cast(ids != 0, "int32"), axis=-1)
+
+
 def length_penalty(lengths: Tensor, alpha: float, offset: float = 5.0) -> Tensor:
     """The length penalty ((k + length) / (k + 1))^alpha, by which a log-probability is divided.
 

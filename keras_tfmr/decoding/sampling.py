@@ -10,8 +10,7 @@ from keras_tfmr.decoding.constraints import make_task
 from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.single import decode_single
 from keras_tfmr.decoding.step import DecodingStep, StepFunction
-from keras_tfmr.decoding.topk import picked, relative, threshold
-from keras_tfmr.decoding.topk import top_k as greatest
+from keras_tfmr.decoding.topk import picked, relative, threshold, top_sums
 
 
 def sample(
@@ -100,7 +99,7 @@ def _draw(logits, noise, temperature, top_k, top_p):
     """One token for each row of `[rows, vocab]`, drawn with uniform `noise` `[rows]`."""
     vocab, order = logits.shape[-1], None
     if top_k is not None and top_k < vocab:
-        logits, order = greatest(logits, top_k)
+        logits, _, order = top_sums(ops.zeros_like(logits[:, :1]), logits, top_k)
     below = relative(logits, temperature)
     probs = ops.exp(below)  # up to a factor
     if top_p is not None:

@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_tfmr.decoding.loop import decode_loop
-from keras_tfmr.decoding.result import DecodingResult, length_penalty
+from keras_tfmr.decoding.result import DecodingResult, length_penalty, lengths_of
 from keras_tfmr.decoding.step import as_step
 
 
@@ -14,8 +14,7 @@ class _Loop(NamedTuple):
     position: Any  # []
     alive: Any  # bool [batch]
     tokens: Any  # int32 [batch], the last token of each hypothesis
-    ids: Any  # int32 [batch, length]
-    lengths: Any  # int32 [batch]
+    ids: Any  # int32 [batch, length], padded with 0
     log_probs: Any  # float32 [batch]
     state: Any
 
@@ -35,7 +34,6 @@ class _Single:
             alive=task.limits > 0,
             tokens=task.start_ids,
             ids=ops.add(none[:, None], np.zeros((1, task.max_length), "int32")),
-            lengths=none,
             log_probs=ops.cast(none, "float32"),
             state=tree.map_structure(ops.convert_to_tensor, state),
         )
@@ -47,13 +45,12 @@ class _Single:
         free = task.constrain(log_probs, loop.position)
         tokens, gained = self.choose(log_probs, free, loop.position, self.rows)
         tokens = ops.where(loop.alive, tokens, 0)
-        lengths = loop.lengths + ops.cast(loop.alive, "int32")
+        length = loop.position + 1
         return loop._replace(
-            position=loop.position + 1,
-            alive=(tokens != task.end_id) & (lengths < task.limits) & loop.alive,
+            position=length,
+            alive=(tokens != task.end_id) & (length < task.limits) & loop.alive,
             tokens=tokens,
             ids=ops.where(ops.equal(self.columns, loop.position), tokens[:, None], loop.ids),
-            lengths=lengths,
             log_probs=ops.where(loop.alive, loop.log_probs + gained, loop.log_probs),
             state=state,
         )
@@ -67,7 +64,7 @@ class _Single:
 
     def result(self, loop):
         loop = _Loop(*loop)
-        return loop.ids, loop.lengths, loop.log_probs
+        return loop.ids, loop.log_probs
 
     def take(self, examples):
         step, task = self.step.take(examples), self.task.take(examples)
@@ -89,7 +86,8 @@ def decode_single(step, state, choose, task):
     """
     rows = ops.arange(ops.shape(task.start_ids)[0], dtype="int32")
     search = _Single(as_step(step), choose, task, rows)
-    ids, lengths, log_probs = decode_loop(search, search.start(state))
+    ids, log_probs = decode_loop(search, search.start(state))
+    lengths = lengths_of(ids)
     scores = log_probs / length_penalty(lengths, task.alpha, task.offset)
     return DecodingResult(
         ids=ids[:, None],

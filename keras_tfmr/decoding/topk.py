@@ -1,5 +1,6 @@
 """Selection of the greatest values, in few passes over them."""
 
+import numpy as np
 from keras import ops
 
 # The lowest difference, in nats, from the most probable token whose exp() is not 0 in float32.
@@ -24,74 +25,88 @@ def argmax(values):
     rows, n = ops.shape(values)
     size = _group_size(n, 1)
     if size == 1:
-        return _argmax(values)
+        greatest = ops.max(values, axis=-1, keepdims=True)  # [rows, 1]
+        return _first(values >= greatest), greatest[:, 0]
     groups = n // size
-    values = ops.reshape(values, (-1, groups, size))
-    group, greatest = _argmax(ops.max(values, axis=-1))
-    kept = ops.reshape(values, (-1, size))
-    kept = ops.take(kept, group + offsets(rows, groups)[:, 0], axis=0)  # [rows, size]
-    return group * size + _argmax(kept)[0], greatest
+    values = ops.reshape(values, (-1, size))  # [rows * groups, size]
+    maxima = ops.reshape(ops.max(values, axis=-1), (-1, groups))
+    greatest = ops.max(maxima, axis=-1, keepdims=True)  # [rows, 1]
+    group = _first(maxima >= greatest)
+    kept = ops.take(values, group + ops.arange(rows, dtype="int32") * groups, axis=0)
+    return group * size + _first(kept >= greatest), greatest[:, 0]
 
 
-def _argmax(values):
-    """`argmax` by two plain reductions, because compilers vectorise them."""
-    size = ops.shape(values)[-1]
-    greatest = ops.max(values, axis=-1, keepdims=True)  # [rows, 1]
-    positions = ops.where(values >= greatest, ops.arange(size, dtype="int32"), size - 1)
-    return ops.min(positions, axis=-1), greatest[:, 0]
+def _first(found):
+    """The first True of each row, by plain operations that compilers vectorise."""
+    n = last_axis(found)
+    positions = np.arange(n, dtype="int32") if isinstance(n, int) else ops.arange(n, dtype="int32")
+    return ops.min(ops.where(found, positions, n - 1), axis=-1)
 
 
-def offsets(batch, size):
-    """Where each row begins in a flattened table `[batch, size]`, int32 `[batch, 1]`."""
-    return ops.arange(batch, dtype="int32")[:, None] * size
+def last_axis(x):
+    """The size of the last axis, an int where it is static."""
+    return ops.shape(x)[-1] if x.shape[-1] is None else x.shape[-1]
 
 
-def top_k(values, k):
-    """The k greatest values of each row in descending order, and their positions.
+def top_sums(so_far, log_probs, k):
+    """The k most probable continuations of each example's hypotheses, best first.
 
-    Selecting from a whole vocabulary is slow. The k greatest values lie in the k groups with the
-    greatest maxima, so only those groups are selected from; the others are read by a fast maximum.
+    Selecting from all sums is slow. The k greatest lie in the k groups with the greatest maxima, so
+    only those groups are added up and selected from; the others are read by a fast maximum.
 
     Args:
-        values: float32 `[rows, n]`; n static, or a multiple of `GROUP` with at least k groups.
+        so_far: float32 `[batch, beams]`, the log-probability of each hypothesis.
+        log_probs: float32 `[batch * beams, vocab]`, that of its next token; vocab static, or a
+            multiple of `GROUP` with at least k groups.
         k: Static.
 
     Returns:
-        float32 `[rows, k]` values and int32 `[rows, k]` positions.
+        float32 `[batch, k]` sums, and int32 `[batch, k]` each: the beam that is continued and the
+        next token.
 
-    >>> values, positions = top_k(np.array([[3.0, 1.0, 4.0, 1.5]], "float32"), 2)
-    >>> np.array(positions).tolist()
-    [[2, 0]]
+    >>> log_probs = np.log(np.array([[0.2, 0.8], [0.5, 0.5]], "float32"))
+    >>> sums, beams, tokens = top_sums(np.log(np.array([[0.3, 0.7]], "float32")), log_probs, 3)
+    >>> np.exp(sums).round(2).tolist(), np.array(beams).tolist(), np.array(tokens).tolist()
+    ([[0.35, 0.35, 0.24]], [[1, 1, 0]], [[0, 1, 1]])
     """
-    rows, n = ops.shape(values)
-    size = _group_size(n, k)
-    if size == 1:
-        return ops.top_k(values, k)
-    groups = n // size
-    values = ops.reshape(values, (-1, groups, size))
-    _, best = ops.top_k(ops.max(values, axis=-1), k)  # [rows, k]
-    best = ops.reshape(best + offsets(rows, groups), (-1,))  # [rows * k]
-    kept = ops.take(ops.reshape(values, (-1, size)), best, axis=0)  # [rows * k, size]
-    greatest, inside = ops.top_k(ops.reshape(kept, (-1, k * size)), k)  # [rows, k]
-    group = ops.take(best, inside // size + offsets(rows, k), axis=0) - offsets(rows, groups)
-    return greatest, group * size + inside % size
+    (batch, beams), vocab = ops.shape(so_far), last_axis(log_probs)
+    size = _group_size(vocab, k, beams)
+    groups = vocab // size
+    values = ops.reshape(log_probs, (-1, size))  # [batch * beams * groups, size]
+    maxima = ops.reshape(ops.max(values, axis=-1), (-1, beams, groups)) + so_far[:, :, None]
+    sums, best = ops.top_k(ops.reshape(maxima, (-1, beams * groups)), k)  # [batch, k]
+    if size > 1:
+        example = ops.arange(batch, dtype="int32")[:, None]
+        best = ops.reshape(best + example * (beams * groups), (-1,))  # [batch * k]
+        kept = ops.take(values, best, axis=0) + ops.take(so_far, best // groups)[:, None]
+        sums, inside = ops.top_k(ops.reshape(kept, (-1, k * size)), k)
+        best = ops.take(best, inside // size + example * k) - example * (beams * groups)
+        best = best * size + inside % size
+    beam = best // vocab
+    return sums, beam, best - beam * vocab
 
 
-def _group_size(n, k):
-    """The divisor of n that leaves the fewest values to select from; 1 for no groups."""
+def _group_size(n, k, rows=1):
+    """The divisor of n that leaves the fewest values to select from; 1 for no groups.
+
+    Args:
+        n: Values in a row; an int, or a scalar for the fixed size.
+        k: Number of values to select from all rows.
+        rows: Number of rows to select from at once.
+    """
     if not isinstance(n, int):
         return GROUP
-    divisors = [size for size in range(2, n // k + 1) if n % size == 0]
-    cost = {size: n // size + k * size for size in divisors}
-    best = min(cost, key=cost.get, default=1)
+    divisors = [size for size in range(1, n * rows // k + 1) if n % size == 0]
+    cost = {size: n * rows // size + k * size for size in divisors}
+    best = min(cost, key=cost.get)
     # For small rows, one selection is cheaper than a dozen small operations.
-    return best if n >= 1024 and cost[best] * 4 < n else 1
+    return best if n * rows >= 1024 and cost[best] * 4 < n * rows else 1
 
 
 def picked(values, places):
     """The value at one place of each row: `[rows, n]` and int32 `[rows]` to `[rows]`."""
-    rows, n = ops.shape(values)[0], values.shape[-1]
-    return ops.take(ops.reshape(values, (-1,)), places + offsets(rows, n)[:, 0], axis=0)
+    row = ops.arange(ops.shape(values)[0], dtype="int32")
+    return ops.take(values, row * values.shape[-1] + places)  # of all values in one axis
 
 
 def relative(logits, temperature=1.0):

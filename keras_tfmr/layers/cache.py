@@ -20,8 +20,7 @@ class StepPosition(NamedTuple):
         query: int, the number of new tokens of an example, side by side.
         beams: int, the number of hypotheses of an example; 1 for several consecutive tokens.
         mask: `AttentionMask` whose bias broadcasts to `[batch, heads, query, room * beams]`.
-        places: int32 `[batch * kv_heads * new, 1]`, the places to scatter to; None writes slices.
-        room: int or int32 scalar, the number of positions of the caches; needed with `places`.
+        places: int32 `[batch * kv_heads * query, 3]`, what `places` gives; None writes slices.
         rotation: What `RotaryPositions.rotation` gives for the new positions.
     """
 
@@ -30,7 +29,6 @@ class StepPosition(NamedTuple):
     beams: int
     mask: Any
     places: Any = None
-    room: Any = None
     rotation: Any = None
 
     @property
@@ -51,7 +49,19 @@ def following(index, query, room):
     last = index if query == 1 else (index + ops.arange(query, dtype="int32"))[:, None]
     earlier = ops.less_equal(ops.arange(room, dtype="int32"), last)
     bias = ops.where(earlier, 0.0, MASKED)
-    return StepPosition(index, query, 1, AttentionMask(bias), room=room)
+    return StepPosition(index, query, 1, AttentionMask(bias))
+
+
+def places(batch, kv_heads, positions):
+    """The example, head and position of each new key: int32 `[batch * kv_heads * query, 3]`.
+
+    Args:
+        batch: Number of examples, an int or an int32 scalar.
+        kv_heads: Number of heads of keys and values.
+        positions: int32 `[query]`, the places of an example's tokens in the cache.
+    """
+    axes = (ops.arange(batch, dtype="int32"), ops.arange(kv_heads, dtype="int32"), positions)
+    return ops.reshape(ops.stack(ops.meshgrid(*axes, indexing="ij"), axis=-1), (-1, 3))
 
 
 def write(cache, new, at):
@@ -69,7 +79,4 @@ def write(cache, new, at):
         return ops.slice_update(cache, (0, 0, at.index * at.beams, 0), new)
     # A server without XLA refuses to write slices. Scattering copies the cache, but takes less time
     # than a selection between old and new.
-    heads, dim = cache.shape[1], cache.shape[3]
-    positions = ops.reshape(cache, (-1, at.beams * dim))  # [batch * kv_heads * room, beams * dim]
-    positions = ops.scatter_update(positions, at.places, ops.reshape(new, (-1, at.beams * dim)))
-    return ops.reshape(positions, (-1, heads, at.room * at.beams, dim))
+    return ops.scatter_update(cache, at.places, ops.reshape(new, (-1, cache.shape[3])))

@@ -227,7 +227,7 @@ class CausalStack(Stack):
     def _embed_step(self, inputs, at, table):
         """The embeddings `[rows, d_model]` of `inputs`; `table` holds the position vectors."""
         if isinstance(at.new, int) and at.new == 1 and table is not None:
-            return self.embedding.at(inputs, table[at.index])
+            return self.embedding.at(inputs, ops.slice(table, (at.index, 0), (1, table.shape[1])))
         positions = _new_positions(at)
         vectors = (
             self.embedding.positions(positions)

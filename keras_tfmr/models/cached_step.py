@@ -8,7 +8,7 @@ from keras import ops, tree
 
 from keras_tfmr.decoding.constraints import rows_of
 from keras_tfmr.decoding.step import DecodingStep, take_rows
-from keras_tfmr.layers.cache import StepPosition, following
+from keras_tfmr.layers.cache import StepPosition, following, places
 from keras_tfmr.layers.masking import MASKED, AttentionMask
 
 # The slot of a beam at positions that have not been decoded.
@@ -44,9 +44,10 @@ class CachedStep(DecodingStep):
         self, stack, logits, batch, memory=None, *, beams, max_length, compiled, before=0,
         shortlist=None,
     ):  # fmt: skip
-        self.stack, self.logits, self.before = stack, logits, before
-        self.batch, self.memory = batch, memory
-        self.beams, self.max_length, self.compiled = beams, max_length, compiled
+        self.stack, self.logits, self.memory = stack, logits, memory
+        self.before, self.max_length = before, max_length
+        self.beams, self.compiled = beams, compiled
+        self._set_batch(batch)
         # The number of unfinished examples is known at run time only; XLA needs fixed shapes.
         self.shrinks = not compiled and keras.backend.backend() != "jax"
         self.packed = stack.pack(before + max_length)
@@ -58,6 +59,18 @@ class CachedStep(DecodingStep):
         # makes up a fifth of its operations.
         weights = {id(weight): weight for weight in stack.weights + logits.weights}
         self.read = [(weight, ops.cast(weight, weight.dtype)) for weight in weights.values()]
+
+    def _set_batch(self, batch):
+        """What depends on the number of examples; computed once, before the steps."""
+        self.batch = batch
+        slots = ops.arange(self.beams, dtype="int32")
+        # The slot of each row, and where a step writes if the caches are empty.
+        self.slots = ops.reshape(ops.zeros((batch, 1), "int32") + slots, (-1, 1))  # [rows, 1]
+        self.places = None if self.compiled else self._places(slots)
+
+    def _places(self, positions):
+        heads = self.stack.layers[0].self_attention.attention.num_kv_heads
+        return places(self.batch, heads, positions)
 
     @property
     def rooms(self):
@@ -84,16 +97,14 @@ class CachedStep(DecodingStep):
         """
         at = following(0, self.before, self.before)
         if not self.compiled:
-            at = at._replace(
-                places=self._places(ops.arange(self.before, dtype="int32"), self.before)
-            )
+            at = at._replace(places=self._places(ops.arange(self.before, dtype="int32")))
         caches = self.stack.caches(self.batch, self.before)
         _, caches = self.stack.step(ops.reshape(prompt, (-1,)), caches, at, self.packed)
         # Entries beyond the shortest prompt are overwritten before anything attends to them.
         index = ops.min(ops.sum(ops.cast(prompt != 0, "int32"), axis=1)) - 1
         state = self._state(index, tree.map_structure(self._spread, caches))
-        places = index + np.arange(1 + self.before, dtype="int32")  # [1 + before]
-        tokens = ops.take(ops.pad(prompt, [[0, 0], [0, 1 + self.before]]), places, axis=1)
+        positions = index + np.arange(1 + self.before, dtype="int32")  # [1 + before]
+        tokens = ops.take(ops.pad(prompt, [[0, 0], [0, 1 + self.before]]), positions, axis=1)
         return state, tokens[:, 0], tokens[:, 1:]
 
     def _state(self, index, caches):
@@ -116,16 +127,16 @@ class CachedStep(DecodingStep):
         """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
         listed = self.shortlist
         ids = tokens if listed is None else ops.take(listed.token_ids, tokens)
-        index, room = state["index"], ops.shape(state["caches"][0][0])[2] // self.beams
+        index = state["index"]
         new_state = {"index": index + 1}
         if self.beams == 1:
-            at = following(index, 1, room)
+            at = following(index, 1, ops.shape(state["caches"][0][0])[2])
         else:
-            new_state["ancestry"] = self._ancestry(tokens, state["ancestry"], index)
-            mask = self._mask(new_state["ancestry"])  # [batch, 1, beams, room * beams]
-            at = StepPosition(index, self.beams, self.beams, mask, room=room)
+            new_state["ancestry"] = self._ancestry(state["ancestry"], index)
+            at = StepPosition(index, self.beams, self.beams, self._mask(new_state["ancestry"]))
         if not self.compiled:
-            at = at._replace(places=self._places(index[None], room))
+            moved = ops.multiply(index, np.array([0, 0, self.beams], "int32"))
+            at = at._replace(places=self.places + moved)
         with keras.StatelessScope(state_mapping=self.read):
             x, new_state["caches"] = self.stack.step(
                 ids, state["caches"], at, self.packed, self.memory
@@ -137,25 +148,20 @@ class CachedStep(DecodingStep):
             logits = listed.restrict(logits, self.beams)
         return ops.log_softmax(logits, axis=-1), new_state
 
-    def _ancestry(self, tokens, ancestry, index):
+    def _ancestry(self, ancestry, index):
         """The ancestry `[rows, length]` with each row's own slot at the position of this step."""
-        slots = np.arange(self.beams, dtype="int32")
-        own = ops.add(ops.reshape(ops.zeros_like(tokens), (-1, self.beams)), slots)
         here = ops.equal(ops.arange(ops.shape(ancestry)[1], dtype="int32"), index)
-        return ops.where(here, ops.reshape(own, (-1, 1)), ancestry)
+        return ops.where(here, self.slots, ancestry)
 
     def _mask(self, ancestry):
-        """The mask that lets each row attend only to what its ancestors wrote to the cache."""
+        """The mask by which each row attends only to what its ancestors wrote to the cache.
+
+        Its bias is `[batch, 1, beams, room * beams]`.
+        """
         slots = np.arange(self.beams, dtype="int32")
         bias = ops.where(ops.equal(ancestry[:, :, None], slots), 0.0, MASKED)
         shape = (-1, 1, self.beams, ops.shape(ancestry)[1] * self.beams)
         return AttentionMask(ops.reshape(bias, shape))
-
-    def _places(self, positions, room):
-        """The places to write int32 `[new]` positions to: see `StepPosition.places`."""
-        heads = self.stack.layers[0].self_attention.attention.num_kv_heads
-        rows = ops.arange(self.batch * heads, dtype="int32")[:, None] * room
-        return ops.reshape(rows + positions, (-1, 1))
 
     def reorder(self, state, rows):
         if self.beams == 1:
@@ -174,7 +180,7 @@ class CachedStep(DecodingStep):
 
     def take(self, examples):
         step = copy.copy(self)
-        step.batch = ops.shape(examples)[0]
+        step._set_batch(ops.shape(examples)[0])
         step.memory = take_rows(self.memory, examples)
         if self.shortlist is not None:
             step.shortlist = self.shortlist.take(examples)
