@@ -72,7 +72,7 @@ class _Search:
 
     def result(self, loop):
         ids, log_probs, scores = loop[2]
-        # Where a backend does not keep the first of equal scores, a missing hypothesis may have ids.
+        # If a backend does not keep the first of equal scores, a missing hypothesis may have ids.
         ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)
         return DecodingResult(ids, lengths_of(ids), log_probs, scores)
 
