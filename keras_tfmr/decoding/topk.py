@@ -1,6 +1,5 @@
 """Selection of the greatest values, in few passes over them."""
 
-import numpy as np
 from keras import ops
 
 # The lowest difference, in nats, from the most probable token whose exp() is not 0 in float32.
@@ -39,12 +38,14 @@ def argmax(values):
 def _first(found):
     """The first True of each row, by plain operations that compilers vectorise."""
     n = last_axis(found)
-    positions = np.arange(n, dtype="int32") if isinstance(n, int) else ops.arange(n, dtype="int32")
-    return ops.min(ops.where(found, positions, n - 1), axis=-1)
+    return ops.min(ops.where(found, ops.arange(n, dtype="int32"), n - 1), axis=-1)
 
 
 def last_axis(x):
-    """The size of the last axis, an int where it is static."""
+    """The size of the last axis, an int where it is static.
+
+    `ops.shape` would add operations for the other axes.
+    """
     return ops.shape(x)[-1] if x.shape[-1] is None else x.shape[-1]
 
 
@@ -106,7 +107,7 @@ def _group_size(n, k, rows=1):
 def picked(values, places):
     """The value at one place of each row: `[rows, n]` and int32 `[rows]` to `[rows]`."""
     row = ops.arange(ops.shape(values)[0], dtype="int32")
-    return ops.take(values, row * values.shape[-1] + places)  # of all values in one axis
+    return ops.take(values, row * values.shape[-1] + places)  # without an axis: of all values
 
 
 def relative(logits, temperature=1.0):

@@ -53,12 +53,15 @@ def following(index, query, room):
 
 
 def places(batch, kv_heads, positions):
-    """The example, head and position of each new key: int32 `[batch * kv_heads * query, 3]`.
+    """Where the new keys and values of a step go: what `StepPosition.places` takes.
 
     Args:
         batch: Number of examples, an int or an int32 scalar.
         kv_heads: Number of heads of keys and values.
-        positions: int32 `[query]`, the places of an example's tokens in the cache.
+        positions: int32 `[query]`, the places of an example's new tokens among the `room * beams`.
+
+    Returns:
+        int32 `[batch * kv_heads * query, 3]`: example, head and place of each.
     """
     axes = (ops.arange(batch, dtype="int32"), ops.arange(kv_heads, dtype="int32"), positions)
     return ops.reshape(ops.stack(ops.meshgrid(*axes, indexing="ij"), axis=-1), (-1, 3))

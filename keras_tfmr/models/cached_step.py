@@ -64,11 +64,12 @@ class CachedStep(DecodingStep):
         """What depends on the number of examples; computed once, before the steps."""
         self.batch = batch
         slots = ops.arange(self.beams, dtype="int32")
-        # The slot of each row, and where a step writes if the caches are empty.
+        # The slot of each row, and where the first step writes.
         self.slots = ops.reshape(ops.zeros((batch, 1), "int32") + slots, (-1, 1))  # [rows, 1]
         self.places = None if self.compiled else self._places(slots)
 
     def _places(self, positions):
+        """`places` of int32 `[query]` positions for all examples."""
         heads = self.stack.layers[0].self_attention.attention.num_kv_heads
         return places(self.batch, heads, positions)
 
