@@ -46,7 +46,8 @@ class Dropout(keras.layers.Dropout):
             return inputs
         dropped = min(max(round(self.rate * STEPS), 1), STEPS - 1)
         kept = ops.greater_equal(self._bytes(inputs), np.array(dropped, "uint8"))
-        return inputs * ops.cast(kept, inputs.dtype) * (STEPS / (STEPS - dropped))
+        # The scale goes to the mask, so that a gradient is multiplied once.
+        return inputs * (ops.cast(kept, inputs.dtype) * (STEPS / (STEPS - dropped)))
 
     def _bytes(self, inputs):
         """Random bytes, uint8 of the shape of `inputs`."""
