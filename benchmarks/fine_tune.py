@@ -11,7 +11,8 @@ mixture with three times as many old pairs. The weights of each that were best o
 then measured on both validation sets with the beam of the run. The picture shows greedy BLEU on the
 new domain against minutes, from the history of each run, and BLEU of the first run.
 
-`--only` trains some of the ways; results/fine_tune.json keeps the others.
+`--only` trains some of the ways; results/fine_tune.json keeps the others. `--machine` names the
+machine in the table and the picture, so that runs of another one are kept.
 """
 
 import argparse
@@ -54,7 +55,8 @@ def main():
                 run = Path(directory, f"{name}-{minutes:g}")
                 found = train(run, commands(args)[name], minutes, args)
                 found |= {"machine": measure.machine(), "before": before, **scores(run, args)}
-                numbers["runs"].setdefault(name, {})[f"{minutes:g}"] = found
+                label = f"{name}, {args.machine}" if args.machine else name
+                numbers["runs"].setdefault(label, {})[f"{minutes:g}"] = found
                 print(name, minutes, found["new"], found["old"], flush=True)
     print(page(numbers))
     if not args.quick:
@@ -72,6 +74,7 @@ def parse():
     parser.add_argument("--minutes", type=float, nargs="+", default=[5, 20])
     parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, metavar="WAY")
     parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--machine", help="added to the names of the runs", metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="20 updates each; writes nothing")
     args = parser.parse_args()
     args.minutes = args.minutes[:1] if args.quick else args.minutes
@@ -155,7 +158,7 @@ def draw(numbers):
     """BLEU on the new domain against minutes, a curve for each run of the longest budget."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(9, 6.5), layout="constrained")
     axes = figure.subplots()
     longest = {name: list(runs.values())[-1] for name, runs in numbers["runs"].items()}
     for name, run in longest.items():
@@ -163,7 +166,7 @@ def draw(numbers):
     before = max(run["before"]["new"] for run in longest.values())
     axes.axhline(before, linestyle=":", color="grey", label="before")
     axes.set(xlabel="minutes", ylabel="BLEU on the new domain")
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
