@@ -46,7 +46,7 @@ def main():
         runs = {"teacher": args.teacher, **{p: student(p, args) for p in args.presets}}
         numbers = measured(runs, folder, args)
     print(page(numbers))
-    if args.presets and not args.quick:
+    if not args.quick:
         measure.write("students", page(numbers), numbers)
         draw(numbers, measure.RESULTS / "students.png")
 
@@ -59,13 +59,7 @@ def parse():
     add = parser.add_argument
     add("teacher", type=Path, nargs="?", help="a finished run of training/train_pt_en.py")
     add("--data", nargs="+", metavar="FILE", help="training pairs; the teacher translates them")
-    add(
-        "--presets",
-        nargs="*",
-        default=PRESETS,
-        metavar="NAME",
-        help="presets of the students; with none, the teacher's figures are printed, not written",
-    )
+    add("--presets", nargs="+", default=PRESETS, metavar="NAME", help="presets of the students")
     add("--steps", type=int, default=10_000, help="updates of each student; default: %(default)s")
     add("--runs", type=Path, default=Path("runs/students"), help="default: %(default)s")
     add("--turns", type=int, default=3, help="default: %(default)s")

@@ -61,16 +61,9 @@ def by_hand(translator, text):
     return ids, total
 
 
-@pytest.mark.parametrize(
-    "xla, fields",
-    [
-        (False, {}),
-        (False, {"tied_logits": False}),
-        (False, {"logits_bias": True}),
-        (True, {"logits_bias": True}),
-    ],
-)
-def test_greedy_is_the_full_pass_over_the_allowed_ids(xla, fields):
+@pytest.mark.parametrize("fields", [{}, {"tied_logits": False}, {"logits_bias": True}])
+@pytest.mark.parametrize("xla", [False, True])
+def test_greedy_is_the_full_pass_over_the_allowed_ids(fields, xla):
     model = tiny_model(**fields)
     if fields:
         bias = model.logits.bias if "logits_bias" in fields else model.logits.dense.bias
