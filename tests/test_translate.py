@@ -110,7 +110,8 @@ def test_standard_streams(run, monkeypatch, expected):
 @pytest.mark.parametrize("ending", ["", pytest.param(".gz", marks=pytest.mark.slow)])
 def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     source, target = tmp_path / "in.txt", tmp_path / f"out.txt{ending}"
-    lines = [f"{i} {TEXTS[i % 60]}" for i in range(2048 * 4 + 100)]
+    window = translate.WINDOW
+    lines = [f"{i} {TEXTS[i % 60]}" for i in range(2 * window + 100)]
     source.write_text("\n".join(lines) + "\n")
     words = [
         run, "--input", source, "--output", target, "--beams", "1", "--max_length", "6",
@@ -120,13 +121,13 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     command = [sys.executable, "training/translate.py", *words]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
     progress = Path(f"{target}.progress")
-    while not (progress.exists() and json.loads(progress.read_text())["lines"] >= 2048):
+    while not (progress.exists() and json.loads(progress.read_text())["lines"] >= window):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     before = json.loads(progress.read_text())
-    assert 2048 <= before["lines"] < len(lines)
+    assert window <= before["lines"] < len(lines)
     with target.open("ab") as file:
         file.write(b"half of a li")  # as a kill within a write leaves it
     certain = target.read_bytes()[: before["bytes"]]
@@ -138,11 +139,21 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     content = gzip.decompress(content) if ending else content
     found = content.decode().split("\n")[:-1]
     translator = tiny_translator(beams=1, n=1, max_length=6, max_source_length=128)
-    chosen = [*range(0, len(lines), 400), *range(2040, 2060), len(lines) - 1]
+    chosen = [*range(0, len(lines), 400), *range(window - 8, window + 12), len(lines) - 1]
     wanted = translator.translate([lines[i] for i in chosen])
     assert len(found) == len(lines) and [found[i] for i in chosen] == [flat(t) for t in wanted]
     assert translate.main(words) == 1
     assert "--overwrite" in capsys.readouterr().err
+
+
+def test_batches_have_texts_of_similar_numbers_of_tokens():
+    """A text shorter than 0.6 of the longest begins a new batch, if the old one is a quarter full."""
+    counts = [3, 40, 9, 10, 5, 9, 20, 11, 10]
+    batches = [[counts[row] for row in rows] for rows in translate.batches_of(counts, 4)]
+    assert batches == [[40], [20], [11, 10, 10, 9], [9], [5, 3]]
+    batches = [[counts[row] for row in rows] for rows in translate.batches_of(counts, 8)]
+    assert batches == [[40, 20], [11, 10, 10, 9, 9], [5, 3]]
+    assert translate.batches_of([], 4) == []
 
 
 def test_no_more_is_read_than_is_under_way(monkeypatch):
@@ -157,7 +168,7 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
             yield b"%d" % number
 
     callers = [lambda texts, seed: [text.upper() for text in texts]]
-    results = translate.translated(lines(), callers, options)
+    results = translate.translated(lines(), callers, lambda texts: [1] * len(texts), options)
     for number in range(50):
         window, found = next(results)
         assert window == found == [b"%d" % i for i in range(10 * number, 10 * number + 10)]

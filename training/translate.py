@@ -21,8 +21,11 @@ from pathlib import Path
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-WINDOW = 2048  # lines that are sorted by length together
+WINDOW = 4096  # lines that are sorted by length together
 AHEAD = 2  # windows in progress at the same time
+# A batch ends before a text that has a smaller share than this of the tokens of its longest text,
+# which it would be padded to; unless it has less than a quarter of its texts.
+SIMILAR = 0.6
 
 
 class TranslateError(Exception):
@@ -61,7 +64,7 @@ def parse_arguments(arguments=None):
     add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
-    add("--batch_size", type=int, default=32, metavar="N", help="lines translated together")
+    add("--batch_size", type=int, default=128, metavar="N", help="lines translated together")
     threads = "batches translated at the same time (default: one per core)"
     add("--threads", type=int, metavar="N", help=threads)
     options = parser.parse_args(arguments)
@@ -111,9 +114,9 @@ def translate(options):
         stack.callback(output.close)
         for _ in itertools.islice(lines, output.lines):  # already translated
             pass
-        callers = make_callers(options)
+        callers, count = make_callers(options)
         progress = Progress(lines, output.lines)
-        for window, found in translated(lines, callers, options, output.lines // WINDOW):
+        for window, found in translated(lines, callers, count, options, output.lines // WINDOW):
             first = output.lines + 1
             output.write(
                 b"".join(
@@ -129,13 +132,14 @@ def translate(options):
         progress.end()
 
 
-def translated(lines, callers, options, first=0):
+def translated(lines, callers, count, options, first=0):
     """Yields windows of lines and the hypotheses of each line, in order.
 
     Args:
         lines: An iterator of bytes.
         callers: A list of callables `(texts, seed) -> list of lists of hypotheses`, each for one
             thread.
+        count: A callable `texts -> ` number of tokens of each.
         options: The command line.
         first: Number of the first window, which seeds are made of.
     """
@@ -153,7 +157,9 @@ def translated(lines, callers, options, first=0):
         for number in itertools.count(first):
             window = list(itertools.islice(lines, WINDOW))
             if window:
-                waiting.append((window, submit(pool, call, window, options, number)))
+                texts = [text_of(line, options.column) for line in window]
+                batches = batches_of(count(texts), options.batch_size)
+                waiting.append((window, submit(pool, call, texts, batches, options.seed, number)))
             while waiting and (not window or len(waiting) > AHEAD):
                 window_before, batches = waiting.popleft()
                 found = [None] * len(window_before)
@@ -165,16 +171,24 @@ def translated(lines, callers, options, first=0):
                 return
 
 
-def submit(pool, call, window, options, number):
-    """Starts the batches of a window, the longest first: [(rows, future)]."""
-    texts = [text_of(line, options.column) for line in window]
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]), reverse=True)
-    size = options.batch_size
-    batches = [order[i : i + size] for i in range(0, len(order), size)]
+def submit(pool, call, texts, batches, seed, number):
+    """Starts the batches of window `number`: [(rows, future)]."""
     return [
-        (rows, pool.submit(call, [texts[row] for row in rows], (options.seed, number, place)))
+        (rows, pool.submit(call, [texts[row] for row in rows], (seed, number, place)))
         for place, rows in enumerate(batches)
     ]
+
+
+def batches_of(counts, size):
+    """Batches of up to `size` texts of similar numbers of tokens: lists of rows, longest first."""
+    batches = []
+    for row in sorted(range(len(counts)), key=counts.__getitem__, reverse=True):
+        batch = batches[-1] if batches else []
+        shorter = batch and counts[row] < SIMILAR * counts[batch[0]]
+        if not batch or len(batch) == size or (shorter and 4 * len(batch) >= size):
+            batches.append(batch := [])
+        batch.append(row)
+    return batches
 
 
 def text_of(line, column):
@@ -201,16 +215,19 @@ def formatted(line, hypotheses, number, options):
 
 
 def make_callers(options):
-    """For each thread, a function that translates a batch."""
+    """For each thread, a function that translates a batch; and one that counts tokens."""
     import tensorflow as tf
 
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core per caller: several batches at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
     translator = load(options)
-    if not options.sample:
-        return [lambda texts, seed: translator.translate_nbest(texts, len(texts))] * options.threads
-    return [sampling_caller(translator, options) for _ in range(options.threads)]
+    if options.sample:
+        callers = [sampling_caller(translator, options) for _ in range(options.threads)]
+    else:
+        nbest = translator.translate_nbest
+        callers = [lambda texts, seed: nbest(texts, len(texts))] * options.threads
+    return callers, translator.token_counts
 
 
 def load(options):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_tfmr._inputs import Text, checked_texts, utf8
@@ -115,6 +116,12 @@ class TextModel(abc.ABC):
         """A copy that decodes faster; its weights do not follow the model. See `models.untied`."""
         return self.replace(model=untied(self.model))
 
+    def token_counts(self, texts: Sequence[Text]) -> np.ndarray:
+        """The number of tokens that the model reads of each text, its end id included, int64."""
+        tokenizer = next(iter(self.tokenizers.values()))
+        texts = [utf8(text) for text in checked_texts(texts)]
+        return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
+
     def text_per_bucket(self, texts: Sequence[str]) -> list[str]:
         """One text for each length that is compiled, made of the words of `texts`."""
         tokenizer = next(iter(self.tokenizers.values()))
@@ -149,7 +156,9 @@ class TextModel(abc.ABC):
             [utf8(text) for text in checked_texts(column)] if dtype == tf.string else column
             for column, dtype in zip(columns, dtypes, strict=True)
         ]
-        order = sorted(range(len(columns[0])), key=lambda row: len(columns[0][row]))
+        order = list(range(len(columns[0])))
+        if len(order) > batch_size:
+            order = self.token_counts(columns[0]).argsort(kind="stable").tolist()
         rows = [None] * len(order)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
