@@ -147,7 +147,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
 
 
 def test_batches_have_texts_of_similar_numbers_of_tokens():
-    """A text shorter than 0.6 of the longest begins a new batch, if the old one is a quarter full."""
+    """A text shorter than 0.6 of the longest ends a batch that is a quarter full."""
     counts = [3, 40, 9, 10, 5, 9, 20, 11, 10]
     batches = [[counts[row] for row in rows] for rows in translate.batches_of(counts, 4)]
     assert batches == [[40], [20], [11, 10, 10, 9], [9], [5, 3]]
