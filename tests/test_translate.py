@@ -146,7 +146,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     assert "--overwrite" in capsys.readouterr().err
 
 
-def test_batches_have_texts_of_similar_numbers_of_tokens():
+def test_batches_have_texts_with_similar_token_counts():
     """A text shorter than 0.6 of the longest ends a batch that is a quarter full."""
     counts = [3, 40, 9, 10, 5, 9, 20, 11, 10]
     batches = [[counts[row] for row in rows] for rows in translate.batches_of(counts, 4)]

@@ -21,10 +21,10 @@ from pathlib import Path
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-WINDOW = 4096  # lines that are sorted by length together
+WINDOW = 4096  # lines that are sorted by their numbers of tokens together
 AHEAD = 2  # windows in progress at the same time
-# A batch ends before a text that has a smaller share than this of the tokens of its longest text,
-# which it would be padded to; unless it has less than a quarter of its texts.
+# The least share of the tokens of the longest text in a batch that the next text must have to join
+# it, once the batch is a quarter full: a shorter text would take its time for padding.
 SIMILAR = 0.6
 
 
@@ -139,7 +139,7 @@ def translated(lines, callers, count, options, first=0):
         lines: An iterator of bytes.
         callers: A list of callables `(texts, seed) -> list of lists of hypotheses`, each for one
             thread.
-        count: A callable `texts -> ` number of tokens of each.
+        count: A callable from texts to the number of tokens of each.
         options: The command line.
         first: Number of the first window, which seeds are made of.
     """
@@ -161,9 +161,9 @@ def translated(lines, callers, count, options, first=0):
                 batches = batches_of(count(texts), options.batch_size)
                 waiting.append((window, submit(pool, call, texts, batches, options.seed, number)))
             while waiting and (not window or len(waiting) > AHEAD):
-                window_before, batches = waiting.popleft()
+                window_before, started = waiting.popleft()
                 found = [None] * len(window_before)
-                for rows, future in batches:
+                for rows, future in started:
                     for row, hypotheses in zip(rows, future.result(), strict=True):
                         found[row] = hypotheses
                 yield window_before, found
@@ -180,7 +180,7 @@ def submit(pool, call, texts, batches, seed, number):
 
 
 def batches_of(counts, size):
-    """Batches of up to `size` texts of similar numbers of tokens: lists of rows, longest first."""
+    """Batches of up to `size` texts with similar token counts: lists of rows, longest first."""
     batches = []
     for row in sorted(range(len(counts)), key=counts.__getitem__, reverse=True):
         batch = batches[-1] if batches else []

@@ -117,7 +117,7 @@ class TextModel(abc.ABC):
         return self.replace(model=untied(self.model))
 
     def token_counts(self, texts: Sequence[Text]) -> np.ndarray:
-        """The number of tokens that the model reads of each text, its end id included, int64."""
+        """How many tokens the model reads of each text, the end id included: int64 `[texts]`."""
         tokenizer = next(iter(self.tokenizers.values()))
         texts = [utf8(text) for text in checked_texts(texts)]
         return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
@@ -157,7 +157,7 @@ class TextModel(abc.ABC):
             for column, dtype in zip(columns, dtypes, strict=True)
         ]
         order = list(range(len(columns[0])))
-        if len(order) > batch_size:
+        if len(order) > batch_size:  # one batch needs no order, and counting takes time
             order = self.token_counts(columns[0]).argsort(kind="stable").tolist()
         rows = [None] * len(order)
         for start in range(0, len(order), batch_size):
