@@ -21,10 +21,10 @@ from pathlib import Path
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-WINDOW = 4096  # lines that are sorted by their numbers of tokens together
+WINDOW = 4096  # lines that are sorted together by their token counts
 AHEAD = 2  # windows in progress at the same time
 # The least share of the tokens of the longest text in a batch that the next text must have to join
-# it, once the batch is a quarter full: a shorter text would take its time for padding.
+# it, once the batch is a quarter full: a shorter text would cost too much padding.
 SIMILAR = 0.6
 
 
