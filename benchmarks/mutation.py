@@ -45,22 +45,22 @@ PARTS = {
             "beam", "config", "constraints", "greedy", "loop", "sampling", "scoring", "single",
             "step", "topk",
         )),
-        ("tests/test_decoding.py", "tests/test_decoding_sampling.py"),
+        ("tests/decoding/test_decoding.py", "tests/decoding/test_decoding_sampling.py"),
     ),
     "attention": Part(
         (f"{LAYERS}attention.py", f"{LAYERS}dot_product.py", f"{LAYERS}attention_sublayers.py"),
         (
-            "tests/test_attention.py", "tests/test_decoder.py", "tests/test_variants.py",
+            "tests/layers/test_attention.py", "tests/layers/test_decoder.py", "tests/layers/test_variants.py",
             "-k", "not contract and not fields and not a_language",
         ),
     ),
-    "losses": Part(("keras_tfmr/losses.py",), ("tests/test_losses.py",)),
+    "losses": Part(("keras_tfmr/losses.py",), ("tests/layers/test_losses.py",)),
     "checkpoints": Part(
-        ("training/run/checkpoints.py",), ("tests/test_training_checkpoints.py",)
+        ("training/run/checkpoints.py",), ("tests/training/test_training_checkpoints.py",)
     ),
     "batching": Part(
         ("serving/devserver/batching.py",),
-        ("tests/test_server_batching.py", "-k", "not real and not flood and not cancelled"),
+        ("tests/serving/test_server_batching.py", "-k", "not real and not flood and not cancelled"),
     ),
 }  # fmt: skip
 

@@ -1,0 +1,92 @@
+"""`serving/export.py`: from a run folder to a version, or one line that says why not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("exports need TensorFlow", allow_module_level=True)
+
+from tensorflow.core.protobuf import saved_model_pb2
+from translators import LINES, tiny_translator, write_run
+
+from keras_tfmr.export import METADATA_FILE
+from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.export.write import PLAIN_TAGS
+from serving import export as command
+from training.run.folder import RunFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The files of a run folder that an export reads."""
+    write_run(tmp_path, beams=2, length_penalty=0.5)
+    (tmp_path / "results.json").write_text('{"validation_bleu": 12.5}')
+    rows = [f'{line}\treference\t"hypothesis\t-1.0\t50.0' for line in LINES]
+    table = ["source\treference\thypothesis\tscore\tchrf", *rows]
+    (tmp_path / "translations.tsv").write_text("\n".join(table) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_a_run_becomes_a_version(run, capsys):
+    options = ["--max_length", "10", "--max_source_length", "24", "--no_check"]
+    assert command.main([str(run), "--to", str(run / "models"), *options]) == 0
+    path = Path(capsys.readouterr().out.splitlines()[-1])
+    assert path == run / "models" / "1"
+    metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+    decoding = {"beams": 2, "n": 2, "length_penalty": 0.5, "length_offset": 5.0,
+                "max_length": 10, "min_length": 0, "length_factor": 3.0}  # fmt: skip
+    assert metadata["decoding"] == decoding
+    assert metadata["run"]["results"] == {"validation_bleu": 12.5}
+    assert metadata["xla"] is True
+    with SavedSession(path, PLAIN_TAGS) as session:
+        text = np.array([line.encode() for line in LINES], object)
+        found = session.run("translate", {"text": text})["translation"]
+    translator = tiny_translator(beams=2, max_length=10, length_penalty=0.5)
+    assert [t.decode() for t in found] == translator.translate(LINES)
+
+
+def test_any_server_loads_what_is_not_compiled(run, capsys):
+    assert command.main([str(run), "--no_check", "--no_xla"]) == 0
+    path = Path(capsys.readouterr().out.splitlines()[-1])
+    saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    functions = [f for graph in saved_model.meta_graphs for f in graph.graph_def.library.function]
+    assert not any(f.attr["_XlaMustCompile"].b for f in functions)
+
+
+def test_the_first_sentences_of_the_run_warm_it_up(run):
+    assert RunFolder(run).sources(count=3) == list(LINES[:3])
+    (run / "translations.tsv").unlink()
+    assert RunFolder(run).sources() is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"), [("config.json", "config.json"), ("tokenizer.model", "source.model")]
+)
+def test_what_is_missing_is_named(run, capsys, broken, said):
+    (run / broken).unlink()
+    assert command.main([str(run)]) == 1
+    assert said in capsys.readouterr().err
+    assert not (run / "saved_model").exists()
+
+
+def test_decoding_that_makes_no_sense_is_refused(run, capsys):
+    for option in (["--beams", "0"], ["--n", "3"]):
+        assert command.main([str(run), *option]) == 1
+        assert "must" in capsys.readouterr().err
+    assert not (run / "saved_model").exists()
+
+
+def test_the_command_explains_itself():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "serving" / "export.py"), "--help"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "RUN_FOLDER" in done.stdout and "--no_xla" in done.stdout

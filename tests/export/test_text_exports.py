@@ -1,0 +1,261 @@
+"""Exported classifiers, taggers and language models: checked, served, asked by real clients."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("exports need TensorFlow", allow_module_level=True)
+
+import tensorflow as tf
+from server_process import ServerProcess, status_of
+from tensorflow_serving.apis import classification_pb2, prediction_log_pb2, regression_pb2
+from text_models import LABELS, classifier, completer, tagger
+from translators import LINES
+
+from keras_tfmr import export_text_model
+from keras_tfmr.client import ServingError, TranslatorClient
+from keras_tfmr.export import warmup, write
+from keras_tfmr.export.questions import HOSTILE
+from keras_tfmr.export.saved_session import SavedSession
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = {"classifier": classifier, "tagger": tagger, "completer": completer}
+METHODS = {
+    "classifier": {"classify_examples": "classify"},
+    "tagger": {},
+    "completer": {"regress_examples": "regress"},
+}
+CONFIG = """
+model_config_list {{
+  config {{ name: "classifier" base_path: "{0}/classifier" model_platform: "tensorflow" }}
+  config {{ name: "tagger" base_path: "{0}/tagger" model_platform: "tensorflow" }}
+  config {{ name: "completer" base_path: "{0}/completer" model_platform: "tensorflow" }}
+}}
+"""
+BATCHING = "max_batch_size { value: 32 } batch_timeout_micros { value: 20000 }"
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: make() for name, make in MODELS.items()}
+
+
+@pytest.fixture(scope="module")
+def exports(models, tmp_path_factory):
+    """A folder with an export of each, as it is written without waiting for its check."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, model in models.items():
+        export_text_model(model, folder / name, check=False, warmup_texts=LINES[:3])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(exports):
+    (exports / "models.config").write_text(CONFIG.format(exports))
+    (exports / "batching.config").write_text(BATCHING)
+    with ServerProcess(
+        exports,
+        f"--model_config_file={exports}/models.config",
+        "--enable_batching",
+        f"--batching_parameters_file={exports}/batching.config",
+    ) as server:
+        yield server
+
+
+@pytest.fixture(params=["grpc", "rest"])
+def connect(request, server):
+    """A function from a model's name to a client of it."""
+    rest = request.param == "rest"
+    port = server.rest_port if rest else server.port
+    clients = []
+
+    def connected(name):
+        clients.append(TranslatorClient(f"127.0.0.1:{port}", rest=rest, model=name))
+        return clients[-1]
+
+    yield connected
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "completer",
+        pytest.param("classifier", marks=pytest.mark.slow),
+        pytest.param("tagger", marks=pytest.mark.slow),
+    ],
+)
+def test_exports_pass_their_check(models, name, tmp_path):
+    """In a process of its own: the server's ops and loader, every signature, hostile texts."""
+    path = export_text_model(models[name], tmp_path / name)
+    metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
+    assert metadata["kind"] == type(models[name]).__name__
+    assert metadata["max_length"] == 24
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_method_names_and_warm_up(exports, models, name):
+    with SavedSession(exports / name / "1") as session:
+        for signature, definition in session.signatures.items():
+            method = METHODS[name].get(signature, "predict")
+            assert definition.method_name == f"tensorflow/serving/{method}"
+        assert set(session.signatures) == {"serving_default", *models[name].signatures}
+        problems = []
+        asked = warmup.read(exports / name / "1", problems)
+        warmup.replay(session, asked, problems)
+    assert problems == []
+    assert len(asked) == len(models[name].signatures) * len(write.BATCH_BUCKETS)
+    records = tf.data.TFRecordDataset(str(exports / name / "1" / warmup.FILE))
+    logs = [prediction_log_pb2.PredictionLog.FromString(r) for r in records.as_numpy_iterator()]
+    kinds = {f"{method}_log" for method in ("predict", *METHODS[name].values())}
+    assert {log.WhichOneof("log_type") for log in logs} == kinds
+
+
+def test_classify_by_our_client(connect, models):
+    found = connect("classifier").classify([*LINES, "", b"\xff\xfe", "x" * 5000])
+    expected = models["classifier"].classify([*LINES, "", b"\xff\xfe", "x" * 5000])
+    for one, other in zip(found, expected, strict=True):
+        assert one.label == other.label and list(one.probabilities) == list(other.probabilities)
+        np.testing.assert_allclose(
+            list(one.probabilities.values()), list(other.probabilities.values()), atol=1e-5
+        )
+    assert [one.truncated for one in found[-3:]] == [False, False, True]
+
+
+def test_tag_by_our_client(connect, models):
+    texts = [*LINES, "", "It's (almost) 3.5 km…"]
+    for split in (True, False):
+        found = connect("tagger").tag(texts, split=split)
+        for one, other in zip(found, models["tagger"].tag(texts, split=split), strict=True):
+            assert one.words == [word.word for word in other]
+            assert one.tags == [word.tag for word in other]
+            np.testing.assert_allclose(
+                one.probabilities, [word.probability for word in other], atol=1e-5
+            )
+
+
+def test_complete_and_log_prob_by_our_client(connect, models):
+    client, prompts = connect("completer"), ["Bom", "", "The black"]
+    options = {"length": 10, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 3}
+    found = client.complete(prompts, **options)
+    for one, other in zip(found, models["completer"].complete(prompts, **options), strict=True):
+        assert (one.text, one.tokens, one.finished) == (other.text, other.tokens, other.finished)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+    scores = client.log_prob(LINES)
+    for one, other in zip(scores, models["completer"].log_prob(LINES), strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+        assert one.tokens == other.tokens
+    assert client.complete([]) == [] and client.log_prob([]) == []
+    with pytest.raises(ValueError, match="top_p must lie"):
+        client.complete(prompts, top_p=0)
+
+
+def test_the_command_asks_each_of_them(server, models):
+    def command(model, ask):
+        words = [sys.executable, str(ROOT / "serving" / "client.py"), "--model", model]
+        words += ["--ask", ask, "--server", f"127.0.0.1:{server.port}", *LINES[:2]]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+        return done.stdout.splitlines()
+
+    found = models["classifier"].classify(LINES[:2])
+    assert command("classifier", "classify") == [
+        f"{one.label}\t{one.probabilities[one.label]:.4f}" for one in found
+    ]
+    assert command("tagger", "tag") == [
+        " ".join(f"{word.word}/{word.tag}" for word in text)
+        for text in models["tagger"].tag(LINES[:2])
+    ]
+    scores = [line.split("\t") for line in command("completer", "log_prob")]
+    for (log_prob, tokens), other in zip(
+        scores, models["completer"].log_prob(LINES[:2]), strict=True
+    ):
+        assert float(log_prob) == pytest.approx(other.log_prob, abs=1e-3)
+        assert int(tokens) == other.tokens
+    assert len(command("completer", "complete")) == 2
+
+
+def test_a_signature_that_a_model_has_not_is_named(connect):
+    with pytest.raises(ServingError, match="classify"):
+        connect("tagger").classify(LINES)
+
+
+def examples_of(texts):
+    features = [
+        tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()])) for text in texts
+    ]
+    return [
+        tf.train.Example(features=tf.train.Features(feature={"text": feature}))
+        for feature in features
+    ]
+
+
+def fill(request, model, signature, examples):
+    request.model_spec.name = model
+    request.model_spec.signature_name = signature
+    request.input.example_list.examples.extend(examples)
+    return request
+
+
+def test_tensorflow_servings_own_classify(server, models):
+    request = classification_pb2.ClassificationRequest()
+    fill(request, "classifier", "classify_examples", examples_of(LINES))
+    response = server.prediction.Classify(request, timeout=60)
+    expected = models["classifier"].classify(LINES)
+    for row, other in zip(response.result.classifications, expected, strict=True):
+        assert [one.label for one in row.classes] == LABELS
+        for one in row.classes:
+            assert one.score == pytest.approx(other.probabilities[one.label], abs=1e-5)
+    body = {
+        "signature_name": "classify_examples",
+        "examples": [{"text": LINES[0]}, {"text": LINES[1]}],
+    }
+    status, answer = server.http("/v1/models/classifier:classify", body)
+    assert status == 200
+    [first, _] = json.loads(answer)["results"]
+    assert [label for label, _ in first] == LABELS
+
+
+def test_tensorflow_servings_own_regress(server, models):
+    request = regression_pb2.RegressionRequest()
+    fill(request, "completer", "regress_examples", examples_of(LINES))
+    response = server.prediction.Regress(request, timeout=60)
+    expected = [found.log_prob for found in models["completer"].log_prob(LINES)]
+    values = [one.value for one in response.result.regressions]
+    np.testing.assert_allclose(values, expected, atol=1e-3)
+
+
+def test_an_example_without_a_text_names_the_feature(server):
+    other = tf.train.Example()
+    other.features.feature["sentence"].bytes_list.value.append(b"Bom dia")
+    request = classification_pb2.ClassificationRequest()
+    fill(request, "classifier", "classify_examples", [other])
+    code, text = status_of(server.prediction.Classify, request, timeout=60)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT.name and "text" in text
+
+
+def test_hostile_texts_over_the_wire(connect):
+    calls = {"classifier": "classify", "tagger": "tag", "completer": "log_prob"}
+    for name, call in calls.items():
+        answers = getattr(connect(name), call)([*LINES, *HOSTILE])
+        alone = getattr(connect(name), call)(LINES[:1])
+        assert len(answers) == len(LINES) + len(HOSTILE)
+        if name == "tagger":
+            assert answers[0].words == alone[0].words and answers[0].tags == alone[0].tags
+        if name == "completer":
+            assert answers[0].log_prob == pytest.approx(alone[0].log_prob, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_compiled_exports_pass_the_same_check(models, name, tmp_path):
+    path = export_text_model(models[name], tmp_path / name, xla=True)
+    metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
+    assert metadata["xla"] is True and metadata["length_buckets"] == [24]

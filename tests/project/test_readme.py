@@ -1,0 +1,129 @@
+"""The code of README.md and of the guides, extracted and run; commands with a small model."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs/guide").glob("*.md"))]
+
+
+def blocks(page, language):
+    """The fenced code blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
+
+
+# Asks a server: see `test_commands_serve_and_translate`.
+ASKS = "docs/guide/serving.md"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p != ASKS and blocks(p, "python")])
+def test_python_blocks_run(page):
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pictures_and_links_exist(page):
+    text = (ROOT / page).read_text()
+    targets = re.findall(r"\]\((?!http|#)([^)#]+)", text)
+    missing = [t for t in targets if not ((ROOT / page).parent / t).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_name_files_that_exist(page):
+    text = "\n".join(blocks(page, "sh"))
+    scripts = re.findall(r"(?:serving|training|benchmarks)/[\w/]+\.(?:py|yaml)", text)
+    assert [s for s in scripts if not (ROOT / s).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder like a clone of the project in which a few updates of training have been done."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("training", "serving", "keras_tfmr", "README.md"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / ".venv/bin").mkdir(parents=True)
+    python = folder / ".venv/bin/python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    (main,) = re.findall(r"<!-- main command -->\n```sh\n(.*?)^```", read_me(), re.S | re.M)
+    train = main.strip().splitlines()[-1]
+    small = " --steps 4 --preset tiny --evaluate_pairs 8 --vocab_size 800"
+    done = shell(train + small, folder, timeout=400)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder, done.stdout
+
+
+def read_me():
+    return (ROOT / "README.md").read_text()
+
+
+def shell(command, folder, timeout):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def test_main_command_trains_exports_and_translates(trained):
+    folder, output = trained
+    assert (folder / "runs/phrasebook/saved_model/1/saved_model.pb").exists()
+    assert (folder / "runs/phrasebook/report.md").exists()
+    assert "The built-in phrasebook: sentences that a small grammar generates" in output
+
+
+def free_ports():
+    with socket.socket() as a, socket.socket() as b:
+        a.bind(("127.0.0.1", 0))
+        b.bind(("127.0.0.1", 0))
+        return a.getsockname()[1], b.getsockname()[1]
+
+
+def command(word):
+    """The README's command that has `word` in it."""
+    (found,) = [b.strip() for b in blocks("README.md", "sh") if word in b]
+    return found
+
+
+def test_commands_serve_and_translate(trained):
+    """The server, the client, curl and the guide's program, word for word but for the ports."""
+    folder, _ = trained
+    grpc_port, rest_port = free_ports()
+    serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
+    server = subprocess.Popen(["bash", "-c", "exec " + serve], cwd=folder, stderr=subprocess.PIPE)
+    try:
+        curl = command("curl").replace("8501", str(rest_port))
+        deadline = time.time() + 120
+        while (answer := shell(curl, folder, 60)).returncode and time.time() < deadline:
+            time.sleep(0.5)
+        outputs = json.loads(answer.stdout)["outputs"]
+        assert sorted(outputs) == ["score", "translation", "truncated"]
+        ask = command("serving/client.py") + f" --server 127.0.0.1:{grpc_port}"
+        line = shell(ask, folder, 60)
+        assert line.returncode == 0, line.stderr
+        assert line.stdout.rstrip("\n") == outputs["translation"][0]
+        (program,) = blocks(ASKS, "python")
+        program = program.replace("8500", str(grpc_port))
+        printed = shell(f"{sys.executable} - <<'END'\n{program}END", folder, 60).stdout.splitlines()
+        assert len(printed) == 2 and repr(outputs["translation"][0]) in printed[0]
+        assert all(re.match(r"Translation\(text=.*, score=-\d.*, truncated=", p) for p in printed)
+    finally:
+        server.terminate()
+        assert server.wait(60) == 0

@@ -1,0 +1,214 @@
+"""The wheel: what is in it, what its extras install, and that it works where nothing else is."""
+
+import ast
+import configparser
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+import stub_translator
+
+ROOT = Path(__file__).resolve().parents[2]
+# Imported under another name than they are installed by.
+NAMES = {"google": "protobuf", "tensorflow_text": "tensorflow-text"}
+# What the parts of the package may import beside Keras and NumPy.
+EXTRAS_OF = {
+    "client": {"client"},
+    "text": {"tensorflow"},
+    "export": {"tensorflow", "formats"},
+    "plots.py": {"plots"},
+    "_examples.py": {"tensorflow"},
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The path of a wheel, built from a copy of the project without what a build left behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    project = folder / "project"
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "requirements.txt")
+    for name in ("keras_tfmr", "training", "serving"):
+        shutil.copytree(ROOT / name, project / name, ignore=ignore)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, project)
+    code = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
+    run([sys.executable, "-c", code], cwd=project)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def run(command, **options):
+    """What a command prints; it must succeed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= options.pop("env", {})
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, env=environment, **options
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_it_holds_the_package_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    installed = {name for name in names if ".dist-info/" not in name}
+    suffixes = {".py", ".pyi", ".typed"}
+    files = [path for path in (ROOT / "keras_tfmr").rglob("*") if path.suffix in suffixes]
+    assert installed == {str(path.relative_to(ROOT)) for path in files}
+    assert "keras_tfmr/py.typed" in installed
+
+
+def requirements():
+    """{extra, or "" for what is always installed: names of distributions}."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    groups = dict(config["options.extras_require"])
+    groups[""] = config["options"]["install_requires"]
+    return {
+        name: {re.match(r"[\w-]+", line)[0] for line in lines.split("\n") if line}
+        for name, lines in groups.items()
+    }
+
+
+# It reads the files of all that is installed.
+distributions = functools.cache(packages_distributions)
+
+
+def imported(path):
+    """Names of the distributions that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module)
+    names = {name.split(".")[0] for name in found} - sys.stdlib_module_names - {"keras_tfmr"}
+    return {
+        NAMES.get(name) or distributions().get(name, [name])[0].replace("_", "-") for name in names
+    }
+
+
+def test_extras_install_what_their_part_imports_and_nothing_else():
+    wanted, used = requirements(), set()
+    package = ROOT / "keras_tfmr"
+    for path in sorted(package.rglob("*.py")):
+        part = path.relative_to(package).parts[0]
+        allowed = wanted[""].union(*(wanted[name] for name in EXTRAS_OF.get(part, ())))
+        found = imported(path)
+        # Two engines' formats of protobuf messages come with TensorFlow.
+        if "tensorflow" in EXTRAS_OF.get(part, ()):
+            found -= {"protobuf"}
+        assert found <= allowed, path
+        used |= found
+    assert used == set().union(*wanted.values())
+
+
+ALONE = """
+import importlib.abc, sys
+
+class Forbidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"keras", "tensorflow", "numpy", "training", "serving"}:
+            raise AssertionError(f"{name} is imported")
+
+sys.meta_path.insert(0, Forbidden())
+import keras_tfmr
+from keras_tfmr.client import TranslatorClient
+print(keras_tfmr.__file__)
+with TranslatorClient(sys.argv[1]) as client:
+    print(client.translate(["bom dia"])[0].text)
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    """`HOST:PORT` of a translator."""
+    with stub_translator.serving(stub_translator.StubTranslator()) as address:
+        yield address
+
+
+def test_its_client_translates_without_keras(wheel, server, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    output = run(
+        [sys.executable, "-c", ALONE, server], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}
+    )
+    assert output.splitlines() == [str(tmp_path / "keras_tfmr/__init__.py"), "BOM DIA"]
+
+
+@pytest.fixture
+def empty(tmp_path):
+    """A function that installs words of pip's into an empty environment; returns its Python."""
+
+    def install(*words):
+        run([sys.executable, "-m", "venv", tmp_path / "venv"])
+        python = tmp_path / "venv/bin/python"
+        run([python, "-m", "pip", "install", "-q", *words], timeout=900)
+        return python
+
+    return install
+
+
+@pytest.mark.slow
+def test_the_extra_client_installs_no_tensorflow(wheel, server, empty, tmp_path):
+    python = empty(f"{wheel}[client]")
+    assert run([python, "-c", ALONE, server], cwd=tmp_path).splitlines()[1] == "BOM DIA"
+    listed = run([python, "-m", "pip", "list", "--format=freeze"])
+    assert not re.search("^(tensorflow|jax|torch)", listed, re.M)
+
+
+LIBRARY = """
+import sys
+import keras
+import numpy as np
+from keras_tfmr import (
+    GlobalSelfAttention, PositionalEmbedding, SubwordTokenizer, TransformerConfig,
+    TranslationModel, Translator, export_text_model,
+)
+
+ids = keras.Input((None,), dtype="int32")
+x = GlobalSelfAttention(num_heads=2, key_dim=4)(PositionalEmbedding(9, 8)(ids))
+x = keras.layers.GlobalAveragePooling1D()(x)
+model = keras.Model(ids, keras.layers.Dense(1)(x))
+model.compile("adam", "mse")
+model.fit(np.array([[5, 2, 0]]), np.array([1.0]), verbose=0)
+
+tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+size = tokenizer.vocab_size
+config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
+translator = Translator(TranslationModel(config), tokenizer)
+print(len(translator.translate(["o gato"])))
+print(export_text_model(translator, sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_layers_and_export_work_from_it_alone(wheel, empty, tmp_path):
+    python = empty(f"{wheel}[tensorflow]")
+    output = run([python, "-c", LIBRARY, tmp_path / "models"], cwd=tmp_path, timeout=900)
+    assert output.splitlines()[-2:] == ["1", str(tmp_path / "models/1")]
+    check = [python, "-m", "keras_tfmr.export.check", tmp_path / "models/1"]
+    assert "sound" in run(check, cwd=tmp_path, timeout=600)
+
+
+@pytest.mark.slow
+def test_scripts_find_the_project_where_it_is_installed_for_editing(empty, tmp_path):
+    python = empty("--no-deps", "-e", ROOT)
+    code = "import training, serving.devserver, keras_tfmr; print(keras_tfmr.__file__)"
+    found = run([python, "-c", code], cwd=tmp_path)
+    assert found.strip() == str(ROOT / "keras_tfmr/__init__.py")
+
+
+@pytest.mark.slow
+def test_the_line_for_uv_finds_all_that_training_needs():
+    uv = pytest.importorskip("uv").find_uv_bin()
+    (line,) = re.findall(r"^uv run .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    *words, script = [uv, *line.split()[1:]]
+    run([*words, script, "--help"], cwd=ROOT, timeout=900)
+    imports = "import keras_tfmr.text.translator, training.run.session; print('found')"
+    assert run([*words, "python", "-c", imports], cwd=ROOT, timeout=900) == "found\n"

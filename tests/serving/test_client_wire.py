@@ -1,0 +1,190 @@
+"""The client's own messages against the official stubs, field by field and byte by byte."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import descriptor_pb2
+from tensorflow_serving.apis import get_model_status_pb2, model_pb2, predict_pb2
+
+from keras_tfmr.client import ServingError, Target, serving_pb2, tensors
+from keras_tfmr.client.grpc_transport import (
+    outputs_of,
+    predict_request,
+    status_request,
+    versions_of,
+)
+from serving.devserver import config_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OFFICIAL = {
+    "TensorShapeProto": tf.TensorShape([1]).as_proto().DESCRIPTOR,
+    "TensorProto": tf.make_tensor_proto(0).DESCRIPTOR,
+    "ModelSpec": model_pb2.ModelSpec.DESCRIPTOR,
+    "PredictRequest": predict_pb2.PredictRequest.DESCRIPTOR,
+    "PredictResponse": predict_pb2.PredictResponse.DESCRIPTOR,
+    "GetModelStatusRequest": get_model_status_pb2.GetModelStatusRequest.DESCRIPTOR,
+    "ModelVersionStatus": get_model_status_pb2.ModelVersionStatus.DESCRIPTOR,
+    "StatusProto": get_model_status_pb2.ModelVersionStatus.DESCRIPTOR.fields_by_name[
+        "status"
+    ].message_type,
+    "GetModelStatusResponse": get_model_status_pb2.GetModelStatusResponse.DESCRIPTOR,
+}
+ENUM, INT32 = (
+    descriptor_pb2.FieldDescriptorProto.TYPE_ENUM,
+    (descriptor_pb2.FieldDescriptorProto.TYPE_INT32),
+)
+TEXTS = ["bom dia", "", "olá 🙂", b"ol\xe1"]
+
+
+@pytest.mark.parametrize("module", [serving_pb2, config_pb2], ids=lambda module: module.__name__)
+def test_generated_messages_are_those_of_the_proto_file(module, tmp_path):
+    """Compared as descriptors: compilers of different versions lay the Python out differently."""
+    source = module.DESCRIPTOR.name
+    compiled = tmp_path / "compiled"
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--descriptor_set_out={compiled}"]
+    subprocess.run([*command, source], cwd=ROOT, check=True, timeout=60)
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(compiled.read_bytes()).file
+    for message in [*file.message_type, *(n for m in file.message_type for n in m.nested_type)]:
+        for field in message.field:
+            field.ClearField("json_name")
+    committed = descriptor_pb2.FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(committed)
+    assert file == committed, f"generate {module.__name__} anew, as {source} says"
+
+
+def test_every_message_is_compared():
+    assert set(OFFICIAL) == set(serving_pb2.DESCRIPTOR.message_types_by_name)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_fields_have_the_official_numbers_and_types(name):
+    assert_same_fields(serving_pb2.DESCRIPTOR.message_types_by_name[name], OFFICIAL[name])
+
+
+def assert_same_fields(ours, official):
+    for field in ours.fields:
+        other = official.fields_by_name[field.name]
+        assert field.number == other.number, field.full_name
+        assert field.is_repeated == other.is_repeated, field.full_name
+        assert field.is_packed == other.is_packed, field.full_name
+        kind = INT32 if other.type == ENUM else other.type
+        assert field.type == kind, field.full_name
+        if field.message_type is None:
+            continue
+        assert field.message_type.name == other.message_type.name, field.full_name
+        if field.message_type.containing_type is not None:  # a map's entry, or a shape's Dim
+            entry, official_entry = field.message_type, other.message_type
+            assert entry.GetOptions().map_entry == official_entry.GetOptions().map_entry
+            assert_same_fields(entry, official_entry)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [Target(), Target(model="m", version=0), Target(version=1 << 40), Target(label="stable")],
+    ids=str,
+)
+def test_requests_are_the_official_ones(target):
+    ours = predict_request(target, "translate", {"text": TEXTS})
+    official = predict_pb2.PredictRequest()
+    official.model_spec.name = target.model
+    official.model_spec.signature_name = "translate"
+    if target.version is not None:
+        official.model_spec.version.value = target.version
+    if target.label is not None:
+        official.model_spec.version_label = target.label
+    encoded = [text.encode() if isinstance(text, str) else text for text in TEXTS]
+    official.inputs["text"].CopyFrom(tf.make_tensor_proto(encoded))
+    assert predict_pb2.PredictRequest.FromString(ours.SerializeToString()) == official
+    assert ours.SerializeToString() == official.SerializeToString()
+    assert serving_pb2.PredictRequest.FromString(official.SerializeToString()) == ours
+
+
+def test_two_inputs_keep_their_names():
+    ours = predict_request(Target(), "score", {"text": ["um"], "reference": ["one"]})
+    read = predict_pb2.PredictRequest.FromString(ours.SerializeToString())
+    assert {name: tf.make_ndarray(tensor).tolist() for name, tensor in read.inputs.items()} == {
+        "text": [b"um"],
+        "reference": [b"one"],
+    }
+
+
+ARRAYS = {
+    "text": np.array(["um", "olá", ""]),
+    "table": np.array([["a", "b"], ["c", "d"]]),
+    "float32": np.array([[0.5, -1.25], [3e-9, np.inf]], "float32"),
+    "float64": np.array([0.1, -np.inf]),
+    "int32": np.arange(24, dtype="int32").reshape(2, 3, 4) - 7,
+    "int64": np.array([1 << 60, -1]),
+    "bool": np.array([[True], [False]]),
+    "no rows": np.zeros((0, 5), "float32"),
+    "no columns": np.zeros((2, 0, 3), "float32"),
+    "scalar": np.array(7, "int32"),
+    "all zero": np.zeros((2, 2), "float32"),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("as_content", [False, True])
+def test_answers_are_read_in_both_encodings(name, as_content):
+    array = ARRAYS[name]
+    proto = typed_fields(array)
+    if as_content and array.dtype.kind != "U":
+        proto = type(proto)(
+            dtype=proto.dtype, tensor_shape=proto.tensor_shape, tensor_content=array.tobytes()
+        )
+    official = predict_pb2.PredictResponse()
+    official.outputs["y"].CopyFrom(proto)
+    read = outputs_of(serving_pb2.PredictResponse.FromString(official.SerializeToString()))
+    assert read == {"y": array.tolist()}
+
+
+def typed_fields(array):
+    """The TensorProto as the C++ server writes it: values in their field, not tensor_content."""
+    kind = tf.string if array.dtype.kind == "U" else array.dtype
+    proto = tf.make_tensor_proto(0, dtype="int32")
+    proto.Clear()
+    proto.dtype = tf.as_dtype(kind).as_datatype_enum
+    proto.tensor_shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
+    flat = array.ravel().tolist()
+    field = {
+        "U": proto.string_val,
+        "i": proto.int_val if array.dtype == "int32" else proto.int64_val,
+        "b": proto.bool_val,
+        "f": proto.float_val if array.dtype == "float32" else proto.double_val,
+    }[array.dtype.kind]
+    field.extend([one.encode() for one in flat] if array.dtype.kind == "U" else flat)
+    return proto
+
+
+def test_fewer_values_than_elements_repeat_the_last():
+    proto = tf.make_tensor_proto(0.5, dtype="float32", shape=[2, 3])
+    read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
+    assert tensors.to_lists(read) == tf.make_ndarray(proto).tolist() == [[0.5] * 3] * 2
+
+
+def test_other_types_and_broken_tensors_are_named():
+    with pytest.raises(ServingError, match="data type 17"):
+        tensors.to_lists(serving_pb2.TensorProto(dtype=17))
+    broken = serving_pb2.TensorProto(dtype=tensors.DT_FLOAT, tensor_content=b"abc")
+    broken.tensor_shape.dim.add(size=2)
+    with pytest.raises(ServingError, match="3 bytes"):
+        tensors.to_lists(broken)
+
+
+def test_status_messages():
+    ours = status_request(Target(model="m", version=3)).SerializeToString()
+    read = get_model_status_pb2.GetModelStatusRequest.FromString(ours)
+    assert read.model_spec.name == "m" and read.model_spec.version.value == 3
+    official = get_model_status_pb2.GetModelStatusResponse()
+    for version, state in enumerate(get_model_status_pb2.ModelVersionStatus.State.keys()):
+        official.model_version_status.add(version=version, state=state).status.error_message = "x"
+    read = versions_of(serving_pb2.GetModelStatusResponse.FromString(official.SerializeToString()))
+    assert read == [
+        (version, state, "x")
+        for version, state in enumerate(get_model_status_pb2.ModelVersionStatus.State.keys())
+    ]

@@ -1,0 +1,311 @@
+"""Every file of serving/deploy by its own parser or published schema, and all of them together."""
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import compose_spec
+import kubernetes_validate
+import pytest
+import yaml
+from stub_translator import serving_rest, unused_port
+
+from keras_tfmr.client import Target
+from keras_tfmr.text.buckets import BATCH_BUCKETS
+from serving.devserver import configs, flags
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DEPLOY = ROOT / "serving" / "deploy"
+IMAGE = "tensorflow/serving:2.20.0"
+KUBERNETES = ("1.30", "1.37")  # an old and a new cluster
+FILES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+
+
+def objects():
+    """Every Kubernetes object by (kind, name)."""
+    found = {}
+    for file in FILES:
+        for one in yaml.safe_load_all(file.read_text()):
+            found[one["kind"], one["metadata"]["name"]] = one
+    return found
+
+
+OBJECTS = objects()
+POD = OBJECTS["Deployment", "translator"]["spec"]["template"]
+(SERVER,) = POD["spec"]["containers"]
+COMPOSE_TEXT = (DEPLOY / "compose.yaml").read_text()
+COMPOSE = yaml.safe_load(COMPOSE_TEXT)["services"]["translator"]
+COMMANDS = {
+    "compose": COMPOSE["command"],
+    "kubernetes": [argument.replace("$(CPUS)", "4") for argument in SERVER["args"]],
+}
+
+
+def read_config(name, message):
+    return configs.read(DEPLOY / "config" / name, message)
+
+
+def seconds(flag):
+    """A flag in milliseconds of the Deployment, in seconds."""
+    return int(re.search(rf"{re.escape(flag)}=(\d+)", " ".join(SERVER["args"]))[1]) / 1000
+
+
+def test_model_config():
+    config = read_config("models.config", configs.ModelServerConfig)
+    configs.validate_models(config)
+    (model,) = config.model_config_list.config
+    assert model.name == Target.model
+    assert model.base_path in {volume["target"] for volume in COMPOSE["volumes"]}
+    mounts = [mount["mountPath"] for mount in SERVER["volumeMounts"]]
+    assert str(Path(model.base_path).parent) in mounts
+
+
+def test_batching_fits_the_buckets_of_an_export():
+    parameters = read_config("batching.config", configs.BatchingParameters)
+    settings = configs.batch_settings(parameters)
+    assert settings.allowed == (1, 2, 4, 8, 16, 32)
+    assert {*settings.allowed} >= {*BATCH_BUCKETS}
+    assert settings.splitting and settings.max_size >= 2 * settings.execution_size
+    assert 0 < settings.timeout < 0.02
+
+
+def test_monitoring_path_is_the_one_that_is_scraped():
+    config = read_config("monitoring.config", configs.MonitoringConfig)
+    assert config.prometheus_config.enable
+    annotations = POD["metadata"]["annotations"]
+    assert annotations["prometheus.io/path"] == config.prometheus_config.path
+    assert annotations["prometheus.io/port"] == "8501"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_flags_are_the_servers_and_name_files_that_are_there(name):
+    options = flags.parse(COMMANDS[name])
+    assert options.enable_batching and options.xla_cpu_compilation_enabled
+    assert options.enable_grpc_healthcheck_service
+    assert (options.port, options.rest_api_port) == (8500, 8501)
+    assert options.allow_version_labels_for_unavailable_models
+    mounted = {file.name for file in (DEPLOY / "config").iterdir()}
+    shell, script = {"compose": COMPOSE["entrypoint"], "kubernetes": SERVER["command"]}[name]
+    assert shell == "bash"  # a file of a ConfigMap is not executable
+    named = [script, *re.findall(r"_file=(\S+)", " ".join(COMMANDS[name]))]
+    assert {Path(file).name for file in named} == mounted
+    assert all(Path(file).parent == Path("/config") for file in named)
+
+
+def parse_compose(text):
+    """As `docker compose` reads it, with MODEL_DIR set."""
+    text = re.sub(r"\$\{MODEL_DIR:\?[^}]*\}", "/srv/models", text)
+    text = re.sub(r"\$\{MODEL_OWNER:-([^}]*)\}", r'"\1"', text)
+    compose = compose_spec.PyCompose.from_yaml(text)
+    compose._inner.validate()
+    return compose.to_spec()
+
+
+def test_compose_file():
+    service = parse_compose(COMPOSE_TEXT).services["translator"]
+    assert service.image == IMAGE and service.init
+    assert all(port.startswith("127.0.0.1:") for port in COMPOSE["ports"])
+    assert [port.split(":")[1:] for port in COMPOSE["ports"]] == [["8500"] * 2, ["8501"] * 2]
+    assert "${MODEL_DIR:?" in COMPOSE_TEXT
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("healthcheck:", "health_check:"),
+        ("timeout: 5s", "timeout: 5 apples"),
+        ("create_host_path", "create_path"),
+        ("unless-stopped", "if-stopped"),
+    ],
+)
+def test_compose_parser_notices_mistakes(right, wrong):
+    assert right in COMPOSE_TEXT
+    with pytest.raises(ValueError):
+        parse_compose(COMPOSE_TEXT.replace(right, wrong))
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, as the image has it")
+def test_compose_health_check_runs():
+    def exit_code(port):
+        kind, *command = COMPOSE["healthcheck"]["test"]
+        assert kind == "CMD"
+        command = [word.replace("/8501", f"/{port}") for word in command]
+        return subprocess.run(command, capture_output=True, timeout=10).returncode
+
+    with serving_rest() as server:
+        assert exit_code(server.server_port) == 0
+        server.state = "LOADING"
+        assert exit_code(server.server_port) != 0
+    with unused_port() as port:
+        assert exit_code(port) != 0
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("key", OBJECTS, ids="-".join)
+def test_kubernetes_schema(key, version):
+    assert kubernetes_validate.validate(OBJECTS[key], version, strict=True) == version
+
+
+@pytest.mark.parametrize(
+    "path", ["spec.replica", "spec.template.spec.containers.0.readynessProbe", "metadata.label"]
+)
+def test_kubernetes_schema_notices_mistakes(path):
+    broken = copy.deepcopy(OBJECTS["Deployment", "translator"])
+    *parents, name = path.split(".")
+    place = broken
+    for parent in parents:
+        place = place[int(parent) if parent.isdigit() else parent]
+    place[name] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, KUBERNETES[-1], strict=True)
+
+
+def test_threads_follow_the_limit():
+    (cpus,) = SERVER["env"]
+    assert "--tensorflow_inter_op_parallelism=$(CPUS)" in SERVER["args"]
+    assert cpus["name"] == "CPUS"
+    assert cpus["valueFrom"]["resourceFieldRef"] == {
+        "containerName": SERVER["name"],
+        "resource": "limits.cpu",
+        "divisor": "1",
+    }
+    assert "cpu" in SERVER["resources"]["limits"]
+
+
+def test_images_are_pinned_to_one_version():
+    texts = [file.read_text() for file in [*FILES, DEPLOY / "compose.yaml", DEPLOY / "README.md"]]
+    images = set(re.findall(r"tensorflow/serving:[\w.-]*", "\n".join(texts)))
+    assert images == {IMAGE}
+
+
+def test_services_reach_the_pods():
+    ports = {port["name"]: port["containerPort"] for port in SERVER["ports"]}
+    assert ports == {"grpc": 8500, "rest": 8501}
+    for name in ("translator", "translator-rest"):
+        service = OBJECTS["Service", name]["spec"]
+        assert service["selector"].items() <= POD["metadata"]["labels"].items()
+        assert all(ports[port["targetPort"]] == port["port"] for port in service["ports"])
+    assert OBJECTS["Service", "translator"]["spec"]["clusterIP"] == "None"
+    upload = OBJECTS["Pod", "translator-upload"]["metadata"]["labels"]
+    assert not service["selector"].items() <= upload.items()
+
+
+def test_scaling_and_disruption_name_the_deployment():
+    target = OBJECTS["HorizontalPodAutoscaler", "translator"]["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) in OBJECTS
+    assert "replicas" not in OBJECTS["Deployment", "translator"]["spec"]
+    assert "cpu" in SERVER["resources"]["requests"]
+    for kind in ("Deployment", "PodDisruptionBudget"):
+        selector = OBJECTS[kind, "translator"]["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= POD["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    "pod", [POD, OBJECTS["Pod", "translator-upload"]], ids=["server", "upload"]
+)
+def test_volumes_are_there(pod):
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    for container in pod["spec"]["containers"]:
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
+    claim = volumes["models"]["persistentVolumeClaim"]["claimName"]
+    assert ("PersistentVolumeClaim", claim) in OBJECTS
+
+
+def test_a_pod_ends_after_its_requests():
+    longest = seconds("--rest_api_timeout_in_ms")
+    kind, pause = SERVER["lifecycle"]["preStop"]["exec"]["command"]
+    assert kind == "sleep" and int(pause) > longest
+    assert POD["spec"]["terminationGracePeriodSeconds"] > int(pause)
+    assert seconds("grpc.max_connection_age_grace_ms") >= longest
+
+
+def test_probes_ask_for_what_is_there():
+    for probe in ("startupProbe", "readinessProbe"):
+        assert SERVER[probe]["httpGet"] == {"path": f"/v1/models/{Target.model}", "port": "rest"}
+    assert SERVER["livenessProbe"]["grpc"] == {"port": 8500}
+    patience = SERVER["startupProbe"]
+    assert patience["periodSeconds"] * patience["failureThreshold"] >= 300
+
+
+def test_kustomization_takes_every_file():
+    kustomization = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+    taken = {DEPLOY / file for file in kustomization["resources"]}
+    assert set(FILES) - taken == {DEPLOY / "kubernetes" / "upload.yaml"}
+    (generated,) = kustomization["configMapGenerator"]
+    assert generated["name"] == volume_named("config")["configMap"]["name"]
+    files = {DEPLOY / file for file in generated["files"]}
+    assert files == set((DEPLOY / "config").iterdir())
+
+
+def volume_named(name):
+    return next(volume for volume in POD["spec"]["volumes"] if volume["name"] == name)
+
+
+def test_network_policy_lets_in_clients_and_lets_out_nothing():
+    policy = OBJECTS["NetworkPolicy", "translator"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= POD["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress", "Egress"] and policy["egress"] == []
+    clients, scrapers = policy["ingress"]
+    assert clients["from"] == [{"podSelector": {"matchLabels": {"translator-client": "true"}}}]
+    assert {port["port"] for port in clients["ports"]} == {"grpc", "rest"}
+    assert scrapers["ports"] == [{"port": "rest"}]
+
+
+def run_flags(readme):
+    """The options of the README's `docker run`."""
+    command = re.search(r"docker run (.*?)tensorflow/serving", readme, re.DOTALL)[1]
+    return set(command.replace("\\\n", " ").split())
+
+
+def test_docker_run_has_the_limits_of_the_compose_file():
+    given = run_flags((DEPLOY / "README.md").read_text())
+    limits = COMPOSE["deploy"]["resources"]["limits"]
+    wanted = {f"--cap-drop={name}" for name in COMPOSE["cap_drop"]}
+    wanted |= {f"--cap-add={name}" for name in COMPOSE["cap_add"]}
+    wanted |= {f"--memory={limits['memory'].lower()}", f"--pids-limit={limits['pids']}"}
+    assert wanted | {"--init", "--read-only", "--security-opt=no-new-privileges"} <= given
+
+
+@pytest.mark.skipif(
+    not shutil.which("setpriv") or os.geteuid() != 0, reason="needs util-linux and root"
+)
+def test_the_servers_root_reads_models_written_under_umask_077(tmp_path):
+    """As the kernel sees the container: user 0, its capabilities, another's files."""
+    model = tmp_path / "model"
+    model.write_text("weights")
+    for path, mode in ((tmp_path, 0o700), (model, 0o600)):
+        os.chown(path, 12345, 12345)
+        os.chmod(path, mode)
+
+    def read(*added):
+        kept = ["-all", *(f"+{name.lower()}" for name in added)]
+        limited = ["setpriv", "--inh-caps=-all", f"--bounding-set={','.join(kept)}"]
+        return subprocess.run([*limited, "cat", model], capture_output=True).stdout
+
+    assert read() == b"" and read(*COMPOSE["cap_add"]) == b"weights"
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl (no cluster)")
+def test_kubectl_builds_it():
+    built = subprocess.run(["kubectl", "kustomize", DEPLOY], capture_output=True, timeout=60)
+    assert built.returncode == 0, built.stderr
+    made = {one["kind"]: one for one in yaml.safe_load_all(built.stdout)}
+    for one in made.values():
+        kubernetes_validate.validate(one, KUBERNETES[-1], strict=True)
+    name = made["ConfigMap"]["metadata"]["name"]
+    volumes = made["Deployment"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "config", "configMap": {"name": name}} in volumes
+    batching = (DEPLOY / "config" / "batching.config").read_text()
+    assert made["ConfigMap"]["data"]["batching.config"] == batching
+
+
+def test_readme_names_files_that_are_there():
+    page = (DEPLOY / "README.md").read_text()
+    for name in re.findall(r"serving/deploy/[\w./-]+\w", page):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"`((?:kubernetes|config)/[\w.-]+)`", page):
+        assert (DEPLOY / name).exists(), name

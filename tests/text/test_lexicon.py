@@ -1,0 +1,238 @@
+"""Shortlists: against the full pass restricted by hand; what is learned, against plain counting."""
+
+import collections
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the translator needs TensorFlow", allow_module_level=True)
+
+import tensorflow as tf
+from translators import LINES, tiny_model, tiny_translator, tokenizer, write_run
+
+from keras_tfmr import Translator
+from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.decoding.topk import GROUP, argmax, top_sums
+from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.text.lexicon import STEP, Lexicon
+from serving import export
+from training import learn_lexicon
+from training.run.claim import Claim
+from training.run.files import RunError
+from training.run.folder import RunFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+VOCAB = tokenizer().vocab_size
+TEXTS = [*LINES, "", "Olá 👋", b"\xff\xfe caf\xe9", "gato " * 40]
+
+
+def lexicon(candidates=2, always=12, seed=4):
+    """Random candidates, so that the best token of the whole vocabulary is seldom among them."""
+    rng = np.random.default_rng(seed)
+    table = rng.integers(0, VOCAB, (VOCAB, candidates))
+    return Lexicon(table, rng.choice(VOCAB, always, replace=False), VOCAB)
+
+
+def listed(model, lexicon, xla=False, **decoding):
+    config = DecodingConfig(**{"beams": 3, "n": 2, "max_length": 12, **decoding})
+    return Translator(
+        model, tokenizer(), config=config, max_source_length=24, xla=xla, lexicon=lexicon
+    )
+
+
+def by_hand(translator, text):
+    """Greedy decoding by the full pass and sets of allowed ids: ids and log-probability."""
+    start, end = tokenizer().start_id, tokenizer().end_id
+    source = tokenizer().encode_truncated([text], 24)[0].numpy()
+    allowed = {*translator.lexicon.always, *translator.lexicon.candidates.numpy()[source].ravel()}
+    allowed = sorted((allowed | {end}) - {0, tokenizer().unknown_id, start})
+    ids, total = [], 0.0
+    while len(ids) < 12 and end not in ids:
+        logits = translator.model([source, np.array([[start, *ids]], "int32")]).numpy()[0, -1]
+        chosen = logits.astype("float64")[allowed]
+        best = int(chosen.argmax())
+        total += chosen[best] - np.logaddexp.reduce(chosen)
+        ids.append(allowed[best])
+    return ids, total
+
+
+@pytest.mark.parametrize("fields", [{}, {"tied_logits": False}, {"logits_bias": True}])
+@pytest.mark.parametrize("xla", [False, True])
+def test_greedy_is_the_full_pass_over_the_allowed_ids(fields, xla):
+    model = tiny_model(**fields)
+    if fields:
+        bias = model.logits.bias if "logits_bias" in fields else model.logits.dense.bias
+        bias.assign(np.random.default_rng(1).normal(0, 5, VOCAB))
+    translator = listed(model, lexicon(), xla, beams=1, n=1)
+    whole = tiny_translator(model, beams=1, n=1).translate(LINES)
+    assert sum(a != b for a, b in zip(whole, translator.translate(LINES), strict=True)) > 3
+    for text in LINES[:4]:
+        ids, log_prob = by_hand(translator, text)
+        expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
+        (hypothesis,) = translator.translate_nbest([text])[0]
+        assert hypothesis.text == expected
+        penalty = ((5 + len(ids)) / 6) ** translator.config.length_penalty
+        assert hypothesis.score == pytest.approx(log_prob / penalty, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 3, 12])
+@pytest.mark.parametrize("xla", [False, True])
+def test_a_lexicon_that_allows_everything_changes_nothing(beams, xla):
+    everything = Lexicon(np.zeros((VOCAB, 1)), np.arange(VOCAB), VOCAB)
+    options = {"beams": beams, "n": min(beams, 2), "min_length": 3}
+    whole = tiny_translator(**options)
+    # Without the special ids in the normaliser, all scores are a little higher.
+    found = listed(whole.model, everything, xla, **options).translate_nbest(TEXTS[:-1])
+    for mine, other in zip(found, whole.translate_nbest(TEXTS[:-1]), strict=True):
+        assert [h.text for h in mine] == [h.text for h in other]
+
+
+def test_a_quantised_model_keeps_to_the_shortlist():
+    model = tiny_model()
+    model.quantize("int8")
+    found = listed(model, lexicon(), beams=1, n=1)
+    for text in LINES[:3]:
+        ids, _ = by_hand(found, text)
+        expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
+        assert found.translate([text]) == [expected]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_no_row_depends_on_its_neighbours(beams):
+    translate = listed(tiny_model(), lexicon(), beams=beams, n=1).signatures["translate"]
+    together = {name: value.numpy() for name, value in translate(tf.constant(TEXTS)).items()}
+    for row, text in enumerate(TEXTS):
+        alone = translate(tf.constant([text]))
+        assert alone["translation"].numpy()[0] == together["translation"][row]
+        assert alone["score"].numpy()[0] == pytest.approx(
+            together["score"][row], abs=1e-4, rel=1e-4
+        )
+
+
+def test_groups_of_a_number_that_only_the_run_knows():
+    random = np.random.default_rng(2)
+    values = random.normal(size=(6, 20 * GROUP)).astype("float32")
+    so_far = random.normal(size=(3, 2)).astype("float32")
+    unknown = tf.function(
+        lambda y, x: (top_sums(y, x, 8), argmax(x)),
+        input_signature=[
+            tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, None], tf.float32)
+        ],
+    )  # fmt: skip
+    (greatest, beams, tokens), (best, _) = unknown(so_far, values)
+    sums = (values.reshape(3, 2, -1) + so_far[:, :, None]).reshape(3, -1)
+    np.testing.assert_array_equal(beams * 20 * GROUP + tokens, np.argsort(-sums, axis=1)[:, :8])
+    np.testing.assert_array_equal(greatest, -np.sort(-sums, axis=1)[:, :8])
+    np.testing.assert_array_equal(best, values.argmax(axis=1))
+
+
+def test_places_are_padded_to_few_sizes():
+    big = Lexicon(np.zeros((4, 1)), np.arange(700), 1000)
+    for source, places in ([[1, 2]], 3 * STEP), ([[0]], 3 * STEP):
+        found = big.shortlist(tf.constant(source), end_id=3, start_id=2)
+        assert found.token_ids.shape == (places,) and found.allowed.shape == (1, places)
+        ids = found.token_ids.numpy()
+        assert ids[:3].tolist() == [0, 3, 2]
+        assert sorted(ids[found.allowed.numpy()[0]]) == [1, *range(3, 700)]
+
+
+def model_1(pairs, rounds):
+    """IBM's Model 1 as its paper has it, word by word: {source: {target: probability}}."""
+    likely = collections.defaultdict(lambda: collections.defaultdict(lambda: 1.0))
+    for _ in range(rounds):
+        counts = collections.defaultdict(lambda: collections.defaultdict(float))
+        for source, target in pairs:
+            for t in target:
+                total = sum(likely[s][t] for s in source)
+                for s in source:
+                    counts[s][t] += likely[s][t] / total
+        for s, found in counts.items():
+            likely[s] = {t: count / sum(found.values()) for t, count in found.items()}
+    return likely
+
+
+def test_what_is_learned_is_model_1():
+    rng = np.random.default_rng(0)
+    pairs = [
+        (rng.integers(4, 12, rng.integers(1, 6)), rng.integers(4, 15, rng.integers(1, 6)))
+        for _ in range(40)
+    ]
+    found = Lexicon.learn(
+        pairs, source_vocab=13, target_vocab=15, n=3, always=2, rounds=4, joint=True
+    )
+    expected = model_1([(s.tolist(), t.tolist()) for s, t in pairs], 4)
+    table = found.candidates.numpy()
+    assert table[12].tolist() == [0, 0, 0, 12] and table[:4, :3].max() == 0
+    for source, likely in expected.items():
+        *ids, own = table[source]
+        best = sorted(likely.values(), reverse=True)[:3]
+        assert own == source
+        np.testing.assert_allclose([likely[i] for i in ids if i], best, rtol=1e-9)
+    counts = collections.Counter(t for _, target in pairs for t in target.tolist())
+    assert [counts[i] for i in found.always] == [n for _, n in counts.most_common(2)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run folder with a lexicon that the command has learned."""
+    folder = write_run(tmp_path_factory.mktemp("listed") / "run", beams=2, length_penalty=0.6)
+    pairs = folder.parent / "pairs.tsv"
+    lines = [f"{a}\t{b}\n" for a, b in zip(LINES[:3], LINES[3:], strict=True)]
+    pairs.write_text("".join(lines), encoding="utf-8")
+    command = ["training/learn_lexicon.py", folder, "--data", pairs, "--candidates", "4"]
+    done = subprocess.run(
+        [sys.executable, *map(str, command), "--always", "5"], cwd=ROOT,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert f"5 candidates for each of {VOCAB} source subwords" in done.stdout
+    return folder
+
+
+def test_translate_and_export_use_the_lexicon_of_a_run(run, capsys):
+    translator = RunFolder(run).translator(max_source_length=24, max_length=10)
+    learned = Lexicon.load(run / "lexicon.npz")
+    assert learned.sizes == (VOCAB, VOCAB) and len(learned.always) == 5
+    np.testing.assert_array_equal(translator.lexicon.candidates, learned.candidates)
+    expected = translator.translate(LINES)
+    options = ["--max_length", "10", "--max_source_length", "24", "--to", str(run / "models")]
+    assert export.main([str(run), *options]) == 0, capsys.readouterr().err
+    path = Path(capsys.readouterr().out.splitlines()[-1])
+    with SavedSession(path) as session:
+        text = np.array([line.encode() for line in LINES], object)
+        found = session.run("translate", {"text": text})["translation"]
+        assert [t.decode() for t in found] == expected
+        one = session.run("translate", {"text": text[:1]})["translation"]
+    assert one[0].decode() == expected[0]
+    # A search over shortlists takes rows of the embedding's table, and needs no transposed one.
+    stored = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    assert [16, VOCAB] not in stored.get_variable_to_shape_map().values()
+
+
+def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
+    small = Lexicon(np.zeros((7, 2)), [3], 9)
+    with pytest.raises(ValueError, match=r"\(7, 9\) ids in the lexicon, \(320, 320\) in the model"):
+        listed(tiny_model(), small)
+    with pytest.raises(ValueError, match=r"ids from 0 to 8\. Received: ids from 0 to 9"):
+        Lexicon(np.full((7, 2), 9), [3], 9)
+    with pytest.raises(ValueError, match=r"\(7,\) and \(1,\)"):
+        Lexicon(np.zeros(7), [3], 9)
+    missing = str(tmp_path / "none.tsv")
+    assert learn_lexicon.main([str(run), "--data", missing]) == 1
+    assert missing in capsys.readouterr().err
+    assert learn_lexicon.main([str(tmp_path), "--data", str(run.parent / "pairs.tsv")]) == 1
+    assert "config.json" in capsys.readouterr().err
+    with Claim(RunFolder(run)) as claim:
+        claim.clear()  # as --overwrite does: another run has other subwords
+    assert not (run / "lexicon.npz").exists()
+    for content in (b"", b"no lexicon", b"PK\x03\x04"):
+        (run / "lexicon.npz").write_bytes(content)
+        with pytest.raises(RunError, match=r"lexicon\.npz is not a lexicon"):
+            RunFolder(run).read_lexicon()
+    with pytest.raises(SystemExit):
+        learn_lexicon.main([str(run), "--data", missing, "--most", "0"])
+    assert "--most must be positive. Received: 0" in capsys.readouterr().err
