@@ -1,1 +1,0 @@
-"""Mutants of Python files, and why some of them survive."""
