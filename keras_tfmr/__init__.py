@@ -55,7 +55,6 @@ _ON_KERAS = {
     "NoamSchedule": "schedules",
     "Perplexity": "metrics",
     "TokenAccuracy": "metrics",
-    "WarmupCosine": "schedules",
     "smoothed_cross_entropy": "losses",
 }
 # These need TensorFlow or Matplotlib, so `from keras_tfmr import *` leaves them out.

@@ -58,11 +58,19 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """Label-smoothed cross-entropy of integer labels, the mean over real tokens.
 
+    Keras's `SparseCategoricalCrossentropy` has no label smoothing, and `CategoricalCrossentropy`
+    wants one-hot labels, which are as large as the logits.
+
     Padding (label 0) is left out. A token with sample weight w counts as w tokens. A batch without
     real tokens has loss 0.
 
     Args:
         label_smoothing: Share of the probability spread evenly over the vocabulary.
+        nominal_tokens: If given, the sum over real tokens is divided by this constant, whatever
+            the number of real tokens is. The gradients of several batches or replicas then add up
+            to those of all their tokens together, up to a constant factor; a mean would count the
+            tokens of small batches for more. A good value is the usual number of tokens in a
+            batch: then the loss is still about that of one token.
         dtype: Dtype of the result, `keras.config.floatx()` by default; the computation is in
             float32.
 
@@ -75,7 +83,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         scalar, in nats per token.
 
     Raises:
-        ValueError: If `label_smoothing` is not in [0, 1), or the shapes do not fit.
+        ValueError: If `label_smoothing` is not in [0, 1), `nominal_tokens` is not positive, or the
+            shapes do not fit.
         TypeError: If the labels are not integers.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.4.
@@ -85,17 +94,30 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     1.3863
     """
 
-    def __init__(self, label_smoothing=0.0, name="label_smoothed_cross_entropy", dtype=None):
+    def __init__(
+        self,
+        label_smoothing=0.0,
+        nominal_tokens=None,
+        name="label_smoothed_cross_entropy",
+        dtype=None,
+    ):
+        reduction = "mean_with_sample_weight" if nominal_tokens is None else "sum"
         # Keras casts the labels to this dtype too, and bfloat16 cannot hold the id 257.
-        super().__init__(name=name, reduction="mean_with_sample_weight", dtype="float32")
+        super().__init__(name=name, reduction=reduction, dtype="float32")
         self.result_dtype = backend.standardize_dtype(dtype or backend.floatx())
         self.label_smoothing = _checks.rate("label_smoothing", label_smoothing)
+        if nominal_tokens is not None and not nominal_tokens > 0:
+            raise ValueError(f"`nominal_tokens` must be positive. Received: {nominal_tokens!r}")
+        self.nominal_tokens = nominal_tokens
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
         check_labels(y_true, y_pred)
         weight = real_tokens(y_true, sample_weight)
-        return ops.cast(super().__call__(y_true, y_pred, weight), self.result_dtype)
+        loss = super().__call__(y_true, y_pred, weight)
+        if self.nominal_tokens is not None:
+            loss = loss / self.nominal_tokens
+        return ops.cast(loss, self.result_dtype)
 
     def call(self, y_true, y_pred):
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
@@ -104,6 +126,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return {
             "name": self.name,
             "label_smoothing": self.label_smoothing,
+            "nominal_tokens": self.nominal_tokens,
             "dtype": self.result_dtype,
         }
 

@@ -6,24 +6,21 @@ from keras import ops
 from keras_tfmr.losses import check_labels, real_tokens, smoothed_cross_entropy
 
 
-class TokenMean(keras.metrics.Metric):
-    """What the token metrics share: a sum over real tokens and their number."""
+class TokenMean(keras.metrics.Mean):
+    """The mean of `values(y_true, y_pred)` over real tokens.
+
+    Keras's own metrics, such as `SparseCategoricalAccuracy`, average over the length first: a token
+    of a long batch then counts for less than one of a short batch.
+    """
 
     def __init__(self, name, dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.tokens = self.add_variable((), "zeros", name="tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
         check_labels(y_true, y_pred)
-        weight = real_tokens(y_true, sample_weight)
-        values = ops.cast(self.values(y_true, y_pred), "float32")
-        self.total.assign_add(ops.sum(values * weight))
-        self.tokens.assign_add(ops.sum(weight))
-
-    def result(self):
-        return ops.divide_no_nan(self.total, self.tokens)
+        weight = ops.reshape(real_tokens(y_true, sample_weight), (-1,))  # [batch * length]
+        super().update_state(ops.reshape(self.values(y_true, y_pred), (-1,)), weight)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
