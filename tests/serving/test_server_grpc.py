@@ -15,8 +15,6 @@ from tensorflow_serving.apis import (
     predict_pb2,
 )
 
-from benchmarks import serving_fuzz
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
@@ -294,13 +292,3 @@ def test_message_limits_of_clients_are_their_own(server):
     assert status_of(stub.Predict, request("echo", text=text))[0] == "RESOURCE_EXHAUSTED"
     assert status_of(server.prediction.Predict, request("echo", text=text))[0] == "OK"
     channel.close()
-
-
-def test_mutated_requests(server):
-    """The last of this file: some seconds of benchmarks/serving_fuzz.py."""
-    numbers = serving_fuzz.run(server, requests=2000, seconds=10, seed=1)
-    assert numbers["faults"] == []
-    assert numbers["real"] > 0 and set(numbers["sent"]) == set(serving_fuzz.KINDS)
-    assert {"rest_body 200", "rest_body 400", "grpc OK", "grpc INVALID_ARGUMENT"} <= set(
-        numbers["answers"]
-    )

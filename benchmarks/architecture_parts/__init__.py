@@ -1,1 +1,0 @@
-"""The parts of the comparison of architectures: each measures one thing and describes it."""
