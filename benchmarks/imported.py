@@ -114,7 +114,7 @@ def parse():
 def prepare(folder, args):
     """Writes the models and the sentences."""
     if args.quick:
-        from training.corpus import phrasebook
+        from training import phrasebook
 
         args.data = folder / "pairs.tsv"
         args.data.write_text("".join(f"{a}\t{b}\n" for a, b in phrasebook.generate(500, seed=3)))

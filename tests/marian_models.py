@@ -9,7 +9,7 @@ import yaml
 from marian_fixture import CONFIG, FILE, VOCAB
 from safetensors.numpy import save_file
 
-from training.corpus import phrasebook
+from training import phrasebook
 
 TAGS = [">>eng<<", ">>fra<<"]
 GENERATION = {

@@ -13,7 +13,7 @@ from keras_tfmr.models import TransformerConfig, TranslationModel
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text.translator import Translator
-from training.corpus import phrasebook
+from training import phrasebook
 from training.marian.run import model_of, read, tokenizers_of
 
 PAIRS = phrasebook.split(1)[0][:600]

@@ -11,7 +11,7 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from training.corpus import phrasebook
+from training import phrasebook
 
 TAGS = [">>por<<", ">>eng<<"]
 TEXTS = [

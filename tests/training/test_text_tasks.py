@@ -24,7 +24,6 @@ from keras_tfmr.export.saved_session import SavedSession
 from serving import export
 from training import train_text
 from training.corpus.files import CorpusError
-from training.corpus.phrasebook import parts_of_speech, text_tasks
 from training.corpus.sources import Source
 from training.run.checkpoints import Checkpoints
 from training.run.claim import Claim
@@ -102,33 +101,6 @@ def test_labels_are_numbered_behind_padding():
         Labels.learn(["only"])
     with pytest.raises(CorpusError, match="no other line"):
         labels.encode_lines(["d"])
-
-
-def test_the_phrasebook_has_a_set_for_each_task():
-    for task, columns in (("classify", 2), ("tag", 2), ("language", None)):
-        split = text_tasks.split(task, seed=2, train=300, validation=50, test=50)
-        parts = [{row if columns is None else row[0] for row in part} for part in split]
-        assert [len(part) for part in parts] == [300, 50, 50]
-        assert not (parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2])
-    for tokens, tags in text_tasks.split("tag", train=300).train:
-        assert len(tokens.split()) == len(tags.split())
-
-
-@pytest.mark.parametrize(
-    ("sentence", "tags"),
-    [
-        ("That watch isn't as old as that one.",
-         "DET NOUN AUX CONJ ADJ CONJ DET PRON PUNCT"),
-        ("They watch the birds next to our new house.",
-         "PRON VERB DET NOUN ADP ADP DET ADJ NOUN PUNCT"),
-        ("Ana thinks that he is going to open the window.",
-         "PROPN VERB CONJ PRON AUX VERB PART VERB DET NOUN PUNCT"),
-        ("Is the door open?", "AUX DET NOUN ADJ PUNCT"),
-        ("The clean shirts are from New York.", "DET ADJ NOUN AUX ADP PROPN PROPN PUNCT"),
-    ],
-)  # fmt: skip
-def test_parts_of_speech_as_a_person_gives_them(sentence, tags):
-    assert " ".join(tag for _, tag in parts_of_speech.tagged(sentence)) == tags
 
 
 def test_scores_of_labels():

@@ -74,7 +74,7 @@ class Phrasebook:
 
     def blocks(self, split, read):
         """As `Source.blocks`."""
-        from training.corpus import phrasebook
+        from training import phrasebook
 
         self._split = self._split or phrasebook.split(self._seed)
         return pile.in_memory(getattr(self._split, split))

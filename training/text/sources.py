@@ -49,9 +49,9 @@ class PhrasebookText(sources.Phrasebook):
 
     def blocks(self, split, read):
         """As `Source.blocks`."""
-        from training.corpus.phrasebook import text_tasks
+        from training import phrasebook
 
-        self._split = self._split or text_tasks.split(self._task, self._seed)
+        self._split = self._split or phrasebook.split(self._seed, task=self._task)
         pairs = getattr(self._split, split)
         if self._task in ("language", "masked"):
             pairs = [(NOTHING, text) for text in pairs]
