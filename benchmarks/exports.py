@@ -106,7 +106,7 @@ def start(models, folder):
     from server_process import ServerProcess
 
     begun = time.perf_counter()
-    flags = [f"--model_base_path={models}", "--xla_cpu_compilation_enabled=true"]
+    flags = [f"--model_base_path={models}"]
     with ServerProcess(folder, *flags) as server:
         seconds = time.perf_counter() - begun
         fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()

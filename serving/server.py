@@ -1,55 +1,58 @@
-"""The development server: `python serving/server.py --model_base_path=DIR --rest_api_port=8501`.
+"""The development server: `python serving/server.py --model_base_path=RUN_FOLDER/saved_model`.
 
-It has TensorFlow Serving's API (gRPC on port 8500, and REST if a port is given) on one machine,
-without a container, to try things out and for tests. In production, use TensorFlow Serving itself.
-`--help` lists the flags, which are those of tensorflow_model_server.
+It serves the newest version under the folder over gRPC and REST, as TensorFlow Serving does, on one
+machine and without a container. Use it to try a model out and for tests; in production, use
+TensorFlow Serving itself (serving/deploy). Exit status: 0 after SIGTERM, 1 if it could not start,
+2 wrong arguments.
 """
 
-import contextlib
+import asyncio
+import logging
 import os
 import sys
-import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from keras_tfmr.export import compile_cache
-from serving.devserver import configs, flags
-from serving.devserver.errors import ServingError
+from keras_tfmr import _command_line
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    parser = _command_line.parser(__doc__)
+    add = parser.add_argument
+    folder = "folder with the version folders 1, 2, ..."
+    add("--model_base_path", metavar="DIR", required=True, help=folder)
+    add("--model_name", metavar="NAME", default="default", help="name of the model in requests")
+    host = "address to listen on; 0.0.0.0 opens the server to the network"
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for name, default, letter, meaning in (
+        ("--port", 8500, "N", "gRPC port; 0 for any free one"),
+        ("--rest_api_port", 8501, "N", "REST port; 0 for any free one"),
+        ("--rest_api_timeout_in_ms", 30000, "N", "milliseconds that a REST request may take"),
+        ("--max_request_bytes", 64 << 20, "N", "maximum size of a request"),
+        ("--max_queue", 256, "N", "requests that may wait; more are refused as UNAVAILABLE"),
+        ("--threads", cores, "N", "requests that run at the same time (default: the cores)"),
+        ("--grace_seconds", 30, "S", "seconds that requests have to end after SIGTERM"),
+    ):
+        add(name, type=int, default=default, metavar=letter, help=meaning)
+    poll = "seconds between two looks for a new version"
+    add("--file_system_poll_wait_seconds", type=float, default=1, metavar="S", help=poll)
+    return parser.parse_args(arguments)
 
 
 def main(arguments=None):
-    """Runs the server.
+    """Runs the server; returns its exit status."""
+    options = parse_arguments(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # clients that do not speak HTTP
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    from serving.devserver import app
 
-    Args:
-        arguments: The command line without the program's name; None for that of the process.
-
-    Returns:
-        Exit status: 0 after SIGTERM, 1 if it could not start.
-    """
-    options = flags.parse(arguments)
-    try:
-        settings = configs.settings(options)
-        with compiled_programs():
-            # Imported after the files are checked: TensorFlow takes seconds to import.
-            from serving.devserver import app
-
-            app.run(options, settings)
-    except (ServingError, OSError, RuntimeError) as error:  # the last two if an address is in use
-        print(f"Failed to start server. Error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-@contextlib.contextmanager
-def compiled_programs():
-    """A folder for what XLA compiles; a temporary one unless `TF_XLA_FLAGS` names another."""
-    if compile_cache.folder_in_use():
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="xla_cache_") as folder:
-        os.environ["TF_XLA_FLAGS"] = compile_cache.flags(folder)
-        yield
+    return asyncio.run(app.serve(options))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # at once: a thread may still be loading a model, and cannot be stopped

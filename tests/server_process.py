@@ -1,10 +1,9 @@
 """Starts the development server as users do: its own process, real sockets, free ports."""
 
 import json
-import os
 import pathlib
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,83 +14,22 @@ import grpc
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
-def free_port():
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+class Server:
+    """The address of a running server, and ways to ask it.
 
+    Attributes:
+        prediction, models: The official stubs.
+    """
 
-def start(log, *flags):
-    """Starts the server without waiting for it; its stderr goes to the file `log`."""
-    # setpriv: a test run that is killed leaves no server behind. With Popen's preexec_fn instead,
-    # gRPC's fork handlers run in the child, which has then died before it became the server.
-    command = ["setpriv", "--pdeathsig", "KILL", sys.executable, ROOT / "serving" / "server.py"]
-    with open(log, "wb") as stderr:
-        return subprocess.Popen(
-            [*map(str, (*command, *flags))], stderr=stderr, stdout=stderr, cwd=ROOT
+    def __init__(self, port, rest_port):
+        self.port, self.rest_port = port, rest_port
+        self.channel = grpc.insecure_channel(
+            f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)]
         )
-
-
-class ServerProcess:
-    """A running server: `with ServerProcess(folder, "--model_base_path=...") as server:`."""
-
-    def __init__(self, folder, *flags, wait=240):
-        # A port that was free may be taken by the time that the server is there: then others are.
-        for _ in range(5):
-            self.port, self.rest_port = free_port(), free_port()
-            self.log = pathlib.Path(folder) / f"server-{self.port}.log"
-            self.process = start(
-                self.log, f"--port={self.port}", f"--rest_api_port={self.rest_port}", *flags
-            )
-            started = self._started(wait)
-            if started or "cannot listen on" not in self.stderr():
-                break
-        if not started:
-            self.process.kill()
-            status = self.process.wait()
-            raise AssertionError(
-                f"not serving within {wait} s, exit status {status}: {self.stderr()[-2000:]}"
-            )
-        self.channel = self.connect()
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
-
-    def _started(self, seconds):
-        end = time.monotonic() + seconds
-        while self.process.poll() is None and time.monotonic() < end:
-            if "Exporting HTTP/REST API" in self.stderr():
-                return True
-            time.sleep(0.05)
-        return False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.channel.close()
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-
-    def connect(self):
-        """A channel that shares its connection with no other."""
-        options = [*UNLIMITED, ("grpc.use_local_subchannel_pool", 1)]
-        return grpc.insecure_channel(f"127.0.0.1:{self.port}", options)
-
-    def stderr(self):
-        return self.log.read_text(errors="replace")
-
-    def wait_for(self, condition, seconds=30):
-        """Waits until `condition()` is true; the server must live meanwhile."""
-        end = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None, self.stderr()[-2000:]
-            assert time.monotonic() < end, f"not within {seconds} s: {self.stderr()[-2000:]}"
-            time.sleep(0.05)
 
     def http(self, path, body=None, headers=(), timeout=30):
         """GET, or POST of `body` (bytes, or anything that goes to JSON): (status, text)."""
@@ -105,23 +43,67 @@ class ServerProcess:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode("utf-8", "surrogateescape")
 
-    def states(self, model):
-        """{version: state name} by the REST status."""
-        status, text = self.http(f"/v1/models/{model}")
-        if status != 200:
-            return {}
-        versions = json.loads(text)["model_version_status"]
+    def predict(self, document, signature=None):
+        """(status, JSON) of a REST request for a prediction."""
+        if signature is not None:
+            document = {**document, "signature_name": signature}
+        status, text = self.http("/v1/models/default:predict", document)
+        return status, json.loads(text)
+
+    def states(self):
+        """{version: state}."""
+        versions = json.loads(self.http("/v1/models/default")[1])["model_version_status"]
         return {int(version["version"]): version["state"] for version in versions}
 
-    def memory(self):
-        """Resident memory in bytes."""
-        pages = int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def terminate(self, seconds=30):
+class ServerProcess(Server):
+    """A running server: `with ServerProcess(folder, "--model_base_path=...") as server:`.
+
+    Args:
+        folder: Where the log goes.
+        flags: Arguments of `serving/server.py`; the ports are free ones.
+        ready: Whether to wait until it serves.
+    """
+
+    def __init__(self, folder, *flags, ready=True):
+        self.log = pathlib.Path(folder) / f"server-{time.monotonic_ns()}.log"
+        command = [sys.executable, ROOT / "serving" / "server.py", "--port=0", "--rest_api_port=0"]
+        with open(self.log, "wb") as log:
+            # A test run that is killed leaves no server behind for long.
+            words = ["timeout", "--signal=KILL", "1800", *map(str, (*command, *flags))]
+            self.process = subprocess.Popen(words, stdout=log, stderr=log, cwd=ROOT)
+        ports = self.wait_for(r"gRPC on .*:(\d+), REST on http://[^:]*:(\d+)/")
+        super().__init__(*map(int, ports.groups()))
+        if ready:
+            self.wait_for("Serving version")
+
+    def wait_for(self, pattern, seconds=240):
+        """Waits until the log has a regular expression; returns the match."""
+        end = time.monotonic() + seconds
+        while not (match := re.search(pattern, self.output())):
+            ended = self.process.poll()
+            if ended is not None or time.monotonic() > end:
+                self.process.kill()
+                raise AssertionError(f"no {pattern!r}, exit status {ended}: {self.output()}")
+            time.sleep(0.05)
+        return match
+
+    def output(self):
+        """What the server has printed."""
+        return self.log.read_text(errors="replace")
+
+    def terminate(self, seconds=60):
         """SIGTERM; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.channel.close()
+        if self.process.poll() is None:
+            self.terminate()
 
 
 def status_of(call, *arguments, **options):

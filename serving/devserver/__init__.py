@@ -1,7 +1,6 @@
-"""TensorFlow Serving's API on one machine, without a container, to try things out and for tests.
+"""A small server with the part of TensorFlow Serving's API that this project's clients use.
 
-In production, use TensorFlow Serving itself ("the real server"). This server gives the same answers
-to the calls that it implements. A request passes through grpc_api or rest_api, then predict (checks
-it against the signature), batching (if enabled) and servable (runs the session). `versions` decides
-which servable answers.
+`versions` watches the model's folder, `model` loads and runs one version, `job_queue` queues its
+requests, `predict` checks them, `grpc_api` and `rest_api` speak the two protocols, and `app` starts
+and stops everything.
 """

@@ -1,152 +1,101 @@
-"""Checks requests of both front ends against their signatures, and runs them."""
+"""Predict, for both protocols: checks a request against its signature and runs it."""
 
 import asyncio
-import dataclasses
-import time
+import math
 
-from tensorflow_serving.apis import predict_pb2
+import numpy as np
 
-from . import tensors
-from .errors import deadline_exceeded, failed_precondition, invalid, left
+from .errors import invalid
 
-DEFAULT_SIGNATURE = "serving_default"
-
-
-@dataclasses.dataclass
-class Call:
-    """One request against one signature of one servable, ready to run."""
-
-    signature: str
-    feeds: dict  # tensor name: numpy array
-    outputs: dict  # output alias: tensor name
-
-    @property
-    def fetches(self):
-        return tuple(self.outputs.values())
+MAX_ELEMENTS = 1 << 27  # a request of a few bytes may name a shape of any size
+FIELDS = {"f4": "float_val", "f8": "double_val", "i4": "int_val", "i8": "int64_val"}
+FIELDS |= {"O": "string_val", "b1": "bool_val"}
 
 
-def prepare(servable, request):
-    """Checks a PredictRequest against its signature and decodes its tensors.
+async def predict(version, name, inputs, timeout, output_filter=()):
+    """Runs one request.
 
     Args:
-        servable: The Servable that answers.
-        request: PredictRequest.
+        version: A serving `Version`.
+        name: The signature; "" for `serving_default`.
+        inputs: A dict from input names to arrays.
+        timeout: Seconds until the client stops waiting, or None.
+        output_filter: The outputs to answer with; all if empty.
 
     Returns:
-        Call.
+        (the signature's name, a dict from output names to arrays).
 
     Raises:
-        ServingError: The request does not fit the signature; code and text are the real server's.
+        ServingError: The request does not fit the signature, or failed.
+        TimeoutError: It was not done in time.
     """
-    name = request.model_spec.signature_name or DEFAULT_SIGNATURE
-    signature = servable.signatures.get(name)
-    if signature is None:
-        raise failed_precondition(f'Serving signature key "{name}" not found.')
-    _check_size(signature, request)
-    feeds = {}
-    for alias, info in signature.inputs.items():
-        proto = _input_value(signature, request, alias, info.name)
-        feeds[info.name] = tensors.to_array(proto, alias)
-        if proto.dtype != info.dtype:
-            raise invalid(
-                f"Type mismatch: actual {tensors.dtype_name(proto.dtype)} vs. expect "
-                f"{tensors.dtype_name(info.dtype)}"
-            )
-    return Call(name, feeds, _outputs(signature, request.output_filter))
-
-
-def _check_size(signature, request):
-    sent, wanted = set(request.inputs), set(signature.inputs)
-    if len(sent) > len(wanted) or (len(sent) < len(wanted) and not signature.defaults):
-        raise invalid(
-            f"input size does not match signature: {len(sent)}!={len(wanted)} "
-            f"len({_names(sent)}) != len({_names(wanted)}). Sent extra: {_names(sent - wanted)}. "
-            f"Missing but required: {_names(wanted - sent)}."
-        )
-
-
-def _names(aliases):
-    return "{" + ",".join(sorted(aliases)) + "}"
-
-
-def _input_value(signature, request, alias, feed_name):
-    for values in (request.inputs, signature.defaults):
-        if alias in values:
-            return values[alias]
-    raise invalid(
-        f"Signature input alias: {alias}(feed name: {feed_name}) not found in request and no "
-        f"default value provided. Inputs expected to be in the request {_names(request.inputs)}, "
-        f"or default input alias set: {','.join(sorted(signature.defaults))}"
+    name, signature = version.model.signature(name)
+    check(name, signature, inputs)
+    if unknown := sorted(set(output_filter) - signature.outputs.keys()):
+        known = ", ".join(sorted(signature.outputs))
+        raise invalid(f"{name} has the outputs {known}. Received: {', '.join(unknown)}")
+    outputs = sorted(output_filter or signature.outputs)
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+    values = await version.run(
+        {signature.inputs[key].name: array for key, array in inputs.items()},
+        [signature.outputs[key].name for key in outputs],
+        deadline,
     )
+    return name, dict(zip(outputs, values, strict=True))
 
 
-def _outputs(signature, output_filter):
-    for number, alias in enumerate(output_filter):
-        if alias not in signature.outputs:
-            raise invalid(
-                f"output tensor alias not found in signature: {alias} Outputs expected to be in "
-                f"the set {_names(signature.outputs)}."
-            )
-        if alias in output_filter[:number]:
-            raise invalid(f"duplicate output tensor alias: {alias}")
-    # Sorted, so that requests for the same outputs share their batches.
-    return {
-        alias: signature.outputs[alias].name for alias in sorted(output_filter or signature.outputs)
-    }
+def check(name, signature, inputs):
+    """Raises unless names, types and shapes are the signature's."""
+    import tensorflow as tf
+
+    if inputs.keys() != signature.inputs.keys():
+        wanted, given = (", ".join(sorted(names)) for names in (signature.inputs, inputs))
+        raise invalid(f"{name} expects the inputs {wanted}. Received: {given or 'none'}")
+    for key, array in inputs.items():
+        info = signature.inputs[key]
+        wanted, given = tf.as_dtype(info.dtype), tf.as_dtype(array.dtype)
+        shape = tf.TensorShape(info.tensor_shape)
+        if wanted != given or not shape.is_compatible_with(array.shape):
+            wanted, given = f"{wanted.name}{shape}", f"{given.name}{tf.TensorShape(array.shape)}"
+            raise invalid(f"Input {key} of {name} is {wanted}. Received: {given}")
 
 
-class Predictor:
-    """Runs requests for both front ends.
+def from_proto(key, proto):
+    """The array of a TensorProto from a client, which may be malformed.
 
-    Args:
-        manager: versions.Manager.
-        scheduler: batching.Scheduler, which runs the batched requests.
-        pool: Executor of the runs that are not batched.
-        metrics: metrics.Metrics.
+    As in TensorFlow Serving, surplus values are dropped, and the last one stands for missing ones.
     """
+    import tensorflow as tf
 
-    def __init__(self, manager, scheduler, pool, metrics):
-        self.manager = manager
-        self._scheduler = scheduler
-        self._pool = pool
-        self._metrics = metrics
+    sizes = [dim.size for dim in proto.tensor_shape.dim]
+    if proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0 or len(sizes) > 32:
+        raise invalid(f"Input {key} has no valid shape: {sizes}")
+    if math.prod(sizes) > MAX_ELEMENTS:
+        raise invalid(f"Input {key} has too many elements. Received the shape: {sizes}")
+    if proto.dtype == tf.string.as_datatype_enum and len(proto.string_val) == math.prod(sizes):
+        return object_array(proto.string_val).reshape(sizes)
+    try:
+        dtype = tf.as_dtype(proto.dtype)
+        return np.asarray(tf.io.parse_tensor(proto.SerializeToString(), dtype))
+    except (tf.errors.OpError, TypeError, ValueError, AttributeError) as error:
+        raise invalid(f"Input {key} is not a valid TensorProto") from error
 
-    async def run(self, method, prepare, request, timeout=None):
-        """Runs a request and returns its outputs.
 
-        Args:
-            method: `Predict`, `Classify` or `Regress`, for the metrics.
-            prepare: Function of (Servable, request) to Call, such as `prepare`.
-            request: PredictRequest, or another with a `model_spec`.
-            timeout: Seconds until the client stops waiting, or None.
+def to_proto(array, proto):
+    """Fills a TensorProto, with typed fields as TensorFlow Serving does."""
+    import tensorflow as tf
 
-        Returns:
-            (model_spec of the response, dict from output alias to numpy array).
+    field = FIELDS.get("O" if array.dtype == object else array.dtype.str[1:])
+    if field is None:
+        raise invalid(f"The development server cannot send the type {array.dtype}")
+    proto.dtype = tf.as_dtype(array.dtype).as_datatype_enum
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    getattr(proto, field).extend(array.ravel().tolist())
 
-        Raises:
-            ServingError: The request is invalid, is too late, or failed in the session.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if not request.HasField("model_spec"):
-            raise invalid("Missing ModelSpec")
-        with self.manager.use(request.model_spec) as servable:
-            call = prepare(servable, request)
-            run = self._run_alone if servable.batching is None else self._scheduler.run
-            started = time.monotonic()
-            values = await run(servable, call.feeds, call.fetches, deadline)
-            self._metrics.runtime(servable.name, method, time.monotonic() - started)
-            spec = predict_pb2.PredictResponse().model_spec
-            spec.name = servable.name
-            spec.signature_name = call.signature
-            spec.version.value = servable.version
-        return spec, dict(zip(call.outputs, values, strict=True))
 
-    async def _run_alone(self, servable, feeds, fetches, deadline):
-        job = self._pool.submit(servable.run, feeds, fetches, deadline)
-        # The run goes on if its client has gone: do not unload the version under it.
-        servable.lease.hold(job)
-        try:
-            async with asyncio.timeout(left(deadline)):
-                return await asyncio.wrap_future(job)
-        except TimeoutError:
-            raise deadline_exceeded() from None
+def object_array(values):
+    """A vector of any Python objects; `np.array` would look into them."""
+    array = np.empty(len(values), object)
+    array[:] = list(values)
+    return array

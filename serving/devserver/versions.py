@@ -1,247 +1,133 @@
-"""Decides which versions are served: watches directories, loads, swaps and unloads versions."""
+"""The versions under the model's folder: loads the newest, drains the one that it replaces."""
 
 import asyncio
-import contextlib
+import concurrent.futures
 import dataclasses
-import logging
+import pathlib
+import time
 
-import grpc
-from tensorflow_serving.apis import get_model_status_pb2
+from .errors import Code, ServingError, from_exception, log
+from .job_queue import JobQueue
+from .model import Model
 
-from .configs import chosen, validate_models, versions_on_disk
-from .errors import ServingError, failed_precondition, from_exception, invalid, not_found
-
-State = get_model_status_pb2.ModelVersionStatus.State
-log = logging.getLogger("devserver")
+STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}  # numbers of the API
 
 
 @dataclasses.dataclass(eq=False)
 class Version:
-    """One version of a model and its state."""
+    """One version and what became of it; `model` and `run` are set while it serves."""
 
-    model: str
     number: int
-    path: str
-    state: int = State.START
+    path: pathlib.Path
+    state: str = "LOADING"
     error: ServingError | None = None
-    servable: object = None
-    aspired: bool = True
-    task: asyncio.Task | None = None  # what loads or unloads it
-
-    def __str__(self):
-        return f"{{name: {self.model} version: {self.number}}}"
-
-    def may_come_back(self):
-        """Whether to load it again: it was unloaded, or it failed and has been removed since."""
-        return self.state == State.END and not (self.aspired and self.error)
+    model: Model | None = None
+    run: JobQueue | None = None
 
 
-class Manager:
-    """Serves the models of a ModelServerConfig.
+def versions_on_disk(folder):
+    """{number: path} of the version folders; names that are no numbers (int64) are ignored."""
+    try:
+        found = {p.name: p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()}
+    except OSError as error:
+        raise ServingError(Code.NOT_FOUND, f"Cannot read {folder}: {error.strerror}") from None
+    if not found:
+        raise ServingError(Code.NOT_FOUND, f"{folder} has no version: a folder named by a number")
+    return {int(name): path for name, path in found.items() if len(name) < 19}
 
-    Args:
-        load: Function (model name, number, path) to Servable; runs in a thread.
-        pool: Executor for loading, unloading and looking at the disk.
-        options: Flags: retries, poll interval, labels.
-    """
 
-    def __init__(self, load, pool, options):
-        self._load_servable = load
-        self._pool = pool
+class Versions:
+    """The versions of the server's only model, for the options of `server.py`."""
+
+    def __init__(self, options):
+        self.name = options.model_name
         self._options = options
-        self._configs = {}  # name: ModelConfig of the models that are served
-        self._versions = {}  # name: {number: Version}; includes versions no longer served
-        self._labels = {}
-        self._poller = None
-        self._reloading = asyncio.Lock()
-
-    async def start(self, config):
-        """Loads the initial models and starts to watch their directories.
-
-        Raises:
-            ServingError: A model is missing or does not load.
-        """
-        await self.reload(config)
-        if self._options.file_system_poll_wait_seconds > 0:
-            self._poller = asyncio.create_task(self._watch())
-
-    async def reload(self, config):
-        """Switches to another config; models that are in both stay available.
-
-        Raises:
-            ServingError: The config is not valid, and nothing changed; or a model did not load.
-        """
-        async with self._reloading:
-            validate_models(config)
-            configs = {model.name: model for model in config.model_config_list.config}
-            found = {name: await self._look(model) for name, model in configs.items()}
-            self._labels = self._checked_labels(configs)
-            self._configs = configs
-            for name in found | self._versions:
-                self._reconcile(name, found.get(name, {}))
-            await self._settle(found)
-
-    def _available(self, name):
-        versions = self._versions.get(name, {})
-        return {n: version for n, version in versions.items() if version.state == State.AVAILABLE}
-
-    def _checked_labels(self, configs):
-        """Labels are checked before their versions are loaded, as in the real server."""
-        options, labels = self._options, {}
-        for name, config in configs.items():
-            for label, number in config.version_labels.items():
-                moves = self._labels.get((name, label), number) != number
-                unchecked = options.force_allow_any_version_labels_for_unavailable_models or (
-                    options.allow_version_labels_for_unavailable_models and not moves
-                )
-                if number not in self._available(name) and not unchecked:
-                    raise failed_precondition(
-                        f"Request to assign label to version {number} of model {name}, which is "
-                        f"not currently available for inference"
-                    )
-                labels[name, label] = number
-        return labels
-
-    async def _look(self, config):
-        # Not in the pool: loading may keep its threads busy for a long time.
-        found = await asyncio.to_thread(versions_on_disk, config.base_path)
-        return chosen(found, config.model_version_policy)
-
-    async def _watch(self):
-        while True:
-            await asyncio.sleep(self._options.file_system_poll_wait_seconds)
-            for name, config in list(self._configs.items()):
-                try:
-                    found = await self._look(config)
-                except ServingError as error:
-                    log.warning("%s", error)
-                    continue
-                if self._configs.get(name) is config:  # no reload meanwhile
-                    self._reconcile(name, found)
-
-    def _reconcile(self, name, aspired):
-        versions = self._versions.setdefault(name, {})
-        for number, path in aspired.items():
-            version = versions.get(number)
-            if version is None or version.may_come_back():
-                version = versions[number] = Version(name, number, path)
-                version.task = asyncio.create_task(self._load(version))
-        for number, version in versions.items():
-            version.aspired = number in aspired
-        self._unload_unwanted(name)
-
-    async def _load(self, version):
-        version.state = State.LOADING
-        for attempt in range(self._options.max_num_load_retries + 1):
-            if attempt:
-                await asyncio.sleep(self._options.load_retry_interval_micros / 1e6)
-            if not version.aspired:
-                break
-            try:
-                version.servable = await self._in_thread(
-                    self._load_servable, version.model, version.number, version.path
-                )
-            except Exception as error:
-                version.error = from_exception(error)
-                log.error("Loading servable: %s failed: %s", version, version.error)
-                continue
-            version.error = None
-            version.state = State.AVAILABLE
-            log.info("Successfully loaded servable version %s", version)
-            self._unload_unwanted(version.model)
-            return
-        version.state = State.END
+        self._versions = {}
+        self._unloads = set()
+        self._pool = concurrent.futures.ThreadPoolExecutor(2)  # loads one, unloads another
 
     def _in_thread(self, function, *arguments):
         return asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
-    def _unload_unwanted(self, name):
-        """Unloads versions that are no longer wanted, once a wanted one is available."""
-        available = self._available(name).values()
-        aspired = any(version.aspired for version in self._versions[name].values())
-        if aspired and not any(version.aspired for version in available):
-            return
-        for version in available:
-            if not version.aspired:
-                version.state = State.UNLOADING
-                version.task = asyncio.create_task(self._unload(version))
+    async def load_newest(self):
+        """Loads the newest version on disk, unless it serves or has failed before.
+
+        Raises:
+            ServingError: The folder has no version, or the newest does not load.
+        """
+        folder = pathlib.Path(self._options.model_base_path)
+        number, path = max((await self._in_thread(versions_on_disk, folder)).items())
+        known = self._versions.get(number)
+        if known is None or (known.state == "END" and known.error is None):
+            version = self._versions[number] = Version(number, path)
+            await self._load(version)
+            for other in self._versions.values():
+                if other is not version and other.state == "AVAILABLE":
+                    other.state = "UNLOADING"
+                    task = asyncio.create_task(self._unload(other))
+                    self._unloads.add(task)  # the event loop itself keeps no reference
+                    task.add_done_callback(self._unloads.discard)
+
+    async def _load(self, version):
+        options, started = self._options, time.monotonic()
+        log.info("Loading %s", version.path)
+        try:
+            version.model = await self._in_thread(Model, version.path, options.threads)
+        except Exception as error:
+            version.state, version.error = "END", from_exception(error)
+            raise version.error from error
+        version.run = JobQueue(version.model.run, options.threads, options.max_queue)
+        version.state = "AVAILABLE"
+        seconds = time.monotonic() - started
+        log.info("Serving version %d of %s after %.1f s", version.number, self.name, seconds)
 
     async def _unload(self, version):
-        while version.servable.lease.users:
-            await asyncio.sleep(0.02)
-        servable, version.servable = version.servable, None
-        await self._in_thread(servable.close)
-        version.state = State.END
+        await version.run.drain()
+        await self._in_thread(version.model.close)
+        version.model = version.run = None
+        version.state = "END"
+        log.info("Unloaded version %d of %s", version.number, self.name)
 
-    async def _settle(self, names):
-        """Waits until every aspired version has loaded or failed for good."""
-        versions = [v for name in names for v in self._versions[name].values() if v.aspired]
-        if versions:
-            await asyncio.wait([version.task for version in versions])
-        failed = [
-            f"{{{version} due to error: {version.error}}}"
-            for version in versions
-            if version.aspired and version.error and not self._available(version.model)
-        ]
-        if failed:
-            what = f"{len(failed)} servable(s) did not become available"
-            raise ServingError(grpc.StatusCode.UNKNOWN, f"{what}: {{{', '.join(failed)}}}")
+    async def watch(self):
+        """Looks for a newer version for ever; one that does not load changes nothing."""
+        while True:
+            await asyncio.sleep(self._options.file_system_poll_wait_seconds)
+            try:
+                await self.load_newest()
+            except ServingError as error:
+                log.warning("%s", error)
 
-    def known(self, name):
-        """The name if a model of that name is or was served, otherwise "".
-
-        Clients may send any name; the metrics keep one counter for every known name.
-        """
-        return name if name in self._versions else ""
-
-    @contextlib.contextmanager
-    def use(self, spec):
-        """Context with the servable that a ModelSpec names; it stays loaded until the context ends.
+    def get(self, name, number=None):
+        """The serving version that a request asks for; the newest if `number` is None.
 
         Raises:
-            ServingError: There is no such model, version or label.
+            ServingError: UNAVAILABLE while the first version loads, otherwise NOT_FOUND.
         """
-        if not spec.name:
-            raise invalid("ModelSpec has no name specified.")
-        available = self._available(spec.name)
-        asked = self.version_number(spec)
-        number = max(available, default=None) if asked is None else asked
-        if number not in available:
-            which = f"Latest({spec.name})" if asked is None else f"Specific({spec.name}, {asked})"
-            raise not_found(f"Servable not found for request: {which}")
-        servable = available[number].servable
-        with servable.lease:
-            yield servable
+        for version in self.listed(name, number):
+            if version.state == "AVAILABLE":
+                return version
+        if all(version.state == "LOADING" for version in self._versions.values()):
+            text = f"Model {name} is loading. Try again in a few seconds"
+            raise ServingError(Code.UNAVAILABLE, text)
+        which = "version" if number is None else f"version {number}"
+        raise ServingError(Code.NOT_FOUND, f"The server serves no {which} of model {name}")
 
-    def version_number(self, spec):
-        """The version number that a ModelSpec gives, directly or by label; None for the latest."""
-        if spec.WhichOneof("version_choice") != "version_label":
-            return spec.version.value if spec.HasField("version") else None
-        number = self._labels.get((spec.name, spec.version_label))
-        if number is None:
-            raise invalid(f"Unrecognized servable version label: {spec.version_label}")
-        return number
-
-    def status(self, spec):
-        """The versions that a ModelSpec names, newest first.
+    def listed(self, name, number=None):
+        """The versions of a model, newest first; only the one with a number, if it is given.
 
         Raises:
-            ServingError: NOT_FOUND, no version matches.
+            ServingError: NOT_FOUND, the server does not know the model or the version.
         """
-        number = self.version_number(spec)
-        versions = self._versions.get(spec.name, {})
-        found = [versions[n] for n in sorted(versions, reverse=True) if number in (None, n)]
-        if not found:
-            what = "any versions" if number is None else f"version {number}"
-            raise not_found(f"Could not find {what} of model {spec.name}")
-        return found
+        if name != self.name:
+            text = f"The server's only model is {self.name}. Received: {name}"
+            raise ServingError(Code.NOT_FOUND, text)
+        found = [one for key, one in sorted(self._versions.items()) if number in (None, key)]
+        if self._versions and not found:
+            raise ServingError(Code.NOT_FOUND, f"Model {name} has no version {number}")
+        return found[::-1]
 
-    async def close(self):
-        """Stops watching and frees every session after its last request."""
-        if self._poller:
-            self._poller.cancel()
-        for name in self._versions:
-            self._reconcile(name, {})
-        tasks = [v.task for versions in self._versions.values() for v in versions.values()]
-        if tasks:
-            await asyncio.wait(tasks, timeout=10)
+    def close(self):
+        """Stops what still runs."""
+        for version in self._versions.values():
+            if version.model is not None:
+                version.model.close()

@@ -1,11 +1,11 @@
 """Exported classifiers, taggers and language models: checked, served, asked by real clients."""
 
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import grpc
 import keras
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("exports need TensorFlow", allow_module_level=True)
 
 import tensorflow as tf
-from server_process import ServerProcess, status_of
-from tensorflow_serving.apis import classification_pb2, prediction_log_pb2, regression_pb2
+from server_process import ServerProcess
+from tensorflow_serving.apis import prediction_log_pb2
 from text_models import LABELS, classifier, completer, tagger
 from translators import LINES
 
@@ -32,14 +32,6 @@ METHODS = {
     "tagger": {},
     "completer": {"regress_examples": "regress"},
 }
-CONFIG = """
-model_config_list {{
-  config {{ name: "classifier" base_path: "{0}/classifier" model_platform: "tensorflow" }}
-  config {{ name: "tagger" base_path: "{0}/tagger" model_platform: "tensorflow" }}
-  config {{ name: "completer" base_path: "{0}/completer" model_platform: "tensorflow" }}
-}}
-"""
-BATCHING = "max_batch_size { value: 32 } batch_timeout_micros { value: 20000 }"
 
 
 @pytest.fixture(scope="module")
@@ -57,26 +49,27 @@ def exports(models, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(exports):
-    (exports / "models.config").write_text(CONFIG.format(exports))
-    (exports / "batching.config").write_text(BATCHING)
-    with ServerProcess(
-        exports,
-        f"--model_config_file={exports}/models.config",
-        "--enable_batching",
-        f"--batching_parameters_file={exports}/batching.config",
-    ) as server:
-        yield server
+def servers(exports):
+    """A server of each model, by name."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                ServerProcess(
+                    exports, f"--model_base_path={exports / name}", f"--model_name={name}"
+                )
+            )
+            for name in MODELS
+        }
 
 
 @pytest.fixture(params=["grpc", "rest"])
-def connect(request, server):
+def connect(request, servers):
     """A function from a model's name to a client of it."""
     rest = request.param == "rest"
-    port = server.rest_port if rest else server.port
     clients = []
 
     def connected(name):
+        port = servers[name].rest_port if rest else servers[name].port
         clients.append(TranslatorClient(f"127.0.0.1:{port}", rest=rest, model=name))
         return clients[-1]
 
@@ -158,10 +151,10 @@ def test_complete_and_log_prob_by_our_client(connect, models):
         client.complete(prompts, top_p=0)
 
 
-def test_the_command_asks_each_of_them(server, models):
+def test_the_command_asks_each_of_them(servers, models):
     def command(model, ask):
         words = [sys.executable, str(ROOT / "serving" / "client.py"), "--model", model]
-        words += ["--ask", ask, "--server", f"127.0.0.1:{server.port}", *LINES[:2]]
+        words += ["--ask", ask, "--server", f"127.0.0.1:{servers[model].port}", *LINES[:2]]
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
         return done.stdout.splitlines()
 
@@ -197,48 +190,29 @@ def examples_of(texts):
     ]
 
 
-def fill(request, model, signature, examples):
-    request.model_spec.name = model
-    request.model_spec.signature_name = signature
-    request.input.example_list.examples.extend(examples)
-    return request
+def serialized(examples):
+    return {"inputs": np.array([example.SerializeToString() for example in examples], object)}
 
 
-def test_tensorflow_servings_own_classify(server, models):
-    request = classification_pb2.ClassificationRequest()
-    fill(request, "classifier", "classify_examples", examples_of(LINES))
-    response = server.prediction.Classify(request, timeout=60)
+def test_tensorflow_servings_own_classify(exports, models):
+    """The signature that the real server's Classify calls, in a session as its own."""
+    with SavedSession(exports / "classifier" / "1") as session:
+        found = session.run("classify_examples", serialized(examples_of(LINES)))
+        other = tf.train.Example()
+        other.features.feature["sentence"].bytes_list.value.append(b"Bom dia")
+        with pytest.raises(tf.errors.InvalidArgumentError, match="text"):
+            session.run("classify_examples", serialized([other]))
     expected = models["classifier"].classify(LINES)
-    for row, other in zip(response.result.classifications, expected, strict=True):
-        assert [one.label for one in row.classes] == LABELS
-        for one in row.classes:
-            assert one.score == pytest.approx(other.probabilities[one.label], abs=1e-5)
-    body = {
-        "signature_name": "classify_examples",
-        "examples": [{"text": LINES[0]}, {"text": LINES[1]}],
-    }
-    status, answer = server.http("/v1/models/classifier:classify", body)
-    assert status == 200
-    [first, _] = json.loads(answer)["results"]
-    assert [label for label, _ in first] == LABELS
+    for classes, scores, one in zip(found["classes"], found["scores"], expected, strict=True):
+        assert [label.decode() for label in classes] == LABELS
+        np.testing.assert_allclose(scores, [one.probabilities[x] for x in LABELS], atol=1e-5)
 
 
-def test_tensorflow_servings_own_regress(server, models):
-    request = regression_pb2.RegressionRequest()
-    fill(request, "completer", "regress_examples", examples_of(LINES))
-    response = server.prediction.Regress(request, timeout=60)
-    expected = [found.log_prob for found in models["completer"].log_prob(LINES)]
-    values = [one.value for one in response.result.regressions]
-    np.testing.assert_allclose(values, expected, atol=1e-3)
-
-
-def test_an_example_without_a_text_names_the_feature(server):
-    other = tf.train.Example()
-    other.features.feature["sentence"].bytes_list.value.append(b"Bom dia")
-    request = classification_pb2.ClassificationRequest()
-    fill(request, "classifier", "classify_examples", [other])
-    code, text = status_of(server.prediction.Classify, request, timeout=60)
-    assert code == grpc.StatusCode.INVALID_ARGUMENT.name and "text" in text
+def test_tensorflow_servings_own_regress(exports, models):
+    with SavedSession(exports / "completer" / "1") as session:
+        found = session.run("regress_examples", serialized(examples_of(LINES)))
+    expected = [one.log_prob for one in models["completer"].log_prob(LINES)]
+    np.testing.assert_allclose(np.ravel(found["outputs"]), expected, atol=1e-3)
 
 
 def test_hostile_texts_over_the_wire(connect):

@@ -17,7 +17,6 @@ from keras_tfmr.client.grpc_transport import (
     status_request,
     versions_of,
 )
-from serving.devserver import config_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +40,7 @@ ENUM, INT32 = (
 TEXTS = ["bom dia", "", "olá 🙂", b"ol\xe1"]
 
 
-@pytest.mark.parametrize("module", [serving_pb2, config_pb2], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [serving_pb2], ids=lambda module: module.__name__)
 def test_generated_messages_are_those_of_the_proto_file(module, tmp_path):
     """Compared as descriptors: compilers of different versions lay the Python out differently."""
     source = module.DESCRIPTOR.name

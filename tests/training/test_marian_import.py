@@ -164,7 +164,7 @@ def test_an_imported_model_is_exported_and_served(tmp_path, known, spms):
     for command in commands:
         subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, check=True)
     expected = RunFolder(run).translator(n=1).translate_nbest(texts)
-    flags = [f"--model_base_path={run / 'saved_model'}", "--xla_cpu_compilation_enabled=true"]
+    flags = [f"--model_base_path={run / 'saved_model'}"]
     with ServerProcess(tmp_path, *flags) as server:
         for port, rest in ((server.port, False), (server.rest_port, True)):
             with TranslatorClient(f"127.0.0.1:{port}", rest=rest) as client:

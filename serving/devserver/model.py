@@ -1,0 +1,93 @@
+"""One version of the model: a SavedModel in a session, loaded as TensorFlow Serving loads it.
+
+TensorFlow is imported by the first load, so that the ports are open before that.
+"""
+
+import pathlib
+
+import numpy as np
+
+from .errors import invalid
+
+INIT_SIGNATURE = "__saved_model_init_op"
+WARMUP_FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
+
+
+class Model:
+    """A loaded version that has answered the requests of its warm-up file.
+
+    Args:
+        path: The version's folder.
+        threads: Operations that run at the same time. Each has one thread: those of a translator
+            are too small to be divided.
+
+    Raises:
+        tf.errors.OpError: The SavedModel does not load, or a warm-up request fails.
+    """
+
+    def __init__(self, path, threads):
+        import tensorflow as tf
+
+        from keras_tfmr.export.saved_session import register_text_ops
+
+        register_text_ops()
+        config = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=1, inter_op_parallelism_threads=threads
+        )
+        # A session, because tf.saved_model.load also loads models that TensorFlow Serving refuses.
+        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+        try:
+            with self._session.graph.as_default():
+                loaded = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
+            self.signatures = dict(loaded.signature_def)
+            if (path / WARMUP_FILE).exists():
+                self._warm_up(tf.data.TFRecordDataset(str(path / WARMUP_FILE)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _warm_up(self, records):
+        import tensorflow as tf
+        from tensorflow_serving.apis import prediction_log_pb2
+
+        for record in records.as_numpy_iterator():
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            if log.WhichOneof("log_type") == "predict_log":  # not Classify or Regress
+                request = log.predict_log.request
+                _, signature = self.signature(request.model_spec.signature_name)
+                feeds = {
+                    signature.inputs[name].name: tf.make_ndarray(proto)
+                    for name, proto in request.inputs.items()
+                }
+                self.run(feeds, [info.name for info in signature.outputs.values()])
+
+    def signature(self, name):
+        """(name, SignatureDef) of a signature; "" stands for `serving_default`."""
+        name = name or "serving_default"
+        known = self.signatures.keys() - {INIT_SIGNATURE}
+        if name not in known:
+            raise invalid(f"Expected a signature: {', '.join(sorted(known))}. Received: {name}")
+        return name, self.signatures[name]
+
+    def run(self, feeds, fetches, timeout=None):
+        """Runs the graph.
+
+        Args:
+            feeds: A dict from tensor names to arrays.
+            fetches: Tensor names.
+            timeout: Seconds after which TensorFlow stops the run, or None.
+
+        Returns:
+            A list of NumPy arrays, one for each fetch; strings are bytes in an object array.
+        """
+        import tensorflow as tf
+
+        milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
+        options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
+        values = self._session.run(fetches, feeds, options)
+        # A single string comes as bytes, from which NumPy would strip zero bytes at the end.
+        return [np.array(v, object) if isinstance(v, bytes) else np.asarray(v) for v in values]
+
+    def close(self):
+        """Frees the session and stops what still runs in it."""
+        self._session.close()
