@@ -4,13 +4,15 @@
     python serving/demo.py --server=127.0.0.1:8500                      # uses a running one
 
 Open the address that it prints. The page is for one person on one machine: it listens on loopback
-only.
+only. Exit status: 0 after Ctrl-C or SIGTERM, 1 if the server that it started ended, 2 wrong
+arguments or the port is in use.
 """
 
 import asyncio
 import contextlib
+import json
+import re
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -29,8 +31,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = ROOT / "serving" / "demo"
 LONGEST = 5000  # characters of a text
+SAY_SO = 5  # seconds in which open pages learn that the server has ended
 CLIENT = web.AppKey("client", AsyncTranslatorClient)
-ANSWERED = web.AppKey("answered", asyncio.Event)  # set once the server has answered
+ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
+PHRASEBOOK = web.AppKey("phrasebook", bool)
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
 HEADERS = {
     # Loads nothing from other hosts, and cannot be put in another site's frame.
@@ -60,21 +64,18 @@ def parse_arguments(arguments=None):
     return options
 
 
-def application(client, starting=False):
+def application(client, phrasebook=False):
     """The page, and the JSON API that it calls.
 
     Args:
         client: An `AsyncTranslatorClient`, best without retries, because the page itself retries.
-        starting: Whether the server has just been started: until its first answer, it is then
-            assumed to be loading its model.
+        phrasebook: Whether the model learned the built-in phrasebook only, which the page says.
 
     Returns:
         An aiohttp application: `/api/...` answers JSON, every other path is a file.
     """
     app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
-    app[CLIENT], app[ANSWERED] = client, asyncio.Event()
-    if not starting:
-        app[ANSWERED].set()
+    app[CLIENT], app[ENDED], app[PHRASEBOOK] = client, asyncio.Event(), phrasebook
     app.router.add_get("/api/status", status)
     app.router.add_post("/api/translate", translate)
     app.router.add_post("/api/explain", explain)
@@ -85,7 +86,7 @@ def application(client, starting=False):
 
 
 async def status(request):
-    """Which model answers: {"server", "model", "version", "loading"}; null for no version."""
+    """Which model answers: {"server", "model", "version", "loading", "phrasebook"}."""
     client = request.app[CLIENT]
     versions = await client.status()
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
@@ -97,6 +98,7 @@ async def status(request):
             "model": target.model,
             "version": max(served, default=None),
             "loading": max(loading, default=None),
+            "phrasebook": request.app[PHRASEBOOK],
         }
     )
 
@@ -154,32 +156,36 @@ def rounded(values):
 
 @web.middleware
 async def answer_errors(request, handler):
-    """Errors as {"error": message}. The server's have status 502 and a gRPC code in "code".
+    """Errors as {"error": message, "code"}. The server's have status 502 and a gRPC code.
 
-    The code is LOADING while the model is being loaded.
+    Other codes: LOADING while the model is being loaded, ENDED if the server of this page has
+    ended, NO_TRANSLATOR if the model has other signatures.
     """
     try:
-        answer = await handler(request)
-        if request.path.startswith("/api/"):
-            request.app[ANSWERED].set()
-        return answer
+        return await handler(request)
     except ServingError as error:
-        code = "LOADING" if await is_loading(request.app, error) else error.code
-        return web.json_response({"error": str(error), "code": code}, status=502)
+        return web.json_response(
+            {"error": str(error), "code": await code_of(request.app, error)}, status=502
+        )
     except ValueError as error:
         return web.json_response({"error": str(error)}, status=400)
     except web.HTTPClientError as error:
         return web.json_response({"error": error.text}, status=error.status)
 
 
-async def is_loading(app, error):
-    """Whether the model is being loaded: at the server's start, or to replace another one."""
+async def code_of(app, error):
+    """What an error of the server means for the page."""
     if error.code == "UNAVAILABLE":
-        return not app[ANSWERED].is_set()
+        if app[ENDED].is_set():
+            return "ENDED"
+        return "LOADING" if "is loading" in str(error) else error.code
+    if error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and "ignature" in str(error):
+        return "NO_TRANSLATOR"
     if error.code == "NOT_FOUND":
         with contextlib.suppress(ServingError):
-            return any(state in ON_THE_WAY for _, state, _ in await app[CLIENT].status())
-    return False
+            if any(state in ON_THE_WAY for _, state, _ in await app[CLIENT].status()):
+                return "LOADING"
+    return error.code
 
 
 async def add_headers(request, response):
@@ -188,65 +194,84 @@ async def add_headers(request, response):
 
 
 @contextlib.asynccontextmanager
-async def own_server(directory):
+async def own_server(directory, model):
     """Runs the development server for a model's folder; yields (HOST:PORT, process).
 
     It takes some seconds to load the model; the page says so and waits.
+
+    Raises:
+        ValueError: It could not start.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "serving" / "server.py"),
-        f"--port={port}",
-        f"--model_base_path={directory}",
-        "--xla_cpu_compilation_enabled=true",  # for compiled exports
-        "--enable_model_warmup=false",  # warms up large batches, which one person never sends
+        *("--port=0", "--rest_api_port=0"),
+        *(f"--model_base_path={directory}", f"--model_name={model}"),
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
-        yield f"127.0.0.1:{port}", process
+        line = (await process.stdout.readline()).decode()
+        if not (address := re.match(r"gRPC on (\S+),", line)):
+            raise ValueError("the model server did not start")
+        yield address[1], process
     finally:
         if process.returncode is None:
             process.terminate()
         await process.wait()
 
 
+def learned_phrasebook(directory):
+    """Whether the newest version in a folder says that it was trained without a corpus."""
+    try:
+        versions = [path for path in Path(directory).iterdir() if path.name.isdigit()]
+        file = max(versions, key=lambda path: int(path.name)) / "assets.extra" / "keras_tfmr.json"
+        training = json.loads(file.read_text(encoding="utf-8"))["run"]["config"]["training"]
+        return training["data"] == []
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 async def serve(options):
     """Serves the page until a signal stops it, or until the server that it started ends.
 
     Returns:
-        Exit status: that of the server that it started, or 0.
+        Exit status: 1 if that server has ended, 0 after a signal.
     """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        server, process = options.server or Target.server, None
+        server, process, phrasebook = options.server or Target.server, None, False
         if options.model_base_path:
-            server, process = await stack.enter_async_context(own_server(options.model_base_path))
+            phrasebook = learned_phrasebook(options.model_base_path)
+            own = own_server(options.model_base_path, options.model)
+            server, process = await stack.enter_async_context(own)
         client = AsyncTranslatorClient(
             server, rest=options.rest, model=options.model, backoff=Backoff(attempts=1)
         )
-        runner = web.AppRunner(
-            application(await stack.enter_async_context(client), starting=process is not None),
-            access_log=None,
-            shutdown_timeout=1,
-        )
+        app = application(await stack.enter_async_context(client), phrasebook)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", options.port).start()
         print(f"Open http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
-        await first_of(stop.wait(), process.wait() if process else None)
-        return process.returncode or 0 if process else 0
+        if not await ended(process, stop):
+            return 0
+        print("demo.py: error: the model server has ended", file=sys.stderr, flush=True)
+        app[ENDED].set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), SAY_SO)
+        return 1
 
 
-async def first_of(*awaitables):
-    """Waits until the first of them is done; those that are None are ignored."""
-    tasks = [asyncio.ensure_future(one) for one in awaitables if one is not None]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
+async def ended(process, stop):
+    """Waits for the end of a process (None: never) or for the event; whether it was the first."""
+    waits = [asyncio.create_task(stop.wait())]
+    if process is not None:
+        waits.append(asyncio.create_task(process.wait()))
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    waits[0].cancel()
+    return not stop.is_set()
 
 
 def main():

@@ -8,6 +8,12 @@ const PAUSE = 250; // ms without a key press before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
 const SOON = 500; // ms between attempts while the model is loading
 const WATCH = 3000; // ms between requests for the served version
+const ENDED = "The model server has ended";
+const NO_TRANSLATOR = "This model is not a translator: ask a classifier, a tagger or a language "
+  + "model with serving/client.py --ask classify, tag or complete";
+const LABELS = {
+  translation: "English to Portuguese", source: "within Portuguese", target: "within English",
+};
 const EXAMPLES = [
   "Helena não vai lavar o carro dele porque está cansada.",
   "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
@@ -20,7 +26,9 @@ const at = (id) => document.getElementById(id);
 const [source, translation, nbest, trouble] = ["source", "translation", "nbest", "trouble"].map(at);
 const backdrop = document.createElement("div");
 const graph = new Graph(at("graph"), light);
-const HINT = at("hint").textContent;
+const HINT = matchMedia("(pointer: coarse)").matches
+  ? "Tap a word to see what it attends to; tap it again to let go."
+  : "Point at a word to see what it attends to, or use the arrow keys. Click or Enter keeps it.";
 let asking = new AbortController();
 let timer = null;
 let watch = null;
@@ -88,11 +96,13 @@ async function ask(what, text, signal) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw problem("This page cannot reach its server", "Is demo.py still running?", true);
+    throw problem("demo.py is not running", "Start it again; this page then goes on.", true);
   }
   const content = await answer.json();
   if (answer.ok) return content;
   if (content.code === "LOADING") throw Object.assign(new Error(content.error), { loading: true });
+  if (content.code === "ENDED") throw problem(ENDED, "Start demo.py again; this page then goes on.", true);
+  if (content.code === "NO_TRANSLATOR") throw problem(NO_TRANSLATOR, content.error, false);
   const silent = ["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(content.code);
   const title = silent ? "The prediction server does not answer" : "This text could not be translated";
   throw problem(title, content.error, silent);
@@ -136,7 +146,8 @@ async function showServer() {
   clearTimeout(watch);
   watch = setTimeout(showServer, WATCH);
   try {
-    const { server, model, version, loading } = await ask("status");
+    const { server, model, version, loading, phrasebook } = await ask("status");
+    at("phrasebook").hidden = !phrasebook;
     if (version === null) return waits();
     const next = loading === null ? "" : `; version ${loading} is loading …`;
     at("server").textContent = `model ${model}, version ${version} at ${server}${next}`;
@@ -155,6 +166,7 @@ function showTranslation({ hypotheses, truncated, milliseconds }) {
   if (truncated) notes.unshift("too long for the model: only the beginning was translated");
   at("note").textContent = notes.join(" · ");
   at("note").hidden = false;
+  at("nbest-title").hidden = hypotheses.length < 2;
   nbest.replaceChildren(...hypotheses.map((one) => hypothesis(one, best, hypotheses[0].score)));
 }
 
@@ -163,7 +175,6 @@ function hypothesis({ text, score }, best, bestScore) {
   const entry = document.createElement("li");
   const number = document.createElement("span");
   number.className = "score";
-  number.title = "log-probability, normalised for length";
   number.textContent = score.toFixed(2).replace("-", "−");
   number.style.setProperty("--share", Math.exp(score - bestScore).toFixed(3));
   const words = document.createElement("span");
@@ -252,7 +263,7 @@ function light(side, index, weights) {
   at("hint").replaceChildren(...(side === null ? [HINT] : inWords(side, index, weights)));
 }
 
-/** The weights as a line of text: `it looked at animal 37 %, O 22 %`. */
+/** The weights as a line of text: `it attends to: animal 37 %, O 22 %`. */
 function inWords(side, index, weights) {
   const others = graph.words[side === "source" ? "target" : "source"];
   const most = weights.map((weight, place) => [weight, others[place].text])
@@ -260,8 +271,8 @@ function inWords(side, index, weights) {
     .map(([weight, text]) => `${named(text)} ${Math.round(100 * weight)} %`);
   const word = document.createElement("strong");
   word.textContent = named(graph.words[side][index].text);
-  const verb = side === "target" ? " looked at " : " was looked at by ";
-  return [word, verb, most.join(", ") || "nothing in particular"];
+  const verb = side === "target" ? " attends to: " : " is attended to by: ";
+  return [word, verb, most.join(", ") || "no word in particular"];
 }
 
 /** A word as part of a sentence, with quotes if it is punctuation. */
@@ -278,7 +289,7 @@ function chooser(id, type, values, chosen) {
       const label = document.createElement("label");
       const input = Object.assign(document.createElement("input"), { type, name: id, value });
       const text = document.createElement("span");
-      text.textContent = value;
+      text.textContent = LABELS[value] ?? value;
       if (id === "heads") label.style.setProperty("--color", `var(--head-${n % 8})`);
       label.append(input, text);
       field.append(label);
@@ -305,7 +316,7 @@ function count(n) {
 function clear() {
   translation.textContent = "";
   backdrop.textContent = "";
-  at("note").hidden = true;
+  at("note").hidden = at("nbest-title").hidden = true;
   nbest.replaceChildren();
   last = explanation = null;
   const heads = graph.explanation?.heads.map((layer) => layer.map(() => [])) ?? [];
@@ -328,6 +339,7 @@ function setUp() {
     return button;
   }));
   const root = document.documentElement.dataset;
+  light(null);
   root.theme = localStorage.getItem("theme")
     ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   at("theme").addEventListener("click", () => {

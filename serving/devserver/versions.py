@@ -10,6 +10,7 @@ from .errors import Code, ServingError, from_exception, log
 from .job_queue import JobQueue
 from .model import Model
 
+RETRY_SECONDS = 10
 STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}  # numbers of the API
 
 
@@ -21,6 +22,7 @@ class Version:
     path: pathlib.Path
     state: str = "LOADING"
     error: ServingError | None = None
+    retry: float = 0.0  # time of the monotonic clock; one that failed may be a copy in progress
     model: Model | None = None
     run: JobQueue | None = None
 
@@ -50,7 +52,7 @@ class Versions:
         return asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     async def load_newest(self):
-        """Loads the newest version on disk, unless it serves or has failed before.
+        """Loads the newest version on disk, unless it serves or has failed a moment ago.
 
         Raises:
             ServingError: The folder has no version, or the newest does not load.
@@ -58,7 +60,7 @@ class Versions:
         folder = pathlib.Path(self._options.model_base_path)
         number, path = max((await self._in_thread(versions_on_disk, folder)).items())
         known = self._versions.get(number)
-        if known is None or (known.state == "END" and known.error is None):
+        if known is None or (known.state == "END" and time.monotonic() >= known.retry):
             version = self._versions[number] = Version(number, path)
             await self._load(version)
             for other in self._versions.values():
@@ -75,6 +77,7 @@ class Versions:
             version.model = await self._in_thread(Model, version.path, options.threads)
         except Exception as error:
             version.state, version.error = "END", from_exception(error)
+            version.retry = time.monotonic() + RETRY_SECONDS
             raise version.error from error
         version.run = JobQueue(version.model.run, options.threads, options.max_queue)
         version.state = "AVAILABLE"

@@ -11,11 +11,12 @@ import urllib.request
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 import translator_model
 from stub_translator import HEADS, LAYERS, LONGEST, StubTranslator, serving, unused_port
 
-from keras_tfmr.client import Backoff, TranslatorClient, UnavailableError
+from serving.demo import learned_phrasebook
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -121,19 +122,47 @@ def test_nothing_comes_from_elsewhere(page):
             assert answer.headers["Content-Security-Policy"].startswith("default-src 'self'")
 
 
-def test_with_a_server_of_its_own(tmp_path):
+def test_with_a_server_of_its_own_that_ends(tmp_path):
+    """It loads, answers at once, and dies: the page is told, and demo.py ends with an error."""
     translator_model.save(tmp_path, 1)
-    with demo(f"--model_base_path={tmp_path}") as (address, process):
-        end = time.monotonic() + 240
-        while (answer := ask(address, "translate", "bom dia"))[0] != 200:
-            assert answer[1]["code"] == "LOADING" and time.monotonic() < end, answer
-            time.sleep(0.3)
-        assert answer[1]["hypotheses"][0]["text"] == "BOM DIA"
-        server = ask(address, "status")[1]["server"]
+    command = [sys.executable, str(ROOT / "serving" / "demo.py"), "--port=0"]
+    command.append(f"--model_base_path={tmp_path}")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            address = process.stdout.readline().removeprefix("Open ").strip()
+            end = time.monotonic() + 240
+            while (answer := ask(address, "translate", "bom dia"))[0] != 200:
+                assert answer[1]["code"] == "LOADING" and time.monotonic() < end, answer
+                time.sleep(0.3)
+            assert answer[1]["hypotheses"][0]["text"] == "BOM DIA"
+            (server,) = psutil.Process(process.pid).children()
+            server.kill()
+            psutil.wait_procs([server], timeout=20)
+            end = time.monotonic() + 4
+            while (answer := ask(address, "status"))[1].get("code") != "ENDED":
+                assert time.monotonic() < end, answer
+                time.sleep(0.1)
+            assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
+        finally:
+            process.kill()
+
+
+def test_its_server_ends_with_it(tmp_path):
+    (tmp_path / "1").mkdir()  # it need not load for this
+    with demo(f"--model_base_path={tmp_path}") as (_, process):
+        (server,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=40) == 0
-    with (
-        contextlib.closing(TranslatorClient(server, backoff=Backoff(attempts=1))) as client,
-        pytest.raises(UnavailableError),
-    ):
-        client.translate(["um"])
+        assert process.wait(40) == 0
+        assert not server.is_running()
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"), [({"data": []}, True), ({"data": ["a.tsv"]}, False), ({}, False)]
+)
+def test_it_knows_the_phrasebook(tmp_path, training, expected):
+    file = tmp_path / "2" / "assets.extra" / "keras_tfmr.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"run": {"config": {"training": training}}}))
+    assert learned_phrasebook(tmp_path) is expected
+    assert learned_phrasebook(tmp_path / "none") is False

@@ -3,6 +3,7 @@
 import shutil
 import time
 
+import grpc
 import pytest
 from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
 from test_demo import demo, swapping
@@ -124,7 +125,7 @@ def test_pointing_at_a_word_shows_what_it_looked_at(page):
     assert {target for _, target in page.lit()} == {1}
     shares = page.shares("source")  # the stub's heads look 0 to 4 words ahead, round the end
     assert shares == ["25 %", "25 %", "25 %", "25 %"]
-    assert page.one("#hint").text.startswith("GATO looked at ")
+    assert page.one("#hint").text.startswith("GATO attends to: ")
     marked = page.all(".backdrop span")
     assert [span.get_attribute("textContent") for span in marked] == TEXT.split()
     page.point(page.one("h1"))
@@ -158,14 +159,18 @@ def test_one_layer_and_its_heads(page):
 
 def test_each_text_looks_at_itself(page):
     views = page.all("#views label")
-    assert [label.text for label in views] == ["translation", "source", "target"]
+    assert [label.text for label in views] == [
+        "English to Portuguese",
+        "within Portuguese",
+        "within English",
+    ]
     page.all("#layers label")[1].click()
     page.all("#heads label")[1].click()
     views[1].click()  # the stub's head 1 looks two words ahead there, round the end
     page.until(lambda: page.words("target") == TEXT.split())
     page.point(page.all(".words.target button")[0])
     page.until(lambda: page.lit() == {(2, 0)})
-    assert page.one("#hint").text == "o looked at preto 100 %"
+    assert page.one("#hint").text == "o attends to: preto 100 %"
     views[2].click()  # and here one, less the start of the sentence, which is no word
     page.until(lambda: page.words("source") == TEXT.upper().split())
     page.point(page.all(".words.target button")[2])
@@ -179,7 +184,7 @@ def test_source_words_show_who_looked_at_them(page):
     page.all("#heads label")[0].click()
     page.point(page.all(".words.source button")[3])
     page.until(lambda: page.lit() == {(3, 3)})
-    assert page.one("#hint").text == "dorme was looked at by DORME 100 %"
+    assert page.one("#hint").text == "dorme is attended to by: DORME 100 %"
 
 
 def test_keyboard(page):
@@ -213,6 +218,34 @@ def test_examples_address_and_no_text(page):
     assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
 
 
+def test_a_phone_says_tap_and_a_computer_says_point(driver, page):
+    assert page.one("#hint").text.startswith("Point at a word")
+    phone = {"enabled": True, "maxTouchPoints": 1}
+    driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", phone)
+    try:
+        driver.refresh()
+        page.until(lambda: page.one("#hint").text.startswith("Tap a word"))
+    finally:
+        driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
+def test_a_model_that_is_no_translator_is_named_as_such(page, stub):
+    def refuse(request, context):
+        known = "classify, serving_default"
+        received = request.model_spec.signature_name
+        text = f"Expected a signature: {known}. Received: {received}"
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+    stub.behave = refuse
+    try:
+        page.one("#source").send_keys(" bem")
+        page.until(lambda: "is not a translator" in page.one("#trouble").text)
+        assert "serving/client.py --ask classify" in page.one("#trouble").text
+    finally:
+        stub.behave = lambda request, context: None
+        page.driver.get_log("browser")  # failed requests are reported there, and were meant
+
+
 def test_light_and_dark(page):
     def background():
         return page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
@@ -243,7 +276,7 @@ def test_says_so_while_the_server_is_down_and_recovers(driver, stub):
         page.one("#source").send_keys(" e foi")
         page.until(lambda: page.one("#trouble").is_displayed())
         assert page.one("#translation").text == "VOLTOU"
-    page.until(lambda: "cannot reach its server" in page.one("#trouble").text)
+    page.until(lambda: "demo.py is not running" in page.one("#trouble").text)
     driver.get_log("browser")  # failed requests are reported there, and were meant
 
 

@@ -14,8 +14,6 @@ import yaml
 from stub_translator import serving_rest, unused_port
 
 from keras_tfmr.client import Target
-from keras_tfmr.text.buckets import BATCH_BUCKETS
-from serving.devserver import configs, flags
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,55 +43,9 @@ COMMANDS = {
 }
 
 
-def read_config(name, message):
-    return configs.read(DEPLOY / "config" / name, message)
-
-
 def seconds(flag):
     """A flag in milliseconds of the Deployment, in seconds."""
     return int(re.search(rf"{re.escape(flag)}=(\d+)", " ".join(SERVER["args"]))[1]) / 1000
-
-
-def test_model_config():
-    config = read_config("models.config", configs.ModelServerConfig)
-    configs.validate_models(config)
-    (model,) = config.model_config_list.config
-    assert model.name == Target.model
-    assert model.base_path in {volume["target"] for volume in COMPOSE["volumes"]}
-    mounts = [mount["mountPath"] for mount in SERVER["volumeMounts"]]
-    assert str(Path(model.base_path).parent) in mounts
-
-
-def test_batching_fits_the_buckets_of_an_export():
-    parameters = read_config("batching.config", configs.BatchingParameters)
-    settings = configs.batch_settings(parameters)
-    assert settings.allowed == (1, 2, 4, 8, 16, 32)
-    assert {*settings.allowed} >= {*BATCH_BUCKETS}
-    assert settings.splitting and settings.max_size >= 2 * settings.execution_size
-    assert 0 < settings.timeout < 0.02
-
-
-def test_monitoring_path_is_the_one_that_is_scraped():
-    config = read_config("monitoring.config", configs.MonitoringConfig)
-    assert config.prometheus_config.enable
-    annotations = POD["metadata"]["annotations"]
-    assert annotations["prometheus.io/path"] == config.prometheus_config.path
-    assert annotations["prometheus.io/port"] == "8501"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_flags_are_the_servers_and_name_files_that_are_there(name):
-    options = flags.parse(COMMANDS[name])
-    assert options.enable_batching and options.xla_cpu_compilation_enabled
-    assert options.enable_grpc_healthcheck_service
-    assert (options.port, options.rest_api_port) == (8500, 8501)
-    assert options.allow_version_labels_for_unavailable_models
-    mounted = {file.name for file in (DEPLOY / "config").iterdir()}
-    shell, script = {"compose": COMPOSE["entrypoint"], "kubernetes": SERVER["command"]}[name]
-    assert shell == "bash"  # a file of a ConfigMap is not executable
-    named = [script, *re.findall(r"_file=(\S+)", " ".join(COMMANDS[name]))]
-    assert {Path(file).name for file in named} == mounted
-    assert all(Path(file).parent == Path("/config") for file in named)
 
 
 def parse_compose(text):

@@ -57,7 +57,7 @@ def test_a_new_version_replaces_the_old_one_without_a_failed_request(tmp_path):
                 versions.update(answer["outputs"]["version"])
 
     flags = [f"--model_base_path={models}", "--file_system_poll_wait_seconds=0.2"]
-    with ServerProcess(tmp_path, *flags) as server, ThreadPoolExecutor(2) as pool:
+    with ServerProcess(tmp_path, *flags) as server, ThreadPoolExecutor(3) as pool:
         for _ in range(2):
             pool.submit(keep_asking)
         long = pool.submit(server.prediction.Predict, request("slow", ms=[6000]), timeout=60)
@@ -67,7 +67,7 @@ def test_a_new_version_replaces_the_old_one_without_a_failed_request(tmp_path):
             server.wait_for("Unloaded version 1")
             assert server.states() == {1: "END", 2: "AVAILABLE"}
             (models / "3").mkdir()
-            server.wait_for("SavedModel file does not exist|no such file|Could not find")
+            server.wait_for(f"NOT_FOUND.*{models}/3|SavedModel.*{models}/3")
             assert server.states() == {1: "END", 2: "AVAILABLE", 3: "END"}
             assert server.http("/v1/models/default/versions/3:predict", {"inputs": ["a"]})[0] == 404
             (models / "3").rmdir()
