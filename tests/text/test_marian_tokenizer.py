@@ -119,7 +119,7 @@ def test_any_bytes_are_a_text(small, texts):
 
 @pytest.fixture(scope="module")
 def small():
-    lines = [pair[0] for pair in phrasebook.split(1)[0][:300]]
+    lines = [*(pair[0] for pair in phrasebook.split(1)[0][:300]), *["o a"] * 99]
     return MarianTokenizer(
         joined(learned(lines, "unigram"), ["\u2581o", "a", *TAGS], reads_tags=True)
     )
