@@ -1,140 +1,92 @@
 """BLEU against minutes of training: this project, the TensorFlow tutorial's recipe, MarianMT.
 
-    python benchmarks/bleu.py --data train.tsv --validation validation.tsv [--parts ours marian]
+    python benchmarks/bleu.py --data train.tsv --validation validation.tsv [--sides keras_tfmr]
 
-A long job, half an hour a side; the sides can be run one by one, and their results are merged.
-Measure on a machine that does nothing else.
+Needs torch and transformers beside keras_tfmr. A side takes half an hour; sides can be run one by
+one, and their results are merged. All sides learn from the same pairs with the same subwords; BLEU
+is cased and detokenised, of greedy translations. Ours counts everything from the start of the
+process, evaluations too; of the peers, only the training steps count. Writes results/bleu.md, .json
+and .png.
 """
 
 import argparse
-import importlib
-import json
-import os
-import subprocess
-import sys
+import csv
 import tempfile
 from pathlib import Path
 
-from benchmarks import measure
-from training.run.memory import keep_freed
+import harness
 
-PARTS = {
-    "ours": "keras_tfmr, its defaults",
+SIDES = {
+    "keras_tfmr": "keras_tfmr, its defaults",
     "tutorial": "the TensorFlow tutorial's recipe",
     "marian": "MarianMT, transformers and PyTorch, of our size",
 }
+MARKS = (2, 4, 6, 8, 11, 15, 22, 30)
+TORCH = {
+    f"{threads} threads, {waiting} waiting": {
+        "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": waiting.upper(), "KERAS_BACKEND": "torch",
+    }
+    for threads, waiting in (("2", "active"), ("2", "passive"), ("1", "passive"))
+}  # fmt: skip
 
 
-def main():
-    """Runs the parts asked for and writes results/bleu.{json,md,png}."""
-    args = parse()
-    if args.alone:
-        return alone(args)
-    file = measure.RESULTS / "bleu.json"
-    numbers = json.loads(file.read_text()) if file.exists() else {}
-    with tempfile.TemporaryDirectory() as folder:
-        args.task = Path(folder) / "task.pickle"
-        if args.parts != ["ours"]:
-            list(child(args, "task"))
-        for part in args.parts:
-            rows, environment = [], fastest(args) if part == "marian" else {}
-            for row in child(args, part, environment):
-                print(part, row, flush=True)
-                rows.append(row)
-                numbers[part] = {"machine": measure.machine(), "minutes": args.minutes,
-                                 "rows": rows, "environment": environment}  # fmt: skip
-                if not args.quick:  # after every row: a side that fails loses half an hour else
-                    measure.write("bleu", page(numbers), numbers)
-                    draw(numbers)
-
-
-def child(args, part, environment=None):
-    """The rows of a part, which runs in a process of its own with nothing else of ours beside."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--alone", part, "--task", args.task]
-    process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, text=True,
-        env={**os.environ, **(environment or {})},
+def ours(args):
+    """Trains by the command that users run; rows of its history."""
+    run = Path(args.run)
+    harness.command(
+        "training/train_pt_en.py", "--data", args.data, "--validation", args.validation,
+        "--minutes", args.minutes, "--run", run, "--overwrite", "--no_export",
     )  # fmt: skip
-    rows = []
-    for line in process.stdout:
-        if line.startswith("@"):
-            rows.append(json.loads(line[1:]))
-            yield rows[-1]
-    if process.wait():
-        raise RuntimeError(f"the process of {part} failed with status {process.returncode}")
+    with open(run / "history.csv", encoding="utf-8") as file:
+        return [
+            {"minutes": round(float(row["minutes"]), 2), "updates": int(row["step"]),
+             "bleu": round(float(row["bleu"]), 2)}
+            for row in csv.DictReader(file)
+            if row["bleu"]
+        ]  # fmt: skip
 
 
-def fastest(args):
-    """The environment in which torch makes a few updates in the least time."""
-    seconds = {}
-    for threads, waiting in (("2", "ACTIVE"), ("2", "PASSIVE"), ("1", "PASSIVE")):
-        environment = {"OMP_NUM_THREADS": threads, "KERAS_BACKEND": "torch"}
-        if waiting == "PASSIVE":
-            environment["OMP_WAIT_POLICY"] = waiting
-        (row,) = child(args, "marian_trial", environment)
-        seconds[row["seconds"]] = environment
-        print("marian, an update:", row, environment, flush=True)
-    return seconds[min(seconds)]
+def one(side, args, minutes):
+    """In its own process: trains a peer for some minutes."""
+    args = argparse.Namespace(**{**args, "minutes": minutes})
+    if side == "marian":
+        from peers.marian_model import train
+    else:
+        from peers.tutorial_model import train
+    rows = train(args)
+    return {"rate": rows[-1]["updates"] / rows[-1]["minutes"], "rows": rows}
 
 
-def alone(args):
-    """What a child does: prepares, scores, or trains a part and prints its rows."""
-    keep_freed()  # as our scripts do; it makes torch faster, too
-    if args.alone == "task":
-        from benchmarks.bleu_parts import corpus
-
-        return corpus.prepare(args)
-    name, _, trial = args.alone.partition("_")
-    side = importlib.import_module(f"benchmarks.bleu_parts.{name}")
-    for row in side.trial(args) if trial else side.run(args):
-        measure.answer(row)
-
-
-def parse():
-    """The command line as a namespace."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", required=True, help="training pairs, SOURCE<TAB>TARGET")
-    parser.add_argument("--validation", required=True, help="validation pairs")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--every", type=float, default=2, help="minutes between measurements")
-    parser.add_argument("--pairs", type=int, default=500, help="validation pairs translated")
-    parser.add_argument("--run", default="runs/bleu", help="our run's folder")
-    parser.add_argument("--keep", metavar="DIR", help="folder to save MarianMT's model in")
-    parser.add_argument("--quick", action="store_true", help="few pairs, nothing written")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
-    parser.add_argument("--task", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.quick:
-        args.every, args.pairs = args.minutes / 2, 50
-    return args
+def measured(side, args):
+    """The rows of a side."""
+    if side == "keras_tfmr":
+        return {"rows": ours(args)}
+    task = {"side": side, "args": vars(args)}
+    environment, setting = {}, "default"
+    if side == "marian":  # a tenth of a minute shows which threads are the fastest
+        settings = {
+            name: lambda environment=environment: harness.alone(
+                __file__, {**task, "minutes": 0.1}, environment
+            )
+            for name, environment in TORCH.items()
+        }
+        setting = harness.compare({side: settings}, 1, quick=args.quick)[side]["setting"]
+        environment = TORCH[setting]
+    found = harness.alone(__file__, {**task, "minutes": args.minutes}, environment)
+    return {"setting": setting, **found}
 
 
 def page(numbers):
     """The table: BLEU of each side at the last measurement before each mark."""
-    marks = (2, 4, 6, 8, 11, 15, 22, 30)
     rows = []
-    for part, title in PARTS.items():
-        measured = [row for row in numbers.get(part, {}).get("rows", []) if "bleu" in row]
+    for side, title in SIDES.items():
         cells = []
-        for mark in marks:
-            trained = mark <= numbers.get(part, {}).get("minutes", 0)
-            until = [row["bleu"] for row in measured if row["minutes"] <= mark * 1.02]
-            cells.append(until[-1] if trained and until else "–")
+        found = numbers["sides"].get(side, {"rows": [], "minutes": 0})
+        for mark in MARKS:
+            until = [row["bleu"] for row in found["rows"] if row["minutes"] <= mark * 1.02]
+            cells.append(until[-1] if until and mark <= found["minutes"] else "–")
         rows.append([title, *cells])
-    text = "# BLEU against minutes of training\n\n"
-    text += "Cased, detokenised BLEU (sacrebleu) of greedy translations of validation sentences,\n"
-    text += "at the last measurement before each minute. Ours counts everything from the start of\n"
-    text += "the process, evaluations too; of the peers, only the training steps are counted.\n\n"
-    text += measure.table(["minutes", *marks], rows)
-    for part in PARTS:
-        for row in numbers.get(part, {}).get("rows", []):
-            if "beam_bleu" in row:
-                text += f"\n{PARTS[part]}: {row['beam_bleu']} with beam 4, the weights that scored "
-                text += "best and all validation pairs.\n"
-    machines = sorted({side["machine"] for side in numbers.values()})
-    text += f"\n{'; '.join(machines)}. {measure.versions('tensorflow', 'keras')}\n"
-    return text + "\n`python benchmarks/bleu.py --data train.tsv --validation validation.tsv`\n"
+    return f"{harness.table(['minutes', *MARKS], rows)}\n![BLEU by minutes](bleu.png)"
 
 
 def draw(numbers):
@@ -142,20 +94,49 @@ def draw(numbers):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    for part, title in PARTS.items():
-        rows = [row for row in numbers.get(part, {}).get("rows", []) if "bleu" in row]
-        if rows:
-            minutes, bleu = [r["minutes"] for r in rows], [r["bleu"] for r in rows]
+    axes = figure.add_subplot(xlabel="minutes of training on two cores", ylabel="BLEU")
+    for side, title in SIDES.items():
+        if rows := numbers["sides"].get(side, {}).get("rows"):
+            minutes, bleu = [row["minutes"] for row in rows], [row["bleu"] for row in rows]
             axes.plot(minutes, bleu, marker="o", markersize=3, label=title)
-    axes.set_xlabel("minutes of training on two cores")
-    axes.set_ylabel("BLEU")
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.2)
     axes.legend(frameon=False)
-    figure.savefig(measure.RESULTS / "bleu.png", dpi=120)
+    figure.savefig(harness.RESULTS / "bleu.png", dpi=120)
+
+
+def main():
+    parser = harness.parser(__doc__, turns=1)
+    add = parser.add_argument
+    add("--data", help="training pairs, SOURCE<TAB>TARGET")
+    add("--validation", help="validation pairs")
+    add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
+    add("--minutes", type=float, default=30, help="of training (default: %(default)s)")
+    add("--every", type=float, default=2, help="minutes between measurements of a peer")
+    add("--pairs", type=int, default=500, help="validation pairs translated")
+    add("--run", default="runs/bleu", help="our run's folder (default: %(default)s)")
+    add("--keep", metavar="DIR", help="folder to save MarianMT's model in")
+    args = parser.parse_args()
+    if not (args.quick or (args.data and args.validation)):
+        parser.error("--data and --validation are needed")
+    kept = {} if args.quick else harness.kept("bleu")
+    numbers = {**harness.about("tensorflow", "keras", "torch", "transformers"),
+               "sides": kept.get("sides", {})}  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        if args.quick:
+            args.data = args.validation = str(harness.tiny_pairs(Path(folder, "pairs.tsv")))
+            args.minutes, args.every, args.pairs, args.run = 0.05, 0.05, 8, f"{folder}/run"
+        for side in args.sides:
+            if side == "marian" and not harness.installed("torch", "transformers"):
+                continue
+            found = measured(side, args)
+            numbers["sides"][side] = {**found, "minutes": args.minutes, "date": numbers["date"]}
+            if not args.quick:
+                draw(numbers)
+            harness.report("bleu", "BLEU against minutes of training", page(numbers), numbers,
+                           quick=args.quick)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    harness.serve(one) or main()

@@ -1,89 +1,21 @@
 """Measures the time until training starts on millions of pairs, and the memory that it takes.
 
-    python benchmarks/large_corpus.py --data train.tsv --validation validation.tsv
+    python benchmarks/corpora.py --data train.tsv --validation validation.tsv --lines 5000000
 
-The pairs of DATA (lines of SOURCE<TAB>TARGET) are repeated with a number after each, so that no two
-lines are equal. The training command learns its subwords from them, tokenises them and makes
-updates for a minute. Then it is killed, started again, and killed after its next checkpoint. The
-benchmark also measures how long it takes to learn 8,000 subwords from DATA itself.
-
-    python benchmarks/large_corpus.py … --lines 50000000 --only --folder /var/tmp
-
-Memory is resident memory, once without and once with the pages of files, which the system takes
-back when it needs them. The memory of the processes that prepare the data is counted separately.
+The pairs of DATA are repeated with a number after each, so that no two lines are equal. The
+training command reads them and makes updates for a minute. Then it is killed, started again, and
+killed after its next checkpoint. Memory is resident memory, without and with the pages of files,
+which the system takes back when it needs them; that of the processes that prepare the data is
+counted separately. Writes results/corpora.md and .json.
 """
 
-import argparse
-import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from benchmarks import measure
-
-ROOT = Path(__file__).resolve().parents[1]
-
-GOAL_MINUTES, GOAL_GIB = 20, 2  # to prepare 50 million lines, and to train on them
-
-
-def main():
-    """Measures and writes results/large_corpus.{md,json}."""
-    args = parse()
-    pairs = Path(args.data).read_text(encoding="utf-8").splitlines()
-    numbers = {
-        "machine": measure.machine(),
-        "versions": measure.versions("tensorflow", "keras", "sentencepiece"),
-        "pairs": len(pairs),
-        "learning_seconds": learning_seconds(pairs),
-        "corpora": [],
-    }
-    with tempfile.TemporaryDirectory(dir=args.folder) as directory:
-        for lines in [args.lines] if args.only else [len(pairs), args.lines]:
-            corpus = Path(directory, f"{lines}.tsv")
-            write_corpus(corpus, pairs, lines)
-            run = Path(directory, f"run-{lines}")
-            first, again = (
-                start(corpus, args.validation, run, 60),
-                start(corpus, args.validation, run),
-            )
-            size = sum(path.stat().st_size for path in (run / "encoded").iterdir())
-            numbers["corpora"].append(
-                {"lines": lines, "bytes": size, "first": first, "again": again}
-            )
-            print(numbers["corpora"][-1], flush=True)
-    print(page(numbers))
-    if not args.quick:
-        measure.write("large_corpus", page(numbers), numbers)
-
-
-def parse():
-    """The command line as a namespace."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", required=True, help="training pairs, SOURCE<TAB>TARGET")
-    parser.add_argument("--validation", required=True, help="validation pairs")
-    parser.add_argument("--lines", type=int, default=5_000_000)
-    parser.add_argument("--only", action="store_true", help="do not measure DATA itself")
-    parser.add_argument("--folder", help="folder for the corpora; needs 250 bytes per line")
-    parser.add_argument("--quick", action="store_true", help="20,000 lines; writes nothing")
-    args = parser.parse_args()
-    if args.quick:
-        args.lines = 20_000
-    return args
-
-
-def learning_seconds(pairs):
-    """Seconds to learn 8,000 subwords of both sides."""
-    from keras_tfmr import SubwordTokenizer
-
-    sides = [side for pair in pairs for side in pair.split("\t")]
-    begun = time.perf_counter()
-    SubwordTokenizer.learn(sides, vocab_size=8000)
-    return time.perf_counter() - begun
+import harness
 
 
 def write_corpus(path, pairs, lines):
@@ -99,31 +31,37 @@ def start(corpus, validation, run, train_seconds=0):
     """Starts the training command, and kills it after the given seconds of updates.
 
     Returns:
-        {"seconds": until the first checkpoint of this start, "preparing" and "training": greatest
-        resident memory of its own in MiB before and after that, "mapped": with the pages of files,
-        "helpers": of all processes that it started, together}.
+        {"seconds": until the first checkpoint of this start, and maximum MiB: "preparing" and
+        "training" before and after that, "mapped" with the pages of files, "helpers" of all
+        processes that it started}.
     """
-    command = [
-        sys.executable, ROOT / "training" / "train_pt_en.py", "--data", corpus,
-        "--validation", validation, "--run", run, "--steps", 100_000,
-        "--checkpoint_minutes", "0.001", "--no_export", "--evaluate_minutes", "1000",
-    ]  # fmt: skip
-    before = {path.name for path in run.glob("checkpoints/step-*.npz")}
+    words = ["--data", corpus, "--validation", validation, "--run", run, "--steps", 100_000,
+             "--checkpoint_minutes", "0.001", "--no_export",
+             "--evaluate_minutes", "1000"]  # fmt: skip
+    before = checkpoints(run)
     begun, updated = time.perf_counter(), None
     peaks = {"preparing": 0, "training": 0, "mapped": 0, "helpers": 0}
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, *map(str, (harness.ROOT / "training" / "train_pt_en.py", *words))],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     while updated is None or time.perf_counter() < updated + train_seconds:
         time.sleep(0.1)
         if process.poll() is not None:
             raise SystemExit(f"The training command ended with status {process.returncode}")
         for name, mib in memory(process.pid, "training" if updated else "preparing").items():
             peaks[name] = max(peaks[name], mib)
-        if updated is None:
-            after = {path.name for path in run.glob("checkpoints/step-*.npz")}
-            updated = time.perf_counter() if after - before else None
-    process.send_signal(signal.SIGKILL)
+        if updated is None and checkpoints(run) - before:
+            updated = time.perf_counter()
+    process.kill()
     process.wait()
     return {"seconds": updated - begun, **peaks}
+
+
+def checkpoints(run):
+    """What lies in the folder of checkpoints, with the time of its last change."""
+    paths = [path for path in (run / "checkpoints").rglob("*") if path.is_file()]
+    return {(path.name, path.stat().st_mtime_ns) for path in paths if "tmp" not in path.name}
 
 
 def memory(pid, phase):
@@ -147,28 +85,43 @@ def resident(pid):
 
 
 def page(numbers):
-    """The results as Markdown."""
-    head = [
-        "distinct lines", "files, MiB", "start", "seconds to the first checkpoint",
-        "MiB while preparing", "its helpers", "MiB while training", "with mapped files",
+    rows = [
+        [f"{corpus['lines']:,}", name, found["seconds"],
+         *(f"{found[key]:,.0f}" for key in ("preparing", "helpers", "training", "mapped"))]
+        for corpus in numbers["corpora"]
+        for name, found in (("first", corpus["first"]), ("again", corpus["again"]))
     ]  # fmt: skip
-    rows = []
-    for corpus in numbers["corpora"]:
-        for name in ("first", "again"):
-            found = corpus[name]
-            mib = (found[key] for key in ("preparing", "helpers", "training", "mapped"))
-            rows.append(
-                [f"{corpus['lines']:,}", f"{corpus['bytes'] / 2**20:,.0f}", name,
-                 found["seconds"], *(f"{value:,.0f}" for value in mib)]
-            )  # fmt: skip
-    return (
-        "# From text to the first update\n\n"
-        f"{numbers['machine']}, {numbers['versions']}.\n\n"
-        + measure.table(head, rows)
-        + f"\nGoal: 50 million lines within {GOAL_MINUTES} minutes, trained on within "
-        + f"{GOAL_GIB} GiB.\n\nLearning 8,000 subwords from {numbers['pairs']:,} pairs takes "
-        + f"{numbers['learning_seconds']:.1f} seconds.\n"
-    )
+    return harness.table(
+        ["distinct lines", "start", "seconds to the first checkpoint", "MiB while preparing",
+         "its helpers", "MiB while training", "with mapped files"],
+        rows,
+    )  # fmt: skip
+
+
+def main():
+    parser = harness.parser(__doc__)
+    add = parser.add_argument
+    add("--data", type=Path, help="training pairs, SOURCE<TAB>TARGET")
+    add("--validation", type=Path, help="validation pairs")
+    add("--lines", type=int, nargs="+", default=[5_000_000], help="(default: 5000000)")
+    add("--folder", help="folder for the corpora; needs 250 bytes per line")
+    args = parser.parse_args()
+    if not (args.quick or (args.data and args.validation)):
+        parser.error("--data and --validation are needed")
+    numbers = {**harness.about("tensorflow", "keras", "sentencepiece"), "corpora": []}
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        if args.quick:
+            args.data = args.validation = harness.tiny_pairs(Path(folder, "pairs.tsv"))
+            args.lines = [3000]
+        pairs = args.data.read_text("utf-8").splitlines()
+        for lines in args.lines:
+            corpus, run = Path(folder, f"{lines}.tsv"), Path(folder, f"run-{lines}")
+            write_corpus(corpus, pairs, lines)
+            first = start(corpus, args.validation, run, 2 if args.quick else 60)
+            found = {"lines": lines, "first": first, "again": start(corpus, args.validation, run)}
+            numbers["corpora"].append(found)
+    harness.report("corpora", "From text to the first update", page(numbers), numbers,
+                   quick=args.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,33 +2,46 @@
 
     python benchmarks/layers.py --sizes tutorial base
 
-Needs keras-hub in addition to keras_tfmr. Each side runs alone, in a process of its own, and the
-processes take turns. Each runs forward as in inference, and forward and backward as in training
-(dropout 0.1), in a tf.function, with TensorFlow's own choice of threads, on both cores.
-Writes results/layers.md and .json, where each run replaces its own sizes.
+Needs keras-hub beside keras_tfmr. Each layer runs forward as in inference, and forward and backward
+as in training (dropout 0.1), in a tf.function, with TensorFlow's own choice of threads. Writes
+results/layers.md and .json.
 """
 
-import argparse
 import itertools
-import json
 import statistics
-import time
 
-import measure
+import harness
 import numpy as np
 
 SIZES = {"tutorial": (128, 8, 512), "base": (512, 8, 2048)}  # d_model, heads, dff
 TOKENS = 2048  # a batch, whatever its length
 DROPOUT = 0.1
-OURS = "keras_tfmr"
 PASSES = ("forward", "forward + backward")
+KINDS = ("attention", "encoder layer", "decoder layer")
 
 
-def keras_blocks(d_model, heads, dff, decodes=False):
+def ours(kind, d_model, heads, dff):
+    from keras_tfmr import DecoderLayer, EncoderLayer, MultiHeadAttention
+
+    if kind == "attention":
+        return MultiHeadAttention(heads, d_model // heads, dropout_rate=DROPOUT)
+    layer = {"encoder layer": EncoderLayer, "decoder layer": DecoderLayer}[kind]
+    return layer(d_model=d_model, num_heads=heads, dff=dff, dropout_rate=DROPOUT)
+
+
+def of_keras(kind, d_model, heads, dff):
+    import keras
+
+    if kind == "attention":
+        return keras.layers.MultiHeadAttention(heads, d_model // heads, dropout=DROPOUT)
+    return keras_block(d_model, heads, dff, decodes=kind == "decoder layer")
+
+
+def keras_block(d_model, heads, dff, decodes):
     """An encoder or decoder layer made of Keras's own layers."""
     import keras
 
-    class KerasBlocks(keras.layers.Layer):
+    class KerasBlock(keras.layers.Layer):
         def __init__(self):
             super().__init__()
             self.attentions = [
@@ -49,38 +62,18 @@ def keras_blocks(d_model, heads, dff, decodes=False):
                 x = add(1, x, self.attentions[1](x, context))
             return add(-1, x, self.outer(self.hidden(x)))
 
-    return KerasBlocks()
+    return KerasBlock()
 
 
-def ours(kind, d_model, heads, dff):
-    from keras_tfmr import DecoderLayer, EncoderLayer, MultiHeadAttention
-
-    if kind == "attention":
-        return MultiHeadAttention(heads, d_model // heads, dropout_rate=DROPOUT)
-    layer = {"encoder layer": EncoderLayer, "decoder layer": DecoderLayer}[kind]
-    return layer(d_model=d_model, num_heads=heads, dff=dff, dropout_rate=DROPOUT)
-
-
-def kerass(kind, d_model, heads, dff):
-    import keras
-
-    if kind == "attention":
-        return keras.layers.MultiHeadAttention(heads, d_model // heads, dropout=DROPOUT)
-    return keras_blocks(d_model, heads, dff, decodes=kind == "decoder layer")
-
-
-def kerashubs(kind, d_model, heads, dff):
+def of_keras_hub(kind, d_model, heads, dff):
     import keras_hub
 
-    layer = {
-        "encoder layer": keras_hub.layers.TransformerEncoder,
-        "decoder layer": keras_hub.layers.TransformerDecoder,
-    }[kind]
+    layers = keras_hub.layers
+    layer = layers.TransformerDecoder if kind == "decoder layer" else layers.TransformerEncoder
     return layer(dff, heads, dropout=DROPOUT)
 
 
-KINDS = ("attention", "encoder layer", "decoder layer")
-SIDES = {OURS: (ours, KINDS), "Keras": (kerass, KINDS), "KerasHub": (kerashubs, KINDS[1:])}
+SIDES = {"keras_tfmr": ours, "Keras": of_keras, "KerasHub": of_keras_hub}
 
 
 def functions(layer, inputs):
@@ -105,95 +98,76 @@ def functions(layer, inputs):
 
 
 def one(side, size, lengths, seconds):
-    """Times one side in its own process; returns {"kind, length, pass": median seconds}."""
+    """In its own process: milliseconds of every case of one side; "rate" is cases a second."""
     import tensorflow as tf
 
-    make, kinds = SIDES[side]
     found = {}
-    for kind in kinds:
-        for length in lengths:
-            rng = np.random.default_rng(0)
-            shape = (max(1, TOKENS // length), length, SIZES[size][0])
-            x, context = (tf.constant(rng.normal(size=shape), tf.float32) for _ in range(2))
-            inputs = {"attention": (x, x), "encoder layer": (x,), "decoder layer": (x, context)}
-            calls = functions(make(kind, *SIZES[size]), inputs[kind])
-            for name, call in zip(PASSES, calls, strict=True):
-                found[f"{kind}, {length}, {name}"] = median(call, seconds)
-    return found
-
-
-def median(call, seconds):
-    """The median seconds of a call, after one that traces."""
-    call()
-    times = []
-    while sum(times) < seconds or len(times) < 3:
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def compare(size, options):
-    """[{"kind", "length", "pass", side: median seconds of its turns, ...}]"""
-    turns = {side: [] for side in SIDES}
-    for _ in range(options.turns):
-        for side, found in turns.items():
-            task = json.dumps([side, size, options.lengths, options.seconds])
-            found.append(measure.alone(__file__, "--one", task))
-            print(size, side, found[-1], flush=True)
-    rows = []
-    for kind, length, direction in itertools.product(KINDS, options.lengths, PASSES):
-        key = f"{kind}, {length}, {direction}"
-        sides = {
-            side: statistics.median(turn[key] for turn in found)
-            for side, found in turns.items()
-            if key in found[0]
-        }
-        rows.append({"kind": kind, "length": length, "pass": direction, **sides})
-    return rows
+    for kind, length in itertools.product(KINDS[side == "KerasHub" :], lengths):
+        rng = np.random.default_rng(0)
+        shape = (max(1, TOKENS // length), length, SIZES[size][0])
+        x, context = (tf.constant(rng.normal(size=shape), tf.float32) for _ in range(2))
+        inputs = {"attention": (x, x), "encoder layer": (x,), "decoder layer": (x, context)}[kind]
+        for name, call in zip(
+            PASSES, functions(SIDES[side](kind, *SIZES[size]), inputs), strict=True
+        ):
+            found[f"{kind}, {length}, {name}"] = harness.median_seconds(call, seconds) * 1e3
+    return {"rate": 1e3 * len(found) / sum(found.values()), **found}
 
 
 def page(numbers):
     lines = [
-        "# Layers\n",
-        f"{numbers['machine']}; {numbers['versions']}.\n",
-        f"Milliseconds for {TOKENS} tokens of float32 at each length, each side alone in processes "
-        "that took turns, medians; `×` is how many times as fast as the other keras_tfmr is.\n",
+        f"Milliseconds for {TOKENS} tokens of float32 at each length; `×` is how many times as "
+        "fast as the other keras_tfmr is.\n"
     ]
     for size, found in numbers["sizes"].items():
         rows = []
         for entry in found:
-            ours = entry[OURS]
-            others = [entry.get(name) for name in ("Keras", "KerasHub")]
-            cells = [cell for o in others for cell in ((o * 1e3, o / ours) if o else ("", ""))]
-            rows.append([entry["kind"], entry["length"], entry["pass"], ours * 1e3, *cells])
-        header = ["", "length", "pass", OURS, "Keras blocks", "×", "KerasHub", "×"]
-        lines += ["## {}: {} wide, {} heads, hidden {}\n".format(size, *SIZES[size])]
-        lines.append(measure.table(header, rows))
+            cells = [entry["kind"], entry["length"], entry["pass"], entry["keras_tfmr"] * 1e3]
+            for other in ("Keras", "KerasHub"):
+                time = entry.get(other)
+                cells += [time * 1e3, time / entry["keras_tfmr"]] if time else ["", ""]
+            rows.append(cells)
+        header = ["", "length", "pass", "keras_tfmr", "Keras blocks", "×", "KerasHub", "×"]
+        lines.append("## {}: {} wide, {} heads, hidden {}\n".format(size, *SIZES[size]))
+        lines.append(harness.table(header, rows))
+    ratios = [
+        min(entry.get(other, float("inf")) for other in ("Keras", "KerasHub")) / entry["keras_tfmr"]
+        for found in numbers["sizes"].values()
+        for entry in found
+    ]
+    lines.append(
+        f"Against the faster of the two, {len(ratios)} cases: {min(ratios):.2f} to "
+        f"{max(ratios):.2f}, median {statistics.median(ratios):.2f}."
+    )
     return "\n".join(lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES))
-    parser.add_argument("--lengths", nargs="+", type=int, default=[16, 64, 512])
-    parser.add_argument("--seconds", type=float, default=0.7, help="seconds of each case and turn")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--dry", action="store_true", help="print the results, write nothing")
-    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        return measure.answer(one(*options.one))
-    path = measure.RESULTS / "layers.json"
-    numbers = json.loads(path.read_text()) if path.exists() else {"sizes": {}}
-    numbers["machine"] = measure.machine()
-    numbers["versions"] = measure.versions("keras", "tensorflow", "keras-hub")
-    for size in options.sizes:
-        numbers["sizes"][size] = compare(size, options)
-    print(page(numbers))
-    if not options.dry:
-        measure.write("layers", page(numbers), numbers)
+    parser = harness.parser(__doc__)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes")
+    parser.add_argument("--lengths", nargs="+", type=int, default=[16, 64, 512], help="lengths")
+    parser.add_argument("--seconds", type=float, default=0.7, help="of each case and turn")
+    args = parser.parse_args()
+    if args.quick:
+        args.sizes, args.lengths, args.seconds = ["tutorial"], [16], 0.02
+    sides = [side for side in SIDES if side != "KerasHub" or harness.installed("keras_hub")]
+    numbers = {**harness.about("keras", "tensorflow", "keras-hub"), "sizes": {}}
+    for size in args.sizes:
+        tasks = {
+            side: {"default": lambda side=side, size=size: harness.alone(
+                __file__, {"side": side, "size": size, "lengths": args.lengths,
+                           "seconds": args.seconds})}
+            for side in sides
+        }  # fmt: skip
+        found = harness.compare(tasks, args.turns, quick=args.quick)
+        numbers["sizes"][size] = [
+            {"kind": kind, "length": length, "pass": direction,
+             **{side: answer[key] / 1e3 for side, answer in found.items() if key in answer}}
+            for kind, length, direction in itertools.product(KINDS, args.lengths, PASSES)
+            for key in [f"{kind}, {length}, {direction}"]
+        ]  # fmt: skip
+    harness.report("layers", "Layers", page(numbers), numbers, quick=args.quick)
 
 
 if __name__ == "__main__":
-    main()
+    harness.serve(one) or main()

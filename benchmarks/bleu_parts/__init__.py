@@ -1,1 +1,0 @@
-"""The sides of benchmarks/bleu.py: each trains on the same pairs and yields BLEU by minutes."""
