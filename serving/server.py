@@ -47,6 +47,8 @@ def main(arguments=None):
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # clients that do not speak HTTP
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    # TensorFlow imports Keras, and with it JAX, if they are there: half of its time, for nothing.
+    sys.modules.update(keras=None, jax=None)
     from serving.devserver import app
 
     return asyncio.run(app.serve(options))

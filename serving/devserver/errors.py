@@ -9,11 +9,9 @@ Code = grpc.StatusCode
 CODES = {code.value[0]: code for code in Code}
 # TensorFlow Serving's table. Codes that are not listed are faults of the server: 500.
 HTTP_STATUS = {
-    Code.CANCELLED: 499,
     Code.INVALID_ARGUMENT: 400,
     Code.DEADLINE_EXCEEDED: 504,
     Code.NOT_FOUND: 404,
-    Code.PERMISSION_DENIED: 403,
     Code.RESOURCE_EXHAUSTED: 429,
     Code.FAILED_PRECONDITION: 400,
     Code.OUT_OF_RANGE: 400,

@@ -3,6 +3,8 @@
 TensorFlow is imported by the first load, so that the ports are open before that.
 """
 
+import collections
+import concurrent.futures
 import pathlib
 
 import numpy as np
@@ -41,25 +43,27 @@ class Model:
                 loaded = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
             self.signatures = dict(loaded.signature_def)
             if (path / WARMUP_FILE).exists():
-                self._warm_up(tf.data.TFRecordDataset(str(path / WARMUP_FILE)))
+                self._warm_up(tf.data.TFRecordDataset(str(path / WARMUP_FILE)), threads)
         except BaseException:
             self.close()
             raise
 
-    def _warm_up(self, records):
+    def _warm_up(self, records, threads):
         import tensorflow as tf
         from tensorflow_serving.apis import prediction_log_pb2
 
+        calls = collections.defaultdict(list)
         for record in records.as_numpy_iterator():
             log = prediction_log_pb2.PredictionLog.FromString(record)
             if log.WhichOneof("log_type") == "predict_log":  # not Classify or Regress
                 request = log.predict_log.request
-                _, signature = self.signature(request.model_spec.signature_name)
-                feeds = {
-                    signature.inputs[name].name: tf.make_ndarray(proto)
-                    for name, proto in request.inputs.items()
-                }
-                self.run(feeds, [info.name for info in signature.outputs.values()])
+                name, signature = self.signature(request.model_spec.signature_name)
+                inputs = request.inputs.items()
+                feeds = {signature.inputs[key].name: tf.make_ndarray(one) for key, one in inputs}
+                calls[name].append((feeds, [one.name for one in signature.outputs.values()]))
+        # Side by side: the first request of a signature is mostly work of one thread.
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda group: [self.run(*call) for call in group], calls.values()))
 
     def signature(self, name):
         """(name, SignatureDef) of a signature; "" stands for `serving_default`."""
