@@ -16,7 +16,6 @@ import tensorflow as tf
 from keras_tfmr.export import compile_cache
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVE = ROOT / "serving" / "deploy" / "config" / "serve.sh"
 
 # Loads a SavedModel as a server does, takes over its programs, and runs it.
 SERVER = """
@@ -87,50 +86,3 @@ def test_other_flags_are_kept_and_one_folder_is_in_use(monkeypatch, tmp_path):
         monkeypatch.setenv("TF_XLA_FLAGS", compile_cache.flags(folder))
         assert os.environ["TF_XLA_FLAGS"].startswith("--tf_xla_clustering_debug ")
         assert compile_cache.folder_in_use() == folder
-
-
-@pytest.fixture
-def image(tmp_path):
-    """A `tensorflow_model_server` that says which version it is, or what it was started with."""
-    path = tmp_path / "bin" / "tensorflow_model_server"
-    path.parent.mkdir()
-    path.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = --version ]; then\n'
-        f'  echo "TensorFlow ModelServer: 9.9"; echo "TensorFlow Library: {tf.__version__}"; exit\n'
-        'fi\necho "$TF_XLA_FLAGS|$*"\n'
-    )
-    path.chmod(0o755)
-    return path.parent
-
-
-def start(image, tmp_path, **environment):
-    run = subprocess.run(
-        ["bash", str(SERVE), "--port=1", "a b"], capture_output=True, text=True, check=True,
-        env={"PATH": f"{image}:{os.environ['PATH']}", "MODELS": str(tmp_path / "models"),
-             "XLA_CACHE": str(tmp_path / "cache"), **environment},
-    )  # fmt: skip
-    return run.stdout.strip().split("|")
-
-
-def test_the_servers_script_makes_the_same_key_and_takes_what_is_for_it(image, tmp_path):
-    exported = tmp_path / "models" / "default" / "7" / compile_cache.FOLDER
-    for key in (compile_cache.key(), "2.20.0-x86_64-0000"):
-        (exported / key).mkdir(parents=True)
-        (exported / key / f"{key}.pb").write_text(key)
-    cache = tmp_path / "cache" / compile_cache.key()
-    flags, arguments = start(image, tmp_path)
-    assert flags.strip() == f"--tf_xla_persistent_cache_directory={cache}"
-    assert arguments == "--port=1 a b"
-    assert [path.name for path in cache.iterdir()] == [f"{compile_cache.key()}.pb"]
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [compile_cache.key()]
-    flags, _ = start(image, tmp_path, TF_XLA_FLAGS="--tf_xla_clustering_debug")
-    assert flags.split()[0] == "--tf_xla_clustering_debug" and str(cache) in flags
-
-
-def test_the_server_starts_where_it_may_not_write_to_the_cache(image, tmp_path):
-    (tmp_path / "cache").write_text("a file")
-    flags, arguments = start(image, tmp_path, TMPDIR=str(tmp_path))
-    assert f"directory={tmp_path}/tmp." in flags and arguments == "--port=1 a b"
-    flags, arguments = start(image, tmp_path, TMPDIR=str(tmp_path / "nothing"))
-    assert (flags, arguments) == ("", "--port=1 a b")

@@ -1,23 +1,30 @@
 """Every file of serving/deploy by its own parser or published schema, and all of them together."""
 
 import copy
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import compose_spec
 import kubernetes_validate
 import pytest
+import translator_model
 import yaml
+from google.protobuf import text_format
+from server_process import ServerProcess
 from stub_translator import serving_rest, unused_port
+from tensorflow_serving.config import model_server_config_pb2
 
 from keras_tfmr.client import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 
 DEPLOY = ROOT / "serving" / "deploy"
+README = (DEPLOY / "README.md").read_text()
 IMAGE = "tensorflow/serving:2.20.0"
 KUBERNETES = ("1.30", "1.37")  # an old and a new cluster
 FILES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -129,7 +136,7 @@ def test_threads_follow_the_limit():
 
 
 def test_images_are_pinned_to_one_version():
-    texts = [file.read_text() for file in [*FILES, DEPLOY / "compose.yaml", DEPLOY / "README.md"]]
+    texts = [file.read_text() for file in DEPLOY.rglob("*.*")]
     images = set(re.findall(r"tensorflow/serving:[\w.-]*", "\n".join(texts)))
     assert images == {IMAGE}
 
@@ -207,19 +214,10 @@ def test_network_policy_lets_in_clients_and_lets_out_nothing():
     assert scrapers["ports"] == [{"port": "rest"}]
 
 
-def run_flags(readme):
-    """The options of the README's `docker run`."""
-    command = re.search(r"docker run (.*?)tensorflow/serving", readme, re.DOTALL)[1]
-    return set(command.replace("\\\n", " ").split())
-
-
-def test_docker_run_has_the_limits_of_the_compose_file():
-    given = run_flags((DEPLOY / "README.md").read_text())
-    limits = COMPOSE["deploy"]["resources"]["limits"]
-    wanted = {f"--cap-drop={name}" for name in COMPOSE["cap_drop"]}
-    wanted |= {f"--cap-add={name}" for name in COMPOSE["cap_add"]}
-    wanted |= {f"--memory={limits['memory'].lower()}", f"--pids-limit={limits['pids']}"}
-    assert wanted | {"--init", "--read-only", "--security-opt=no-new-privileges"} <= given
+def test_docker_run_comes_first_and_mounts_the_model_where_the_image_looks():
+    block = re.search(r"```sh\n(.*?)```", README, re.DOTALL)[1]
+    assert block.count("\n") == 3 and IMAGE in block
+    assert "target=/models/default,readonly" in block and "MODEL_NAME=default" in block
 
 
 @pytest.mark.skipif(
@@ -241,23 +239,111 @@ def test_the_servers_root_reads_models_written_under_umask_077(tmp_path):
     assert read() == b"" and read(*COMPOSE["cap_add"]) == b"weights"
 
 
+def built(folder):
+    """The objects of a kustomization by (kind, name)."""
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+
+
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl (no cluster)")
-def test_kubectl_builds_it():
-    built = subprocess.run(["kubectl", "kustomize", DEPLOY], capture_output=True, timeout=60)
-    assert built.returncode == 0, built.stderr
-    made = {one["kind"]: one for one in yaml.safe_load_all(built.stdout)}
-    for one in made.values():
-        kubernetes_validate.validate(one, KUBERNETES[-1], strict=True)
-    name = made["ConfigMap"]["metadata"]["name"]
-    volumes = made["Deployment"]["spec"]["template"]["spec"]["volumes"]
-    assert {"name": "config", "configMap": {"name": name}} in volumes
-    batching = (DEPLOY / "config" / "batching.config").read_text()
-    assert made["ConfigMap"]["data"]["batching.config"] == batching
+def test_kubectl_builds_it_with_and_without_its_components(tmp_path):
+    made = built(DEPLOY)
+    (config,) = [one for kind, one in made.items() if kind[0] == "ConfigMap"]
+    assert config["data"]["batching.config"] == (DEPLOY / "config/batching.config").read_text()
+    folder = shutil.copytree(DEPLOY, tmp_path / "deploy")
+    file = folder / "kustomization.yaml"
+    commented = re.search(r"(?:^# (?:components:|  - [\w-]+)\n)+", file.read_text(), re.MULTILINE)[
+        0
+    ]
+    file.write_text(file.read_text().replace(commented, commented.replace("# ", "")))
+    assert set(yaml.safe_load(file.read_text())["components"]) == {"object-storage", "latency"}
+    made = made | (both := built(folder))
+    for (kind, _), one in made.items():
+        if kind not in ("ScaledObject", "PodMonitor", "PrometheusRule"):
+            kubernetes_validate.validate(one, KUBERNETES[-1], strict=True)
+    pod = both["Deployment", "translator"]["spec"]["template"]["spec"]
+    (fetch,) = pod["initContainers"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert {mount["name"] for mount in fetch["volumeMounts"]} <= volumes.keys()
+    assert "emptyDir" in volumes["models"] and "persistentVolumeClaim" not in volumes["models"]
+    assert both["NetworkPolicy", "translator"]["spec"]["egress"]
+    assert not {"HorizontalPodAutoscaler", "PersistentVolumeClaim"} & {kind for kind, _ in both}
+    assert both["ScaledObject", "translator"]["spec"]["scaleTargetRef"]["name"] == "translator"
+
+
+def test_rules_use_the_metrics_and_labels_that_are_there():
+    monitor, rules = yaml.safe_load_all((DEPLOY / "latency/rules.yaml").read_text())
+    chosen = monitor["spec"]["selector"]["matchLabels"]
+    assert chosen.items() <= POD["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in SERVER["ports"]}
+    assert endpoint["path"] == POD["metadata"]["annotations"]["prometheus.io/path"]
+    recorded, *alerts = rules["spec"]["groups"][0]["rules"]
+    assert ":tensorflow:serving:request_latency_bucket" in recorded["expr"]
+    assert recorded["record"] in alerts[0]["expr"]
+    scaling = yaml.safe_load((DEPLOY / "latency/scaling.yaml").read_text())["spec"]
+    assert recorded["record"] in scaling["triggers"][1]["metadata"]["query"]
+
+
+def test_kserve_runs_this_image_on_a_folder_of_versions():
+    runtime = yaml.safe_load((DEPLOY / "kserve/runtime.yaml").read_text())
+    predictor = yaml.safe_load((DEPLOY / "kserve/service.yaml").read_text())["spec"]["predictor"]
+    (container,) = runtime["spec"]["containers"]
+    assert (container["name"], container["image"]) == ("kserve-container", IMAGE)
+    assert {"--model_base_path=/mnt/models", "--rest_api_port=8080"} <= set(container["args"])
+    pod = {"containers": [{**container, "args": []}]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod}
+    deployment = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    whole = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": deployment}
+    kubernetes_validate.validate(whole, KUBERNETES[-1], strict=True)
+    model = predictor["model"]
+    assert model["runtime"] == runtime["metadata"]["name"]
+    assert model["modelFormat"] in runtime["spec"]["supportedModelFormats"]
+    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    assert model["storageUri"].endswith("/saved_model") and predictor["minReplicas"] == 0
+    patch = json.loads(re.search(r"--patch '(.*?)'", README, re.DOTALL)[1])["spec"]["predictor"]
+    assert patch["canaryTrafficPercent"] == 10 and patch["model"].keys() <= model.keys()
+
+
+def test_models_config_is_the_servers_message():
+    config = model_server_config_pb2.ModelServerConfig()
+    text_format.Parse((DEPLOY / "config/models.config").read_text(), config)
+    (model,) = config.model_config_list.config
+    assert (model.name, model.model_platform) == (Target.model, "tensorflow")
+    assert model.base_path in {volume["target"] for volume in COMPOSE["volumes"]}
+    mounts = [mount["mountPath"] for mount in SERVER["volumeMounts"]]
+    assert str(Path(model.base_path).parent) in mounts
+
+
+@pytest.mark.parametrize("command", [COMPOSE["command"], SERVER["args"]], ids=["compose", "pod"])
+def test_commands_name_files_that_are_there(command):
+    files = {Path(file) for file in re.findall(r"_file=(\S+)", " ".join(command))}
+    assert files == {Path("/config", file.name) for file in (DEPLOY / "config").iterdir()}
+    assert {"--port=8500", "--rest_api_port=8501", "--enable_batching=true"} <= set(command)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_the_smoke_test_passes_and_fails(tmp_path):
+    def smoke(rest_port, port):
+        command = [DEPLOY / "smoke.sh", f"http://127.0.0.1:{rest_port}", f"127.0.0.1:{port}"]
+        environment = {**os.environ, "PYTHON": sys.executable}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+
+    translator_model.save(tmp_path / "models", 1)
+    with ServerProcess(tmp_path, f"--model_base_path={tmp_path / 'models'}") as server:
+        done = smoke(server.rest_port, server.port)
+        assert done.returncode == 0, done.stdout
+        assert done.stdout.endswith("pass: every check\n") and "FAIL" not in done.stdout
+    with serving_rest() as stub, unused_port() as port:  # it has no answer for what is wrong
+        done = smoke(stub.server_port, port)
+        assert done.returncode > 0 and "FAIL  gRPC" in done.stdout
 
 
 def test_readme_names_files_that_are_there():
-    page = (DEPLOY / "README.md").read_text()
-    for name in re.findall(r"serving/deploy/[\w./-]+\w", page):
+    for name in re.findall(r"serving/deploy/[\w./-]+\w", README):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"`((?:kubernetes|config)/[\w.-]+)`", page):
+    for name in re.findall(
+        r"`((?:kubernetes|config|object-storage|latency|kserve)/[\w.-]+)`", README
+    ):
         assert (DEPLOY / name).exists(), name
