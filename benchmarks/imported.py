@@ -171,8 +171,8 @@ def measured(args, folder):
     for (_, dtype), beams in itertools.product(engines[:2], args.beams):
         harness.command(
             "serving/export.py", folder / "run", "--to", folder / f"{dtype}-{beams}", "--beams",
-            beams, "--precision", dtype, "--n", 1, "--max_length", TOKENS, "--length_factor", 1000,
-            "--length_penalty", 0,
+            beams, "--precision", dtype, "--n", 1, "--max_length", TOKENS,
+            "--max_length_ratio", 1000, "--length_penalty", 0,
         )  # fmt: skip
     rows = []
     for beams, size in itertools.product(args.beams, (1, 32)):

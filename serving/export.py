@@ -36,15 +36,22 @@ def parse_arguments(arguments=None):
     )
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
-    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
-    add("--n", type=int, metavar="N", help="translations of translate_nbest (default: --beams)")
+    add(
+        "--beams",
+        dest="num_beams",
+        type=int,
+        metavar="N",
+        help="beam width, 1 for greedy (default: the run's)",
+    )
+    best = "translations of translate_nbest (default: --beams)"
+    add("--n", dest="num_return_sequences", type=int, metavar="N", help=best)
     penalty = "exponent of the length penalty (default: the run's)"
     add("--length_penalty", type=float, metavar="X", help=penalty)
     longest = "maximum tokens of a translation (default: the run's, else 128)"
     add("--max_length", type=int, metavar="N", help=longest)
     factor = "maximum tokens of a translation for each source token, plus 8 "
     factor += "(default: the run's, else 3)"
-    add("--length_factor", type=float, metavar="X", help=factor)
+    add("--max_length_ratio", type=float, metavar="X", help=factor)
     read = "maximum tokens read from a text"
     add("--max_source_length", type=int, metavar="N", default=128, help=read)
     add("--no_check", action="store_true", help="do not load and query the result")

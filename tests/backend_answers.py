@@ -41,10 +41,10 @@ def with_weights(model):
 
 
 def searched(model, beams):
-    step, state = model.start(ops.convert_to_tensor(SOURCE), beams=beams, max_length=LENGTH)
+    step, state = model.start(ops.convert_to_tensor(SOURCE), num_beams=beams, max_length=LENGTH)
     found = beam_search(
-        step, state, start_ids=np.full(3, START, "int32"), end_id=END, beams=beams, n=beams,
-        max_length=LENGTH, banned_ids=(0, 1, START),
+        step, state, bos_ids=np.full(3, START, "int32"), eos_id=END, num_beams=beams,
+        num_return_sequences=beams, max_length=LENGTH, banned_ids=(0, 1, START),
     )  # fmt: skip
     return found.ids, found.scores
 

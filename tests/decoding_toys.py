@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr.decoding import DecodingStep
-from keras_tfmr.decoding.constraints import rows_of
+from keras_tfmr.decoding.search import rows_of
 
 
 def normalise(logits):
@@ -70,14 +70,14 @@ class HashModel:
 
 
 class HistoryStep(DecodingStep):
-    """The step of a `HashModel` that keeps all tokens, in growing room, for a batch that shrinks.
+    """The step of a `HashModel` that keeps all tokens, in a cache that grows with them.
 
     Args:
         model: HashModel.
         beams: Rows of an example.
         max_length: Number of tokens that can be decoded.
         examples: int32 `[batch]`, the model's examples in the batch; None for all.
-        batches: A list to which the size of each batch is added that `take` leaves.
+        batches: A list to which the size of each batch is added that `select_step` leaves.
     """
 
     # Under JAX both sides of a condition are traced, and a batch has a fixed size.
@@ -85,15 +85,14 @@ class HistoryStep(DecodingStep):
 
     def __init__(self, model, beams, max_length, examples=None, batches=None):
         self.model, self.beams, self.max_length = model, beams, max_length
-        self.rooms = (2, 3, 5, max_length)
         self.examples = np.arange(model.batch, dtype="int32") if examples is None else examples
         self.batches = [] if batches is None else batches
 
     def start(self):
-        rows = len(self.examples) * self.beams
-        return {"index": ops.zeros((), "int32"), "tokens": ops.zeros((rows, 0), "int32")}
+        shape = len(self.examples) * self.beams, self.max_length
+        return {"index": ops.zeros((), "int32"), "tokens": ops.zeros(shape, "int32")}
 
-    def __call__(self, tokens, state):
+    def next(self, tokens, state):
         model, index = self.model, state["index"]
         places = np.arange(state["tokens"].shape[1], dtype="int32")
         history = ops.where(ops.equal(places, index), tokens[:, None], state["tokens"])
@@ -104,18 +103,19 @@ class HistoryStep(DecodingStep):
         table = model.table.reshape(-1, model.vocab)
         return ops.take(table, rows, axis=0), {"index": index + 1, "tokens": history}
 
-    def take(self, examples):
+    def select_step(self, examples):
         kept = ops.take(self.examples, examples, axis=0)
         self.batches.append(kept.shape[0])
         return HistoryStep(self.model, self.beams, self.max_length, kept, self.batches)
 
-    def keep(self, state, examples):
+    def select_state(self, state, examples):
         rows = rows_of(examples, self.beams)
         return {**state, "tokens": ops.take(state["tokens"], rows, axis=0)}
 
-    def resize(self, state, room):
-        more = room - state["tokens"].shape[1]
-        return {**state, "tokens": ops.pad(state["tokens"], [[0, 0], [0, more]])}
+    def resize(self, state, cache_size):
+        tokens = state["tokens"][:, :cache_size]
+        more = cache_size - tokens.shape[1]
+        return {**state, "tokens": ops.pad(tokens, [[0, 0], [0, more]])}
 
 
 def hypotheses(result, example):

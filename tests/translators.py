@@ -43,7 +43,7 @@ def tiny_model(**fields):
 
 
 def tiny_translator(model=None, *, max_source_length=24, xla=False, **decoding):
-    decoding = {"beams": 3, "n": 2, "max_length": 12, **decoding}
+    decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
     return Translator(
         model or tiny_model(),
         tokenizer(),

@@ -35,7 +35,7 @@ async def ask_soon(client: AsyncTranslatorClient) -> None:
 
 
 def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:
-    translator = Translator(model, tokenizer, config=DecodingConfig(beams=1))
+    translator = Translator(model, tokenizer, config=DecodingConfig(num_beams=1))
     assert_type(translator.translate(["bom dia"]), list[str])
     assert_type(translator.translate_nbest(["bom dia"]), list[list[in_process.Translation]])
     assert_type(export_text_model(translator, "models", xla=True), pathlib.Path)
@@ -43,10 +43,12 @@ def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -
 
 
 def decode(step: keras_tfmr.decoding.DecodingStep) -> None:
-    found = beam_search(step, (), start_ids=[2], end_id=3, beams=4, n=2, max_length=8)
+    found = beam_search(
+        step, (), bos_ids=[2], eos_id=3, num_beams=4, num_return_sequences=2, max_length=8
+    )
     assert_type(found, DecodingResult)
-    assert_type(greedy(step, (), start_ids=[2], end_id=3, max_length=8), DecodingResult)
-    sample(step, (), start_ids=[2], end_id="3", max_length=8, seed=1)  # type: ignore[arg-type]
+    assert_type(greedy(step, (), bos_ids=[2], eos_id=3, max_length=8), DecodingResult)
+    sample(step, (), bos_ids=[2], eos_id=3.5, max_length=8, seed=1)  # type: ignore[arg-type]
 
 
 def configure() -> None:

@@ -237,7 +237,7 @@ def load(options):
     folder = RunFolder(options.run)
     n = options.nbest or 1
     beams = options.beams or folder.read_config()["arguments"]["beams"]
-    decoding = {"n": n, "beams": 1 if options.sample else max(beams, n)}
+    decoding = {"num_return_sequences": n, "num_beams": 1 if options.sample else max(beams, n)}
     for name in ("length_penalty", "max_length"):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
@@ -249,7 +249,7 @@ def sampling_caller(translator, options):
     """A function that samples translations of a batch; the same seed gives the same ones."""
     import keras
 
-    from keras_tfmr.decoding.sampling import sample
+    from keras_tfmr.decoding import sample
     from keras_tfmr.text.translator import Translator
 
     noise = keras.random.SeedGenerator(0)
@@ -257,8 +257,8 @@ def sampling_caller(translator, options):
     class Sampling(type(translator.config)):
         """Samples instead of searching."""
 
-        def decode(self, step, state, *, enough=None, **how):  # `enough` is for searches only
-            fields = ("max_length", "min_length", "length_penalty", "length_offset")
+        def decode(self, step, state, *, num_certain=None, **how):  # it is for searches only
+            fields = ("max_length", "min_length", "length_penalty", "length_penalty_offset")
             return sample(
                 step, state, seed=noise, temperature=options.temperature, top_k=options.top_k,
                 **{name: getattr(self, name) for name in fields}, **how,

@@ -1,157 +1,136 @@
-"""Constraints on hypotheses: banned ids, lengths, a forced prefix."""
+"""What is asked of a search: lengths, stop ids, banned ids, a forced prefix."""
 
 import copy
-from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
+from keras_tfmr.decoding.result import length_penalty as penalty_of
 from keras_tfmr.decoding.topk import last_axis
 
 
-def check_options(*, end_id, max_length, min_length, length_penalty, length_offset, banned_ids):
-    """Raises a ValueError if an option common to all decoders is out of range."""
-    if end_id < 1:
-        raise ValueError(f"end_id must be at least 1 (0 is padding); received {end_id}")
+def check_lengths(*, max_length, min_length, length_penalty, length_penalty_offset):
+    """Raises a ValueError if one of these options is out of range."""
     if max_length < 1:
         raise ValueError(f"max_length must be at least 1; received {max_length}")
     if not 0 <= min_length <= max_length:
         raise ValueError(
             f"min_length must lie between 0 and max_length={max_length}; received {min_length}"
         )
-    if length_penalty < 0:
+    if not length_penalty >= 0:
         # The early exit relies on a length penalty that does not fall with the length.
         raise ValueError(f"length_penalty must not be negative; received {length_penalty}")
-    if not 0 <= length_offset < np.inf:
-        raise ValueError(f"length_offset must be finite and not negative; received {length_offset}")
-    if any(banned < 0 for banned in banned_ids):
-        raise ValueError(f"banned_ids must not be negative; received {tuple(banned_ids)}")
+    if not 0 <= length_penalty_offset < np.inf:
+        raise ValueError(
+            "length_penalty_offset must be finite and not negative; "
+            f"received {length_penalty_offset}"
+        )
 
 
-def check_rank(name, value, rank):
+def check_sequences(num_return_sequences, num_beams):
+    """Raises a ValueError unless so many hypotheses can be returned from so many beams."""
+    if not 1 <= num_return_sequences <= num_beams:
+        raise ValueError(
+            f"num_return_sequences must lie between 1 and num_beams={num_beams}; "
+            f"received {num_return_sequences}"
+        )
+
+
+class Task:
+    """The options that all decoders share, checked, and for each example its own.
+
+    Args: as for `beam_search`.
+
+    Raises:
+        ValueError: If one is out of range.
+    """
+
+    def __init__(
+        self, *, bos_ids, eos_id, max_length, min_length=0, length_penalty=0.0,
+        length_penalty_offset=5.0, banned_ids=(), prefix=None, max_lengths=None,
+    ):  # fmt: skip
+        check_lengths(
+            max_length=max_length,
+            min_length=min_length,
+            length_penalty=length_penalty,
+            length_penalty_offset=length_penalty_offset,
+        )
+        self.eos_ids = (eos_id,) if np.ndim(eos_id) == 0 else tuple(eos_id)
+        if not self.eos_ids or min(self.eos_ids) < 1:
+            raise ValueError(f"eos_id must be at least 1 (0 is padding); received {eos_id}")
+        if any(banned < 0 for banned in banned_ids):
+            raise ValueError(f"banned_ids must not be negative; received {tuple(banned_ids)}")
+        self.banned_ids = sorted({0, *banned_ids})
+        self.max_length, self.min_length = max_length, min_length
+        self.alpha, self.offset = length_penalty, length_penalty_offset
+        self.bos_ids = _tensor("bos_ids", bos_ids, 1)  # [batch]
+        if max_lengths is None:
+            max_lengths = ops.zeros_like(self.bos_ids) + max_length
+        self.max_lengths = ops.clip(_tensor("max_lengths", max_lengths, 1), 0, max_length)
+        self.prefix = prefix
+        if prefix is not None:
+            # A last column of padding, for all the positions after the prefix.
+            self.prefix = ops.pad(_tensor("prefix", prefix, 2), [[0, 0], [0, 1]])  # [batch, p + 1]
+
+    def select(self, examples):
+        """The task of some of the examples, int32 `[n]`."""
+        task = copy.copy(self)
+        task.bos_ids = ops.take(self.bos_ids, examples, axis=0)
+        task.max_lengths = ops.take(self.max_lengths, examples, axis=0)
+        if self.prefix is not None:
+            task.prefix = ops.take(self.prefix, examples, axis=0)
+        return task
+
+    def penalty(self, lengths):
+        """The length penalty by which a log-probability is divided."""
+        return penalty_of(lengths, self.alpha, self.offset)
+
+    def ends(self, tokens):
+        """bool of the shape of `tokens`: which of them end a hypothesis."""
+        if len(self.eos_ids) == 1:
+            return ops.equal(tokens, self.eos_ids[0])
+        return ops.any(ops.equal(tokens[..., None], np.array(self.eos_ids, "int32")), axis=-1)
+
+    def constrain(self, log_probs, position, num_beams=1):
+        """Minus infinity for tokens that must not come at the 0-based `position`.
+
+        Nothing is renormalised: the other tokens keep the model's own log-probability, so the score
+        of a hypothesis is the same whether it was searched for freely, forced or scored afterwards.
+        Within the prefix only its token is allowed, even if it is banned.
+
+        Args:
+            log_probs: float32 `[batch * num_beams, vocab]`.
+            position: int32 scalar.
+        """
+        vocab = last_axis(log_probs)
+        greatest = max(*self.banned_ids, *self.eos_ids)
+        if isinstance(vocab, int) and greatest >= vocab:
+            raise ValueError(
+                f"eos_id={self.eos_ids} and banned_ids={tuple(self.banned_ids)} must be below the "
+                f"vocabulary size {vocab}"
+            )
+        some = vocab if isinstance(vocab, int) else greatest + 1
+        bias = np.zeros(some, "float32")
+        bias[self.banned_ids] = -np.inf
+        if self.min_length > 1:
+            early = bias.copy()
+            early[list(self.eos_ids)] = -np.inf
+            bias = ops.where(position + 1 < self.min_length, early, bias)
+        if some is not vocab:
+            bias = ops.pad(bias, [[0, vocab - some]])
+        free = ops.add(log_probs, bias)
+        if self.prefix is None:
+            return free
+        last = ops.shape(self.prefix)[1] - 1
+        token = ops.take(self.prefix, ops.minimum(position, last), axis=1)  # [batch]
+        token = ops.repeat(token, num_beams, axis=0)[:, None]  # [batch * num_beams, 1]
+        alone = ops.where(ops.equal(ops.arange(vocab, dtype="int32"), token), log_probs, -np.inf)
+        return ops.where(token > 0, alone, free)
+
+
+def _tensor(name, value, rank):
     """The value as an int32 tensor; raises a ValueError unless it has this rank."""
     value = ops.convert_to_tensor(value, dtype="int32")
     if len(value.shape) != rank:
         raise ValueError(f"{name} must have rank {rank}; received shape {tuple(value.shape)}")
     return value
-
-
-class Task(NamedTuple):
-    """The checked options that all decoders share."""
-
-    start_ids: Any  # int32 [batch]
-    end_id: int
-    max_length: int
-    alpha: float  # of the length penalty
-    offset: float  # of the length penalty
-    limits: Any  # int32 [batch], the maximum length of each example
-    constrain: Any  # Constraints, over rows
-    beams: int  # rows of an example
-
-    def take(self, examples):
-        """The task of some of the examples, int32 `[n]`."""
-        return self._replace(
-            start_ids=ops.take(self.start_ids, examples, axis=0),
-            limits=ops.take(self.limits, examples, axis=0),
-            constrain=self.constrain.take(rows_of(examples, self.beams)),
-        )
-
-
-def rows_of(examples, beams):
-    """The rows of some examples, whose beams lie side by side: int32 `[n]` to `[n * beams]`."""
-    rows = ops.add(examples[:, None] * beams, np.arange(beams, dtype="int32"))  # [n, beams]
-    return ops.reshape(rows, (-1,))
-
-
-def make_task(
-    *, start_ids, end_id, max_length, min_length, length_penalty, length_offset, banned_ids, prefix,
-    limits, beams=1,
-):  # fmt: skip
-    """The `Task` of a decoder's arguments; raises a ValueError if one is out of range."""
-    check_options(
-        end_id=end_id,
-        max_length=max_length,
-        min_length=min_length,
-        length_penalty=length_penalty,
-        length_offset=length_offset,
-        banned_ids=banned_ids,
-    )
-    start_ids = check_rank("start_ids", start_ids, 1)
-    if limits is None:
-        limits = ops.zeros_like(start_ids) + max_length
-    if prefix is not None:
-        prefix = ops.repeat(check_rank("prefix", prefix, 2), beams, axis=0)
-    return Task(
-        start_ids,
-        end_id,
-        max_length,
-        length_penalty,
-        length_offset,
-        limits=ops.clip(check_rank("limits", limits, 1), 0, max_length),
-        constrain=Constraints(
-            end_id=end_id, min_length=min_length, banned_ids=banned_ids, prefix=prefix
-        ),
-        beams=beams,
-    )
-
-
-class Constraints:
-    """Sets the log-probability of tokens that must not come next to minus infinity.
-
-    Nothing is renormalised: the other tokens keep the model's own log-probability, so the score of
-    a hypothesis is the same whether it was searched for freely, forced or scored afterwards.
-
-    Args:
-        end_id: The id that ends a hypothesis.
-        min_length: The minimum length in tokens, the end id included.
-        banned_ids: Ids that are never produced; padding, 0, is always banned.
-        prefix: int32 `[rows, p]`, padded with 0, or None: tokens that every hypothesis begins with,
-            even if they are banned.
-    """
-
-    def __init__(self, *, end_id, min_length, banned_ids, prefix):
-        self.end_id = end_id
-        self.min_length = min_length
-        self.banned_ids = sorted({0, *banned_ids})
-        self.prefix = prefix
-        if prefix is not None:
-            # A last column of padding, for all the positions after the prefix.
-            self.prefix = ops.pad(prefix, [[0, 0], [0, 1]])  # [rows, p + 1]
-
-    def __call__(self, log_probs, position):
-        """The log-probabilities `[rows, vocab]` at 0-based `position`, constrained."""
-        vocab = last_axis(log_probs)
-        if isinstance(vocab, int) and max([*self.banned_ids, self.end_id]) >= vocab:
-            raise ValueError(
-                f"end_id={self.end_id} and banned_ids={tuple(self.banned_ids)} must be below the "
-                f"vocabulary size {vocab}"
-            )
-        free = ops.add(log_probs, self._bias(vocab, position))
-        return free if self.prefix is None else self._forced(log_probs, free, position)
-
-    def take(self, rows):
-        """The constraints of some of the rows."""
-        if self.prefix is None:
-            return self
-        taken = copy.copy(self)
-        taken.prefix = ops.take(self.prefix, rows, axis=0)
-        return taken
-
-    def _bias(self, vocab, position):
-        """0 for allowed ids and minus infinity for forbidden ones, `[vocab]`."""
-        some = vocab if isinstance(vocab, int) else max([*self.banned_ids, self.end_id]) + 1
-        bias = np.zeros(some, "float32")
-        bias[self.banned_ids] = -np.inf
-        if self.min_length > 1:
-            early = bias.copy()
-            early[self.end_id] = -np.inf
-            bias = ops.where(position + 1 < self.min_length, early, bias)
-        return bias if some is vocab else ops.pad(bias, [[0, vocab - some]])
-
-    def _forced(self, log_probs, free, position):
-        """Within the prefix, allows only its token, which keeps its log-probability."""
-        last = ops.shape(self.prefix)[1] - 1
-        token = ops.take(self.prefix, ops.minimum(position, last), axis=1)[:, None]  # [rows, 1]
-        ids = ops.arange(ops.shape(log_probs)[-1], dtype="int32")
-        alone = ops.where(ops.equal(ids, token), log_probs, -np.inf)
-        return ops.where(token > 0, alone, free)

@@ -11,28 +11,25 @@ GROUP = 16
 
 
 def argmax(values):
-    """The first position of the greatest value of each row, and that value.
+    """The first position of the greatest value of each row, int32 `[rows]`.
 
     One fast maximum reads all values; the position is then looked for in one group only.
 
     Args:
         values: float32 `[rows, n]`; n static or a multiple of `GROUP`.
-
-    Returns:
-        int32 `[rows]` positions and float32 `[rows]` values.
     """
     rows, n = ops.shape(values)
     size = _group_size(n, 1)
     if size == 1:
         greatest = ops.max(values, axis=-1, keepdims=True)  # [rows, 1]
-        return _first(values >= greatest), greatest[:, 0]
+        return _first(values >= greatest)
     groups = n // size
     values = ops.reshape(values, (-1, size))  # [rows * groups, size]
     maxima = ops.reshape(ops.max(values, axis=-1), (-1, groups))
     greatest = ops.max(maxima, axis=-1, keepdims=True)  # [rows, 1]
     group = _first(maxima >= greatest)
     kept = ops.take(values, group + ops.arange(rows, dtype="int32") * groups, axis=0)
-    return group * size + _first(kept >= greatest), greatest[:, 0]
+    return group * size + _first(kept >= greatest)
 
 
 def _first(found):
@@ -102,12 +99,6 @@ def _group_size(n, k, rows=1):
     best = min(cost, key=cost.get)
     # For small rows, one selection is cheaper than a dozen small operations.
     return best if n * rows >= 1024 and cost[best] * 4 < n * rows else 1
-
-
-def picked(values, places):
-    """The value at one place of each row: `[rows, n]` and int32 `[rows]` to `[rows]`."""
-    row = ops.arange(ops.shape(values)[0], dtype="int32")
-    return ops.take(values, row * values.shape[-1] + places)  # without an axis: of all values
 
 
 def relative(logits, temperature=1.0):

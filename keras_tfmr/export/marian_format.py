@@ -86,7 +86,7 @@ def _files(translator):
             **ids,
         },
         "generation_config.json": {
-            "num_beams": decoding.beams,
+            "num_beams": decoding.num_beams,
             "max_length": decoding.max_length + 1,  # in transformers, it includes the start id
             "length_penalty": decoding.length_penalty,
             "bad_words_ids": [[target.pad_id], [target.unknown_id], [target.start_id]],

@@ -44,24 +44,23 @@ class LanguageModel(_parts.NextTokenModel):
         self.config = config
         self.decoder, self.logits = decoder, logits
 
-    def start(self, batch, beams=1, *, max_length, compiled=False):
+    def start(self, batch, num_beams=1, *, max_length):
         """Starts decoding, one token at a time.
 
         Args:
             batch: Number of examples.
-            beams: Number of hypotheses per example.
+            num_beams: Number of hypotheses per example.
             max_length: Number of tokens that can be decoded.
-            compiled: As for `TranslationModel.start`.
 
         Returns:
-            A `DecodingStep` over rows = batch * beams, and its first state.
+            A `DecodingStep` over rows = batch * num_beams, and its first state.
         """
         step = CachedStep(
-            self.decoder, self.logits, batch, beams=beams, max_length=max_length, compiled=compiled
+            self.decoder, self.logits, batch, num_beams=num_beams, max_length=max_length
         )
         return step, step.start()
 
-    def start_after(self, prompt, beams=1, *, max_length, compiled=False):
+    def start_after(self, prompt, num_beams=1, *, max_length):
         """Starts decoding after prompts, which are read in one pass.
 
         If the prompts differ in length, that pass reads as many tokens of each as the shortest
@@ -71,27 +70,26 @@ class LanguageModel(_parts.NextTokenModel):
         Args:
             prompt: int tensor `[batch, length]`, padded with 0 at the end; each prompt has at least
                 one token, a start token.
-            beams: Number of hypotheses per example.
+            num_beams: Number of hypotheses per example.
             max_length: Number of tokens that can be decoded, the prefix included.
-            compiled: As for `TranslationModel.start`.
 
         Returns:
-            A `DecodingStep` over rows = batch * beams, its first state, and two arguments of the
-            search: `start_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
+            A `DecodingStep` over rows = batch * num_beams, its first state, and two arguments of
+            the search: `bos_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
 
         >>> from keras_tfmr import TransformerConfig, decoding
         >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
         >>> model = LanguageModel(config)
         >>> prompt = np.array([[2, 9, 4], [2, 7, 0]])
-        >>> step, state, start_ids, prefix = model.start_after(prompt, max_length=5)
-        >>> result = decoding.greedy(step, state, start_ids=start_ids, prefix=prefix, end_id=3,
+        >>> step, state, bos_ids, prefix = model.start_after(prompt, max_length=5)
+        >>> result = decoding.greedy(step, state, bos_ids=bos_ids, prefix=prefix, eos_id=3,
         ...     max_length=5)
         >>> int(result.ids[0, 0, 0])
         4
         """
         prompt = ops.cast(ops.convert_to_tensor(prompt), "int32")
         step = CachedStep(
-            self.decoder, self.logits, ops.shape(prompt)[0], beams=beams, max_length=max_length,
-            compiled=compiled, before=prompt.shape[1],
+            self.decoder, self.logits, ops.shape(prompt)[0], num_beams=num_beams,
+            max_length=max_length, prompt_length=prompt.shape[1],
         )  # fmt: skip
         return step, *step.start_after(prompt)

@@ -58,23 +58,21 @@ class TranslationModel(_parts.ConfiguredModel):
         self.config = config
         self.encoder, self.decoder, self.logits = encoder, decoder, logits
 
-    def start(self, source_ids, beams=1, *, max_length, compiled=False, shortlist=None):
+    def start(self, source_ids, num_beams=1, *, max_length, shortlist=None):
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
-            beams: Number of hypotheses per sentence.
+            num_beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded.
-            compiled: Whether XLA will compile the steps, as under `tf.function(jit_compile=True)`.
-                If so, shapes are fixed and caches are updated in place. If not, caches grow and
-                sentences that have ended leave the batch every few steps, which XLA on TensorFlow
-                refuses. JAX always has fixed shapes.
             shortlist: A `Shortlist`, so that only the logits of its ids are computed. The step
                 then takes places in it instead of token ids, and `[rows, places]` takes the part
                 of `[rows, vocab]`. None for the whole vocabulary.
 
         Returns:
-            A `DecodingStep` over rows = batch * beams, and its first state.
+            A `DecodingStep` over rows = batch * num_beams, and its first state. Caches grow, and
+            sentences that have ended leave the batch; set `step.shrinks = False` for a search
+            inside `tf.function(jit_compile=True)`. JAX always has fixed shapes.
         """
         source_ids = _parts.at_least_one_column(source_ids)
         context = self.encoder(source_ids)
@@ -83,9 +81,8 @@ class TranslationModel(_parts.ConfiguredModel):
             self.logits,
             ops.shape(context)[0],
             self.decoder.memory(context, ops.not_equal(source_ids, 0)),
-            beams=beams,
+            num_beams=num_beams,
             max_length=max_length,
-            compiled=compiled,
             shortlist=shortlist,
         )
         return step, step.start()

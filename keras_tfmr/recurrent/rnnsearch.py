@@ -68,17 +68,16 @@ class RNNSearchModel(ConfiguredModel):
         """The layer from embedded words and annotations to the output layer's features."""
         return AlignedDecoder(config.units, config.alignment_units, name="decoder")
 
-    def start(self, source_ids, beams=1, *, max_length, compiled=False):
+    def start(self, source_ids, num_beams=1, *, max_length):
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
-            beams: Number of hypotheses per sentence.
+            num_beams: Number of hypotheses per sentence.
             max_length: Not used: a recurrent state has no maximum length.
-            compiled: Not used: the steps are the same with XLA and without.
 
         Returns:
-            A `DecodingStep` over rows = batch * beams, and its first state, whose leaf is
+            A `DecodingStep` over rows = batch * num_beams, and its first state, whose leaf is
             `[rows, units]`.
         """
         annotations, mask = self._annotations(source_ids)
@@ -89,7 +88,7 @@ class RNNSearchModel(ConfiguredModel):
         def step(tokens, state):
             s = state["s"]
             y = self.target_embedding(tokens[:, None])[:, 0]  # [rows, embedding_dim]
-            queries = ops.reshape(s, (-1, beams, units))
+            queries = ops.reshape(s, (-1, num_beams, units))
             context, _ = self.decoder.alignment(queries, values, keys, annotations_mask=mask)
             context = ops.reshape(context, (-1, width))  # [rows, width]
             features = ops.concatenate([s, y, context], axis=-1)
@@ -97,7 +96,7 @@ class RNNSearchModel(ConfiguredModel):
             s = self.decoder.step(self.decoder.word_dense(y), s, context)
             return ops.log_softmax(logits, axis=-1), {"s": s}
 
-        return FunctionStep(step), {"s": ops.repeat(start, beams, axis=0)}
+        return FunctionStep(step), {"s": ops.repeat(start, num_beams, axis=0)}
 
     def explain(self, source_ids, target_ids):
         """The logits, and what each target position was aligned to.

@@ -222,23 +222,22 @@ class Seq2SeqModel(RNNSearchModel):
         """The layer from embedded words and a summary to the output layer's features."""
         return SummaryDecoder(config.units, name="decoder")
 
-    def start(self, source_ids, beams=1, *, max_length, compiled=False):
+    def start(self, source_ids, num_beams=1, *, max_length):
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
-            beams: Number of hypotheses per sentence.
+            num_beams: Number of hypotheses per sentence.
             max_length: Not used: a recurrent state has no maximum length.
-            compiled: Not used: the steps are the same with XLA and without.
 
         Returns:
-            A `DecodingStep` over rows = batch * beams, and its first state, whose leaf is
+            A `DecodingStep` over rows = batch * num_beams, and its first state, whose leaf is
             `[rows, units]`.
         """
         source_ids = at_least_one_column(source_ids)
         x = self.source_embedding(source_ids)
         summary = self.encoder(x, mask=ops.not_equal(source_ids, 0))  # [batch, units]
-        summary = ops.repeat(summary, beams, axis=0)  # [rows, units]
+        summary = ops.repeat(summary, num_beams, axis=0)  # [rows, units]
         projected = self.decoder.summary_dense(summary)  # [rows, 3 * units]
 
         def step(tokens, state):

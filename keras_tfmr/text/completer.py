@@ -287,15 +287,15 @@ class Completer(TextModel):
     def _search(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
         """The part that can be compiled: from prompt ids to new ids and log-probabilities."""
         longest = prompt_ids.shape[1] + self.max_new_tokens
-        step, state, start_ids, rest = self.model.start_after(
-            prompt_ids, max_length=longest, compiled=self.xla
-        )
+        step, state, bos_ids, rest = self.model.start_after(prompt_ids, max_length=longest)
+        if self.xla:
+            step.shrinks = False
         forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # beyond the shortest prompt
-        result = decoding.sample_each(
+        result = decoding.sample(
             step,
             state,
-            start_ids=start_ids,
-            end_id=self.tokenizer.end_id,
+            bos_ids=bos_ids,
+            eos_id=self.tokenizer.end_id,
             max_length=longest,
             noise=noise,
             temperature=temperature,
@@ -303,7 +303,7 @@ class Completer(TextModel):
             top_p=top_p,
             banned_ids=(self.tokenizer.unknown_id, self.tokenizer.start_id),
             prefix=rest,
-            limits=tf.where(wanted > 0, forced + wanted, 0),
+            max_lengths=tf.where(wanted > 0, forced + wanted, 0),
         )
         ids = tf.pad(result.ids[:, 0], [[0, 0], [0, self.max_new_tokens]])
         places = forced[:, None] + tf.range(self.max_new_tokens)

@@ -77,7 +77,7 @@ class TextGraph:
         self.length_buckets = length_buckets(max_source_length)
         # One function for all signatures, and so one program for each size of its input.
         inputs = dict(
-            source_ids=([None, None], tf.int32), limits=([None], tf.int32), enough=([], tf.int32)
+            source_ids=([None, None], tf.int32), limits=([None], tf.int32), certain=([], tf.int32)
         )
         if lexicon is not None:
             inputs |= dict(ids=([None], tf.int32), allowed=([None, None], tf.bool))
@@ -92,7 +92,7 @@ class TextGraph:
         characters has an empty translation with score 0.
         """
         source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, enough=1)
+        result = self._decode(source_ids, blank, certain=1)
         return {
             "translation": self.target.decode(result.ids[:, 0]),
             "score": result.scores[:, 0],
@@ -106,7 +106,7 @@ class TextGraph:
         are fewer than n, the others are empty and their score is the lowest float32.
         """
         source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, enough=self.config.n)
+        result = self._decode(source_ids, blank, certain=self.config.num_return_sequences)
         flat = tf.reshape(result.ids, [-1, result.ids.shape[-1]])  # [batch * n, length]
         return {
             "translations": tf.reshape(self.target.decode(flat), tf.shape(result.scores)),
@@ -147,7 +147,7 @@ class TextGraph:
         target], whose column s is the token before target token s: the start id for s = 0.
         """
         source_ids, _, blank = self._read(text)
-        result = self._decode(source_ids, blank, enough=1)
+        result = self._decode(source_ids, blank, certain=1)
         source_ids = source_ids[: tf.size(blank)]
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
@@ -176,17 +176,17 @@ class TextGraph:
         ids, truncated = self.source.encode_truncated(text, self.max_source_length)
         return at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
 
-    def _decode(self, source_ids, blank, enough):
-        """Decodes ids [rows, source]; the result is [batch, n, ...], its first `enough` certain.
+    def _decode(self, source_ids, blank, certain):
+        """Decodes ids [rows, source]; the result is [batch, n, ...], its first `certain` certain.
 
         Blank rows and padding rows cost no step: their limit is 0, so they have only the empty
         hypothesis, with score 0.
         """
         rows = tf.size(blank)
         lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
-        limits = tf.where(blank, 0, self.config.limits(lengths))
+        limits = tf.where(blank, 0, self.config.max_lengths(lengths))
         limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
-        result = self._decoder(source_ids, limits, tf.constant(enough), *self._listed(source_ids))
+        result = self._decoder(source_ids, limits, tf.constant(certain), *self._listed(source_ids))
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
     def _listed(self, source_ids):
@@ -198,12 +198,12 @@ class TextGraph:
             banned_ids=(self.target.unknown_id,),
             end_id=self.target.end_id,
             start_id=self.target.start_id,
-            least=2 * self.config.beams * GROUP,
+            least=2 * self.config.num_beams * GROUP,
         )
 
     def _compiled_if_few(self, source_ids, *parts):
         """`_search`, by XLA for a batch of at most `most_compiled` and a shortlist that fits."""
-        few = tf.shape(source_ids)[0] <= most_compiled(self.config.beams)
+        few = tf.shape(source_ids)[0] <= most_compiled(self.config.num_beams)
         if self.lexicon is not None:
             few &= tf.size(parts[2]) <= self._places(tf.shape(source_ids)[1])
         return tf.cond(
@@ -216,7 +216,7 @@ class TextGraph:
         """The places of a shortlist that XLA is given for a source of this length."""
         return PLACES_PER_TOKEN * rung(length, self.length_buckets)
 
-    def _padded(self, source_ids, limits, enough, ids=None, allowed=None):
+    def _padded(self, source_ids, limits, certain, ids=None, allowed=None):
         """`_search` by XLA, of tensors that it pads to one of a few sizes."""
         rows = tf.shape(source_ids)[0]
         source_ids = pad_to_buckets(source_ids, self.length_buckets)
@@ -228,26 +228,28 @@ class TextGraph:
                 tf.pad(ids, [[0, more_places]]),
                 tf.pad(allowed, [[0, more_rows], [0, more_places]]),
             )
-        result = self._compiled(source_ids, tf.pad(limits, [[0, more_rows]]), enough, *listed)
+        result = self._compiled(source_ids, tf.pad(limits, [[0, more_rows]]), certain, *listed)
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
-    def _search(self, source_ids, limits, enough, *listed, compiled=False):
+    def _search(self, source_ids, limits, certain, *listed, compiled=False):
         """From ids and limits to the `DecodingResult`."""
         config, ids = self.config, self.target
-        start = {"beams": config.beams, "max_length": config.max_length, "compiled": compiled}
+        start = {"num_beams": config.num_beams, "max_length": config.max_length}
         start_id, end_id, banned_ids = ids.start_id, ids.end_id, (ids.unknown_id, ids.start_id)
         if listed:
             start["shortlist"] = Shortlist(*listed)
             start_id, end_id, banned_ids = START, END, (START,)
         step, state = self.model.start(source_ids, **start)
+        if compiled:
+            step.shrinks = False
         result = config.decode(
             step,
             state,
-            start_ids=tf.fill(tf.shape(limits), start_id),
-            end_id=end_id,
+            bos_ids=tf.fill(tf.shape(limits), start_id),
+            eos_id=end_id,
             banned_ids=banned_ids,
-            limits=limits,
-            enough=enough,
+            max_lengths=limits,
+            num_certain=certain,
         )
         return start["shortlist"].restored(result) if listed else result
 

@@ -182,14 +182,15 @@ class Translator(TextModel):
     def translate_nbest(
         self, texts: Iterable[Text], batch_size: int = 32
     ) -> list[list[Translation]]:
-        """The `config.n` best translations of each text.
+        """The `config.num_return_sequences` best translations of each text.
 
         Args:
             texts: A list of strings.
             batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
-            A list of lists of `Translation`, best first; there can be fewer than `config.n`.
+            A list of lists of `Translation`, best first; there can be fewer than
+            `config.num_return_sequences`.
         """
         found = []
         for row in self._rows("translate_nbest", texts, batch_size=batch_size):

@@ -8,8 +8,9 @@ import pytest
 from decoding_toys import hypotheses
 from keras import ops
 
+import keras_tfmr.decoding.search as loop
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.decoding import DecodingConfig, beam_search, loop, sample, score
+from keras_tfmr.decoding import DecodingConfig, beam_search, sample, score
 from keras_tfmr.models import cached_step
 
 START, END, VOCAB = 2, 3, 40
@@ -42,13 +43,14 @@ def make_sources(batch, length, seed=0):
     return ids * (np.arange(length) < lengths[:, None])
 
 
-def search(model, source, beams, max_length, limits, compiled=False):
-    config = DecodingConfig(beams=beams, n=beams, max_length=max_length, length_penalty=0.6)
-    step, state = model.start(source, beams, max_length=max_length, compiled=compiled)
-    start_ids = ops.zeros_like(limits) + START
+def search(model, source, beams, max_length, limits, fixed=False):
+    config = DecodingConfig(beams, beams, max_length=max_length, length_penalty=0.6)
+    step, state = model.start(source, beams, max_length=max_length)
+    step.shrinks = step.shrinks and not fixed
+    bos_ids = ops.zeros_like(limits) + START
     banned_ids = (0, 1, START)
     return config.decode(
-        step, state, start_ids=start_ids, end_id=END, banned_ids=banned_ids, limits=limits
+        step, state, bos_ids=bos_ids, eos_id=END, banned_ids=banned_ids, max_lengths=limits
     )
 
 
@@ -68,6 +70,14 @@ def decode(model, source, beams=1, max_length=10, limits=None):
     limits = np.full(len(source), max_length, "int32") if limits is None else limits
     arguments = (ops.convert_to_tensor(source), ops.convert_to_tensor(limits))
     return traced(model, beams, max_length)(*arguments)
+
+
+def assert_same(found, expected, examples, others=None):
+    """Equal hypotheses of some examples, in the expected result those of `others`."""
+    for example, other in zip(examples, examples if others is None else others, strict=True):
+        one, two = hypotheses(found, example), hypotheses(expected, other)
+        assert [h[0] for h in one] == [h[0] for h in two]
+        np.testing.assert_allclose([h[1:] for h in one], [h[1:] for h in two], atol=1e-4)
 
 
 def teacher_forced(model, source, found):
@@ -91,7 +101,7 @@ def test_every_step_equals_the_full_forward_pass(variant):
     expected = np.array(ops.log_softmax(logits, axis=-1))
     step, state = model.start(source, beams, max_length=7)
     for position in range(7):
-        log_probs, state = step(ops.convert_to_tensor(target[:, position]), state)
+        log_probs, state = step.next(ops.convert_to_tensor(target[:, position]), state)
         np.testing.assert_allclose(np.array(log_probs), expected[:, position], atol=2e-5)
 
 
@@ -116,12 +126,7 @@ def test_neighbours_and_padding_change_nothing(variant, beams):
     for example in (0, 2, 4):
         alone = source[example : example + 1, : example + 1]  # without any padding
         for one in (alone, np.pad(alone, [[0, 0], [0, 9]])):
-            found, expected = (
-                hypotheses(decode(model, one, beams), 0),
-                hypotheses(together, example),
-            )
-            assert [h[0] for h in found] == [h[0] for h in expected]
-            np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+            assert_same(decode(model, one, beams), together, [0], [example])
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -131,10 +136,7 @@ def test_room_in_the_cache_changes_nothing(beams):
     short = decode(model, source, beams, max_length=6, limits=limits)
     for max_length in (7, 70):
         long = decode(model, source, beams, max_length=max_length, limits=limits)
-        for example in range(3):
-            found, expected = hypotheses(long, example), hypotheses(short, example)
-            assert [h[0] for h in found] == [h[0] for h in expected]
-            np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+        assert_same(long, short, range(3))
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -151,25 +153,16 @@ def test_sources_without_a_token_and_batches_without_a_row(beams):
     assert decode(model, mixed, beams, max_length=1).ids.shape == (3, beams, 1)
 
 
-@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("max_length", [8, 10])
-def test_growing_room_changes_nothing(monkeypatch, beams, max_length, in_place):
-    """Rooms of 2, 4, 8, ... positions in place, of 2, 4, 6, ... otherwise; some end in each."""
+def test_a_growing_cache_changes_nothing(monkeypatch, beams):
+    """It grows by 2 positions at a time; some sentences end in each. The other one is fixed."""
     model, source = make_model(), make_sources(6, 5)
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
-    at_once = decode(model, source, beams, max_length, limits)
-    monkeypatch.setattr(cached_step, "FIRST_ROOM", 2)
     monkeypatch.setattr(loop, "STRETCH", 2)
-    step, _ = model.start(source, beams, max_length=max_length, compiled=in_place)
-    assert step.rooms == {8: (2, 4, 8), 10: (2, 4, 8, 10)}[max_length]
     for rows in (slice(0, 6), slice(0, 2), slice(0, 4)):
         wanted = ops.convert_to_tensor(limits[rows])
-        grown = search(model, source[rows], beams, max_length, wanted, in_place)
-        for example in range(rows.stop):
-            found, expected = hypotheses(grown, example), hypotheses(at_once, example)
-            assert [h[0] for h in found] == [h[0] for h in expected]
-            np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+        grown, fixed = (search(model, source[rows], beams, 10, wanted, f) for f in (False, True))
+        assert_same(grown, fixed, range(rows.stop))
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX fixes every shape")
@@ -186,13 +179,13 @@ def test_sentences_that_have_ended_cost_nothing_later(monkeypatch, beams, leavin
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     monkeypatch.setattr(loop, "STRETCH", 2)
     monkeypatch.setattr(loop, "LEAVING", leaving)
-    decoded, plain = [], cached_step.CachedStep.__call__
+    decoded, plain = [], cached_step.CachedStep.next
 
     def counting(self, tokens, state):
         decoded.append(tokens.shape[0] // beams)
         return plain(self, tokens, state)
 
-    monkeypatch.setattr(cached_step.CachedStep, "__call__", counting)
+    monkeypatch.setattr(cached_step.CachedStep, "next", counting)
     monkeypatch.setattr(TranslationModel, "start", without_an_end(TranslationModel.start))
     found = search(model, source, beams, 10, ops.convert_to_tensor(limits))
     assert decoded == sizes
@@ -222,13 +215,13 @@ class NeverTheEnd:
 def test_a_shrinking_batch_keeps_each_rows_draws_and_prefix(monkeypatch):
     model, source = make_model(), make_sources(6, 5)
     options = dict(
-        start_ids=np.full(6, START, "int32"), end_id=END, max_length=10, banned_ids=(0, 1, START),
-        limits=np.array([1, 2, 3, 5, 8, 10], "int32"),
+        bos_ids=np.full(6, START, "int32"), eos_id=END, max_length=10, banned_ids=(0, 1, START),
+        max_lengths=np.array([1, 2, 3, 5, 8, 10], "int32"),
         prefix=np.array([[7, 9, 8, 4], [5, 0, 0, 0], [0] * 4, [6] * 4, [9, 4, 0, 0], [8] * 4]),
     )  # fmt: skip
     searches = {
         "sample": functools.partial(sample, seed=3, **options),
-        "beam": functools.partial(beam_search, beams=3, n=2, **options),
+        "beam": functools.partial(beam_search, num_beams=3, num_return_sequences=2, **options),
     }
     at_once = {
         name: run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
@@ -237,10 +230,7 @@ def test_a_shrinking_batch_keeps_each_rows_draws_and_prefix(monkeypatch):
     monkeypatch.setattr(loop, "STRETCH", 2)
     for name, run in searches.items():
         found = run(*model.start(source, {"beam": 3}.get(name, 1), max_length=10))
-        for example in range(6):
-            one, other = hypotheses(found, example), hypotheses(at_once[name], example)
-            assert [h[0] for h in one] == [h[0] for h in other]
-            np.testing.assert_allclose([h[1:] for h in one], [h[1:] for h in other], atol=1e-4)
+        assert_same(found, at_once[name], range(6))
 
 
 def of_known_shapes(function, xla):
@@ -261,17 +251,11 @@ def test_known_shapes_and_a_compiler_change_nothing(batch, beams, xla):
     model, source = make_model(), make_sources(batch, 7)
 
     def run(source):
-        step, state = model.start(source, beams, max_length=10, compiled=xla)
-        config = DecodingConfig(beams=beams, n=beams, max_length=10, length_penalty=0.6)
-        start_ids = np.full(batch, START, "int32")
-        return config.decode(step, state, start_ids=start_ids, end_id=END, banned_ids=(0, 1, START))
+        return search(model, source, beams, 10, np.full(batch, 10, "int32"), fixed=xla)
 
     found = of_known_shapes(run, xla)(ops.convert_to_tensor(source))
     graph = decode(model, source, beams)
-    for example in range(batch):
-        one, other = hypotheses(found, example), hypotheses(graph, example)
-        assert [h[0] for h in one] == [h[0] for h in other]
-        np.testing.assert_allclose([h[1:] for h in one], [h[1:] for h in other], atol=1e-4)
+    assert_same(found, graph, range(batch))
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.function")
@@ -297,7 +281,7 @@ def test_the_weights_are_read_before_the_loop(variant):
 
 def test_the_caches_are_not_reordered_by_beams():
     """What every step would have to copy must stay in its place: only a table of integers moves."""
-    step, state = make_model().start(make_sources(2, 3), beams=3, max_length=4)
+    step, state = make_model().start(make_sources(2, 3), 3, max_length=4)
     moved = step.reorder(state, ops.convert_to_tensor([2, 2, 0, 4, 3, 3]))
     assert moved["caches"] is state["caches"]
     leaves = keras.tree.flatten(state["caches"])

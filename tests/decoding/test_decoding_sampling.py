@@ -6,7 +6,8 @@ import pytest
 from decoding_toys import HashModel, HistoryStep, hypotheses, normalise
 from keras import ops
 
-from keras_tfmr.decoding import greedy, loop, sample, sample_each, score
+import keras_tfmr.decoding.search as loop
+from keras_tfmr.decoding import greedy, sample, score
 
 END = 1
 ROWS = 4000
@@ -17,7 +18,7 @@ CHI_SQUARE = [10.83, 13.82, 16.27, 18.47, 20.52, 22.46]
 def draw(table, rows=ROWS, **options):
     """First tokens of many rows that share one distribution."""
     log_probs = ops.convert_to_tensor(np.tile(normalise(table), (rows, 1)))
-    options = {"start_ids": np.zeros(rows, "int32"), "end_id": END, "max_length": 1, **options}
+    options = {"bos_ids": np.zeros(rows, "int32"), "eos_id": END, "max_length": 1, **options}
     result = sample(lambda tokens, state: (log_probs, state), (), **options)
     return np.array(result.ids)[:, 0, 0], result
 
@@ -101,7 +102,7 @@ def test_a_certain_model_is_followed_whatever_the_noise():
 def sampled(model, seed, **options):
     step, state = model.start()
     return sample(
-        step, state, start_ids=np.zeros(model.batch, "int32"), end_id=END, max_length=12,
+        step, state, bos_ids=np.zeros(model.batch, "int32"), eos_id=END, max_length=12,
         seed=seed, **options,
     )  # fmt: skip
 
@@ -119,12 +120,12 @@ def test_same_seed_same_text_and_a_generator_moves_on():
         assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
 
 
-def test_rooms_and_a_batch_that_shrinks_change_no_draw(monkeypatch):
+def test_a_batch_that_shrinks_change_no_draw(monkeypatch):
     monkeypatch.setattr(loop, "STRETCH", 2)
     model = HashModel(vocab=6, batch=6, seed=5)
     options = dict(
-        start_ids=np.array([0, 2, 3, 0, 4, 5]), end_id=END, max_length=9, seed=1,
-        limits=np.array([9, 1, 3, 0, 9, 6]), length_penalty=0.6,
+        bos_ids=np.array([0, 2, 3, 0, 4, 5]), eos_id=END, max_length=9, seed=1,
+        max_lengths=np.array([9, 1, 3, 0, 9, 6]), length_penalty=0.6,
     )  # fmt: skip
     growing = HistoryStep(model, 1, max_length=9)
     found = sample(growing, growing.start(), **options)
@@ -139,7 +140,7 @@ def test_rooms_and_a_batch_that_shrinks_change_no_draw(monkeypatch):
 def test_the_rarest_draw_is_greedy():
     model = HashModel(vocab=9, batch=10, seed=6)
     step, state = model.start()
-    best = greedy(step, state, start_ids=np.zeros(10, "int32"), end_id=END, max_length=12)
+    best = greedy(step, state, bos_ids=np.zeros(10, "int32"), eos_id=END, max_length=12)
     for options in (dict(top_k=1), dict(temperature=1e-4)):
         assert np.array_equal(sampled(model, 1, **options).ids, best.ids)
 
@@ -196,9 +197,9 @@ def test_every_example_has_its_own_options_and_noise():
     top_p = rng.choice([0.01, 0.5, 0.9, 1.0], rows).astype("float32")
     columns = (logits, noise[:, 0], temperature, top_k, top_p)
     tokens = [drawn(*row) for row in zip(*columns, strict=True)]
-    options = {"start_ids": np.zeros(rows, "int32"), "end_id": END, "max_length": 1}
+    options = {"bos_ids": np.zeros(rows, "int32"), "eos_id": END, "max_length": 1}
     log_probs = ops.convert_to_tensor(logits.astype("float32"))
-    result = sample_each(
+    result = sample(
         lambda tokens, state: (log_probs, state), (), **options, noise=noise,
         temperature=temperature, top_k=top_k, top_p=top_p,
     )  # fmt: skip
@@ -212,8 +213,8 @@ def test_noise_and_log_probabilities_begin_behind_the_prefix():
     """What is drawn for an example is the same however long the prefixes of the others are."""
     log_probs = ops.convert_to_tensor(np.tile(normalise(LOGITS), (2, 1)))
     noise = np.tile(np.random.default_rng(1).random((1, 4)), (2, 1)).astype("float32")
-    result = sample_each(
-        lambda tokens, state: (log_probs, state), (), start_ids=[0, 0], end_id=END, max_length=5,
+    result = sample(
+        lambda tokens, state: (log_probs, state), (), bos_ids=[0, 0], eos_id=END, max_length=5,
         min_length=5, noise=noise, temperature=np.ones(2, "float32"), top_k=np.zeros(2, "int32"),
         top_p=np.ones(2, "float32"), prefix=[[2, 3, 0], [0, 0, 0]],
     )  # fmt: skip

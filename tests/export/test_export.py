@@ -223,7 +223,7 @@ def test_warmup_holds_every_signature_and_batch_size(version):
 
 def test_metadata_says_how_it_was_made(version):
     metadata = json.loads((version / write.METADATA_FILE).read_text(encoding="utf-8"))
-    assert metadata["decoding"]["beams"] == 3 and metadata["decoding"]["max_length"] == 12
+    assert metadata["decoding"]["num_beams"] == 3 and metadata["decoding"]["max_length"] == 12
     assert metadata["run"] == {"bleu": 12.5, "config": {"seed": 1}}
     assert (metadata["precision"], metadata["xla"]) == ("float32", False)
     assert metadata["versions"]["tensorflow"] == tf.__version__
@@ -329,7 +329,7 @@ def test_two_vocabularies_and_greedy(unchecked, tmp_path):
     other = SubwordTokenizer.learn(LINES[3:] * 3, vocab_size=300)
     model = tiny_model(joint_vocab=False, target_vocab=other.vocab_size)
     unchecked.translator = Translator(
-        model, tokenizer(), other, DecodingConfig(beams=1, max_length=8), max_source_length=16
+        model, tokenizer(), other, DecodingConfig(num_beams=1, max_length=8), max_source_length=16
     )
     path = unchecked(check=False)
     with SavedSession(path) as session:
@@ -374,7 +374,7 @@ def test_a_compiled_export_carries_one_program_for_each_size(compiled, translato
     (folder,) = (compiled / compile_cache.FOLDER).iterdir()
     assert folder.name == compile_cache.key()
     # More sentences are decoded by the plain graph.
-    assert most_compiled(translator.graph.config.beams) == 1
+    assert most_compiled(translator.graph.config.num_beams) == 1
     assert len(list(folder.glob("*.pb"))) == len(translator.graph.length_buckets)
 
 

@@ -41,15 +41,16 @@ def test_a_run_becomes_a_version(run, capsys):
     path = Path(capsys.readouterr().out.splitlines()[-1])
     assert path == run / "models" / "1"
     metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
-    decoding = {"beams": 2, "n": 2, "length_penalty": 0.5, "length_offset": 5.0,
-                "max_length": 10, "min_length": 0, "length_factor": 3.0}  # fmt: skip
+    decoding = {"num_beams": 2, "num_return_sequences": 2, "length_penalty": 0.5,
+                "length_penalty_offset": 5.0,
+                "max_length": 10, "min_length": 0, "max_length_ratio": 3.0}  # fmt: skip
     assert metadata["decoding"] == decoding
     assert metadata["run"]["results"] == {"validation_bleu": 12.5}
     assert metadata["xla"] is True
     with SavedSession(path, PLAIN_TAGS) as session:
         text = np.array([line.encode() for line in LINES], object)
         found = session.run("translate", {"text": text})["translation"]
-    translator = tiny_translator(beams=2, max_length=10, length_penalty=0.5)
+    translator = tiny_translator(num_beams=2, max_length=10, length_penalty=0.5)
     assert [t.decode() for t in found] == translator.translate(LINES)
 
 

@@ -18,7 +18,7 @@ from training.marian.run import model_of, read, tokenizers_of
 
 PAIRS = phrasebook.split(1)[0][:600]
 TEXTS = [source for source, _ in PAIRS[:30]]
-DECODING = DecodingConfig(beams=1, length_penalty=0.0, max_length=10)
+DECODING = DecodingConfig(num_beams=1, length_penalty=0.0, max_length=10)
 
 
 def scrambled(tokenizer, **fields):

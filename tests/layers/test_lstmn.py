@@ -122,7 +122,7 @@ def test_steps_are_the_whole_sequence(model):
     expected = formulas.log_softmax(to_numpy(model(ids)))
     step, state = model.start(rows=3, max_length=LENGTH + 2)
     for t in range(LENGTH):
-        log_probs, state = step(ops.convert_to_tensor(ids[:, t]), state)
+        log_probs, state = step.next(ops.convert_to_tensor(ids[:, t]), state)
         np.testing.assert_allclose(to_numpy(log_probs), expected[:, t], rtol=1e-4, atol=1e-5)
 
 

@@ -92,9 +92,9 @@ def test_steps_are_the_teacher_forced_model(model, beams):
     rows = np.repeat(np.arange(3), beams)
     targets = random_ids(3 * beams, 4, vocab=VOCAB)
     expected = formulas.log_softmax(to_numpy(model([SOURCE[rows], targets])))
-    step, state = model.start(SOURCE, beams=beams, max_length=4)
+    step, state = model.start(SOURCE, num_beams=beams, max_length=4)
     for t in range(4):
-        log_probs, state = step(ops.convert_to_tensor(targets[:, t]), state)
+        log_probs, state = step.next(ops.convert_to_tensor(targets[:, t]), state)
         np.testing.assert_allclose(to_numpy(log_probs), expected[:, t], rtol=1e-4, atol=1e-4)
 
 
@@ -104,18 +104,18 @@ def test_an_empty_source_is_one_of_padding(model, rows):
     found = []
     for width in (0, 3):
         step, state = model.start(np.zeros((rows, width), "int32"), max_length=1)
-        found.append(to_numpy(step(tokens, state)[0]))
+        found.append(to_numpy(step.next(tokens, state)[0]))
     assert found[0].shape == (rows, VOCAB) and np.isfinite(found[0]).all()
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
 
 
 def test_beams_can_be_reordered(model):
     """After a gather of its state a hypothesis goes on as the one it was copied from."""
-    step, state = model.start(SOURCE, beams=2, max_length=4)
-    _, state = step(np.array([2, 4, 2, 4, 2, 4], "int32"), state)
+    step, state = model.start(SOURCE, num_beams=2, max_length=4)
+    _, state = step.next(np.array([2, 4, 2, 4, 2, 4], "int32"), state)
     order = np.array([1, 1, 3, 2, 4, 4], "int32")
     state = keras.tree.map_structure(lambda leaf: ops.take(leaf, order, axis=0), state)
-    log_probs, _ = step(np.full(6, 7, "int32"), state)
+    log_probs, _ = step.next(np.full(6, 7, "int32"), state)
     first = np.array([2, 4, 2, 4, 2, 4])[order]
     pairs = np.stack([first, np.full(6, 7)], axis=1).astype("int32")
     expected = formulas.log_softmax(to_numpy(model([np.repeat(SOURCE, 2, axis=0), pairs])))[:, 1]
@@ -136,7 +136,7 @@ def test_saved_model_in_another_process(kind, policy, fresh, tmp_path):
     logits = model([SOURCE, TARGET])
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
     step, state = model.start(SOURCE, max_length=1)
-    log_probs, _ = step(TARGET[:, 0], state)
+    log_probs, _ = step.next(TARGET[:, 0], state)
     np.testing.assert_allclose(np.exp(to_numpy(log_probs)).sum(axis=-1), 1, rtol=1e-5)
     model.save(tmp_path / "model.keras")
     (loaded,) = fresh.outputs(tmp_path / "model.keras", [SOURCE, TARGET])
@@ -170,9 +170,9 @@ def test_beam_search_finds_what_exhaustive_search_finds(kind, alpha):
         totals = np.where(padded != 0, chosen, 0).sum(-1)
         scores = totals / ((5 + lengths) / 6) ** alpha
         best = np.argsort(-scores)[:4]
-        step, state = model.start(row[None], beams=60, max_length=3)
+        step, state = model.start(row[None], num_beams=60, max_length=3)
         found = beam_search(
-            step, state, start_ids=[1], end_id=2, beams=60, n=4, max_length=3,
+            step, state, bos_ids=[1], eos_id=2, num_beams=60, num_return_sequences=4, max_length=3,
             length_penalty=alpha, banned_ids=(0, 1),
         )  # fmt: skip
         np.testing.assert_array_equal(to_numpy(found.ids)[0], padded[best])

@@ -92,8 +92,9 @@ def check_steps(model, source, target, ways):
     full = to_numpy(full)[:, None]  # [batch, 1, length, vocab]
     begin = len(target) if source is None else source
     for way, beams, compiled in ways:
-        step, state = model.start(begin, beams, max_length=LENGTH, compiled=compiled)
-        run = way(lambda tokens, state, step=step: step(tokens, state), compiled)
+        step, state = model.start(begin, beams, max_length=LENGTH)
+        step.shrinks = step.shrinks and not compiled
+        run = way(step.next, compiled)
         for position in range(LENGTH):
             tokens = ops.repeat(ops.convert_to_tensor(target)[:, position], beams, axis=0)
             log_probs, state = run(tokens, state)

@@ -88,7 +88,7 @@ def test_steps_equal_the_whole_forward():
     expected = formulas.log_softmax(to_numpy(model(ids)))
     step, state = model.start(4, max_length=6)
     for index in range(6):
-        log_probs, state = step(keras.ops.convert_to_tensor(ids[:, index]), state)
+        log_probs, state = step.next(keras.ops.convert_to_tensor(ids[:, index]), state)
         np.testing.assert_allclose(log_probs, expected[:, index], atol=1e-4)
 
 
@@ -106,18 +106,19 @@ def test_prompts_read_in_one_pass_go_on_as_token_by_token(fields, beams, compile
     model = model_of(**fields)
     prompts = np.array([[2, 4, 1, 4, 1], [2, 1, 1, 0, 0], [2, 2, 4, 4, 0]], "int32")
     common, new = 3, 20  # more than the first room of a cache
-    search = functools.partial(beam_search, beams=beams, n=beams, end_id=3, max_length=new)
+    search = functools.partial(
+        beam_search, num_beams=beams, num_return_sequences=beams, eos_id=3, max_length=new
+    )
     search_all = functools.partial(search, max_length=new + common - 1)
 
     def token_by_token(prompts):
-        step, state = model.start(3, beams, max_length=new + common - 1, compiled=compiled)
-        return search_all(step, state, start_ids=prompts[:, 0], prefix=prompts[:, 1:])
+        step, state = model.start(3, beams, max_length=new + common - 1)
+        return search_all(step, state, bos_ids=prompts[:, 0], prefix=prompts[:, 1:])
 
     def in_one_pass(prompts):
-        step, state, start_ids, prefix = model.start_after(
-            prompts, beams, max_length=new, compiled=compiled
-        )
-        return search(step, state, start_ids=start_ids, prefix=prefix)
+        step, state, bos_ids, prefix = model.start_after(prompts, beams, max_length=new)
+        step.shrinks = step.shrinks and not compiled
+        return search(step, state, bos_ids=bos_ids, prefix=prefix)
 
     if compiled and keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -133,7 +134,7 @@ def test_decoding_past_its_room_is_an_error():
     """It would go on with a cache that has no place for what is new."""
     step, state = model_of().start(2, max_length=3)
     with pytest.raises(ValueError, match="max_length=3 tokens; received max_length=4"):
-        greedy(step, state, start_ids=[1, 1], end_id=2, max_length=4)
+        greedy(step, state, bos_ids=[1, 1], eos_id=2, max_length=4)
 
 
 def test_learns_a_cycle():

@@ -69,9 +69,9 @@ def test_a_quantised_model_decodes_after_loading(tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     found = []
     for each in (model, loaded):
-        step, state = each.start(keras.ops.convert_to_tensor(SOURCE), beams=2, max_length=8)
-        config = DecodingConfig(beams=2, n=2, max_length=8)
-        found.append(config.decode(step, state, start_ids=[2, 2], end_id=3))
+        step, state = each.start(keras.ops.convert_to_tensor(SOURCE), num_beams=2, max_length=8)
+        config = DecodingConfig(num_beams=2, num_return_sequences=2, max_length=8)
+        found.append(config.decode(step, state, bos_ids=[2, 2], eos_id=3))
     np.testing.assert_array_equal(to_numpy(found[0].ids), to_numpy(found[1].ids))
     np.testing.assert_allclose(to_numpy(found[0].scores), to_numpy(found[1].scores), atol=1e-5)
 

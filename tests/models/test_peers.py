@@ -53,7 +53,7 @@ def test_greedy_tokens_of_the_cached_step(name):
     begin = fixture["source"] if name == "t5" else len(expected)
     step, state = model.start(begin, max_length=length + 1)
     found = greedy(
-        step, state, start_ids=ops.full((len(expected),), START, "int32"), end_id=1,
+        step, state, bos_ids=ops.full((len(expected),), START, "int32"), eos_id=1,
         max_length=length + 1, min_length=length + 1, banned_ids=(0,),
     )  # fmt: skip
     np.testing.assert_array_equal(to_numpy(found.ids)[:, 0, :length], expected)

@@ -39,7 +39,9 @@ def lexicon(candidates=2, always=12, seed=4):
 
 
 def listed(model, lexicon, xla=False, **decoding):
-    config = DecodingConfig(**{"beams": 3, "n": 2, "max_length": 12, **decoding})
+    config = DecodingConfig(
+        **{"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
+    )
     return Translator(
         model, tokenizer(), config=config, max_source_length=24, xla=xla, lexicon=lexicon
     )
@@ -68,8 +70,8 @@ def test_greedy_is_the_full_pass_over_the_allowed_ids(fields, xla):
     if fields:
         bias = model.logits.bias if "logits_bias" in fields else model.logits.dense.bias
         bias.assign(np.random.default_rng(1).normal(0, 5, VOCAB))
-    translator = listed(model, lexicon(), xla, beams=1, n=1)
-    whole = tiny_translator(model, beams=1, n=1).translate(LINES)
+    translator = listed(model, lexicon(), xla, num_beams=1, num_return_sequences=1)
+    whole = tiny_translator(model, num_beams=1, num_return_sequences=1).translate(LINES)
     assert sum(a != b for a, b in zip(whole, translator.translate(LINES), strict=True)) > 3
     for text in LINES[:4]:
         ids, log_prob = by_hand(translator, text)
@@ -84,7 +86,7 @@ def test_greedy_is_the_full_pass_over_the_allowed_ids(fields, xla):
 @pytest.mark.parametrize("xla", [False, True])
 def test_a_lexicon_that_allows_everything_changes_nothing(beams, xla):
     everything = Lexicon(np.zeros((VOCAB, 1)), np.arange(VOCAB), VOCAB)
-    options = {"beams": beams, "n": min(beams, 2), "min_length": 3}
+    options = {"num_beams": beams, "num_return_sequences": min(beams, 2), "min_length": 3}
     whole = tiny_translator(**options)
     # Without the special ids in the normaliser, all scores are a little higher.
     found = listed(whole.model, everything, xla, **options).translate_nbest(TEXTS[:-1])
@@ -95,7 +97,7 @@ def test_a_lexicon_that_allows_everything_changes_nothing(beams, xla):
 def test_a_quantised_model_keeps_to_the_shortlist():
     model = tiny_model()
     model.quantize("int8")
-    found = listed(model, lexicon(), beams=1, n=1)
+    found = listed(model, lexicon(), num_beams=1, num_return_sequences=1)
     for text in LINES[:3]:
         ids, _ = by_hand(found, text)
         expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
@@ -104,7 +106,9 @@ def test_a_quantised_model_keeps_to_the_shortlist():
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_no_row_depends_on_its_neighbours(beams):
-    translate = listed(tiny_model(), lexicon(), beams=beams, n=1).signatures["translate"]
+    translate = listed(tiny_model(), lexicon(), num_beams=beams, num_return_sequences=1).signatures[
+        "translate"
+    ]
     together = {name: value.numpy() for name, value in translate(tf.constant(TEXTS)).items()}
     for row, text in enumerate(TEXTS):
         alone = translate(tf.constant([text]))
@@ -124,7 +128,7 @@ def test_groups_of_a_number_that_only_the_run_knows():
             tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, None], tf.float32)
         ],
     )  # fmt: skip
-    (greatest, beams, tokens), (best, _) = unknown(so_far, values)
+    (greatest, beams, tokens), best = unknown(so_far, values)
     sums = (values.reshape(3, 2, -1) + so_far[:, :, None]).reshape(3, -1)
     np.testing.assert_array_equal(beams * 20 * GROUP + tokens, np.argsort(-sums, axis=1)[:, :8])
     np.testing.assert_array_equal(greatest, -np.sort(-sums, axis=1)[:, :8])

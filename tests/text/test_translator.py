@@ -34,7 +34,7 @@ def translator():
 
 @pytest.fixture(scope="module")
 def greedy():
-    return tiny_translator(beams=1, n=1)
+    return tiny_translator(num_beams=1, num_return_sequences=1)
 
 
 def source_ids(text):
@@ -72,7 +72,7 @@ def test_greedy_is_the_full_forward_pass_repeated(greedy):
 
 def test_nbest_are_sorted_and_begin_with_the_translation(translator):
     for text, hypotheses in zip(LINES, translator.translate_nbest(LINES), strict=True):
-        assert len(hypotheses) == translator.config.n
+        assert len(hypotheses) == translator.config.num_return_sequences
         assert hypotheses[0].score >= hypotheses[1].score
         assert [hypotheses[0].text] == translator.translate([text])
 
@@ -212,7 +212,9 @@ def test_compiled_is_the_same():
     [(1, {1, 4}, {9, 17, 64, 65, 130}), (4, {1}, {3, 9, 17, 64, 65, 130})],
 )
 def test_compiled_shapes_are_few(beams, compiled, plain):
-    translator = tiny_translator(max_source_length=100, xla=True, beams=beams, n=1)
+    translator = tiny_translator(
+        max_source_length=100, xla=True, num_beams=beams, num_return_sequences=1
+    )
     met, others = set(), set()
 
     def decoder(ids, limits, enough, met=met):
@@ -276,7 +278,7 @@ def test_what_does_not_fit_is_an_error(translator, monkeypatch):
 
 
 def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
-    """At most length_factor tokens for each of the source, and eight more; max_length in all."""
+    """At most max_length_ratio tokens for each of the source, and eight more; max_length in all."""
     model = tiny_model()
     bias = np.zeros(model.config.target_vocab, "float32")
     bias[3] = -30.0  # the end id, which it never chooses by itself
@@ -291,7 +293,9 @@ def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
 
         return never_ending, state
 
-    translator = tiny_translator(model, beams=1, n=1, max_length=40, length_factor=1.5)
+    translator = tiny_translator(
+        model, num_beams=1, num_return_sequences=1, max_length=40, max_length_ratio=1.5
+    )
     translator.model.start = start
     texts = ["Bom", LINES[0], LINES[0] + LINES[1]]
     for text, explanation in zip(texts, translator.explain(texts), strict=True):

@@ -71,7 +71,9 @@ def test_the_student_learns_the_teachers_beam(student, teacher, data):
         for number in (1, 2)
         for line in (student / "distilled" / f"{number}.tsv").read_text().splitlines()
     ]
-    translator = tiny_translator(length_penalty=0.6, n=1, max_length=128, max_source_length=128)
+    translator = tiny_translator(
+        length_penalty=0.6, num_return_sequences=1, max_length=128, max_source_length=128
+    )
     assert [source for source, _ in found] == sources
     wanted = [flat(text) for text in translator.translate(sources[:4])]
     assert [text for _, text in found[:4]] == wanted
@@ -119,7 +121,7 @@ def test_both_are_measured_on_the_teachers_validation_pairs(student, teacher):
     assert report["pairs"] == 3
     # Its answers are the same, compiled or not.
     how = {"length_penalty": 0.6, "max_length": 128, "max_source_length": 128}
-    greedy = tiny_translator(beams=1, n=1, **how)
+    greedy = tiny_translator(num_beams=1, num_return_sequences=1, **how)
     bleu, chrf = corpus_scores(greedy.translate(LINES[:3]), list(REFERENCES))
     row = report["rows"][1]
     assert (row["bleu"], row["chrf"]) == (round(bleu, 2), round(chrf, 2))

@@ -64,10 +64,10 @@ def test_logits_and_searches_of_a_transformers_folder(tmp_path, known, spms):
     np.testing.assert_allclose(found, record["logits"], atol=1e-4)
     source = tf.constant(ours(published, record["source"]), tf.int32)
     for beams in (1, 4):
-        decoding = DecodingConfig(beams=beams, max_length=LONGEST, length_penalty=0.0)
-        step, state = model.start(source, beams=beams, max_length=LONGEST)
+        decoding = DecodingConfig(num_beams=beams, max_length=LONGEST, length_penalty=0.0)
+        step, state = model.start(source, num_beams=beams, max_length=LONGEST)
         result = decoding.decode(
-            step, state, start_ids=tf.fill([len(source)], 2), end_id=3, banned_ids=(0, 1, 2)
+            step, state, bos_ids=tf.fill([len(source)], 2), eos_id=3, banned_ids=(0, 1, 2)
         )
         expected = ours(published, record[f"ids_{beams}"])
         assert np.array(result.ids)[:, 0].tolist() == expected.tolist()
@@ -145,7 +145,7 @@ def test_the_command_writes_a_run_that_translates(tmp_path, known, spms, capsys)
     assert import_marian.main([*command, "--overwrite"]) == 0
     config = json.loads((run / "config.json").read_text())
     assert config["arguments"] == {
-        "beams": 4, "n": 4, "length_penalty": 1.0, "length_offset": 0.0, "max_length": 14,
+        "beams": 4, "length_penalty": 1.0, "length_penalty_offset": 0.0, "max_length": 14,
     }  # fmt: skip
     assert config["published"]["target_languages"] == ["eng", "fra"]
     assert "CC BY 4.0" in (run / "report.md").read_text()
@@ -163,7 +163,7 @@ def test_an_imported_model_is_exported_and_served(tmp_path, known, spms):
     commands = ["training/import_marian.py", folder, "--run", run], ["serving/export.py", run]
     for command in commands:
         subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, check=True)
-    expected = RunFolder(run).translator(n=1).translate_nbest(texts)
+    expected = RunFolder(run).translator(num_return_sequences=1).translate_nbest(texts)
     flags = [f"--model_base_path={run / 'saved_model'}"]
     with ServerProcess(tmp_path, *flags) as server:
         for port, rest in ((server.port, False), (server.rest_port, True)):

@@ -93,7 +93,7 @@ def translations(folder):
 
 
 def test_the_folder_rebuilds_the_translator_that_was_measured(folder):
-    translator = RunFolder(folder).translator(n=1)
+    translator = RunFolder(folder).translator(num_return_sequences=1)
     rows = translations(folder)
     assert len(rows) == 40
     found = translator.translate_nbest([row[0] for row in rows])
@@ -330,7 +330,9 @@ def test_the_evaluator_keeps_the_order_and_finds_a_perfect_translation_perfect()
     texts = [source for source, _ in pairs(150)]
     tokenizer = SubwordTokenizer.learn(texts, vocab_size=320)
     same = [(text, text) for text in texts]
-    evaluator = Evaluator(Echo(), (tokenizer, tokenizer), same, DecodingConfig(beams=1), Workers())
+    evaluator = Evaluator(
+        Echo(), (tokenizer, tokenizer), same, DecodingConfig(num_beams=1), Workers()
+    )
     scores, found = evaluator.measure()
     assert found == texts
     assert scores == {"bleu": pytest.approx(100), "chrf": pytest.approx(100)}

@@ -30,7 +30,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected():
     """What the `Translator` says: the two best of each text."""
-    return tiny_translator(length_penalty=0.6, n=2).translate_nbest(TEXTS)
+    return tiny_translator(length_penalty=0.6, num_return_sequences=2).translate_nbest(TEXTS)
 
 
 @pytest.fixture
@@ -138,7 +138,9 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     assert content.startswith(certain) and not progress.exists()
     content = gzip.decompress(content) if ending else content
     found = content.decode().split("\n")[:-1]
-    translator = tiny_translator(beams=1, n=1, max_length=6, max_source_length=128)
+    translator = tiny_translator(
+        num_beams=1, num_return_sequences=1, max_length=6, max_source_length=128
+    )
     chosen = [*range(0, len(lines), 400), *range(window - 8, window + 12), len(lines) - 1]
     wanted = translator.translate([lines[i] for i in chosen])
     assert len(found) == len(lines) and [found[i] for i in chosen] == [flat(t) for t in wanted]

@@ -71,7 +71,7 @@ class Published:
         source: The `Vocabulary` of sources.
         target: The `Vocabulary` of translations; the same object for a joint vocabulary.
         spms: Bytes of the SentencePiece models `(source, target)`.
-        decoding: Fields of a `DecodingConfig`.
+        decoding: "beams", and fields of a `DecodingConfig`.
         banned: Published target ids that are never to be produced.
         notes: Lines about options of the published files that have no effect here.
     """
@@ -89,14 +89,13 @@ class Published:
 
 
 def decoding_options(beams, alpha, longest):
-    """Fields of a `DecodingConfig`, with the penalty length^alpha."""
+    """The beams and fields of a `DecodingConfig`, with the penalty length^alpha."""
     beams, alpha = int(beams), float(alpha)
     if alpha < 0:
         raise MarianError(f"expected a length penalty of 0 or more; the model has {alpha}")
     return {
         "beams": beams,
-        "n": beams,
         "length_penalty": alpha,
-        "length_offset": 0.0,
+        "length_penalty_offset": 0.0,
         "max_length": int(longest),
     }

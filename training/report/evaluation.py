@@ -37,7 +37,7 @@ class Evaluator:
         rows = [ids[i] for i in self.order]
         self.batches = [padded(rows[i : i + BATCH]) for i in range(0, len(rows), BATCH)]
         longest = max(len(row) for row in ids)
-        self.decoding = decoding.replace(max_length=int(decoding.limits(longest)))
+        self.decoding = decoding.replace(max_length=int(decoding.max_lengths(longest)))
         self.decode = workers.compiled(decoding_function(model, self.target, self.decoding), model)
 
     def translate(self):
@@ -105,15 +105,15 @@ def decoding_function(model, tokenizer, decoding):
 
     def decode(source_ids):
         ops = keras.ops
-        step, state = model.start(source_ids, beams=decoding.beams, max_length=decoding.max_length)
+        step, state = model.start(source_ids, decoding.num_beams, max_length=decoding.max_length)
         lengths = ops.sum(ops.cast(source_ids != 0, "int32"), axis=1)
         result = decoding.decode(
             step,
             state,
-            start_ids=ops.full(ops.shape(source_ids)[:1], tokenizer.start_id, dtype="int32"),
-            end_id=tokenizer.end_id,
+            bos_ids=ops.full(ops.shape(source_ids)[:1], tokenizer.start_id, dtype="int32"),
+            eos_id=tokenizer.end_id,
             banned_ids=banned,
-            limits=decoding.limits(lengths),
+            max_lengths=decoding.max_lengths(lengths),
         )
         return result.ids[:, 0]
 

@@ -38,7 +38,7 @@ def finish(run, data):
     model = run.trainer.averaged
     model.load_weights(folder.best)
     beams = settings.beams  # translate_nbest returns all of them
-    decoding = DecodingConfig(beams=beams, n=beams, length_penalty=settings.length_penalty)
+    decoding = DecodingConfig(beams, beams, length_penalty=settings.length_penalty)
     translator = Translator(model, *data.tokenizers, decoding)
     if workers.chief:
         print(f"Translating {len(data.validation)} validation pairs with beam {beams}.")

@@ -116,8 +116,8 @@ class RunFolder:
                 f"{self.path} has neither {self.joint_tokenizer.name} nor "
                 f"{' and '.join(path.name for path in self.side_tokenizers)}, so no run began in it"
             )
-        fields = of_the_run | decoding
-        fields.setdefault("n", fields["beams"])
+        fields = {"num_beams": arguments["beams"]} | of_the_run | decoding
+        fields.setdefault("num_return_sequences", fields["num_beams"])
         return Translator(
             self.model(weights),
             *tokenizers,

@@ -91,7 +91,7 @@ class Translation:
     def evaluator(self, model, data, workers):
         """The evaluator during training: `measure()` gives scores and texts."""
         pairs = spread(data.validation, self.settings.evaluate_pairs)
-        return Evaluator(model, data.tokenizers, pairs, DecodingConfig(beams=1), workers)
+        return Evaluator(model, data.tokenizers, pairs, DecodingConfig(num_beams=1), workers)
 
     def finish(self, run, data):
         """Evaluates, reports and exports a trained run."""
