@@ -1,0 +1,97 @@
+"""Products in int8, against integers in NumPy, in a loop and in a new process."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("int8 needs TensorFlow", allow_module_level=True)
+
+import tensorflow as tf
+
+from keras_tfmr.export import int8
+from keras_tfmr.export.int8 import Int8Dense
+
+# oneDNN then takes a processor without VNNI, whatever this one is.
+LOADED = """
+import sys
+import numpy as np, tensorflow as tf
+x, path = np.load(sys.argv[1]), sys.argv[2]
+np.save(sys.argv[3], tf.saved_model.load(path).signatures["f"](x=tf.constant(x))["y"])
+"""
+
+
+def dense_layer(rng, width=48, units=20):
+    dense = keras.layers.Dense(units)
+    dense.build((None, width))
+    dense.set_weights([rng.normal(size=w.shape).astype("float32") for w in dense.weights])
+    return dense
+
+
+def rounded_product(x, kernel, bias, low, high):
+    """x @ kernel + bias of x in 255 steps from low to high and columns of 127 steps."""
+    step = (high - low) / 255
+    zero = np.round(-low / step)
+    integers = np.clip(np.floor(x / step + zero + 0.5), 0, 255) - zero
+    scale = np.abs(kernel).max(axis=0) / 63
+    return (integers @ np.round(kernel / scale)) * step * scale + bias
+
+
+@pytest.mark.parametrize("shape", [(7, 48), (3, 5, 48), (0, 48)])
+def test_calibrated_product_is_that_of_rounded_integers(shape):
+    rng = np.random.default_rng(0)
+    dense, x = dense_layer(rng), rng.normal(size=shape).astype("float32")
+    expected = rounded_product(x.astype("float64"), *dense.get_weights(), -1.5, 2.0)
+    y = Int8Dense.like(dense, (-1.5, 2.0))(x)
+    assert y.shape == (*shape[:-1], 20)
+    assert np.allclose(y, expected, atol=0.2)  # an input between two integers may round either way
+    assert np.sum(~np.isclose(y, expected, atol=1e-4)) <= 0.1 * expected.size
+
+
+def test_row_with_its_own_range_does_not_depend_on_other_rows():
+    rng = np.random.default_rng(1)
+    dense, x = dense_layer(rng), rng.normal(size=(6, 48)).astype("float32")
+    x[1], x[2] = 0, 1000 * x[2]
+    layer = Int8Dense.like(dense)
+    y = np.array(layer(x))
+    assert np.array_equal(np.concatenate([layer(row[None]) for row in x]), y)
+    assert np.allclose(y[1], dense.bias, atol=1e-5)
+    error = np.abs(y - dense(x)) / np.abs(x).max(axis=1, keepdims=True).clip(1e-9)
+    assert error[[0, 2, 3, 4, 5]].max() < 0.2
+
+
+def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
+    rng = np.random.default_rng(2)
+    layers = [Int8Dense.like(dense_layer(rng, 64, 64), r) for r in (None, (-3.0, 3.0))]
+    x = np.full((5, 64), 3.0, "float32")  # the greatest sums, which would not fit into 16 bits
+    x[1:] *= rng.choice([-1, 1], (4, 64))
+
+    def loop(x):
+        def step(i, x):
+            for layer in layers:
+                x = 3.0 * tf.tanh(layer(x))
+            return i + 1, x
+
+        return {"y": tf.while_loop(lambda i, x: i < 3, step, (0, x))[1]}
+
+    module = tf.Module()
+    module.weights = [weight.value for layer in layers for weight in layer.weights]
+    module.f = tf.function(loop, [tf.TensorSpec([None, 64], name="x")], autograph=False)
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"f": module.f})
+    np.save(tmp_path / "x.npy", x)
+    command = [sys.executable, "-c", LOADED, tmp_path / "x.npy", tmp_path / "model"]
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "CUDA_VISIBLE_DEVICES": "-1"}
+    subprocess.run([*map(str, command), str(tmp_path / "y.npy")], check=True, env=environment)
+    assert np.allclose(np.load(tmp_path / "y.npy"), module.f(x)["y"], atol=1e-2)
+
+
+def test_missing_op_is_named(monkeypatch):
+    monkeypatch.setattr(int8, "OP", "_NoSuchProduct")
+    int8.check_available.cache_clear()
+    with pytest.raises(RuntimeError, match="int8 needs a TensorFlow for Linux on x86-64"):
+        int8.check_available()
+    int8.check_available.cache_clear()
