@@ -31,7 +31,7 @@ def six_steps():
     x = keras_tfmr.PositionalEmbedding(vocab_size=100, d_model=16)(token_ids)
     attention = keras_tfmr.MultiHeadAttention(num_heads=2, key_dim=8)
     attention.build(x.shape)
-    queries = attention.project_query(x, length=6)
+    queries = attention.project_query(x)
     keys, values = attention.project(x)
     keys = keys * np.sqrt(8)  # undoes the division that the layer has done
     scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))

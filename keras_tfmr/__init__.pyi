@@ -6,13 +6,14 @@ from keras_tfmr import layers as layers
 from keras_tfmr import models as models
 from keras_tfmr import recurrent as recurrent
 from keras_tfmr.export import export_text_model as export_text_model
+from keras_tfmr.layers import AddPositions as AddPositions
 from keras_tfmr.layers import ALiBi as ALiBi
+from keras_tfmr.layers import CausalDecoder as CausalDecoder
+from keras_tfmr.layers import CausalDecoderLayer as CausalDecoderLayer
 from keras_tfmr.layers import CausalSelfAttention as CausalSelfAttention
 from keras_tfmr.layers import CrossAttention as CrossAttention
 from keras_tfmr.layers import Decoder as Decoder
 from keras_tfmr.layers import DecoderLayer as DecoderLayer
-from keras_tfmr.layers import DecoderOnly as DecoderOnly
-from keras_tfmr.layers import DecoderOnlyLayer as DecoderOnlyLayer
 from keras_tfmr.layers import Dropout as Dropout
 from keras_tfmr.layers import Encoder as Encoder
 from keras_tfmr.layers import EncoderLayer as EncoderLayer
@@ -21,7 +22,7 @@ from keras_tfmr.layers import GatedFeedForward as GatedFeedForward
 from keras_tfmr.layers import GlobalSelfAttention as GlobalSelfAttention
 from keras_tfmr.layers import LayerNormalization as LayerNormalization
 from keras_tfmr.layers import LearnedPositions as LearnedPositions
-from keras_tfmr.layers import Logits as Logits
+from keras_tfmr.layers import LMHead as LMHead
 from keras_tfmr.layers import MultiHeadAttention as MultiHeadAttention
 from keras_tfmr.layers import NoPositions as NoPositions
 from keras_tfmr.layers import PositionalEmbedding as PositionalEmbedding
@@ -32,7 +33,6 @@ from keras_tfmr.layers import RMSNormalization as RMSNormalization
 from keras_tfmr.layers import RotaryPositions as RotaryPositions
 from keras_tfmr.layers import SinusoidalPositions as SinusoidalPositions
 from keras_tfmr.layers import TiedLogits as TiedLogits
-from keras_tfmr.layers import VectorEmbedding as VectorEmbedding
 from keras_tfmr.layers import positional_encoding as positional_encoding
 from keras_tfmr.layers import scaled_dot_product_attention as scaled_dot_product_attention
 from keras_tfmr.losses import LabelSmoothedCrossEntropy as LabelSmoothedCrossEntropy

@@ -1,5 +1,7 @@
 """Checks of arguments and inputs, whose errors name what was received and what was expected."""
 
+from numbers import Real
+
 from keras import backend, ops
 
 
@@ -10,9 +12,14 @@ def positive_int(name, value):
     return int(value)
 
 
+def optional_int(name, value):
+    """`positive_int` of a value that may be None."""
+    return None if value is None else positive_int(name, value)
+
+
 def rate(name, value):
     """Returns `value`, a dropout rate in [0, 1), or raises a ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
     return float(value)
 
@@ -38,69 +45,102 @@ def kv_heads(num_heads, num_kv_heads):
             "`num_kv_heads` must divide `num_heads`. "
             f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}"
         )
-    return num_kv_heads
+    return int(num_kv_heads)
 
 
-def sequence_of_vectors(name, shape):
+def sequence_of_vectors(name, shape, width=None):
     """Raises a ValueError unless `shape` is [batch, length, width] with a known width."""
     if len(shape) != 3 or shape[-1] is None:
         raise ValueError(
             f"`{name}` must have shape [batch, length, width] with a known width. "
             f"Received: shape {tuple(shape)}"
         )
+    if width not in (None, shape[-1]):
+        raise ValueError(
+            f"`{name}` must have width d_model={width}. Received: shape {tuple(shape)}"
+        )
+
+
+def same_length(value, key):
+    """Raises a ValueError unless `value` and `key` are sequences of vectors of one length."""
+    for name, tensor in (("value", value), ("key", key)):
+        sequence_of_vectors(name, tensor.shape)
+    if None not in (value.shape[1], key.shape[1]) and value.shape[1] != key.shape[1]:
+        raise ValueError(
+            "`value` and `key` must have the same length. Received: shapes "
+            f"{tuple(value.shape)} and {tuple(key.shape)}"
+        )
 
 
 def sequence_of_ids(name, ids, axes=("batch", "length")):
-    """Raises unless `ids` is an integer tensor of these axes."""
-    if len(ids.shape) != len(axes):
-        raise ValueError(
-            f"`{name}` must have shape [{', '.join(axes)}]. Received: shape {tuple(ids.shape)}"
-        )
+    """Returns ids of these axes as integers, or raises an error.
+
+    Floats are cast, because Keras builds a model without `Input` on placeholders of floats.
+    """
+    shape = getattr(ids, "shape", None)
+    if shape is None or len(shape) != len(axes):
+        received = type(ids).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise ValueError(f"`{name}` must have shape [{', '.join(axes)}]. Received: {received}")
     dtype = backend.standardize_dtype(ids.dtype)
+    if backend.is_float_dtype(dtype):
+        return ops.cast(ids, "int32")
     if "int" not in dtype:
         raise TypeError(f"`{name}` must be integers (token ids). Received: dtype {dtype}")
+    return ids
 
 
-def mask(name, tensor, ranks, last, *, batch=None, query=None, heads=None):
-    """Raises unless `tensor` is a bool mask of one of `ranks` whose axes have the given sizes.
+def mask(name, tensor, *layouts, **sizes):
+    """Returns a mask of any dtype as bool, True = valid / may attend, or raises a ValueError.
 
-    An axis of size 1 fits any size. A size of None, which is unknown while tracing, is not checked.
-    `query` is the size of the last axis but one, for ranks 3 and 4; `heads` is the size of the
-    second axis, for rank 4.
+    Args:
+        name: The argument that holds it.
+        tensor: The mask; numbers other than zero are True, as in Keras.
+        *layouts: The names of its axes, for each rank that it may have.
+        **sizes: The size of each axis. 1 fits any size; None is not checked.
     """
-    dtype = backend.standardize_dtype(tensor.dtype)
-    if dtype != "bool":
-        raise TypeError(
-            f"`{name}` must be bool, True = valid / may attend. Received: dtype {dtype}"
-        )
-    shape = tuple(tensor.shape)
-    if len(shape) not in ranks:
+    if not hasattr(tensor, "shape"):
+        tensor = ops.convert_to_tensor(tensor)
+    shape, layouts = tuple(tensor.shape), {len(axes): axes for axes in layouts}
+    if len(shape) not in layouts:
         raise ValueError(
-            f"`{name}` must have rank {' or '.join(map(str, ranks))}. Received: shape {shape}"
+            f"`{name}` must have rank {' or '.join(map(str, layouts))}. Received: shape {shape}"
         )
-    sizes = {"last": (-1, last), "first": (0, batch)}
-    if len(shape) > 2:
-        sizes["query"] = (-2, query)
-    if len(shape) > 3:
-        sizes["heads"] = (1, heads)
-    for axis, (index, size) in sizes.items():
-        if None not in (shape[index], size) and shape[index] not in (1, size):
+    for axis, length in zip(layouts[len(shape)], shape, strict=True):
+        if None not in (length, sizes[axis]) and length not in (1, sizes[axis]):
             raise ValueError(
-                f"The {axis} axis of `{name}` must have length {size}. Received: shape {shape}"
+                f"The {axis} axis of `{name}` must have length {sizes[axis]}. "
+                f"Received: shape {shape}"
             )
+    return ops.cast(tensor, "bool")
 
 
-def static_length(tensor):
-    """The length of the first axis if it is known while tracing, else None."""
-    length = ops.shape(tensor)[0]
-    return length if isinstance(length, int) else None
+def sequence_mask(name, tensor, x):
+    """Returns the mask `[batch, length]` of a sequence `x` as bool, or None."""
+    if tensor is None:
+        return None
+    return mask(name, tensor, ("batch", "length"), batch=x.shape[0], length=x.shape[1])
+
+
+def positions(positions):
+    """Returns int positions `[length]`, a tensor, an array or a list, or raises a ValueError."""
+    if not hasattr(positions, "shape"):
+        positions = ops.convert_to_tensor(positions)
+    positions_shape(positions.shape)
+    return positions
+
+
+def positions_shape(shape):
+    """Returns the shape of positions, or raises a ValueError unless it is [length]."""
+    if len(shape) != 1:
+        raise ValueError(f"`positions` must have shape [length]. Received: shape {tuple(shape)}")
+    return tuple(shape)
 
 
 def positive(name, value):
     """Returns `value`, a positive number, or raises a ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
-    return value
+    return float(value)
 
 
 def one_of(name, value, known):

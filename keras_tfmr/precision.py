@@ -1,9 +1,11 @@
-"""Dtype policies: building models under one, and converting models to another."""
+"""Copies of models, in the same or in another dtype policy."""
 
 import contextlib
 
 import keras
 import numpy as np
+
+from keras_tfmr.compat import flatten_layers
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -20,10 +22,10 @@ def dtype_policy(policy):
 
 
 def with_precision(model, precision):
-    """A copy of a model with its weights in another precision.
+    """A copy of a model with its weights in another precision, and LoRA merged into them.
 
     Args:
-        model: A `ConfiguredModel`, or another model with `build_from`.
+        model: A model of this package.
         precision: "float32" or "bfloat16".
 
     Returns:
@@ -36,12 +38,37 @@ def with_precision(model, precision):
         raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
     if model.dtype_policy.name == precision:
         return model
-    if any(layer.quantization_mode for layer in model._flatten_layers()):
+    if is_quantized(model):
         raise ValueError(
             f"A quantised model stays in its precision, {model.dtype_policy.name}. "
             f"Received: precision={precision!r}"
         )
-    with dtype_policy(precision):
-        copy = type(model).build_from(model.config, model.get_config())
-    copy.set_weights([np.asarray(weight, "float32") for weight in model.get_weights()])
+    copy = type(model).from_config({**model.get_config(), "dtype": precision})
+    assign(copy, merged_weights(model))
     return copy
+
+
+def is_quantized(model):
+    """Whether any layer of a model has integer weights."""
+    return any(layer.quantization_mode for layer in flatten_layers(model))
+
+
+def merged_weights(model):
+    """{path: float32 array} of the weights of a model, with LoRA merged into them."""
+    weights = {weight.path: weight for weight in model.weights}
+    for layer in flatten_layers(model):
+        if getattr(layer, "lora_enabled", False):
+            name = "embeddings" if isinstance(layer, keras.layers.Embedding) else "kernel"
+            weights[f"{layer.path}/{name}"] = getattr(layer, name)  # merged by Keras
+    return {path: to_numpy(weight) for path, weight in weights.items()}
+
+
+def to_numpy(weight):
+    """A weight as a float32 array; NumPy itself has no bfloat16."""
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")))
+
+
+def assign(model, values):
+    """Gives each weight of a model the value of its path."""
+    for weight in model.weights:
+        weight.assign(values[weight.path])

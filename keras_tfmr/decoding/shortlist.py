@@ -40,12 +40,9 @@ class Shortlist(NamedTuple):
         """The shortlist for some of the examples, int32 `[n]`."""
         return self._replace(allowed=ops.take(self.allowed, examples, axis=0))
 
-    def restrict(self, logits: Tensor, beams: int) -> Tensor:
-        """float32 logits `[batch * beams, places]` with minus infinity where it is not allowed."""
-        places = ops.shape(logits)[-1]
-        logits = ops.reshape(logits, (-1, beams, places))
-        logits = ops.where(self.allowed[:, None], logits, -float("inf"))
-        return ops.reshape(logits, (-1, places))
+    def restrict(self, logits: Tensor) -> Tensor:
+        """float32 logits `[batch, beams, places]` with minus infinity where it is not allowed."""
+        return ops.where(self.allowed[:, None], logits, -float("inf"))
 
     def restored(self, result: DecodingResult) -> DecodingResult:
         """The result of a search over places, with ids in their stead."""

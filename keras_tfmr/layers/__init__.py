@@ -6,14 +6,13 @@ from keras_tfmr.layers.attention_sublayers import (
     CrossAttention,
     GlobalSelfAttention,
 )
-from keras_tfmr.layers.decoder import Decoder, DecoderLayer
-from keras_tfmr.layers.decoder_only import DecoderOnly, DecoderOnlyLayer
+from keras_tfmr.layers.decoder import CausalDecoder, CausalDecoderLayer, Decoder, DecoderLayer
 from keras_tfmr.layers.dot_product import scaled_dot_product_attention
 from keras_tfmr.layers.dropout import Dropout
-from keras_tfmr.layers.embedding import PositionalEmbedding, VectorEmbedding
+from keras_tfmr.layers.embedding import AddPositions, PositionalEmbedding
 from keras_tfmr.layers.encoder import Encoder, EncoderLayer
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward
-from keras_tfmr.layers.logits import Logits, TiedLogits
+from keras_tfmr.layers.logits import LMHead, TiedLogits
 from keras_tfmr.layers.normalization import LayerNormalization, RMSNormalization
 from keras_tfmr.layers.positions import (
     LearnedPositions,
@@ -26,21 +25,22 @@ from keras_tfmr.layers.residual import PostNormResidual, PreNormResidual
 
 __all__ = [
     "ALiBi",
+    "AddPositions",
+    "CausalDecoder",
+    "CausalDecoderLayer",
     "CausalSelfAttention",
     "CrossAttention",
     "Decoder",
     "DecoderLayer",
-    "DecoderOnly",
-    "DecoderOnlyLayer",
     "Dropout",
     "Encoder",
     "EncoderLayer",
     "FeedForward",
     "GatedFeedForward",
     "GlobalSelfAttention",
+    "LMHead",
     "LayerNormalization",
     "LearnedPositions",
-    "Logits",
     "MultiHeadAttention",
     "NoPositions",
     "PositionalEmbedding",
@@ -51,7 +51,6 @@ __all__ = [
     "RotaryPositions",
     "SinusoidalPositions",
     "TiedLogits",
-    "VectorEmbedding",
     "positional_encoding",
     "scaled_dot_product_attention",
 ]

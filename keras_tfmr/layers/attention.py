@@ -6,37 +6,39 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import described
-from keras_tfmr.layers.cache import write
+from keras_tfmr.compat import keras_mask
+from keras_tfmr.layers.base import TransformerLayer, serialize
+from keras_tfmr.layers.cache import as_position, write
 from keras_tfmr.layers.dot_product import (
     flat,
     fused_attention,
     grouped_matmul,
     has_fused_attention,
-    transposed,
 )
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
-    attention_mask,
+    attention_mask as additive_mask,
+)
+from keras_tfmr.layers.masking import (
     causal_mask,
-    joined,
     masked_softmax,
-    silenced,
+    merge_masks,
+    zero_masked_rows,
 )
 from keras_tfmr.layers.normalization import norm_like
-from keras_tfmr.layers.relative_positions import Relations, rotated
+from keras_tfmr.layers.relative_positions import rotated
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(TransformerLayer):
     """Scaled dot-product attention in several heads: softmax(QKᵀ / √key_dim) V for each head.
 
     The softmax is in float32. Heads are concatenated and projected to the query's width or to
     `output_shape`. The first call arguments are those of `keras.layers.MultiHeadAttention`, in the
-    same order.
+    same order; masks mean the same.
 
     A subclass may override `project_query`, `project`, `project_self`, `attend` and
-    `project_output`: the full pass and the steps of cached decoding run the same methods.
+    `project_output`.
 
     Args:
         num_heads: Number of heads.
@@ -48,29 +50,37 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout_rate: Share of the attention weights that is dropped in training.
         use_bias: Whether the four projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        **kwargs: Options of the weights, such as `kernel_initializer`, as `keras.layers.Dense`
+            takes them; those of `keras.layers.Layer`.
 
     Call arguments:
         query: Tensor `[batch, query, width]`.
         value: Tensor `[batch, key, width]`; `query` by default (self-attention).
         key: Tensor `[batch, key, width]`; `value` by default.
-        query_mask: bool tensor `[batch, query]`; by default the Keras mask of `query`. Used only in
+        query_mask: Mask `[batch, query]`; by default the Keras mask of `query`. Used only in
             self-attention, where the query is the key.
-        value_mask: bool tensor `[batch, key]`; by default the Keras mask of `value`.
-        key_mask: bool tensor `[batch, key]`; by default the Keras mask of `key`.
-        attention_mask: bool tensor `[batch, key]`, `[batch, query, key]` or
-            `[batch, heads, query, key]`, True = may attend. A query attends only to keys that all
-            masks allow. If there are none, its output is the output projection of zero.
+        value_mask: Mask `[batch, key]`; by default the Keras mask of `value`.
+        key_mask: Mask `[batch, key]`; by default the Keras mask of `key`.
+        attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
+            True = may attend. A query attends only to keys that all masks allow. If there are none,
+            its output is the output projection of zero.
         use_causal_mask: Whether a query may attend only to its own and earlier positions.
         return_attention_scores: Whether to return the scores too.
-        relations: The `Relations` of the positions, for rotary positions and biases by position.
+        position_bias: float32, broadcasts to `[batch, heads, query, key]` and is added to the
+            scores: what `ALiBi` or `RelativePositionBias` gives.
+        rotation: What `RotaryPositions` gives for the positions of the query.
+        cache: Keys `[batch, kv_heads, key, key_dim]` and values `[batch, kv_heads, key, value_dim]`
+            that were projected before, and take the part of `value` and `key`.
+        cache_index: Makes it self-attention, whose keys and values are first written into the
+            cache: the int32 number of positions that it holds, after which the query follows
+            causally, or a `CachePosition`.
 
     Returns:
-        Tensor `[batch, query, output_shape]`; with scores, a pair of it and the softmax of each
-        head `[batch, heads, query, key]`.
+        Tensor `[batch, query, output_shape]`; with scores, also the softmax of each head
+        `[batch, heads, query, key]`; with a `cache_index`, last, the new cache.
 
     Raises:
         ValueError: If a size is not positive, or an input or mask has the wrong shape.
-        TypeError: If a mask is not bool.
 
     Reference: Vaswani et al. 2017, Attention Is All You Need (arXiv 1706.03762), section 3.2;
     Ainslie et al. 2023 (arXiv 2305.13245) for `num_kv_heads`; Henry et al. 2020
@@ -91,34 +101,31 @@ class MultiHeadAttention(keras.layers.Layer):
         value_dim=None,
         num_kv_heads=None,
         output_shape=None,
-        dropout_rate=0.0,
+        dropout_rate=0.1,
         use_bias=True,
         qk_norm=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(use_bias=use_bias, **kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
-        self.value_dim = key_dim if value_dim is None else value_dim
-        _checks.positive_int("value_dim", self.value_dim)
-        self.num_kv_heads = _checks.kv_heads(num_heads, num_kv_heads)
-        if output_shape is not None:
-            _checks.positive_int("output_shape", output_shape)
-        self.output_width = output_shape
+        # As given, for the config; below, as they are.
+        self.given = {
+            "value_dim": _checks.optional_int("value_dim", value_dim),
+            "num_kv_heads": _checks.optional_int("num_kv_heads", num_kv_heads),
+            "output_shape": _checks.optional_int("output_shape", output_shape),
+        }
+        self.value_dim = self.given["value_dim"] or self.key_dim
+        self.num_kv_heads = _checks.kv_heads(self.num_heads, num_kv_heads)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
-        self.use_bias = bool(use_bias)
-        self.query_dense = self._dense(num_heads * key_dim, "query")
-        self.key_dense = self._dense(self.num_kv_heads * key_dim, "key")
-        self.value_dense = self._dense(self.num_kv_heads * self.value_dim, "value")
+        self.query_dense = self.make_dense(self.num_heads * self.key_dim, "query")
+        self.key_dense = self.make_dense(self.num_kv_heads * self.key_dim, "key")
+        self.value_dense = self.make_dense(self.num_kv_heads * self.value_dim, "value")
         self.query_norm = self.key_norm = None
         if qk_norm is not None:
             self.query_norm = norm_like(qk_norm, self.dtype_policy, "query_norm")
             self.key_norm = norm_like(qk_norm, self.dtype_policy, "key_norm")
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.supports_masking = True
-
-    def _dense(self, units, name):
-        return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = query_shape if value_shape is None else value_shape
@@ -131,7 +138,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.query_norm is not None:
             for norm in (self.query_norm, self.key_norm):
                 norm.build((None, None, None, self.key_dim))
-        self.output_dense = self._dense(self.output_width or query_shape[-1], "output")
+        self.output_dense = self.make_dense(self.given["output_shape"] or query_shape[-1], "output")
         self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
         self.built = True
 
@@ -147,169 +154,104 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask=None,
         use_causal_mask=False,
         return_attention_scores=False,
-        relations=None,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
         training=None,
     ):
-        masks = [attention_mask, value_mask, key_mask]
-        if value is None and key is None:
-            # Keras fills in the masks of several inputs; of a single one, only a `mask`.
-            query_mask = getattr(query, "_keras_mask", None) if query_mask is None else query_mask
-            masks = [attention_mask, query_mask if key_mask is None else key_mask]
-        # A causal mask alone is left to `attend`, because a fused kernel needs no tensor for it.
-        relations = relations or Relations()
-        causal = use_causal_mask and all(m is None for m in (*masks, relations.bias))
-        if use_causal_mask and not causal:
-            keys = query if value is None else value
-            masks.append(causal_mask(ops.shape(query)[1], ops.shape(keys)[1]))
-        self._check(query, value, key, attention_mask, value_mask, key_mask)
-        length = ops.shape(query)[1]
-        if value is None and key is None:
-            x = flat(query)
-            queries, keys, values = self.project_self(x, length, rotation=relations.rotation)
+        _checks.sequence_of_vectors("query", query.shape)
+        attends_to_itself = value is None and key is None and cache is None
+        if attends_to_itself and query_mask is None:
+            query_mask = keras_mask(query)  # Keras fills it in only beside other tensors
+        if attends_to_itself:
+            key_mask = query_mask if key_mask is None else key_mask
+
+        position = None
+        if cache is not None and cache_index is None:
+            queries, (keys, values) = self.project_query(query, rotation), cache
+        elif value is None and key is None:
+            queries, keys, values = self.project_self(query, rotation)
         else:
             value = query if value is None else value
-            queries = self.project_query(flat(query), length, relations.rotation)
             key = value if key is None else key
-            keys, values = self.project(
-                flat(key), flat(value), ops.shape(key)[1], relations.rotation
-            )
+            _checks.same_length(value, key)
+            queries = self.project_query(query, rotation)
+            keys, values = self.project(key, value, rotation)
+        if cache_index is not None:
+            position = as_position(cache_index, query, cache)
+            cache = keys, values = [
+                write(old, new, position) for old, new in zip(cache, (keys, values), strict=True)
+            ]
+
+        masks = self._masks(query, keys, attention_mask, value_mask, key_mask)
+        # A causal mask alone is left to `attend`, because a fused kernel needs no tensor for it.
+        causal = use_causal_mask and position is None
+        causal_alone = causal and not masks and position_bias is None
+        if causal and not causal_alone:
+            masks.append(causal_mask(ops.shape(query)[1], ops.shape(keys)[2]))
+        mask = merge_masks(masks + ([] if position is None else [position.mask]), position_bias)
+        if position is not None:
+            mask = mask._replace(attends=None)  # each new token attends at least to itself
         heads, scores = self.attend(
             queries,
-            transposed(keys),
+            keys,
             values,
-            joined(masks, relations.bias),
-            causal=causal,
+            mask,
+            causal=causal_alone,
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        y = self.project_output(heads)  # [batch * query, output_shape]
-        y = ops.reshape(y, (-1, length, y.shape[-1]))
-        return (y, scores) if return_attention_scores else y
+        y = self.project_output(heads, ops.shape(query)[1])
+        outputs = (y, *([scores] * return_attention_scores), *([tuple(cache)] if position else []))
+        return outputs if len(outputs) > 1 else y
 
-    def step(self, x, cache, at, packed=None):
-        """Self-attention of new tokens, to themselves and to the positions in the cache.
-
-        Args:
-            x: Tensor `[rows, width]`, the new tokens of an example side by side.
-            cache: Keys `[batch, kv_heads, room * beams, key_dim]` and values
-                `[batch, kv_heads, room * beams, value_dim]` of earlier positions.
-            at: The `StepPosition`.
-            packed: What `packing.packed_projections` gives, computed before the loop.
-
-        Returns:
-            Tensor `[rows, output_shape]` and the cache with the new positions written.
-        """
-        queries, *new = self.project_self(x, at.query, packed, at.rotation)
-        keys, values = (write(old, one, at) for old, one in zip(cache, new, strict=True))
-        heads, _ = self.attend(queries, transposed(keys), values, at.mask)
-        return self.project_output(heads), (keys, values)
-
-    def memory_step(self, x, query, memory):
-        """Attention of new tokens to a context that `memory` projected.
-
-        Args:
-            x: Tensor `[rows, width]`, the new tokens of an example side by side.
-            query: int, the number of new tokens of an example.
-            memory: What `memory` gives.
-
-        Returns:
-            Tensor `[rows, output_shape]`.
-        """
-        keys, values, mask = memory
-        heads, _ = self.attend(self.project_query(x, query), keys, values, mask)
-        return self.project_output(heads)
-
-    def memory(self, context, mask=None):
-        """The keys, values and `AttentionMask` of a context, which every step reads.
-
-        Args:
-            context: Tensor `[batch, key, width]`.
-            mask: bool tensor `[batch, key]`, True = valid.
-        """
-        mask = joined([mask], None)
-        keys, values = self.project(flat(context), length=ops.shape(context)[1])
-        if mask is not None:
-            # Sets values to zero once, instead of outputs in every step.
-            values, mask = silenced(values, mask), mask._replace(attends=None)
-        return transposed(keys), values, mask
-
-    def cache(self, batch, size):
-        """An empty cache of keys and values with `size` places.
-
-        Returns:
-            Zeros `[batch, kv_heads, size, key_dim]` and `[batch, kv_heads, size, value_dim]`.
-        """
-        shape = (batch, self.num_kv_heads, size)
-        return (
-            ops.zeros((*shape, self.key_dim), self.compute_dtype),
-            ops.zeros((*shape, self.value_dim), self.compute_dtype),
+    def cache(self, batch, places):
+        """An empty cache: zeros `[batch, kv_heads, places, key_dim]` and `[…, value_dim]`."""
+        shape = (batch, self.num_kv_heads, places)
+        return tuple(
+            ops.zeros((*shape, dim), self.compute_dtype) for dim in (self.key_dim, self.value_dim)
         )
 
-    def project_query(self, x, length=None, rotation=None):
-        """Queries `[batch, heads, length, key_dim]`.
+    def project_query(self, x, rotation=None):
+        """Tensor `[batch, query, width]` → queries `[batch, heads, query, key_dim]`."""
+        return self.finish_queries(
+            self._split_heads(self.query_dense(flat(x)), x, self.key_dim), rotation
+        )
 
-        Args:
-            x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
-            length: Number of queries of an example; by default the second axis of `x`.
-            rotation: What `RotaryPositions.rotation` gives for the positions, or None.
-        """
-        length = ops.shape(x)[1] if length is None else length
-        return self._query(self._split_heads(self.query_dense(x), length, self.key_dim), rotation)
-
-    def project(self, key, value=None, length=None, rotation=None):
+    def project(self, key, value=None, rotation=None):
         """Keys and values.
 
         Args:
-            key: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
-            value: The same for the values; `key` by default.
-            length: Number of keys of an example; by default the second axis of `key`.
-            rotation: What `RotaryPositions.rotation` gives for the positions, or None.
+            key: Tensor `[batch, key, width]`.
+            value: Tensor `[batch, key, width]`; `key` by default.
+            rotation: What `RotaryPositions` gives for the positions, or None.
 
         Returns:
-            Keys `[batch, kv_heads, length, key_dim]`, divided by √key_dim, and values
-            `[batch, kv_heads, length, value_dim]`.
+            Keys `[batch, kv_heads, key, key_dim]`, divided by √key_dim, and values
+            `[batch, kv_heads, key, value_dim]`.
         """
-        length = ops.shape(key)[1] if length is None else length
-        keys = self.key_dense(key)
+        value = key if value is None else value
+        keys = self._split_heads(self.key_dense(flat(key)), key, self.key_dim)
         if self.key_norm is None:
             keys = keys * (1 / math.sqrt(self.key_dim))
-        values = self.value_dense(key if value is None else value)
-        keys = self._key(self._split_heads(keys, length, self.key_dim), rotation)
-        return keys, self._split_heads(values, length, self.value_dim)
+        values = self._split_heads(self.value_dense(flat(value)), value, self.value_dim)
+        return self.finish_keys(keys, rotation), values
 
-    def project_self(self, x, length, packed=None, rotation=None):
-        """Queries, keys and values of the same `x`, in one product if `packed` is given.
+    def project_self(self, x, rotation=None):
+        """Queries, keys and values of the same `x` `[batch, length, width]`."""
+        return self.project_query(x, rotation), *self.project(x, x, rotation)
 
-        Args:
-            x: Tensor `[batch, length, width]`, or the same flat, `[batch * length, width]`.
-            length: Number of positions of an example.
-            packed: What `packed_projections` gives, or None.
-            rotation: What `RotaryPositions.rotation` gives for the positions, or None.
+    def finish_queries(self, queries, rotation):
+        """Queries `[batch, heads, query, key_dim]`, normalised and rotated as configured."""
+        queries = queries if self.query_norm is None else self.query_norm(queries)
+        return rotated(queries, rotation)
 
-        Returns:
-            What `project_query` and `project` give.
-        """
-        if packed is None:
-            return self.project_query(x, length, rotation), *self.project(x, x, length, rotation)
-        kernel, bias = packed
-        y = ops.matmul(x, kernel)
-        if bias is not None:
-            y = y + bias
-        heads, kv_heads = self.num_heads, self.num_kv_heads
-        if self.key_dim == self.value_dim:
-            parts = [heads, heads + kv_heads] if heads != kv_heads else 3
-            queries, keys, values = ops.split(self._split_heads(y, length, self.key_dim), parts, 1)
-        else:
-            ends = [heads * self.key_dim, (heads + kv_heads) * self.key_dim]
-            queries, keys, values = (
-                self._split_heads(part, length, dim)
-                for part, dim in zip(
-                    (y[..., : ends[0]], y[..., ends[0] : ends[1]], y[..., ends[1] :]),
-                    (self.key_dim, self.key_dim, self.value_dim),
-                    strict=True,
-                )
-            )
-        return self._query(queries, rotation), self._key(keys, rotation), values
+    def finish_keys(self, keys, rotation):
+        """Keys `[batch, kv_heads, key, key_dim]`, normalised and rotated as configured."""
+        if self.key_norm is not None:
+            keys = self.key_norm(keys) * (1 / math.sqrt(self.key_dim))
+        return rotated(keys, rotation)
 
     def attend(
         self,
@@ -326,7 +268,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Args:
             queries: `[batch, heads, query, key_dim]`.
-            keys: `[batch, kv_heads, key_dim, key]`, transposed and already divided by √key_dim.
+            keys: `[batch, kv_heads, key, key_dim]`, already divided by √key_dim.
             values: `[batch, kv_heads, key, value_dim]`.
             mask: An `AttentionMask` that broadcasts to `[batch, heads, query, key]`, or None.
             causal: Whether a query may attend only to its own and earlier positions; only without a
@@ -338,80 +280,73 @@ class MultiHeadAttention(keras.layers.Layer):
             `[batch, heads, query, value_dim]` and the scores `[batch, heads, query, key]` or None.
         """
         if not return_attention_scores and self._fused(training):
-            return silenced(fused_attention(queries, keys, values, mask, causal), mask), None
+            return zero_masked_rows(
+                fused_attention(queries, keys, values, mask, causal), mask
+            ), None
         if causal:
-            may_attend = causal_mask(ops.shape(queries)[2], ops.shape(keys)[3])
-            mask = attention_mask(may_attend)._replace(attends=None)
+            may_attend = causal_mask(ops.shape(queries)[2], ops.shape(keys)[2])
+            mask = additive_mask(may_attend)._replace(attends=None)
+        keys = ops.transpose(keys, (0, 1, 3, 2))  # [batch, kv_heads, key_dim, key]
         scores = grouped_matmul(queries, keys)  # [batch, heads, query, key]
         # The rows of queries without keys are set to zero in the outputs, which are smaller.
         bias = None if mask is None else mask._replace(attends=None)
         scores = ops.cast(masked_softmax(scores, bias), self.compute_dtype)
         weights = self.dropout(scores, training=training)
         heads = grouped_matmul(weights, values)  # [batch, heads, query, value_dim]
-        return silenced(heads, mask), silenced(scores, mask)
+        scores = zero_masked_rows(scores, mask) if return_attention_scores else None
+        return zero_masked_rows(heads, mask), scores
 
-    def project_output(self, heads):
-        """`[batch, heads, query, value_dim]` → `[batch * query, output_shape]`."""
+    def project_output(self, heads, length):
+        """`[batch, heads, query, value_dim]` → `[batch, query, output_shape]`; length = query."""
         if heads.shape[2] != 1:
             heads = ops.transpose(heads, (0, 2, 1, 3))
-        return self.output_dense(ops.reshape(heads, (-1, self.num_heads * self.value_dim)))
+        y = self.output_dense(ops.reshape(heads, (-1, self.num_heads * self.value_dim)))
+        return ops.reshape(y, (-1, length, y.shape[-1]))
 
     def _fused(self, training):
         # JAX's kernel needs values as wide as keys; float16 cannot hold the bias of a mask.
         fits = self.key_dim == self.value_dim and self.compute_dtype != "float16"
         return has_fused_attention() and fits and not (training and self.dropout_rate > 0)
 
-    def _query(self, queries, rotation):
-        queries = queries if self.query_norm is None else self.query_norm(queries)
-        return rotated(queries, rotation)
-
-    def _key(self, keys, rotation):
-        if self.key_norm is not None:
-            keys = self.key_norm(keys) * (1 / math.sqrt(self.key_dim))
-        return rotated(keys, rotation)
-
-    def _split_heads(self, x, length, dim):
-        """`[batch * length, n * dim]` or `[batch, length, n * dim]` → `[batch, n, length, dim]`."""
-        heads = x.shape[-1] // dim
+    def _split_heads(self, y, x, dim):
+        """`[batch * length, n * dim]`, of `x` `[batch, length, …]` → `[batch, n, length, dim]`."""
+        heads, length = y.shape[-1] // dim, ops.shape(x)[1]
         if isinstance(length, int) and length == 1:
-            return ops.reshape(x, (-1, heads, 1, dim))
-        x = ops.reshape(x, (-1, length, heads, dim))
-        return ops.transpose(x, (0, 2, 1, 3))
+            return ops.reshape(y, (-1, heads, 1, dim))
+        return ops.transpose(ops.reshape(y, (-1, length, heads, dim)), (0, 2, 1, 3))
 
-    def _check(self, query, value, key, attention_mask, value_mask, key_mask):
-        value = query if value is None else value
-        _checks.sequence_of_vectors("query", query.shape)
-        _checks.sequence_of_vectors("value", value.shape)
-        batch, length = query.shape[:2]
-        keys = value.shape[1]
-        if key is not None:
-            _checks.sequence_of_vectors("key", key.shape)
-            if None not in (keys, key.shape[1]) and keys != key.shape[1]:
-                raise ValueError(
-                    "`value` and `key` must have the same length. Received: shapes "
-                    f"{tuple(value.shape)} and {tuple(key.shape)}"
-                )
+    def _masks(self, query, keys, attention_mask, value_mask, key_mask):
+        """The masks that are given, bool and of rank 4, or of rank 2 for queries and keys."""
+        sizes = {
+            "batch": query.shape[0],
+            "heads": self.num_heads,
+            "query": query.shape[1],
+            "key": keys.shape[2],
+        }
+        masks = []
         if attention_mask is not None:
-            sizes = {"batch": batch, "query": length, "heads": self.num_heads}
-            _checks.mask("attention_mask", attention_mask, (2, 3, 4), keys, **sizes)
+            layouts = (
+                ("query", "key"),
+                ("batch", "query", "key"),
+                ("batch", "heads", "query", "key"),
+            )
+            mask = _checks.mask("attention_mask", attention_mask, *layouts, **sizes)
+            masks.append(mask[:, None] if len(mask.shape) == 3 else mask)
         for name, mask in (("value_mask", value_mask), ("key_mask", key_mask)):
             if mask is not None:
-                _checks.mask(name, mask, (2,), keys, batch=batch)
+                mask = _checks.mask(name, mask, ("batch", "key"), **sizes)
+                masks.append(mask[:, None, None])
+        return masks
 
-    def compute_mask(self, query, previous_mask=None):
-        # Not `previous_mask`, which may be the call's `attention_mask` over keys. An output is
-        # valid if its query is.
-        return getattr(query, "_keras_mask", None)
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        return (*query_shape[:-1], self.given["output_shape"] or query_shape[-1])
 
     def get_config(self):
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "num_kv_heads": self.num_kv_heads,
-            "output_shape": self.output_width,
+            **self.given,
             "dropout_rate": self.dropout_rate,
-            "use_bias": self.use_bias,
-            "qk_norm": described(self.query_norm),
+            "qk_norm": serialize(self.query_norm),
         }

@@ -1,11 +1,29 @@
 """The three attention sublayers of the paper's Figure 1, each with its residual."""
 
+from typing import Any, NamedTuple
+
 import keras
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import described
 from keras_tfmr.layers.attention import MultiHeadAttention
+from keras_tfmr.layers.masking import merge_masks, zero_masked_rows
 from keras_tfmr.layers.residual import Sublayer
+
+
+class ContextCache(NamedTuple):
+    """A context as cross-attention uses it, computed once for many calls.
+
+    Fields:
+        keys: `[batch, kv_heads, source, key_dim]`.
+        values: `[batch, kv_heads, source, value_dim]`, zero for examples without a valid position.
+        mask: bool `[batch, source]`, True = valid, or None.
+        bias: float32 `[batch, 1, 1, source]`, the mask as it is added to scores, or None.
+    """
+
+    keys: Any
+    values: Any
+    mask: Any = None
+    bias: Any = None
 
 
 class AttentionSublayer(Sublayer):
@@ -23,7 +41,7 @@ class AttentionSublayer(Sublayer):
         *,
         value_dim=None,
         num_kv_heads=None,
-        dropout_rate=0.0,
+        dropout_rate=0.1,
         attention_dropout_rate=None,
         norm_first=False,
         use_bias=True,
@@ -31,9 +49,14 @@ class AttentionSublayer(Sublayer):
         norm=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
-        self.norm_first = bool(norm_first)
+        super().__init__(
+            dropout_rate=dropout_rate,
+            norm_first=norm_first,
+            norm=norm,
+            use_bias=use_bias,
+            **kwargs,
+        )
+        self.attention_dropout_rate = attention_dropout_rate
         self.attention = self.attention_class(
             num_heads,
             key_dim,
@@ -44,41 +67,29 @@ class AttentionSublayer(Sublayer):
             qk_norm=qk_norm,
             dtype=self.dtype_policy,
             name="attention",
+            **self.weight_options,
         )
-        self.residual = self.make_residual(norm_first, dropout_rate, norm)
-        self.supports_masking = True
 
     def build(self, x_shape):
         self.attention.build(x_shape)
         self.residual.build(x_shape)
         self.built = True
 
-    def check(self, x, name, mask, of):
-        """Raises unless `x` and the mask `[batch, length]` of the tensor `of` fit each other."""
-        _checks.sequence_of_vectors("x", x.shape)
-        if mask is not None:
-            _checks.mask(name, mask, (2,), of.shape[1], batch=of.shape[0])
-
-    def add(self, x, y, return_attention_scores, training):
-        """Applies the residual to what attention returned; keeps the scores if there are any."""
-        if not return_attention_scores:
-            return self.residual(x, y, training=training)
-        y, scores = y
-        return self.residual(x, y, training=training), scores
+    def attend(self, x, *context, training=None, **options):
+        """Attention with its residual; what attention returns beside its output is kept."""
+        y = self.attention(self.residual.pre_norm(x), *context, training=training, **options)
+        y, *more = y if isinstance(y, tuple) else (y,)
+        y = self.residual(x, y, training=training)
+        return (y, *more) if more else y
 
     def get_config(self):
+        config = super().get_config()
+        attention = self.attention.get_config()
+        names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
         return {
-            **super().get_config(),
-            "num_heads": self.attention.num_heads,
-            "key_dim": self.attention.key_dim,
-            "value_dim": self.attention.value_dim,
-            "num_kv_heads": self.attention.num_kv_heads,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention.dropout_rate,
-            "norm_first": self.norm_first,
-            "use_bias": self.attention.use_bias,
-            "qk_norm": described(self.attention.query_norm),
-            "norm": described(self.residual.norm),
+            **config,
+            **{name: attention[name] for name in names},
+            "attention_dropout_rate": self.attention_dropout_rate,
         }
 
 
@@ -97,13 +108,14 @@ class GlobalSelfAttention(AttentionSublayer):
         use_bias: Whether the projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
         norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
+        **kwargs: As for `MultiHeadAttention`.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
-        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
-            position attends to one that is not valid.
-        return_attention_scores: Whether to return the scores too.
-        relations: The `Relations` of the positions, for rotary positions and biases by position.
+        mask: Mask `[batch, length]`, True = valid; by default the Keras mask of `x`. No position
+            attends to one that is not valid.
+        attention_mask, position_bias, rotation, return_attention_scores: As for
+            `MultiHeadAttention`.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -120,47 +132,41 @@ class GlobalSelfAttention(AttentionSublayer):
         self,
         x,
         mask=None,
+        *,
+        attention_mask=None,
         return_attention_scores=False,
-        relations=None,
+        position_bias=None,
+        rotation=None,
         training=None,
     ):
-        self.check(x, "mask", mask, x)
-        y = self.attention(
-            self.residual.prepare(x),
-            query_mask=mask,
+        _checks.sequence_of_vectors("x", x.shape)
+        return self.attend(
+            x,
+            query_mask=_checks.sequence_mask("mask", mask, x),
+            attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
-            relations=relations,
+            position_bias=position_bias,
+            rotation=rotation,
             training=training,
         )
-        return self.add(x, y, return_attention_scores, training)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class CausalSelfAttention(AttentionSublayer):
     """The decoder's first sublayer: no position attends to a later one.
 
-    Args:
-        num_heads: Number of heads.
-        key_dim: Width of a query and of a key in one head.
-        value_dim: Width of a value in one head; `key_dim` by default.
-        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        dropout_rate: Share of the sublayer's output that is dropped in training.
-        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
-        norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
-        use_bias: Whether the projections add a bias.
-        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
+    The arguments are those of `GlobalSelfAttention`.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
-        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
-            position attends to one that is not valid, nor to a later one.
-        return_attention_scores: Whether to return the scores too.
-        relations: The `Relations` of the positions, for rotary positions and biases by position.
+        mask: Mask `[batch, length]`, True = valid; by default the Keras mask of `x`. No position
+            attends to one that is not valid, nor to a later one. Not used with a cache.
+        attention_mask, position_bias, rotation, return_attention_scores, cache, cache_index: As for
+            `MultiHeadAttention`.
 
     Returns:
-        Tensor `[batch, length, d_model]`; with scores, a pair of it and
-        `[batch, heads, length, length]`.
+        Tensor `[batch, length, d_model]`; with scores, also `[batch, heads, length, key]`; with a
+        cache, last, the cache with the keys and values of `x`.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3.
 
@@ -174,53 +180,43 @@ class CausalSelfAttention(AttentionSublayer):
         self,
         x,
         mask=None,
+        *,
+        attention_mask=None,
         return_attention_scores=False,
-        relations=None,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
         training=None,
     ):
-        self.check(x, "mask", mask, x)
-        y = self.attention(
-            self.residual.prepare(x),
-            query_mask=mask,
+        _checks.sequence_of_vectors("x", x.shape)
+        return self.attend(
+            x,
+            query_mask=_checks.sequence_mask("mask", mask, x),
+            attention_mask=attention_mask,
             use_causal_mask=True,
             return_attention_scores=return_attention_scores,
-            relations=relations,
+            position_bias=position_bias,
+            rotation=rotation,
+            cache=cache,
+            cache_index=cache_index,
             training=training,
         )
-        return self.add(x, y, return_attention_scores, training)
-
-    def step(self, x, cache, at, packed=None):
-        """The sublayer for new tokens only; the arguments are those of `MultiHeadAttention.step`.
-
-        Returns:
-            Tensor `[rows, d_model]` and the cache with the new positions written.
-        """
-        y, cache = self.attention.step(self.residual.prepare(x), cache, at, packed)
-        return self.residual(x, y), cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class CrossAttention(AttentionSublayer):
     """The decoder's second sublayer: queries from `x`, keys and values from `context`.
 
-    Args:
-        num_heads: Number of heads.
-        key_dim: Width of a query and of a key in one head.
-        value_dim: Width of a value in one head; `key_dim` by default.
-        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        dropout_rate: Share of the sublayer's output that is dropped in training.
-        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
-        norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
-        use_bias: Whether the projections add a bias.
-        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
+    The arguments are those of `GlobalSelfAttention`.
 
     Call arguments:
         x: Tensor `[batch, target, d_model]`; its mask is passed on.
         context: Tensor `[batch, source, width]`.
-        context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
-            `context`. No position attends to one that is not valid.
+        context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
+            No position attends to one that is not valid.
         return_attention_scores: Whether to return the scores too.
+        cache: What `cache` gives for a context and its mask, instead of them.
 
     Returns:
         Tensor `[batch, target, d_model]`; with scores, a pair of it and
@@ -238,27 +234,33 @@ class CrossAttention(AttentionSublayer):
         self.residual.build(x_shape)
         self.built = True
 
-    def call(self, x, context, context_mask=None, return_attention_scores=False, training=None):
+    def call(
+        self,
+        x,
+        context=None,
+        context_mask=None,
+        *,
+        return_attention_scores=False,
+        cache=None,
+        training=None,
+    ):
+        _checks.sequence_of_vectors("x", x.shape)
+        options = {"return_attention_scores": return_attention_scores, "training": training}
+        if cache is not None:
+            keys, values, mask, bias = cache
+            # The scores of an example without valid positions need the mask to be zero.
+            masked = {"value_mask": mask} if return_attention_scores else {"position_bias": bias}
+            return self.attend(x, cache=(keys, values), **masked, **options)
         _checks.sequence_of_vectors("context", context.shape)
-        self.check(x, "context_mask", context_mask, context)
-        y = self.attention(
-            self.residual.prepare(x),
-            context,
-            value_mask=context_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        return self.add(x, y, return_attention_scores, training)
+        context_mask = _checks.sequence_mask("context_mask", context_mask, context)
+        return self.attend(x, context, value_mask=context_mask, **options)
 
-    def step(self, x, query, memory):
-        """The sublayer for new tokens, over a context that was projected before.
-
-        Args:
-            x: Tensor `[rows, d_model]`, the new tokens of an example side by side.
-            query: int, how many they are: the beams of an example attend to one memory.
-            memory: What `attention.memory` gives.
-
-        Returns:
-            Tensor `[rows, d_model]`.
-        """
-        return self.residual(x, self.attention.memory_step(self.residual.prepare(x), query, memory))
+    def cache(self, context, context_mask=None):
+        """The `ContextCache` of a context `[batch, source, width]` and its mask."""
+        mask = _checks.sequence_mask("context_mask", context_mask, context)
+        keys, values = self.attention.project(context)
+        if mask is None:
+            return ContextCache(keys, values)
+        scores_mask = merge_masks([mask[:, None, None]])
+        # Zero values once, instead of zero outputs in every call.
+        return ContextCache(keys, zero_masked_rows(values, scores_mask), mask, scores_mask.bias)

@@ -1,85 +1,96 @@
-"""Caches of the keys and values of earlier positions, and the position of a decoding step.
+"""Caches of the keys and values of earlier positions, and where a step's new tokens stand.
 
-A cache has the shape `[batch, kv_heads, room * beams, dim]`, with the hypotheses (beams) of an
-example side by side at each position. They share the cache, which is never reordered; a mask
-determines what each hypothesis may attend to.
+A cache is a pair of keys `[batch, kv_heads, places, key_dim]` and values `[batch, kv_heads, places,
+value_dim]`. A search keeps the hypotheses (beams) of an example side by side at each position:
+places = positions * beams. They share the cache, which is never reordered; a mask determines what
+each hypothesis may attend to.
 """
 
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
-from keras_tfmr.layers.masking import MASKED, AttentionMask
 
+class CachePosition(NamedTuple):
+    """Where new tokens stand, in the sequence and in the caches: what layers take as `cache_index`.
 
-class StepPosition(NamedTuple):
-    """The position of a step: one new token for each hypothesis, or several tokens for only one.
+    The new tokens of an example are consecutive, or one for each of its beams.
 
     Fields:
-        index: int32 scalar, the number of positions in the caches.
-        query: int, the number of new tokens of an example, side by side.
-        beams: int, the number of hypotheses of an example; 1 for several consecutive tokens.
-        mask: `AttentionMask` whose bias broadcasts to `[batch, heads, query, room * beams]`.
-        places: int32 `[batch * kv_heads * query, 3]`, what `places` gives; None writes slices.
-        rotation: What `RotaryPositions.rotation` gives for the new positions.
+        place: int32 scalar, the first place that is written.
+        positions: int32 `[query]`, the positions of the new tokens; `[1]` for one of all beams.
+        mask: bool, broadcasts to `[batch, heads, query, places]`, True = may attend.
+        scatter_indices: int32 `[batch * kv_heads * query, 3]`, what `scatter_indices` gives;
+            without them, slices are written.
     """
 
-    index: Any
-    query: Any
-    beams: int
+    place: Any
+    positions: Any
     mask: Any
-    places: Any = None
-    rotation: Any = None
+    scatter_indices: Any = None
 
-    @property
-    def new(self):
-        """The number of new positions."""
-        return self.query // self.beams
+    def key_positions(self, query, places):
+        """The positions int32 `[places]` of all places, of which `query` are new."""
+        beams = query // ops.shape(self.positions)[0]
+        return ops.arange(places, dtype="int32") // beams
 
 
-def following(index, query, room):
-    """The `StepPosition` of tokens after `index` earlier ones, for one hypothesis per example.
+def causal_position(index, query, places):
+    """The `CachePosition` of consecutive tokens after `index` earlier ones, without beams.
 
     Args:
         index: int32 scalar, the number of positions in the caches.
         query: Number of new tokens.
-        room: Number of positions that the caches have room for.
+        places: Number of positions that the caches have place for.
     """
-    # The last position that each token may attend to, its own: [], or [query, 1] for several.
-    last = index if query == 1 else (index + ops.arange(query, dtype="int32"))[:, None]
-    earlier = ops.less_equal(ops.arange(room, dtype="int32"), last)
-    bias = ops.where(earlier, 0.0, MASKED)
-    return StepPosition(index, query, 1, AttentionMask(bias))
+    index = ops.convert_to_tensor(index, "int32")
+    positions = index + ops.arange(query, dtype="int32")
+    return CachePosition(
+        index, positions, ops.arange(places, dtype="int32") <= positions[:, None]
+    )  # mask [query, places]
 
 
-def places(batch, kv_heads, positions):
-    """Where the new keys and values of a step go: what `StepPosition.places` takes.
+def as_position(cache_index, x, cache):
+    """A `CachePosition`, or the one of a number; for `x` `[batch, query, width]` and a cache."""
+    if isinstance(cache_index, CachePosition):
+        return cache_index
+    index = ops.cast(cache_index, "int32")
+    position = causal_position(index, ops.shape(x)[1], ops.shape(cache[0])[2])
+    if slices_are_fast():
+        return position
+    indices = scatter_indices(ops.shape(x)[0], cache[0].shape[1], position.positions)
+    return position._replace(scatter_indices=indices)
+
+
+def slices_are_fast():
+    """Whether the backend writes slices in place.
+
+    TensorFlow's operation for it belongs to XLA, and a server without XLA refuses it. Scattering
+    copies the cache, but takes less time than a selection between old and new.
+    """
+    return keras.backend.backend() == "jax"
+
+
+def scatter_indices(batch, kv_heads, places):
+    """Where the new keys and values of a step go: what `CachePosition.scatter_indices` takes.
 
     Args:
         batch: Number of examples, an int or an int32 scalar.
         kv_heads: Number of heads of keys and values.
-        positions: int32 `[query]`, the places of an example's new tokens among the `room * beams`.
+        places: int32 `[query]`, the places of an example's new tokens in the cache.
 
     Returns:
         int32 `[batch * kv_heads * query, 3]`: example, head and place of each.
     """
-    axes = (ops.arange(batch, dtype="int32"), ops.arange(kv_heads, dtype="int32"), positions)
+    axes = (ops.arange(batch, dtype="int32"), ops.arange(kv_heads, dtype="int32"), places)
     return ops.reshape(ops.stack(ops.meshgrid(*axes, indexing="ij"), axis=-1), (-1, 3))
 
 
-def write(cache, new, at):
-    """Writes `new` `[batch, kv_heads, query, dim]` into a cache.
-
-    Args:
-        cache: Tensor `[batch, kv_heads, room * beams, dim]`.
-        new: Keys or values of the step's tokens.
-        at: The `StepPosition`.
-
-    Returns:
-        The cache with the new positions written.
-    """
-    if at.places is None:
-        return ops.slice_update(cache, (0, 0, at.index * at.beams, 0), new)
-    # A server without XLA refuses to write slices. Scattering copies the cache, but takes less time
-    # than a selection between old and new.
-    return ops.scatter_update(cache, at.places, ops.reshape(new, (-1, cache.shape[3])))
+def write(cache, new, position):
+    """The cache `[batch, kv_heads, places, dim]` with `new` `[batch, kv_heads, query, dim]`."""
+    if position.scatter_indices is None:
+        return ops.slice_update(cache, (0, 0, position.place, 0), new)
+    return ops.scatter_update(
+        cache, position.scatter_indices, ops.reshape(new, (-1, cache.shape[3]))
+    )

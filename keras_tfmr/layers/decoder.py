@@ -1,49 +1,91 @@
-"""The decoder: the right half of the paper's Figure 1, for whole sequences and single tokens."""
+"""The decoder, the right half of the paper's Figure 1, with a context and without.
+
+All of them take whole sequences, or with caches only the new tokens of a step of decoding.
+"""
 
 import keras
 
-from keras_tfmr import _checks
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
-from keras_tfmr.layers.block import Block
-from keras_tfmr.layers.stack import CausalStack
+from keras_tfmr.layers.block import Block, CausalStack, together
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class CausalDecoderLayer(Block):
+    """Causal self-attention, then the feed-forward sublayer: a decoder layer with no context.
+
+    The arguments are those of `EncoderLayer`.
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`.
+        mask: Mask `[batch, length]`, True = valid; by default the Keras mask of `x`. No position
+            attends to one that is not valid, nor to a later one.
+        attention_mask, position_bias, rotation, return_attention_scores, cache, cache_index: As for
+            `MultiHeadAttention`.
+
+    Returns:
+        Tensor `[batch, length, d_model]`; with scores, also `[batch, heads, length, key]`; with a
+        cache, last, the cache with the keys and values of `x`.
+
+    Reference: Liu et al. 2018, Generating Wikipedia by Summarizing Long Sequences
+    (arXiv 1801.10198), section 4.2.3.
+
+    >>> layer = CausalDecoderLayer(d_model=16, num_heads=2, dff=64)
+    >>> layer(np.ones((3, 5, 16), "float32")).shape
+    TensorShape([3, 5, 16])
+    """
+
+    self_attention_class = CausalSelfAttention
+
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        y = self.self_attention(
+            x,
+            mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
+        x, *more = together(y)
+        x = self.feed_forward(x, training=training)
+        return (x, *more) if more else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class DecoderLayer(Block):
     """Causal self-attention, attention to the context, then the feed-forward sublayer.
 
-    Args:
-        d_model: Width of input and output.
-        num_heads: Number of heads.
-        dff: Width of the feed-forward hidden layer.
-        dropout_rate: Share dropped in training, in the three sublayers.
-        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
-        key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
-        value_dim: Width of a value in one head; `key_dim` by default.
-        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
-        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
-        use_bias: Whether projections add a bias.
-        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+    The arguments are those of `EncoderLayer`.
 
     Call arguments:
         x: Tensor `[batch, target, d_model]`.
         context: Tensor `[batch, source, width]`, the encoder's output.
-        x_mask: bool tensor `[batch, target]`, True = valid; by default the Keras mask of `x`.
-        context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
-            `context`. No position attends to one that is not valid, nor to a later one of `x`.
-        return_attention_scores: Whether to return the scores too.
-        relations: The `Relations` of the target's positions, for rotary positions and biases.
+        mask: Mask `[batch, target]`, True = valid; by default the Keras mask of `x`.
+        context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
+            No position attends to one that is not valid, nor to a later one of `x`.
+        attention_mask, position_bias, rotation, return_attention_scores, cache, cache_index: As for
+            `MultiHeadAttention`, for the self-attention.
+        context_cache: What `CrossAttention.cache` gives for a context and its mask, instead of
+            them.
 
     Returns:
-        Tensor `[batch, target, d_model]`; with scores, a triple of it, the self-attention's
-        `[batch, heads, target, target]` and the cross-attention's
-        `[batch, heads, target, source]`.
-
-    Raises:
-        ValueError: If `key_dim` is not given and `num_heads` does not divide `d_model`.
+        Tensor `[batch, target, d_model]`; with scores, also those of the self-attention
+        `[batch, heads, target, key]` and of the cross-attention `[batch, heads, target, source]`;
+        with a cache, last, the cache with the keys and values of `x`.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.1.
 
@@ -56,10 +98,10 @@ class DecoderLayer(Block):
     self_attention_class = CausalSelfAttention
     cross_attention_class = CrossAttention
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.cross_attention = self.make_attention(self.cross_attention_class, "cross_attention")
-        self.feed_forward = self.make_feed_forward()
+    def make_sublayers(self):
+        self.self_attention = self.attention(self.self_attention_class, "self_attention")
+        self.cross_attention = self.attention(self.cross_attention_class, "cross_attention")
+        self.feed_forward = self.feed_forward_sublayer()
 
     def build(self, x_shape, context_shape):
         self.self_attention.build(x_shape)
@@ -70,98 +112,120 @@ class DecoderLayer(Block):
     def call(
         self,
         x,
-        context,
-        x_mask=None,
+        context=None,
+        mask=None,
         context_mask=None,
+        *,
+        attention_mask=None,
         return_attention_scores=False,
-        relations=None,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
+        context_cache=None,
         training=None,
     ):
-        x, self_scores = _pair(
-            self.self_attention(
-                x,
-                mask=x_mask,
-                return_attention_scores=return_attention_scores,
-                relations=relations,
-                training=training,
-            )
+        y = self.self_attention(
+            x,
+            mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
         )
-        x, cross_scores = _pair(
-            self.cross_attention(
-                x,
-                context,
-                context_mask=context_mask,
-                return_attention_scores=return_attention_scores,
-                training=training,
-            )
+        x, *more = together(y)
+        y = self.cross_attention(
+            x,
+            context,
+            context_mask=context_mask,
+            return_attention_scores=return_attention_scores,
+            cache=context_cache,
+            training=training,
         )
+        x, *cross_scores = together(y)
         x = self.feed_forward(x, training=training)
-        return (x, self_scores, cross_scores) if return_attention_scores else x
-
-    def step(self, x, cache, at, packed=None, memory=None):
-        """The layer for new tokens only: see `CausalStack.step`.
-
-        Args:
-            x: Tensor `[rows, d_model]`, the new tokens of an example side by side.
-            cache: Keys and values of earlier positions: see `MultiHeadAttention.cache`.
-            at: The `StepPosition`.
-            packed: What `packed_projections` of the self-attention gives.
-            memory: What `MultiHeadAttention.memory` of the cross-attention gives.
-
-        Returns:
-            Tensor `[rows, d_model]` and the cache with the new positions written.
-        """
-        x, cache = self.self_attention.step(x, cache, at, packed)
-        x = self.cross_attention.step(x, at.query, memory)
-        return self.feed_forward(x), cache
+        own_scores = [more.pop(0)] if return_attention_scores else []
+        outputs = (x, *own_scores, *cross_scores, *more)  # more: the cache, if there is one
+        return outputs if len(outputs) > 1 else x
 
 
-def _pair(y):
-    """An output and its scores; None for the scores if there are none."""
-    return y if isinstance(y, tuple) else (y, None)
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class CausalDecoder(CausalStack):
+    """From token ids to vectors that depend on no later token: the stack of a language model.
+
+    The arguments are those of `Encoder`.
+
+    Call arguments:
+        inputs: int tensor `[batch, length]` of token ids, padded with 0, which makes a mask;
+            vectors `[batch, length, width]` where the embedding takes vectors.
+        mask: Mask `[batch, length]`, True = valid, beside that of the padding; by default the Keras
+            mask of vectors. Not used with a cache.
+        attention_mask, return_attention_scores, cache_index: As for `MultiHeadAttention`.
+        cache: What the method `cache` or the previous call gave; `inputs` are then the new tokens.
+
+    Returns:
+        Tensor `[batch, length, d_model]` with the mask of its valid positions; with scores, also a
+        list over layers of `[batch, heads, length, key]`; with a cache, last, the cache with the
+        keys and values of `inputs`.
+
+    Reference: Liu et al. 2018 (arXiv 1801.10198), section 4.2.3.
+
+    >>> stack = CausalDecoder(num_layers=2, d_model=16, num_heads=2, dff=64, vocab_size=100)
+    >>> stack(np.array([[5, 7, 0]])).shape
+    TensorShape([1, 3, 16])
+    """
+
+    layer_class = CausalDecoderLayer
+
+    def call(
+        self,
+        inputs,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        return self.run(
+            inputs,
+            mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Decoder(CausalStack):
     """From token ids and a context to vectors: embedding, dropout, a stack of decoder layers.
 
-    Args:
-        num_layers: Number of layers.
-        d_model: Width of input and output.
-        num_heads: Number of heads.
-        dff: Width of the feed-forward hidden layer.
-        dropout_rate: Share dropped in training, in the three sublayers.
-        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
-        key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
-        value_dim: Width of a value in one head; `key_dim` by default.
-        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
-        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
-        use_bias: Whether projections add a bias.
-        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
-        vocab_size: Number of token ids, for an embedding of its own.
-        embedding: A `PositionalEmbedding` to use instead, e.g. one shared with an encoder, or a
-            `VectorEmbedding` for a decoder of vectors.
-        relative_positions: A layer such as `RotaryPositions`, for the self-attention of all layers.
+    The arguments are those of `Encoder`; `relative_positions` are for the self-attention.
 
     Call arguments:
-        inputs: int tensor `[batch, target]` of token ids, padded with 0, which makes the mask;
+        inputs: int tensor `[batch, target]` of token ids, padded with 0, which makes a mask;
             vectors `[batch, target, width]` where the embedding takes vectors.
         context: Tensor `[batch, source, width]`, the encoder's output.
-        context_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of
-            `context`.
-        mask: bool tensor `[batch, target]`, True = valid; by default the Keras mask of vectors.
-        return_attention_scores: Whether to return the scores too.
+        mask: Mask `[batch, target]`, True = valid, beside that of the padding; by default the Keras
+            mask of vectors. Not used with a cache.
+        context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
+        attention_mask, return_attention_scores, cache_index: As for `MultiHeadAttention`, for the
+            self-attention.
+        cache: What the method `cache` or the previous call gave; `inputs` are then the new tokens.
+        context_cache: What the method `context_cache` gives for a context and its mask, instead of
+            them.
 
     Returns:
-        Tensor `[batch, target, d_model]` with the mask `inputs != 0`; with scores, a triple
-        of it and two lists over layers: self-attention `[batch, heads, target, target]` and
-        cross-attention `[batch, heads, target, source]`.
-
-    Raises:
-        ValueError: If not exactly one of `vocab_size` and `embedding` is given.
+        Tensor `[batch, target, d_model]` with the mask of its valid positions; with scores, also
+        two lists over layers: self-attention `[batch, heads, target, key]` and cross-attention
+        `[batch, heads, target, source]`; with a cache, last, the cache with the keys and values of
+        `inputs`.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.1.
 
@@ -173,61 +237,48 @@ class Decoder(CausalStack):
     layer_class = DecoderLayer
 
     def build(self, inputs_shape, context_shape):
-        self.build_around(inputs_shape)
+        self.build_non_layers(inputs_shape)
         for layer in self.layers:
-            layer.build((*inputs_shape[:2], self.embedding.d_model), context_shape)
+            layer.build((*inputs_shape[:2], self.options.d_model), context_shape)
         self.built = True
 
     def call(
         self,
         inputs,
-        context,
+        context=None,
         mask=None,
         context_mask=None,
+        *,
+        attention_mask=None,
         return_attention_scores=False,
+        cache=None,
+        cache_index=None,
+        context_cache=None,
         training=None,
     ):
-        x = self.embed(inputs, training)  # [batch, target, d_model]
-        mask = self.compute_mask(inputs, mask)
-        relations = self.relate_all(x)
-        all_scores = []
-        for layer in self.layers:
-            y = layer(
-                x,
-                context,
-                x_mask=mask,
-                context_mask=context_mask,
-                return_attention_scores=return_attention_scores,
-                relations=relations,
-                training=training,
-            )
-            x, *scores = y if return_attention_scores else (y,)
-            all_scores.append(scores)
-        x = self.finish(x)
-        if not return_attention_scores:
-            return x
-        return x, [own for own, _ in all_scores], [cross for _, cross in all_scores]
+        if context_cache is None:
+            contexts = [{"context": context, "context_mask": context_mask}] * self.num_layers
+        else:
+            contexts = [{"context_cache": one} for one in context_cache]
+        return self.run(
+            inputs,
+            mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            cache=cache,
+            cache_index=cache_index,
+            contexts=contexts,
+            training=training,
+        )
 
-    def memory(self, context, context_mask=None):
-        """The keys, values and mask of the context for every step, computed once.
+    def context_cache(self, context, context_mask=None):
+        """The keys, values and mask of a context, computed once for many calls.
 
         Args:
             context: Tensor `[batch, source, width]`.
-            context_mask: bool tensor `[batch, source]`, True = valid.
+            context_mask: Mask `[batch, source]`, True = valid.
 
         Returns:
-            A list over layers of what `MultiHeadAttention.memory` gives.
+            A list over layers of what `CrossAttention.cache` gives.
         """
-        return [
-            layer.cross_attention.attention.memory(context, context_mask) for layer in self.layers
-        ]
-
-    def compute_output_spec(
-        self, inputs, context, mask=None, context_mask=None, return_attention_scores=False,
-        training=None,
-    ):  # fmt: skip
-        _checks.sequence_of_vectors("context", context.shape)
-        if return_attention_scores:
-            trace = keras.layers.Layer.compute_output_spec
-            return trace(self, inputs, context, return_attention_scores=True)
-        return super().compute_output_spec(inputs)
+        return [layer.cross_attention.cache(context, context_mask) for layer in self.layers]

@@ -39,17 +39,20 @@ def scaled_dot_product_attention(query, key, value, mask=None):
     return ops.matmul(weights, value), weights
 
 
-def transposed(x):
-    """`[batch, heads, n, m]` → `[batch, heads, m, n]`."""
-    return ops.transpose(x, (0, 1, 3, 2))
-
-
 def flat(x):
     """`[batch, length, width]` → `[batch * length, width]`; other shapes are kept.
 
     In TensorFlow, a product of three axes with two has a dozen operations more than one of two.
     """
     return ops.reshape(x, (-1, x.shape[-1])) if len(x.shape) == 3 else x
+
+
+def by_rows(function, x):
+    """A function of `[rows, n]` to `[rows, m]`, of `x` `[batch, length, n]`; see `flat`."""
+    if len(x.shape) != 3:
+        return function(x)
+    y = function(flat(x))
+    return ops.reshape(y, (-1, ops.shape(x)[1], ops.shape(y)[-1]))
 
 
 def grouped_matmul(x, y):
@@ -75,7 +78,7 @@ def fused_attention(queries, keys, values, mask=None, causal=False):
 
     Args:
         queries: `[batch, heads, query, key_dim]`.
-        keys: `[batch, kv_heads, key_dim, key]`, divided by √key_dim.
+        keys: `[batch, kv_heads, key, key_dim]`, divided by √key_dim.
         values: `[batch, kv_heads, key, value_dim]`.
         mask: An `AttentionMask`, or None.
         causal: Whether a query may attend only to its own and earlier positions; only without a
@@ -86,11 +89,11 @@ def fused_attention(queries, keys, values, mask=None, causal=False):
         bias = ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
         if keras.backend.backend() == "jax":
             # cuDNN's kernel takes a bias of all queries only; without it, JAX creates the scores.
-            sizes = (ops.shape(queries)[2], ops.shape(keys)[3])
+            sizes = (ops.shape(queries)[2], ops.shape(keys)[2])
             bias = ops.broadcast_to(bias, (*ops.shape(bias)[:2], *sizes))
     y = ops.dot_product_attention(
         ops.transpose(queries, (0, 2, 1, 3)),
-        ops.transpose(keys, (0, 3, 1, 2)),
+        ops.transpose(keys, (0, 2, 1, 3)),
         ops.transpose(values, (0, 2, 1, 3)),
         bias=bias,
         is_causal=causal,

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import described, unbuilt
+from keras_tfmr.layers.base import deserialize_unbuilt, serialize, serialize_shared
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.positions import SinusoidalPositions
 
@@ -15,7 +15,7 @@ class Embedding(keras.layers.Layer):
     """The base of the embeddings: position vectors, and an optional normalisation."""
 
     def __init__(self, d_model, positions=None, norm=None, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
         self.d_model = _checks.positive_int("d_model", d_model)
         self.positions = positions or SinusoidalPositions(
             d_model, dtype=self.dtype_policy, name="positions"
@@ -23,28 +23,42 @@ class Embedding(keras.layers.Layer):
         self.norm = None if norm is None else norm_like(norm, self.dtype_policy)
         self.supports_masking = True
 
-    def build(self, input_shape=None):
+    def build(self, inputs_shape=None):
         self.positions.build((None,))
         if self.norm is not None:
             self.norm.build((None, None, self.d_model))
         self.built = True
 
-    def place(self, x, positions):
-        """`x` `[..., d_model]` plus position vectors that broadcast to it, normalised."""
-        x = x + ops.cast(positions, x.dtype)
+    def add_positions(self, x, positions):
+        """`x` `[batch, length, d_model]` plus the vectors of int32 `[length]`, normalised.
+
+        Positions `[1]` are those of the whole length; None are those from 0.
+        """
+        if positions is None:
+            positions = ops.arange(ops.shape(x)[1], dtype="int32")
+        x = x + ops.cast(self.positions(positions), x.dtype)
         return x if self.norm is None else self.norm(x)
+
+    def compute_output_shape(self, inputs_shape):
+        self.positions.compute_output_shape((inputs_shape[1],))  # raises if it is too long
+        return (*inputs_shape[:2], self.d_model)
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {
             **super().get_config(),
             "d_model": self.d_model,
-            "positions": keras.saving.serialize_keras_object(self.positions),
-            "norm": described(self.norm),
+            "positions": serialize_shared(self.positions),
+            "norm": serialize(self.norm),
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "positions": unbuilt(config["positions"])})
+        return super().from_config(
+            {**config, "positions": deserialize_unbuilt(config["positions"])}
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -61,16 +75,17 @@ class PositionalEmbedding(Embedding):
             or `NoPositions()`; `SinusoidalPositions(d_model)` by default.
         norm: A normalisation layer, copied to follow the sum; none by default.
         scaled: Whether the token embedding is multiplied by √d_model.
+        mask_zero: Whether id 0 is padding; if not, there is no mask.
 
     Call arguments:
         token_ids: int tensor `[batch, length]`.
+        positions: int32 tensor `[length]`, or `[1]` for one position; from 0 by default.
 
     Returns:
         Tensor `[batch, length, d_model]` in the compute dtype, with the mask `token_ids != 0`.
 
     Raises:
         ValueError: If `token_ids` does not have rank 2, or has more positions than are learned.
-        TypeError: If `token_ids` are not integers.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), sections 3.4 and 3.5.
 
@@ -79,51 +94,54 @@ class PositionalEmbedding(Embedding):
     TensorShape([1, 3, 16])
     """
 
-    def __init__(self, vocab_size, d_model, positions=None, norm=None, scaled=True, **kwargs):
+    def __init__(
+        self,
+        vocab_size,
+        d_model,
+        positions=None,
+        norm=None,
+        scaled=True,
+        mask_zero=True,
+        **kwargs,
+    ):
         super().__init__(d_model, positions, norm, **kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
-        self.scaled = bool(scaled)
+        self.scaled, self.mask_zero = bool(scaled), bool(mask_zero)
         # Reversible, so that the same table can make the logits (see TiedLogits). This standard
         # deviation gives unit variance to its rows times √d_model, and to those logits.
         self.tokens = keras.layers.ReversibleEmbedding(
-            vocab_size,
-            d_model,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
+            self.vocab_size,
+            self.d_model,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
             dtype=self.dtype_policy,
             name="tokens",
         )
         # Otherwise Keras warns that the logits drop the mask, which they do not need.
         self.tokens.supports_masking = True
 
-    def build(self, input_shape=None):
+    def build(self, inputs_shape=None):
         self.tokens.build()
         super().build()
 
-    def call(self, token_ids):
-        _checks.sequence_of_ids("token_ids", token_ids)
-        return self.at(token_ids, self.positions(ops.arange(ops.shape(token_ids)[1])))
-
-    def at(self, token_ids, positions):
-        """Embeds ids of any shape; position vectors `[..., d_model]` broadcast to them."""
-        x = self.tokens(token_ids)  # [..., d_model]
+    def call(self, token_ids, positions=None):
+        x = self.tokens(_checks.sequence_of_ids("token_ids", token_ids))
         if self.scaled:
             x = x * ops.cast(math.sqrt(self.d_model), x.dtype)
-        return self.place(x, positions)
+        return self.add_positions(x, positions)
 
     def compute_mask(self, token_ids, previous_mask=None):
-        return ops.not_equal(token_ids, 0)
-
-    def compute_output_spec(self, token_ids):
-        _checks.sequence_of_ids("token_ids", token_ids)
-        self.positions.compute_output_shape((token_ids.shape[1],))  # raises if it is too long
-        return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
+        if not self.mask_zero:
+            return previous_mask
+        mask = ops.not_equal(token_ids, 0)
+        return mask if previous_mask is None else ops.logical_and(mask, previous_mask)
 
     def get_config(self):
-        return {**super().get_config(), "vocab_size": self.vocab_size, "scaled": self.scaled}
+        names = ("vocab_size", "scaled", "mask_zero")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class VectorEmbedding(Embedding):
+class AddPositions(Embedding):
     """Vectors plus positions, for a stack whose input is not text, such as image patches or frames.
 
     Args:
@@ -133,6 +151,7 @@ class VectorEmbedding(Embedding):
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`; its mask is passed on.
+        positions: As for `PositionalEmbedding`.
 
     Returns:
         Tensor `[batch, length, d_model]`.
@@ -145,30 +164,14 @@ class VectorEmbedding(Embedding):
     >>> from keras_tfmr.layers import Encoder
     >>> frames = np.ones((2, 5, 16), "float32")
     >>> encoder = Encoder(num_layers=1, d_model=16, num_heads=2, dff=32,
-    ...     embedding=VectorEmbedding(16))
+    ...     embedding=AddPositions(16))
     >>> encoder(frames).shape
     TensorShape([2, 5, 16])
     """
 
-    def call(self, x):
-        self._check(x)
-        return self.at(x, self.positions(ops.arange(ops.shape(x)[1])))
-
-    def at(self, x, positions):
-        """Vectors `[..., d_model]` plus position vectors that broadcast to them."""
-        return self.place(ops.cast(x, self.compute_dtype), positions)
+    def call(self, x, positions=None):
+        _checks.sequence_of_vectors("x", x.shape, self.d_model)
+        return self.add_positions(ops.cast(x, self.compute_dtype), positions)
 
     def compute_mask(self, x, previous_mask=None):
         return previous_mask
-
-    def compute_output_spec(self, x):
-        self._check(x)
-        self.positions.compute_output_shape((x.shape[1],))
-        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
-
-    def _check(self, x):
-        _checks.sequence_of_vectors("x", x.shape)
-        if x.shape[-1] != self.d_model:
-            raise ValueError(
-                f"`x` must have width d_model={self.d_model}. Received: shape {tuple(x.shape)}"
-            )

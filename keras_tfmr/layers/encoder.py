@@ -3,12 +3,11 @@
 import keras
 
 from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
-from keras_tfmr.layers.block import SelfAttentionBlock
-from keras_tfmr.layers.stack import Stack
+from keras_tfmr.layers.block import Block, Stack, together
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class EncoderLayer(SelfAttentionBlock):
+class EncoderLayer(Block):
     """Self-attention over all real positions, then the feed-forward sublayer.
 
     Args:
@@ -21,18 +20,20 @@ class EncoderLayer(SelfAttentionBlock):
         value_dim: Width of a value in one head; `key_dim` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
+        activation: Of the feed-forward sublayer, as for `FeedForward`.
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
         norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
+            `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
-        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. No
-            position attends to one that is not valid.
-        return_attention_scores: Whether to return the scores too.
-        relations: The `Relations` of the positions, for rotary positions and biases by position.
+        mask: Mask `[batch, length]`, True = valid; by default the Keras mask of `x`. No position
+            attends to one that is not valid.
+        attention_mask, position_bias, rotation, return_attention_scores: As for
+            `MultiHeadAttention`.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -50,6 +51,30 @@ class EncoderLayer(SelfAttentionBlock):
 
     self_attention_class = GlobalSelfAttention
 
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        training=None,
+    ):
+        y = self.self_attention(
+            x,
+            mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            training=training,
+        )
+        x, *scores = together(y)
+        x = self.feed_forward(x, training=training)
+        return (x, *scores) if scores else x
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Encoder(Stack):
@@ -57,34 +82,22 @@ class Encoder(Stack):
 
     Args:
         num_layers: Number of layers.
-        d_model: Width of input and output.
-        num_heads: Number of heads.
-        dff: Width of the feed-forward hidden layer.
-        dropout_rate: Share dropped in training, in both sublayers.
-        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
-        key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
-        value_dim: Width of a value in one head; `key_dim` by default.
-        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
-        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer: "relu", "gelu", "gelu_tanh" or "silu".
-        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
-        use_bias: Whether projections add a bias.
-        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        d_model, num_heads, dff: As for `EncoderLayer`, like the other arguments not named here.
         vocab_size: Number of token ids, for an embedding of its own.
-        embedding: A `PositionalEmbedding` to use instead, e.g. one shared with a decoder, or a
-            `VectorEmbedding` for an encoder of vectors.
+        embedding: A `PositionalEmbedding` to use instead, e.g. one shared with a decoder, or an
+            `AddPositions` for an encoder of vectors.
         relative_positions: A layer such as `RotaryPositions`, for all layers of the stack.
 
     Call arguments:
-        inputs: int tensor `[batch, length]` of token ids, padded with 0, which makes the mask;
+        inputs: int tensor `[batch, length]` of token ids, padded with 0, which makes a mask;
             vectors `[batch, length, width]` where the embedding takes vectors.
-        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of vectors.
-        return_attention_scores: Whether to return the scores too.
+        mask: Mask `[batch, length]`, True = valid, beside that of the padding; by default the Keras
+            mask of vectors.
+        attention_mask, return_attention_scores: As for `MultiHeadAttention`.
 
     Returns:
-        Tensor `[batch, length, d_model]` with the mask `inputs != 0`; with scores, a pair of
-        it and a list over layers of `[batch, heads, length, length]`.
+        Tensor `[batch, length, d_model]` with the mask of its valid positions; with scores, a pair
+        of it and a list over layers of `[batch, heads, length, length]`.
 
     Raises:
         ValueError: If not exactly one of `vocab_size` and `embedding` is given.
@@ -97,3 +110,20 @@ class Encoder(Stack):
     """
 
     layer_class = EncoderLayer
+
+    def call(
+        self,
+        inputs,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        return self.run(
+            inputs,
+            mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )

@@ -1,21 +1,31 @@
 """The position-wise feed-forward sublayer, plain and gated."""
 
-import functools
-
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import described
-from keras_tfmr.layers.dot_product import flat
+from keras_tfmr.layers.dot_product import by_rows
 from keras_tfmr.layers.residual import Sublayer
 
-ACTIVATIONS = {
-    "relu": ops.relu,
-    "gelu": functools.partial(ops.gelu, approximate=False),
-    "gelu_tanh": functools.partial(ops.gelu, approximate=True),
-    "silu": ops.silu,
-}
+
+def gelu_tanh(x):
+    """GELU by its approximation with tanh, as in GPT-2."""
+    return ops.gelu(x, approximate=True)
+
+
+def activation_of(activation):
+    """An activation's function: "gelu_tanh", or what `keras.activations.get` takes.
+
+    Raises:
+        ValueError: If it is unknown.
+    """
+    return gelu_tanh if activation == "gelu_tanh" else keras.activations.get(activation)
+
+
+def activation_name(activation):
+    """The serialised form of an activation, its name where it has one."""
+    activation = activation_of(activation)
+    return "gelu_tanh" if activation is gelu_tanh else keras.activations.serialize(activation)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -27,9 +37,11 @@ class FeedForward(Sublayer):
         dff: Width of the hidden layer.
         dropout_rate: Share of the sublayer's output that is dropped in training.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
-        activation: "relu", "gelu", "gelu_tanh" (its approximation) or "silu".
+        activation: A name or function as Keras takes it, such as "relu", "gelu" or "silu"; or
+            "gelu_tanh", the approximation of "gelu".
         use_bias: Whether the projections add a bias.
         norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        **kwargs: As for `MultiHeadAttention`.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`; its mask is passed on.
@@ -59,56 +71,40 @@ class FeedForward(Sublayer):
         norm=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(
+            dropout_rate=dropout_rate,
+            norm_first=norm_first,
+            norm=norm,
+            use_bias=use_bias,
+            **kwargs,
+        )
         self.d_model = _checks.positive_int("d_model", d_model)
         self.dff = _checks.positive_int("dff", dff)
-        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
-        self.norm_first = bool(norm_first)
-        self.activation = _checks.one_of("activation", activation, ACTIVATIONS)
-        self.use_bias = bool(use_bias)
-        self.hidden_dense = self._dense(dff, "hidden")
-        self.output_dense = self._dense(d_model, "output")
-        self.residual = self.make_residual(norm_first, dropout_rate, norm)
-        self.supports_masking = True
-
-    def _dense(self, units, name):
-        return keras.layers.Dense(units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name)
+        self.activation = activation_of(activation)
+        self.hidden_dense = self.make_dense(self.dff, "hidden")
+        self.output_dense = self.make_dense(self.d_model, "output")
 
     def build(self, x_shape):
-        _checks.sequence_of_vectors("x", x_shape)
-        if x_shape[-1] != self.d_model:
-            raise ValueError(
-                f"`x` must have width d_model={self.d_model}. Received: shape {tuple(x_shape)}"
-            )
+        _checks.sequence_of_vectors("x", x_shape, self.d_model)
         self.hidden_dense.build(x_shape)
         self.output_dense.build((*x_shape[:-1], self.dff))
         self.residual.build(x_shape)
         self.built = True
 
     def call(self, x, training=None):
-        h = self.hidden(flat(self.residual.prepare(x)))  # [batch * length, dff]
-        y = self.output_dense(h)
-        if len(x.shape) == 3:
-            y = ops.reshape(y, (-1, ops.shape(x)[1], self.d_model))
+        y = by_rows(lambda h: self.output_dense(self.hidden(h)), self.residual.pre_norm(x))
         return self.residual(x, y, training=training)
 
     def hidden(self, x):
         """The hidden layer `[..., dff]` of `x` `[..., d_model]`."""
-        return ACTIVATIONS[self.activation](self.hidden_dense(x))
-
-    def compute_output_shape(self, x_shape):
-        return x_shape
+        return self.activation(self.hidden_dense(x))
 
     def get_config(self):
         return {
             **super().get_config(),
             "d_model": self.d_model,
             "dff": self.dff,
-            "dropout_rate": self.dropout_rate,
-            "norm_first": self.norm_first,
-            "activation": self.activation,
-            "use_bias": self.use_bias,
-            "norm": described(self.residual.norm),
+            "activation": activation_name(self.activation),
         }
 
 
@@ -128,13 +124,10 @@ class GatedFeedForward(FeedForward):
     TensorShape([2, 5, 16])
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.gate_dense = self._dense(self.dff, "gate")
-
     def build(self, x_shape):
-        super().build(x_shape)
+        self.gate_dense = self.make_dense(self.dff, "gate")
         self.gate_dense.build(x_shape)
+        super().build(x_shape)
 
     def hidden(self, x):
-        return ACTIVATIONS[self.activation](self.gate_dense(x)) * self.hidden_dense(x)
+        return self.activation(self.gate_dense(x)) * self.hidden_dense(x)

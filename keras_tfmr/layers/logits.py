@@ -6,72 +6,88 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import shared, unbuilt
+from keras_tfmr.layers.base import (
+    TransformerLayer,
+    deserialize_unbuilt,
+    serialize_shared,
+)
+from keras_tfmr.layers.dot_product import by_rows
 
 
-class SomeLogits(NamedTuple):
-    """The weights for the logits of some ids, to be used in many steps."""
+class SlicedHead(NamedTuple):
+    """The weights for the logits of some ids, taken once for many calls."""
 
     kernel: Any  # [d_model, places]
     bias: Any  # [places], or None
 
     def __call__(self, x):
-        """Tensor `[rows, d_model]` to float32 logits `[rows, places]`."""
-        y = ops.cast(ops.matmul(x, self.kernel), "float32")
+        """Tensor `[batch, length, d_model]` to float32 logits `[batch, length, places]`."""
+        y = by_rows(lambda rows: ops.matmul(rows, self.kernel), x)
+        y = ops.cast(y, "float32")
         return y if self.bias is None else y + ops.cast(self.bias, "float32")
 
 
+class Head(TransformerLayer):
+    """The base of the layers that make logits, in float32 under every dtype policy."""
+
+    def compute_output_shape(self, x_shape):
+        return (*x_shape[:-1], self.units)
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), "float32")
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Logits(keras.layers.Layer):
-    """A linear layer to one logit per class, in float32 under every dtype policy.
+class LMHead(Head):
+    """A linear layer to one logit per token id or class, in float32 under every dtype policy.
 
     Args:
         units: Number of classes or token ids.
         use_bias: Whether to add a bias.
+        **kwargs: As for `MultiHeadAttention`.
 
     Call arguments:
-        x: Tensor `[..., d_model]`; its mask is passed on.
+        x: Tensor `[batch, length, d_model]` or `[batch, d_model]`; its mask is passed on.
 
     Returns:
         float32 tensor `[..., units]`.
 
-    >>> Logits(100)(np.ones((2, 3, 16), "float32")).shape
+    >>> LMHead(100)(np.ones((2, 3, 16), "float32")).shape
     TensorShape([2, 3, 100])
     """
 
     def __init__(self, units, use_bias=True, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(use_bias=use_bias, **kwargs)
         self.units = _checks.positive_int("units", units)
-        self.use_bias = bool(use_bias)
-        self.dense = keras.layers.Dense(
-            units, use_bias=self.use_bias, dtype=self.dtype_policy, name="dense"
-        )
-        self.supports_masking = True
+        self.dense = self.make_dense(self.units, "dense")
 
     def build(self, x_shape):
         self.dense.build(x_shape)
         self.built = True
 
-    def call(self, x, packed=None):
-        return ops.cast(self.dense(x), "float32") if packed is None else packed(x)
+    def call(self, x):
+        return ops.cast(by_rows(self.dense, x), "float32")
 
-    def pack(self, rows, ids=None):
-        """None: the kernel is used as it is; or `SomeLogits`. See `TiedLogits.pack`."""
-        if ids is None or self.dense.dtype_policy.quantization_mode is not None:
-            return None
-        kernel = ops.take(self.dense.kernel, ids, axis=1)  # [d_model, places]
-        bias = ops.take(self.dense.bias, ids) if self.use_bias else None
-        return SomeLogits(ops.cast(kernel, self.compute_dtype), bias)
+    def slice(self, ids):
+        """The logits of some ids only.
 
-    def compute_output_spec(self, x, packed=None):
-        return keras.KerasTensor((*x.shape[:-1], self.units), dtype="float32")
+        Args:
+            ids: int32 `[places]`.
+
+        Returns:
+            A function of `x` to float32 `[..., places]`, whose weights are taken once.
+        """
+        if self.dense.quantization_mode is not None:  # whose scales only the layer applies
+            return lambda x: ops.take(self(x), ids, axis=-1)
+        kernel = ops.cast(ops.take(self.dense.kernel, ids, axis=1), self.compute_dtype)
+        return SlicedHead(kernel, ops.take(self.dense.bias, ids) if self.use_bias else None)
 
     def get_config(self):
-        return {**super().get_config(), "units": self.units, "use_bias": self.use_bias}
+        return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class TiedLogits(keras.layers.Layer):
+class TiedLogits(Head):
     """Logits made with the table of the token embedding, in float32 under every dtype policy.
 
     Args:
@@ -79,10 +95,10 @@ class TiedLogits(keras.layers.Layer):
         use_bias: Whether to add a bias, a weight of this layer.
 
     Call arguments:
-        x: Tensor `[..., d_model]`; its mask is passed on.
+        x: Tensor `[batch, length, d_model]`; its mask is passed on.
 
     Returns:
-        float32 tensor `[..., vocab]`.
+        float32 tensor `[batch, length, vocab]`.
 
     Reference: Press and Wolf 2017, Using the Output Embedding to Improve Language Models
     (arXiv 1608.05859).
@@ -94,62 +110,41 @@ class TiedLogits(keras.layers.Layer):
     """
 
     def __init__(self, embedding, use_bias=False, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(use_bias=use_bias, **kwargs)
         self.embedding = embedding
-        self.use_bias = bool(use_bias)
-        self.supports_masking = True
+
+    @property
+    def units(self):
+        """Number of token ids."""
+        return self.embedding.vocab_size
 
     def build(self, x_shape):
         if not self.embedding.built:
             self.embedding.build((None, None))
         if self.use_bias:
-            shape = (self.embedding.vocab_size,)
-            self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
+            self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
         self.built = True
 
-    def call(self, x, packed=None):
-        if isinstance(packed, SomeLogits):
-            return packed(x)
-        y = self.embedding.tokens(x, reverse=True) if packed is None else self._packed(x, packed)
+    def call(self, x):
+        y = by_rows(lambda rows: self.embedding.tokens(rows, reverse=True), x)
         y = ops.cast(y, "float32")
         return y + ops.cast(self.bias, "float32") if self.use_bias else y
 
-    def pack(self, rows, ids=None):
-        """The transposed table `[d_model, vocab]`, to be used in many steps; None if quantised.
-
-        Without it, several rows are multiplied by the table 1.5 to 3 times as slowly, but one row
-        as fast. One row therefore gets the table under another shape, which `call` does not read.
-
-        Args:
-            rows: The most rows of a step, an int or an int32 scalar.
-            ids: int32 `[places]`; if given, the logits of these ids only, as `SomeLogits`.
-        """
+    def slice(self, ids):
+        """The logits of some ids only: see `LMHead.slice`."""
         tokens = self.embedding.tokens
-        if tokens.dtype_policy.quantization_mode is not None:
-            return None
-        table = ops.cast(tokens.embeddings, self.compute_dtype)  # [vocab, d_model]
-        if ids is not None:
-            bias = ops.take(self.bias, ids) if self.use_bias else None
-            return SomeLogits(ops.transpose(ops.take(table, ids, axis=0)), bias)
-        return ops.cond(
-            rows > 1, lambda: ops.transpose(table), lambda: ops.reshape(table, table.shape[::-1])
-        )
-
-    def _packed(self, x, packed):
-        return ops.cond(
-            ops.shape(x)[0] > 1,
-            lambda: ops.cast(ops.matmul(x, packed), self.compute_dtype),
-            lambda: self.embedding.tokens(x, reverse=True),
-        )
-
-    def compute_output_spec(self, x, packed=None):
-        shape = (*x.shape[:-1], self.embedding.vocab_size)
-        return keras.KerasTensor(shape, dtype="float32")
+        if tokens.quantization_mode is not None:
+            return lambda x: ops.take(self(x), ids, axis=-1)
+        kernel = ops.transpose(ops.take(tokens.embeddings, ids, axis=0))  # [d_model, places]
+        bias = ops.take(self.bias, ids) if self.use_bias else None
+        return SlicedHead(ops.cast(kernel, self.compute_dtype), bias)
 
     def get_config(self):
-        config = {"embedding": shared(self.embedding), "use_bias": self.use_bias}
-        return {**super().get_config(), **config}
+        config = super().get_config()
+        return {**config, "embedding": serialize_shared(self.embedding)}
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "embedding": unbuilt(config["embedding"])})
+        return super().from_config(
+            {**config, "embedding": deserialize_unbuilt(config["embedding"])}
+        )

@@ -2,11 +2,12 @@
 
 from typing import Any, NamedTuple
 
-from keras import ops
+import numpy as np
+from keras import backend, ops
 
 # Added to the scores of masked keys. Scores are float32 under every dtype policy, in which exp() is
 # then exactly zero beside any real score.
-MASKED = -1e9
+MASKED = np.float32(-1e9)
 
 
 class AttentionMask(NamedTuple):
@@ -27,41 +28,38 @@ def attention_mask(may_attend):
     """The `AttentionMask` of a bool tensor `[..., key]`, True = may attend; None for None."""
     if may_attend is None:
         return None
-    return AttentionMask(
-        ops.where(may_attend, 0.0, MASKED), ops.any(may_attend, axis=-1, keepdims=True)
-    )
+    bias = ops.where(may_attend, np.float32(0), MASKED)
+    return AttentionMask(bias, ops.any(may_attend, axis=-1, keepdims=True))
 
 
 def causal_mask(query, key):
-    """bool `[1, query, key]`: a query may attend only to its own and earlier positions."""
-    return (ops.arange(query)[:, None] >= ops.arange(key)[None, :])[None]
+    """bool `[query, key]`: a query may attend only to its own and earlier positions."""
+    return ops.arange(query)[:, None] >= ops.arange(key)[None, :]
 
 
-def joined(masks, bias=None):
+def merge_masks(masks, position_bias=None):
     """The `AttentionMask` of what all masks allow, plus a bias by position; None without either.
 
     Args:
-        masks: bool tensors `[batch, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
-            or None.
-        bias: float32, broadcasts to `[batch, heads, query, key]`, or None.
+        masks: bool tensors that broadcast to `[batch, heads, query, key]`, or None.
+        position_bias: float32, broadcasts to `[batch, heads, query, key]`, or None.
     """
     may_attend = None
     for mask in masks:
         if mask is not None:
-            while len(mask.shape) < 4:
-                mask = mask[:, None]  # [batch, 1, ..., key]
             may_attend = mask if may_attend is None else ops.logical_and(may_attend, mask)
-    return biased(attention_mask(may_attend), bias)
-
-
-def biased(mask, bias):
-    """The mask with a bias by position `[..., key]` added to its own; either may be None."""
-    if bias is None:
+    mask = attention_mask(may_attend)
+    if position_bias is None:
         return mask
-    return AttentionMask(bias) if mask is None else mask._replace(bias=mask.bias + bias)
+    position_bias = ops.cast(position_bias, "float32")
+    return (
+        AttentionMask(position_bias)
+        if mask is None
+        else mask._replace(bias=mask.bias + position_bias)
+    )
 
 
-def silenced(values, mask):
+def zero_masked_rows(values, mask):
     """`values`, set to zero for queries that may attend to nothing, whose softmax is uniform."""
     if mask is None or mask.attends is None:
         return values
@@ -69,22 +67,23 @@ def silenced(values, mask):
 
 
 def masked_softmax(scores, mask=None):
-    """Softmax in float32 over the last axis.
+    """Softmax over the last axis, in float32 under every dtype policy.
 
     Args:
         scores: Tensor `[..., key]` of any float dtype.
         mask: An `AttentionMask`, or None.
 
     Returns:
-        float32 weights `[..., key]`, zero for a query that may attend to nothing.
+        Weights `[..., key]`, float32 (float64 for float64 scores), zero for a query that may attend
+        to nothing.
 
     >>> mask = attention_mask(np.array([True, False]))
     >>> np.array(masked_softmax(np.zeros((1, 2), "float32"), mask)).tolist()
     [[1.0, 0.0]]
     """
-    scores = ops.cast(scores, "float32")
+    scores = ops.cast(scores, backend.result_type(scores.dtype, "float32"))
     if mask is not None:
-        scores = scores + mask.bias
+        scores = scores + ops.cast(mask.bias, scores.dtype)
     if scores.shape[-1] == 1:  # Keras warns of a softmax over a single position
-        return silenced(0.0 * scores + 1.0, mask)  # keeps a gradient, of zero
-    return silenced(ops.softmax(scores, axis=-1), mask)
+        return zero_masked_rows(0.0 * scores + 1.0, mask)  # keeps a gradient, of zero
+    return zero_masked_rows(ops.softmax(scores, axis=-1), mask)

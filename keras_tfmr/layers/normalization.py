@@ -4,7 +4,7 @@ import keras
 from keras import backend, ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import copy_of, given
+from keras_tfmr.layers.base import maybe_deserialize
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -12,10 +12,12 @@ class LayerNormalization(keras.layers.Layer):
     """(x - mean) / √(variance + ε) · γ + β over the last axis, in float32 under every policy.
 
     In training, the derivative is computed explicitly, with two sums over the last axis. On a CPU
-    this takes half the time of the automatic derivative of mean and variance.
+    this takes half the time of the automatic derivative of mean and variance, which
+    `keras.layers.LayerNormalization` uses.
 
     Args:
         epsilon: Added to the variance.
+        axis: -1, as for Keras's layer; no other axis is normalised.
 
     Call arguments:
         x: Tensor `[..., d_model]`; its mask is passed on.
@@ -23,15 +25,20 @@ class LayerNormalization(keras.layers.Layer):
     Returns:
         Tensor of the same shape.
 
+    Raises:
+        ValueError: If `epsilon` is not positive, or the axis is not the last one.
+
     Reference: Ba, Kiros and Hinton 2016, Layer Normalization (arXiv 1607.06450).
 
     >>> LayerNormalization()(np.ones((2, 3, 8), "float32")).shape
     TensorShape([2, 3, 8])
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, epsilon=1e-6, *, axis=-1, **kwargs):
+        # Not autocast: gamma and beta would be rounded before they are cast to float32.
+        super().__init__(autocast=False, **kwargs)
         self.epsilon = _checks.positive("epsilon", epsilon)
+        self.axis = _last_axis(axis)
         self.supports_masking = True
 
     def build(self, x_shape):
@@ -43,7 +50,7 @@ class LayerNormalization(keras.layers.Layer):
     def call(self, x, training=None):
         dtype = backend.result_type(x.dtype, "float32")
         gamma, beta = ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype)
-        if training:
+        if training and keras.backend.backend() != "jax":  # whose jvp needs the automatic one
             y = ops.custom_gradient(self._normalized)(ops.cast(x, dtype), gamma, beta)
         else:
             y, _ = self._normalized(ops.cast(x, dtype), gamma, beta)
@@ -72,7 +79,7 @@ class LayerNormalization(keras.layers.Layer):
         return x_shape
 
     def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
+        return {**super().get_config(), "epsilon": self.epsilon, "axis": self.axis}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -81,6 +88,7 @@ class RMSNormalization(keras.layers.RMSNormalization):
 
     Args:
         epsilon: Added to the mean of squares.
+        axis: -1, as for `LayerNormalization`.
 
     Call arguments:
         x: Tensor `[..., d_model]`; its mask is passed on.
@@ -94,11 +102,29 @@ class RMSNormalization(keras.layers.RMSNormalization):
     TensorShape([2, 3, 8])
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(epsilon=_checks.positive("epsilon", epsilon), **kwargs)
+    def __init__(self, epsilon=1e-6, *, axis=-1, **kwargs):
+        super().__init__(_last_axis(axis), _checks.positive("epsilon", epsilon), **kwargs)
         self.supports_masking = True
 
 
+def _last_axis(axis):
+    if axis not in (-1, [-1], (-1,)):  # Keras keeps a list after building
+        raise ValueError(f"`axis` must be -1, the last one. Received: axis={axis!r}")
+    return -1
+
+
 def norm_like(norm, dtype, name="norm"):
-    """A copy of the normalisation layer `norm`; a `LayerNormalization` for None."""
-    return copy_of(given(norm) or LayerNormalization(), name, dtype)
+    """A copy of a normalisation layer under a dtype policy; a `LayerNormalization` for None.
+
+    Raises:
+        TypeError: If `norm` is not a layer.
+    """
+    norm = LayerNormalization() if norm is None else maybe_deserialize(norm)
+    if not isinstance(norm, keras.layers.Layer):
+        raise TypeError(
+            f"`norm` must be a normalisation layer, such as RMSNormalization(). Received: {norm!r}"
+        )
+    if type(norm) in (LayerNormalization, RMSNormalization):
+        return type(norm)(norm.epsilon, dtype=dtype, name=name)
+    # Not for ours, because a config names its dtype policy by a function that imports TensorFlow.
+    return type(norm).from_config({**norm.get_config(), "dtype": dtype, "name": name})

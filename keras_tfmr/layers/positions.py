@@ -46,8 +46,19 @@ def _rates(depth, max_wavelength):
     return float(max_wavelength) ** (-np.arange(0, depth, 2) / depth)
 
 
+class Positions(keras.layers.Layer):
+    """The base of the layers that make position vectors of int32 positions `[length]`."""
+
+    def build(self, positions_shape=None):
+        self.built = True
+
+    def compute_output_spec(self, positions):
+        # float32 under every dtype policy; Keras would take the compute dtype.
+        return keras.KerasTensor(self.compute_output_shape(positions.shape), "float32")
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class SinusoidalPositions(keras.layers.Layer):
+class SinusoidalPositions(Positions):
     """Position vectors of sines and cosines, for sequences of any length; it has no weights.
 
     They are computed in float32 under every dtype policy, because positions are not exact in
@@ -81,11 +92,8 @@ class SinusoidalPositions(keras.layers.Layer):
         self._coarse = coarse.astype("float32")
         self._fine = (turns - coarse).astype("float32")
 
-    def build(self, input_shape=None):
-        self.built = True
-
     def call(self, positions):
-        positions = ops.cast(positions, "float32")[:, None]
+        positions = ops.cast(_checks.positions(positions), "float32")[:, None]
         turns = ops.multiply(positions, self._coarse)
         turns = (turns - ops.floor(turns)) + ops.multiply(positions, self._fine)
         angles = turns * (2 * math.pi)  # [length, ceil(d_model / 2)]
@@ -94,7 +102,7 @@ class SinusoidalPositions(keras.layers.Layer):
         return table[:, : self.d_model]  # [length, d_model]
 
     def compute_output_shape(self, positions_shape):
-        return (positions_shape[0], self.d_model)
+        return (_checks.positions_shape(positions_shape)[0], self.d_model)
 
     def get_config(self):
         sizes = {"d_model": self.d_model, "max_wavelength": self.max_wavelength}
@@ -102,7 +110,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(Positions):
     """Learned position vectors, for sequences of up to `max_length`.
 
     Args:
@@ -133,24 +141,25 @@ class LearnedPositions(keras.layers.Layer):
             max_length, d_model, "random_normal", dtype=self.dtype_policy, name="embedding"
         )
 
-    def build(self, input_shape=None):
+    def build(self, positions_shape=None):
         self.embedding.build()
         self.built = True
 
     def call(self, positions):
-        self._check_length(_checks.static_length(positions))
+        self.compute_output_shape(tuple(_checks.positions(positions).shape))  # checks the length
         return self.embedding(positions)
 
     def compute_output_shape(self, positions_shape):
-        self._check_length(positions_shape[0])
-        return (positions_shape[0], self.d_model)
-
-    def _check_length(self, length):
+        (length,) = _checks.positions_shape(positions_shape)
         if length is not None and length > self.max_length:
             raise ValueError(
                 f"Learned positions end at max_length={self.max_length}. "
                 f"Received: a sequence of length {length}"
             )
+        return (length, self.d_model)
+
+    def compute_output_spec(self, positions):
+        return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)
 
     def get_config(self):
         return {
@@ -161,7 +170,7 @@ class LearnedPositions(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class NoPositions(keras.layers.Layer):
+class NoPositions(Positions):
     """Position vectors of zero, for models whose attention uses positions; it has no weights.
 
     Call arguments:
@@ -174,11 +183,8 @@ class NoPositions(keras.layers.Layer):
     TensorShape([5, 1])
     """
 
-    def build(self, input_shape=None):
-        self.built = True
-
     def call(self, positions):
-        return ops.zeros((ops.shape(positions)[0], 1), "float32")
+        return ops.zeros((ops.shape(_checks.positions(positions))[0], 1), "float32")
 
     def compute_output_shape(self, positions_shape):
-        return (positions_shape[0], 1)
+        return (_checks.positions_shape(positions_shape)[0], 1)

@@ -1,50 +1,17 @@
 """Positions in attention: rotations of queries and keys, and biases of the scores."""
 
-import dataclasses
 import math
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers.positions import MAX_WAVELENGTH
-
-
-@dataclasses.dataclass(frozen=True)
-class Relations:
-    """How the positions of queries and keys relate, for attention.
-
-    Not plain tensors, because Keras casts the tensors among a layer's arguments to its compute
-    dtype, and position tables must stay float32.
-
-    Fields:
-        rotation: What `RotaryPositions.rotation` gives, or None.
-        bias: float32, broadcasts to scores `[batch, heads, query, key]`, or None.
-    """
-
-    rotation: Any = None
-    bias: Any = None
-
-
-class RelativePositions(keras.layers.Layer):
-    """The base of relative positions; a subclass implements one of the two methods."""
-
-    def rotation(self, positions):
-        """For int32 positions `[length]`: what attention takes as its `rotation`, or None."""
-        return None
-
-    def bias(self, query_positions, key_positions):
-        """For int32 positions `[query]` and `[key]`: float32 `[1, heads, query, key]`, or None."""
-        return None
-
-    def build(self, input_shape=None):
-        self.built = True
+from keras_tfmr.layers.positions import MAX_WAVELENGTH, Positions
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class RotaryPositions(RelativePositions):
+class RotaryPositions(Positions):
     """Rotates queries and keys by angles that grow with their position; it has no weights.
 
     Number i of the first half of a head and number i of its second half form a plane, which is
@@ -55,13 +22,19 @@ class RotaryPositions(RelativePositions):
         key_dim: Width of a query and of a key in one head; even.
         max_wavelength: The base of the angles.
 
+    Call arguments:
+        positions: int tensor `[length]`, counted from 0.
+
+    Returns:
+        Cosines and sines, float32 `[length, key_dim / 2]` each: the `rotation` of attention.
+
     Raises:
-        ValueError: If `key_dim` is odd, or a number is not positive.
+        ValueError: If `key_dim` is odd, a number is not positive, or `positions` has another rank.
 
     Reference: Su et al. 2021, RoFormer (arXiv 2104.09864); the pairing of halves is that of
     Llama (arXiv 2302.13971).
 
-    >>> cos, sin = RotaryPositions(key_dim=8).rotation(np.arange(5))
+    >>> cos, sin = RotaryPositions(key_dim=8)(np.arange(5))
     >>> tuple(cos.shape)
     (5, 4)
     """
@@ -72,13 +45,21 @@ class RotaryPositions(RelativePositions):
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
         if key_dim % 2:
             raise ValueError(f"Rotary positions need an even `key_dim`. Received: {key_dim}")
-        rates = max_wavelength ** (-np.arange(0, key_dim, 2) / key_dim)
+        rates = self.max_wavelength ** (-np.arange(0, key_dim, 2) / key_dim)
         self._rates = rates.astype("float32")  # radians per position
 
-    def rotation(self, positions):
-        """Cosines and sines, float32 `[length, key_dim / 2]` each, of int32 `[length]`."""
-        angles = ops.multiply(ops.cast(positions, "float32")[:, None], self._rates)
+    def call(self, positions):
+        positions = ops.cast(_checks.positions(positions), "float32")
+        angles = ops.multiply(positions[:, None], self._rates)  # [length, key_dim / 2]
         return ops.cos(angles), ops.sin(angles)
+
+    def compute_output_shape(self, positions_shape):
+        shape = (_checks.positions_shape(positions_shape)[0], self.key_dim // 2)
+        return shape, shape
+
+    def compute_output_spec(self, positions):
+        shapes = self.compute_output_shape(positions.shape)
+        return tuple(keras.KerasTensor(shape, "float32") for shape in shapes)
 
     def get_config(self):
         sizes = {"key_dim": self.key_dim, "max_wavelength": self.max_wavelength}
@@ -86,17 +67,58 @@ class RotaryPositions(RelativePositions):
 
 
 def rotated(x, rotation):
-    """`x` `[batch, heads, length, key_dim]` rotated by a `RotaryPositions.rotation`."""
+    """`x` `[batch, heads, length, key_dim]` rotated by what `RotaryPositions` gave, or itself."""
     if rotation is None:
         return x
-    cos, sin = rotation
+    cos, sin = (ops.cast(part, "float32") for part in rotation)
     first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
     turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return ops.cast(turned, x.dtype)
 
 
+class PositionBias(keras.layers.Layer):
+    """The base of biases of attention's scores by position; a subclass implements `bias`.
+
+    Call arguments:
+        query_positions: int tensor `[query]`.
+        key_positions: int tensor `[key]`; `query_positions` by default.
+
+    Returns:
+        float32 tensor `[1, heads, query, key]`: the `position_bias` of attention.
+    """
+
+    def __init__(self, num_heads, **kwargs):
+        # Not autocast: a learned bias would be rounded before it is cast to float32.
+        super().__init__(autocast=False, **kwargs)
+        self.num_heads = _checks.positive_int("num_heads", num_heads)
+
+    def build(self, query_shape=None, key_shape=None):
+        self.built = True
+
+    def call(self, query_positions, key_positions=None):
+        queries = _checks.positions(query_positions)
+        keys = queries if key_positions is None else _checks.positions(key_positions)
+        queries, keys = (ops.cast(positions, "int32") for positions in (queries, keys))
+        return self.bias(queries[:, None] - keys[None, :])
+
+    def bias(self, distances):
+        """The bias float32 `[1, heads, query, key]` of distances (query minus key)."""
+        raise NotImplementedError
+
+    def compute_output_shape(self, query_shape, key_shape=None):
+        shapes = query_shape, query_shape if key_shape is None else key_shape
+        return (1, self.num_heads, *(_checks.positions_shape(shape)[0] for shape in shapes))
+
+    def compute_output_spec(self, query_positions, key_positions=None):
+        shapes = [one and one.shape for one in (query_positions, key_positions)]
+        return keras.KerasTensor(self.compute_output_shape(*shapes), "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class RelativePositionBias(RelativePositions):
+class RelativePositionBias(PositionBias):
     """A learned bias for each head and each bucket of distances, as in T5.
 
     Each short distance has its own bucket; longer ones share buckets of logarithmic size.
@@ -113,15 +135,13 @@ class RelativePositionBias(RelativePositions):
     Reference: Raffel et al. 2020, Exploring the Limits of Transfer Learning (arXiv 1910.10683),
     section 2.1.
 
-    >>> positions = np.arange(5)
     >>> bias = RelativePositionBias(num_heads=2, bidirectional=False)
-    >>> tuple(bias.bias(positions, positions).shape)
+    >>> tuple(bias(np.arange(5)).shape)
     (1, 2, 5, 5)
     """
 
     def __init__(self, num_heads, *, bidirectional, num_buckets=32, max_distance=128, **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        super().__init__(num_heads, **kwargs)
         self.bidirectional = bool(bidirectional)
         self.num_buckets = _checks.positive_int("num_buckets", num_buckets)
         self.max_distance = _checks.positive_int("max_distance", max_distance)
@@ -133,16 +153,13 @@ class RelativePositionBias(RelativePositions):
                 f"num_buckets={num_buckets}, max_distance={max_distance}"
             )
 
-    def build(self, input_shape=None):
+    def build(self, query_shape=None, key_shape=None):
         self.table = self.add_weight(
             shape=(self.num_buckets, self.num_heads), initializer="zeros", name="table"
         )
         self.built = True
 
-    def bias(self, query_positions, key_positions):
-        if not self.built:
-            self.build()
-        distances = query_positions[:, None] - ops.convert_to_tensor(key_positions)[None, :]
+    def bias(self, distances):
         bias = ops.take(ops.cast(self.table, "float32"), self.buckets(distances), axis=0)
         return ops.transpose(bias, (2, 0, 1))[None]  # [1, heads, query, key]
 
@@ -163,7 +180,6 @@ class RelativePositionBias(RelativePositions):
     def get_config(self):
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
             "bidirectional": self.bidirectional,
             "num_buckets": self.num_buckets,
             "max_distance": self.max_distance,
@@ -171,7 +187,7 @@ class RelativePositionBias(RelativePositions):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class ALiBi(RelativePositions):
+class ALiBi(PositionBias):
     """Subtracts from each score the distance between query and key times the slope of the head.
 
     The slopes are 2^(-8i/heads) for i = 1 … heads. If the number of heads is not a power of two,
@@ -183,24 +199,18 @@ class ALiBi(RelativePositions):
 
     Reference: Press, Smith and Lewis 2022, Train Short, Test Long (arXiv 2108.12409).
 
-    >>> positions = np.arange(5)
-    >>> tuple(ALiBi(num_heads=2).bias(positions, positions).shape)
+    >>> tuple(ALiBi(num_heads=2)(np.arange(5)).shape)
     (1, 2, 5, 5)
     """
 
     def __init__(self, num_heads, **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        super().__init__(num_heads, **kwargs)
         power = 2 ** int(math.log2(num_heads))
         slopes = _slopes(power) + _slopes(2 * power)[::2][: num_heads - power]
         self._slopes = np.array(slopes, "float32")[:, None, None]
 
-    def bias(self, query_positions, key_positions):
-        distances = query_positions[:, None] - ops.convert_to_tensor(key_positions)[None, :]
+    def bias(self, distances):
         return ops.multiply(-ops.cast(ops.abs(distances), "float32"), self._slopes)[None]
-
-    def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads}
 
 
 def _slopes(heads):

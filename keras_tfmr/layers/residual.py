@@ -1,9 +1,8 @@
 """Residual connection, dropout and normalisation: the "Add & Norm" of Figure 1.
 
-Every sublayer is written as
+Every sublayer f is written as
 
-    h = self.residual.prepare(x)
-    return self.residual(x, f(h))
+    return self.residual(x, f(self.residual.pre_norm(x)))
 
 The class of its `residual` makes it post-norm or pre-norm.
 """
@@ -11,7 +10,7 @@ The class of its `residual` makes it post-norm or pre-norm.
 import keras
 
 from keras_tfmr import _checks
-from keras_tfmr.layers._parts import described
+from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.normalization import norm_like
 
@@ -19,10 +18,10 @@ from keras_tfmr.layers.normalization import norm_like
 class Residual(keras.layers.Layer):
     """The base of the residual layers: dropout and a normalisation."""
 
-    def __init__(self, dropout_rate=0.0, norm=None, **kwargs):
+    def __init__(self, dropout_rate=0.1, norm=None, **kwargs):
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.norm = norm_like(norm, self.dtype_policy)
         self.supports_masking = True
 
@@ -31,11 +30,11 @@ class Residual(keras.layers.Layer):
         self.norm.build(x_shape)
         self.built = True
 
-    def compute_output_shape(self, x_shape, y_shape):
+    def compute_output_shape(self, x_shape, y_shape=None):
         return x_shape
 
     def get_config(self):
-        config = {"dropout_rate": self.dropout_rate, "norm": described(self.norm)}
+        config = {"dropout_rate": self.dropout_rate, "norm": serialize(self.norm)}
         return {**super().get_config(), **config}
 
 
@@ -49,7 +48,7 @@ class PostNormResidual(Residual):
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
-        y: Tensor `[batch, length, d_model]`, what the sublayer made of `prepare(x)`.
+        y: Tensor `[batch, length, d_model]`, what the sublayer made of `pre_norm(x)`.
 
     Returns:
         Tensor `[batch, length, d_model]`.
@@ -62,7 +61,7 @@ class PostNormResidual(Residual):
     TensorShape([2, 3, 8])
     """
 
-    def prepare(self, x):
+    def pre_norm(self, x):
         """The sublayer's input: `x` `[batch, length, d_model]` itself."""
         return x
 
@@ -74,18 +73,8 @@ class PostNormResidual(Residual):
 class PreNormResidual(Residual):
     """x + Dropout(f(LayerNorm(x))): pre-norm, which trains deep stacks without a long warm-up.
 
-    A stack of such sublayers needs one more normalisation at its end.
-
-    Args:
-        dropout_rate: Share of f(LayerNorm(x)) that is dropped in training.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
-
-    Call arguments:
-        x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
-        y: Tensor `[batch, length, d_model]`, what the sublayer made of `prepare(x)`.
-
-    Returns:
-        Tensor `[batch, length, d_model]`.
+    A stack of such sublayers needs one more normalisation at its end. Arguments and call arguments
+    are those of `PostNormResidual`.
 
     Reference: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture
     (arXiv 2002.04745).
@@ -93,11 +82,11 @@ class PreNormResidual(Residual):
     >>> residual = PreNormResidual(dropout_rate=0.1)
     >>> x = np.ones((2, 3, 8), "float32")
     >>> residual.build(x.shape)
-    >>> residual(x, residual.prepare(x)).shape
+    >>> residual(x, residual.pre_norm(x)).shape
     TensorShape([2, 3, 8])
     """
 
-    def prepare(self, x):
+    def pre_norm(self, x):
         """The sublayer's input: LayerNorm(x) `[batch, length, d_model]`."""
         return self.norm(x)
 
@@ -105,12 +94,26 @@ class PreNormResidual(Residual):
         return x + self.dropout(y, training=training)
 
 
-class Sublayer(keras.layers.Layer):
-    """The base of the sublayers: a residual, post-norm or pre-norm."""
+class Sublayer(TransformerLayer):
+    """The base of the sublayers, each with a residual, post-norm or pre-norm."""
 
     residual_classes = (PostNormResidual, PreNormResidual)
 
-    def make_residual(self, norm_first, dropout_rate, norm):
-        """The residual layer: pre-norm if `norm_first`, else post-norm."""
-        kind = self.residual_classes[bool(norm_first)]
-        return kind(dropout_rate, norm, dtype=self.dtype_policy, name="residual")
+    def __init__(self, *, dropout_rate=0.1, norm_first=False, norm=None, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
+        self.norm_first = bool(norm_first)
+        self.residual = self.residual_classes[self.norm_first](
+            dropout_rate, norm, dtype=self.dtype_policy, name="residual"
+        )
+
+    def compute_output_shape(self, x_shape, context_shape=None):
+        return x_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "dropout_rate": self.dropout_rate,
+            "norm_first": self.norm_first,
+            "norm": serialize(self.residual.norm),
+        }

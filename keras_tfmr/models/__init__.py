@@ -1,6 +1,5 @@
-"""Models built from the layers with the functional API, each from one config."""
+"""Models built from the layers with  from one config."""
 
-from keras_tfmr.models.attention_scores import AttentionScores
 from keras_tfmr.models.classification import (
     MeanOverTokens,
     SequenceClassifier,
@@ -8,8 +7,7 @@ from keras_tfmr.models.classification import (
 )
 from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.models.language import LanguageModel
-from keras_tfmr.models.translation import TranslationModel
-from keras_tfmr.models.untying import untied
+from keras_tfmr.models.translation import AttentionScores, TranslationModel
 
 __all__ = [
     "AttentionScores",
@@ -19,5 +17,4 @@ __all__ = [
     "TokenClassifier",
     "TransformerConfig",
     "TranslationModel",
-    "untied",
 ]

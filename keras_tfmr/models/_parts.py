@@ -1,14 +1,17 @@
 """What the models share: the parts made from a config, and saving and loading."""
 
+import dataclasses
+
 import keras
 from keras import ops
 
+from keras_tfmr.compat import flatten_layers
 from keras_tfmr.decoding import score
 from keras_tfmr.layers import (
     ALiBi,
     LayerNormalization,
     LearnedPositions,
-    Logits,
+    LMHead,
     NoPositions,
     PositionalEmbedding,
     RelativePositionBias,
@@ -17,37 +20,39 @@ from keras_tfmr.layers import (
     SinusoidalPositions,
     TiedLogits,
 )
+from keras_tfmr.layers.block import BlockOptions
 from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
-POSITIONS = {
-    "sinusoidal": lambda config: SinusoidalPositions(
-        config.d_model, config.max_wavelength, name="positions"
-    ),
-    "learned": lambda config: LearnedPositions(config.max_length, config.d_model, name="positions"),
-}
-RELATIVE_POSITIONS = {
-    "rotary": lambda config, bidirectional: RotaryPositions(
-        config.head_width, config.max_wavelength, name="relative_positions"
-    ),
-    "relative": lambda config, bidirectional: RelativePositionBias(
-        config.num_heads, bidirectional=bidirectional, name="relative_positions"
-    ),
-    "alibi": lambda config, bidirectional: ALiBi(config.num_heads, name="relative_positions"),
-}
 
-
-def embedding(config, vocab_size, name):
+def embedding(config, vocab_size, name, dtype=None):
     """The `PositionalEmbedding` of a config."""
-    positions = POSITIONS.get(config.positions, lambda config: NoPositions(name="positions"))
+    own = {"name": "positions", "dtype": dtype}
+    if config.positions == "sinusoidal":
+        positions = SinusoidalPositions(config.d_model, config.max_wavelength, **own)
+    elif config.positions == "learned":
+        positions = LearnedPositions(config.max_length, config.d_model, **own)
+    else:
+        positions = NoPositions(**own)
     return PositionalEmbedding(
         vocab_size,
         config.d_model,
-        positions=positions(config),
+        positions=positions,
         norm=norm(config) if config.embedding_norm else None,
         scaled=config.embedding_scale,
         name=name,
+        dtype=dtype,
     )
+
+
+def relative_positions(config, bidirectional, dtype=None):
+    """The layer of relative positions of a config, or None."""
+    own = {"name": "relative_positions", "dtype": dtype}
+    if config.positions == "rotary":
+        return RotaryPositions(config.head_width, config.max_wavelength, **own)
+    if config.positions == "relative":
+        return RelativePositionBias(config.num_heads, bidirectional=bidirectional, **own)
+    return ALiBi(config.num_heads, **own) if config.positions == "alibi" else None
 
 
 def norm(config):
@@ -55,35 +60,28 @@ def norm(config):
     return {"layer": LayerNormalization, "rms": RMSNormalization}[config.norm](config.norm_epsilon)
 
 
-def stack_arguments(config, num_layers, bidirectional):
-    """The arguments of an `Encoder`, `Decoder` or `DecoderOnly` that come from a config."""
-    relative = RELATIVE_POSITIONS.get(config.positions)
-    return {
-        "num_layers": num_layers,
-        "d_model": config.d_model,
-        "num_heads": config.num_heads,
-        "dff": config.dff,
-        "dropout_rate": config.dropout_rate,
-        "attention_dropout_rate": config.attention_dropout_rate,
-        "key_dim": config.key_dim,
-        "value_dim": config.value_dim,
-        "num_kv_heads": config.num_kv_heads,
-        "norm_first": config.norm_first,
-        "activation": config.activation,
-        "gated": config.gated,
-        "use_bias": config.use_bias,
-        "qk_norm": norm(config) if config.qk_norm else None,
-        "norm": norm(config),
-        "relative_positions": None if relative is None else relative(config, bidirectional),
+def stack(kind, config, num_layers, vocab_embedding, *, bidirectional, name, dtype=None):
+    """An `Encoder`, `Decoder` or `CausalDecoder` of a config."""
+    options = {
+        field.name: getattr(config, field.name) for field in dataclasses.fields(BlockOptions)
     }
+    options |= {"norm": norm(config), "qk_norm": norm(config) if config.qk_norm else None}
+    return kind(
+        num_layers,
+        **options,
+        embedding=vocab_embedding,
+        relative_positions=relative_positions(config, bidirectional, dtype),
+        name=name,
+        dtype=dtype,
+    )
 
 
-def logits(config, target_embedding):
+def head(config, target_embedding, dtype=None):
     """The layer that makes the logits of target tokens."""
     use_bias = not config.tied_logits if config.logits_bias is None else config.logits_bias
     if config.tied_logits:
-        return TiedLogits(target_embedding, use_bias=use_bias, name="logits")
-    return Logits(config.target_vocab, use_bias=use_bias, name="logits")
+        return TiedLogits(target_embedding, use_bias=use_bias, name="logits", dtype=dtype)
+    return LMHead(config.target_vocab, use_bias=use_bias, name="logits", dtype=dtype)
 
 
 def at_least_one_column(source_ids):
@@ -92,10 +90,23 @@ def at_least_one_column(source_ids):
     return ops.pad(source_ids, [[0, 0], [0, 1]]) if source_ids.shape[1] == 0 else source_ids
 
 
-class ConfiguredModel(keras.Model):
-    """A functional model that is rebuilt from its config when it is loaded from a file."""
+class ConfiguredModel:
+    """What makes a model one that is rebuilt from its config when it is loaded from a file.
+
+    Mixed into `keras.Model` by each class itself, because Keras changes the bases of a functional
+    model's class, and of their bases.
+    """
 
     config_class = TransformerConfig
+
+    def finish_building(self, *names):
+        """Builds the layers, whose sizes are all known, for inputs of token ids.
+
+        Not as a functional model, of which `keras.models.clone_model` makes one without our class.
+        """
+        inputs = [keras.Input((None,), dtype="int32", name=name) for name in names]
+        self.call(inputs if len(inputs) > 1 else inputs[0])
+        self.built = True
 
     def make_train_function(self, force=False):
         # If the optimizer made its variables in the first step, the step would be traced twice.
@@ -142,23 +153,28 @@ class NextTokenModel(ConfiguredModel):
 
 
 def _changes(model):
-    """Changes to the layers after they were built: {place in the model: changes}."""
+    """Changes to the layers after they were built: {path of a layer: changes}."""
     changes = {}
-    for place, layer in enumerate(model._flatten_layers()):
+    for layer in flatten_layers(model):
         found = {} if layer.trainable else {"trainable": False}
         if layer.quantization_mode is not None:
             found["quantized"] = layer.quantization_mode
             how = getattr(layer, "quantization_config", None)
             found["quantization_config"] = how and keras.saving.serialize_keras_object(how)
         if found:
-            changes[str(place)] = found
+            changes[_place(model, layer)] = found
     return changes
+
+
+def _place(model, layer):
+    """The path of a layer in a model, "" for the model itself, whatever its name is."""
+    return "" if layer is model else layer.path
 
 
 def _change(model, changes):
     """Applies the `_changes` of a saved model to a newly built one."""
-    for place, layer in enumerate(model._flatten_layers()):
-        change = changes.get(str(place), {})
+    for layer in flatten_layers(model):
+        change = changes.get(_place(model, layer), {})
         # Setting this also sets it on the layer's own sublayers, which come later in this loop.
         layer.trainable = change.get("trainable", True)
         if "quantized" in change:

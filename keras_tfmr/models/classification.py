@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr._checks import positive_int
-from keras_tfmr.layers import Encoder, Logits
+from keras_tfmr.layers import Encoder, LMHead
 from keras_tfmr.models import _parts
 
 
@@ -46,23 +46,24 @@ class MeanOverTokens(keras.layers.Layer):
         return (x_shape[0], x_shape[-1])
 
 
-class EncoderModel(_parts.ConfiguredModel):
+class EncoderModel(_parts.ConfiguredModel, keras.Model):
     """What the encoder-only models share: an encoder, a head, and a number of classes."""
 
-    def __init__(self, config, num_classes, name):
-        positive_int("num_classes", num_classes)
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        encoder = Encoder(
-            **_parts.stack_arguments(config, config.encoder_layers, bidirectional=True),
-            embedding=_parts.embedding(config, config.source_vocab, "embedding"),
-            name="encoder",
-        )
-        logits = Logits(num_classes, name="logits")
-        outputs = logits(self.pool(encoder(token_ids)))
-        super().__init__(inputs=token_ids, outputs=outputs, name=name)
+    def __init__(self, config, num_classes, name, dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        dtype = self.dtype_policy
         self.config = config
-        self.num_classes = num_classes
-        self.encoder, self.logits = encoder, logits
+        self.num_classes = positive_int("num_classes", num_classes)
+        embedding = _parts.embedding(config, config.source_vocab, "embedding", dtype)
+        self.encoder = _parts.stack(
+            Encoder, config, config.encoder_layers, embedding,
+            bidirectional=True, name="encoder", dtype=dtype,
+        )  # fmt: skip
+        self.logits = LMHead(num_classes, name="logits", dtype=dtype)
+
+    def call(self, inputs, training=None):
+        (token_ids,) = keras.tree.flatten(inputs)  # Keras may give them in a list
+        return self.logits(self.pool(self.encoder(token_ids, training=training)))
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes}
@@ -93,12 +94,10 @@ class SequenceClassifier(EncoderModel):
     TensorShape([1, 3])
     """
 
-    def __init__(self, config, num_classes, name="sequence_classifier"):
-        super().__init__(config, num_classes, name)
-
-    @staticmethod
-    def pool(x):
-        return MeanOverTokens(name="mean")(x)
+    def __init__(self, config, num_classes, name="sequence_classifier", dtype=None):
+        super().__init__(config, num_classes, name, dtype)
+        self.pool = MeanOverTokens(name="mean", dtype=self.dtype_policy)
+        self.finish_building("token_ids")
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -122,8 +121,9 @@ class TokenClassifier(EncoderModel):
     TensorShape([1, 3, 3])
     """
 
-    def __init__(self, config, num_classes, name="token_classifier"):
-        super().__init__(config, num_classes, name)
+    def __init__(self, config, num_classes, name="token_classifier", dtype=None):
+        super().__init__(config, num_classes, name, dtype)
+        self.finish_building("token_ids")
 
     @staticmethod
     def pool(x):

@@ -3,18 +3,19 @@
 import keras
 from keras import ops
 
-from keras_tfmr.layers import DecoderOnly
+from keras_tfmr.layers import CausalDecoder
 from keras_tfmr.models import _parts
 from keras_tfmr.models.cached_step import CachedStep
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LanguageModel(_parts.NextTokenModel):
+class LanguageModel(_parts.NextTokenModel, keras.Model):
     """An autoregressive density over sequences: p(x) = Π p(x_t | x_<t).
 
     Args:
         config: A `TransformerConfig`; `target_vocab` and `decoder_layers` are its vocabulary
             and depth.
+        name, dtype: As for `TranslationModel`.
 
     Call arguments:
         inputs: `token_ids` int `[batch, length]`, padded with 0.
@@ -31,18 +32,21 @@ class LanguageModel(_parts.NextTokenModel):
     TensorShape([2])
     """
 
-    def __init__(self, config, name="language"):
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        embedding = _parts.embedding(config, config.target_vocab, "embedding")
-        decoder = DecoderOnly(
-            **_parts.stack_arguments(config, config.decoder_layers, bidirectional=False),
-            embedding=embedding,
-            name="decoder",
-        )
-        logits = _parts.logits(config, embedding)
-        super().__init__(inputs=token_ids, outputs=logits(decoder(token_ids)), name=name)
+    def __init__(self, config, name="language", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        dtype = self.dtype_policy
         self.config = config
-        self.decoder, self.logits = decoder, logits
+        embedding = _parts.embedding(config, config.target_vocab, "embedding", dtype)
+        self.decoder = _parts.stack(
+            CausalDecoder, config, config.decoder_layers, embedding,
+            bidirectional=False, name="decoder", dtype=dtype,
+        )  # fmt: skip
+        self.logits = _parts.head(config, embedding, dtype)
+        self.finish_building("token_ids")
+
+    def call(self, inputs, training=None):
+        (token_ids,) = keras.tree.flatten(inputs)  # Keras may give them in a list
+        return self.logits(self.decoder(token_ids, training=training))
 
     def start(self, batch, num_beams=1, *, max_length):
         """Starts decoding, one token at a time.

@@ -1,22 +1,39 @@
 """The encoder–decoder model of the paper."""
 
+from typing import NamedTuple
+
 import keras
 from keras import ops
 
 from keras_tfmr.layers import Decoder, Encoder
 from keras_tfmr.models import _parts
-from keras_tfmr.models.attention_scores import AttentionScores
 from keras_tfmr.models.cached_step import CachedStep
 
 
+class AttentionScores(NamedTuple):
+    """Attention weights by layer and head: lists over layers, empty if the model has no such part.
+
+    Attributes:
+        cross: Cross-attention of the decoder, `[batch, heads, target, source]`.
+        encoder: Self-attention of the source, `[batch, heads, source, source]`.
+        decoder: Self-attention of the target, `[batch, heads, target, target]`.
+    """
+
+    cross: list
+    encoder: list = ()
+    decoder: list = ()
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class TranslationModel(_parts.ConfiguredModel):
+class TranslationModel(_parts.ConfiguredModel, keras.Model):
     """The Transformer: from source and target ids to the logits of each next target token.
 
-    It is a functional model, so its layers can be used in other models.
+    Its layers `encoder`, `decoder` and `logits` can be used in other models.
 
     Args:
         config: A `TransformerConfig`.
+        name: The name of the model.
+        dtype: The dtype policy of all layers, such as "mixed_bfloat16"; the global one by default.
 
     Call arguments:
         inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
@@ -34,29 +51,30 @@ class TranslationModel(_parts.ConfiguredModel):
     TensorShape([1, 2, 50])
     """
 
-    def __init__(self, config, name="translation"):
-        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
-        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
-        if config.joint_vocab:
-            source = target = _parts.embedding(config, config.target_vocab, "embedding")
-        else:
-            source = _parts.embedding(config, config.source_vocab, "source_embedding")
-            target = _parts.embedding(config, config.target_vocab, "target_embedding")
-        encoder = Encoder(
-            **_parts.stack_arguments(config, config.encoder_layers, bidirectional=True),
-            embedding=source,
-            name="encoder",
-        )
-        decoder = Decoder(
-            **_parts.stack_arguments(config, config.decoder_layers, bidirectional=False),
-            embedding=target,
-            name="decoder",
-        )
-        logits = _parts.logits(config, target)
-        outputs = logits(decoder(target_ids, encoder(source_ids)))
-        super().__init__(inputs=[source_ids, target_ids], outputs=outputs, name=name)
+    def __init__(self, config, name="translation", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        dtype = self.dtype_policy
         self.config = config
-        self.encoder, self.decoder, self.logits = encoder, decoder, logits
+        if config.joint_vocab:
+            source = target = _parts.embedding(config, config.target_vocab, "embedding", dtype)
+        else:
+            source = _parts.embedding(config, config.source_vocab, "source_embedding", dtype)
+            target = _parts.embedding(config, config.target_vocab, "target_embedding", dtype)
+        self.encoder = _parts.stack(
+            Encoder, config, config.encoder_layers, source,
+            bidirectional=True, name="encoder", dtype=dtype,
+        )  # fmt: skip
+        self.decoder = _parts.stack(
+            Decoder, config, config.decoder_layers, target,
+            bidirectional=False, name="decoder", dtype=dtype,
+        )  # fmt: skip
+        self.logits = _parts.head(config, target, dtype)
+        self.finish_building("source_ids", "target_ids")
+
+    def call(self, inputs, training=None):
+        source_ids, target_ids = keras.tree.flatten(inputs)
+        context = self.encoder(source_ids, training=training)  # [batch, source, d_model]
+        return self.logits(self.decoder(target_ids, context, training=training))
 
     def start(self, source_ids, num_beams=1, *, max_length, shortlist=None):
         """Encodes the source and starts decoding, one token at a time.
@@ -80,7 +98,7 @@ class TranslationModel(_parts.ConfiguredModel):
             self.decoder,
             self.logits,
             ops.shape(context)[0],
-            self.decoder.memory(context, ops.not_equal(source_ids, 0)),
+            self.decoder.context_cache(context, ops.not_equal(source_ids, 0)),
             num_beams=num_beams,
             max_length=max_length,
             shortlist=shortlist,

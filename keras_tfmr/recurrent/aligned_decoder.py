@@ -176,7 +176,9 @@ class AlignedDecoder(keras.layers.Layer):
 
     def call(self, y, annotations, annotations_mask=None, return_attention_scores=False):
         if annotations_mask is not None:
-            _checks.mask("annotations_mask", annotations_mask, (2,), annotations.shape[1])
+            annotations_mask = _checks.sequence_mask(
+                "annotations_mask", annotations_mask, annotations
+            )
         y = ops.cast(y, self.compute_dtype)
         annotations = ops.cast(annotations, self.compute_dtype)
         keys, values = self.read(annotations)

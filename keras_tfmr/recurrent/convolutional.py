@@ -77,7 +77,7 @@ class ConvolutionStack(keras.layers.Layer):
 
     def call(self, x, mask=None):
         if mask is not None:
-            _checks.mask("mask", mask, (2,), x.shape[1])
+            mask = _checks.sequence_mask("mask", mask, x)
             mask = ops.cast(mask, self.compute_dtype)[:, :, None]
         z = _zero_at_padding(self.input_dense(x), mask)  # [batch, length, units]
         for convolution in self.convolutions:

@@ -115,7 +115,7 @@ class BidirectionalEncoder(keras.layers.Layer):
 
     def call(self, x, mask=None):
         if mask is not None:
-            _checks.mask("mask", mask, (2,), x.shape[1])
+            mask = _checks.sequence_mask("mask", mask, x)
         halves = [
             self._direction(self.forward_input(x), self.forward_unit, mask, False),
             self._direction(self.backward_input(x), self.backward_unit, mask, True),

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.decoding import FunctionStep
-from keras_tfmr.layers import Logits
+from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
 from keras_tfmr.models._parts import NextTokenModel
 from keras_tfmr.recurrent._loop import over_time
@@ -83,7 +83,7 @@ class LSTMN(keras.layers.Layer):
 
     def call(self, x, mask=None, return_attention_scores=False):
         if mask is not None:
-            _checks.mask("mask", mask, (2,), x.shape[1])
+            mask = _checks.sequence_mask("mask", mask, x)
         projected = self.input_dense(x)  # [batch, length, 5 * units]
         valid = ops.ones_like(projected[:, :, 0])  # [batch, length]
         if mask is not None:
@@ -182,7 +182,7 @@ def _forget_at_first(shape, dtype=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LSTMNLanguageModel(NextTokenModel):
+class LSTMNLanguageModel(NextTokenModel, keras.Model):
     """An autoregressive density over sequences by an LSTMN: p(x) = Π p(x_t | x_<t).
 
     Args:
@@ -211,7 +211,7 @@ class LSTMNLanguageModel(NextTokenModel):
         )
         dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
         lstmn = LSTMN(config.units, return_sequences=True, name="lstmn")
-        logits = Logits(config.vocab, name="logits")
+        logits = LMHead(config.vocab, name="logits")
         outputs = logits(dropout(lstmn(dropout(embedding(token_ids)))))
         super().__init__(inputs=token_ids, outputs=outputs, name=name)
         self.config = config

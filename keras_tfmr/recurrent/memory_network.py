@@ -51,14 +51,15 @@ class MemoryHop(keras.layers.Layer):
 
 
 def _check(facts, question):
-    _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
-    _checks.sequence_of_ids("question", question, ("batch", "words"))
+    facts = _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
+    question = _checks.sequence_of_ids("question", question, ("batch", "words"))
     stories, questions = facts.shape[0], question.shape[0]
     if None not in (stories, questions) and stories != questions:
         raise ValueError(
             "`facts` and `question` must have the same batch size. Received: shapes "
             f"{tuple(facts.shape)} and {tuple(question.shape)}"
         )
+    return facts, question
 
 
 class Memories(keras.layers.Layer):
@@ -88,7 +89,7 @@ class Memories(keras.layers.Layer):
         self.built = True
 
     def call(self, facts, question, linear=False, return_attention_scores=False):
-        _check(facts, question)
+        facts, question = _check(facts, question)
         fact_mask = ops.any(ops.not_equal(facts, 0), axis=-1)  # [batch, facts]
         u = self.ask(question)  # [batch, width]
         all_scores = []
@@ -100,7 +101,7 @@ class Memories(keras.layers.Layer):
         return (logits, all_scores) if return_attention_scores else logits
 
     def compute_output_spec(self, facts, question, linear=False, return_attention_scores=False):
-        _check(facts, question)
+        facts, question = _check(facts, question)
         logits = keras.KerasTensor((facts.shape[0], self.vocab_size), "float32")
         if not return_attention_scores:
             return logits
@@ -239,7 +240,7 @@ class LayerwiseMemories(Memories):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class MemoryNetwork(ConfiguredModel):
+class MemoryNetwork(ConfiguredModel, keras.Model):
     """Answers a question about a story in one word.
 
     Args:

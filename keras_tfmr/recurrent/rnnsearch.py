@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.decoding import FunctionStep
-from keras_tfmr.layers import Logits
+from keras_tfmr.layers import LMHead
 from keras_tfmr.models import AttentionScores
 from keras_tfmr.models._parts import ConfiguredModel, at_least_one_column
 from keras_tfmr.recurrent._embeddings import embeddings
@@ -14,7 +14,7 @@ from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class RNNSearchModel(ConfiguredModel):
+class RNNSearchModel(ConfiguredModel, keras.Model):
     """RNNsearch: from source and target ids to the logits of each next target token.
 
     It has a bidirectional encoder, a decoder that aligns before each word, and a maxout layer. It
@@ -48,7 +48,7 @@ class RNNSearchModel(ConfiguredModel):
         dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
         encoder, decoder = self.make_encoder(config), self.make_decoder(config)
         maxout = Maxout(config.maxout_units, name="maxout")
-        logits = Logits(config.target_vocab, name="logits")
+        logits = LMHead(config.target_vocab, name="logits")
         annotations = encoder(dropout(source(source_ids)))  # [batch, source, 2 * units]
         features = decoder(dropout(target(target_ids)), annotations)
         outputs = logits(dropout(maxout(features)))  # [batch, target, vocab]

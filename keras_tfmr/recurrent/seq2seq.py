@@ -63,7 +63,7 @@ class SummaryEncoder(keras.layers.Layer):
 
     def call(self, x, mask=None):
         if mask is not None:
-            _checks.mask("mask", mask, (2,), x.shape[1])
+            mask = _checks.sequence_mask("mask", mask, x)
         projected = self.word_dense(x)  # [batch, source, 3 * units]
 
         def step(x, states):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr._inputs import Text, checked_texts, utf8
-from keras_tfmr.models import untied
+from keras_tfmr.export.optimize import optimize_for_decoding
 from keras_tfmr.precision import with_precision
 from keras_tfmr.text.buckets import length_buckets, text_per_bucket
 from keras_tfmr.text.tokenizer import SubwordTokenizer
@@ -113,8 +113,8 @@ class TextModel(abc.ABC):
         )
 
     def untied(self) -> Self:
-        """A copy that decodes faster; its weights do not follow the model. See `models.untied`."""
-        return self.replace(model=untied(self.model))
+        """A copy whose model is the one of `optimize_for_decoding`."""
+        return self.replace(model=optimize_for_decoding(self.model))
 
     def token_counts(self, texts: Sequence[Text]) -> np.ndarray:
         """How many tokens the model reads of each text, the end id included: int64 `[texts]`."""

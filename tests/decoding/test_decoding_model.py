@@ -207,8 +207,8 @@ class NeverTheEnd:
     def __init__(self, logits):
         self.logits = logits
 
-    def __call__(self, x, packed=None):
-        return self.logits(x, packed=packed) - 1e6 * (np.arange(VOCAB) == END)
+    def __call__(self, x):
+        return self.logits(x) - 1e6 * (np.arange(VOCAB) == END)
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX fixes every shape")
@@ -283,6 +283,6 @@ def test_the_caches_are_not_reordered_by_beams():
     """What every step would have to copy must stay in its place: only a table of integers moves."""
     step, state = make_model().start(make_sources(2, 3), 3, max_length=4)
     moved = step.reorder(state, ops.convert_to_tensor([2, 2, 0, 4, 3, 3]))
-    assert moved["caches"] is state["caches"]
-    leaves = keras.tree.flatten(state["caches"])
+    assert moved["cache"] is state["cache"]
+    leaves = keras.tree.flatten(state["cache"])
     assert {tuple(leaf.shape) for leaf in leaves} == {(2, 2, 12, 16)}  # rows share a sentence's

@@ -16,7 +16,7 @@ from keras_tfmr import (
     TransformerConfig,
     TranslationModel,
 )
-from keras_tfmr.layers import DecoderOnly
+from keras_tfmr.layers import CausalDecoder
 
 BATCH, LENGTH = 3, 7
 SIZES = dict(d_model=8, num_heads=2, dff=16)
@@ -77,7 +77,7 @@ def test_causal_self_attention(dropout, scores, padding):
 def test_decoder_layer(dropout, scores, padding, norm_first):
     layer = DecoderLayer(**SIZES, dropout_rate=dropout, norm_first=norm_first)
     context = random(BATCH, 4, 8, seed=3)
-    call = {"x_mask": padding_mask()} if padding else {}
+    call = {"mask": padding_mask()} if padding else {}
 
     def run_on(x):
         return run(layer, x, context, training=dropout > 0, return_attention_scores=scores, **call)
@@ -85,7 +85,7 @@ def test_decoder_layer(dropout, scores, padding, norm_first):
     check(run_on, vary_vectors)
 
 
-@pytest.mark.parametrize("kind", [Decoder, DecoderOnly])
+@pytest.mark.parametrize("kind", [Decoder, CausalDecoder])
 @pytest.mark.parametrize("dropout, scores, padding", CASES)
 def test_stacks(dropout, scores, padding, kind):
     stack = kind(num_layers=2, vocab_size=20, **SIZES, dropout_rate=dropout)

@@ -118,5 +118,3 @@ def test_wrong_inputs_are_named():
         ConvolutionStack(4, 2, kernel_size=2)
     with pytest.raises(ValueError, match=r"end at max_length=4.*length 5"):
         ConvolutionalEncoder(4, 1, 1, max_length=4)(random(1, 5, 3))
-    with pytest.raises(TypeError, match=r"`mask` must be bool.*int32"):
-        ConvolutionStack(4, 1)(random(2, 3, 4), mask=np.ones((2, 3), "int32"))

@@ -19,9 +19,8 @@ from helpers import (
 from keras import ops
 
 from keras_tfmr import Decoder, DecoderLayer
-from keras_tfmr.layers import DecoderOnly, DecoderOnlyLayer
-from keras_tfmr.layers.cache import StepPosition, following
-from keras_tfmr.layers.masking import attention_mask
+from keras_tfmr.layers import CausalDecoder, CausalDecoderLayer
+from keras_tfmr.layers.cache import CachePosition
 
 SIZES = dict(d_model=8, num_heads=2, dff=20)
 STACK = dict(num_layers=2, vocab_size=20, **SIZES)
@@ -126,11 +125,12 @@ def test_one_token_at_a_time_equals_all_at_once(norm_first, value_dim):
     decoder(ids, context)
     randomize(decoder)
     expected = to_numpy(decoder(ids, context, context_mask=mask))
-    memory, caches = decoder.memory(context, mask), decoder.caches(BATCH, 8)
+    context_cache, cache = decoder.context_cache(context, mask), decoder.cache(BATCH, 8)
     for index in range(TARGET):
-        output, caches = decoder.step(ids[:, index], caches, following(index, 1, 8), memory=memory)
+        tokens = ids[:, index : index + 1]
+        output, cache = decoder(tokens, cache=cache, cache_index=index, context_cache=context_cache)
         real = ids[:, index] != 0
-        np.testing.assert_allclose(to_numpy(output)[real], expected[real, index], atol=1e-5)
+        np.testing.assert_allclose(to_numpy(output)[real, 0], expected[real, index], atol=1e-5)
 
 
 def test_several_new_tokens_at_once():
@@ -138,14 +138,35 @@ def test_several_new_tokens_at_once():
     decoder = Decoder(**STACK)
     ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
     expected = decoder(ids, context, context_mask=mask)
-    memory, caches = decoder.memory(context, mask), decoder.caches(BATCH, TARGET)
+    context_cache, cache = decoder.context_cache(context, mask), decoder.cache(BATCH, TARGET)
     parts = []
     for begin, end in ((0, 3), (3, TARGET)):
-        at = following(begin, end - begin, TARGET)
-        rows = ids[:, begin:end].reshape(-1)  # the tokens of an example side by side
-        output, caches = decoder.step(rows, caches, at, memory=memory)
-        parts.append(to_numpy(output).reshape(BATCH, end - begin, -1))
+        output, cache = decoder(
+            ids[:, begin:end], cache=cache, cache_index=begin, context_cache=context_cache
+        )
+        parts.append(to_numpy(output))
     np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, atol=1e-5)
+
+
+def test_scores_together_with_a_cache():
+    """They are the rows of those of the whole pass; zero for an example without a context."""
+    decoder = Decoder(**STACK)
+    ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
+    mask = mask & np.array([[True], [True], [False]])
+    _, own, cross = decoder(ids, context, context_mask=mask, return_attention_scores=True)
+    context_cache, cache = decoder.context_cache(context, mask), decoder.cache(BATCH, TARGET)
+    for index in range(TARGET):
+        _, new_own, new_cross, cache = decoder(
+            ids[:, index : index + 1],
+            cache=cache,
+            cache_index=index,
+            context_cache=context_cache,
+            return_attention_scores=True,
+        )
+        for whole, new in ((own, new_own), (cross, new_cross)):
+            for one, other in zip(whole, new, strict=True):
+                np.testing.assert_allclose(one[:, :, index], other[:, :, 0], atol=1e-6)
+    assert not to_numpy(new_cross[0])[2].any()
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -153,20 +174,20 @@ def test_compiled_step_keeps_its_shapes(jit_compile):
     decoder = Decoder(**STACK, value_dim=3)
     ids, (context, mask) = random_ids(BATCH, TARGET, vocab=20), context_and_mask()
     expected = to_numpy(decoder(ids, context, context_mask=mask))
-    memory = decoder.memory(context, mask)
+    context_cache = decoder.context_cache(context, mask)
 
-    def step(tokens, caches, index):
-        return decoder.step(tokens, caches, following(index, 1, 8), memory=memory)
+    def step(tokens, cache, index):
+        return decoder(tokens, cache=cache, cache_index=index, context_cache=context_cache)
 
     run = compiled(step, jit_compile)
-    caches = decoder.caches(BATCH, 8)
-    shapes = [tuple(part.shape) for part in keras.tree.flatten(caches)]
+    cache = decoder.cache(BATCH, 8)
+    shapes = [tuple(part.shape) for part in keras.tree.flatten(cache)]
     assert shapes == [(BATCH, 2, 8, 4), (BATCH, 2, 8, 3)] * 2
     for index in range(TARGET):
-        tokens = ops.convert_to_tensor(ids[:, index])
-        output, caches = run(tokens, caches, ops.convert_to_tensor(index, dtype="int32"))
-        np.testing.assert_allclose(to_numpy(output), expected[:, index], atol=1e-5)
-        assert [tuple(part.shape) for part in keras.tree.flatten(caches)] == shapes
+        tokens = ops.convert_to_tensor(ids[:, index : index + 1])
+        output, cache = run(tokens, cache, ops.convert_to_tensor(index, dtype="int32"))
+        np.testing.assert_allclose(to_numpy(output)[:, 0], expected[:, index], atol=1e-5)
+        assert [tuple(part.shape) for part in keras.tree.flatten(cache)] == shapes
 
 
 def test_beams_share_the_memory():
@@ -177,35 +198,43 @@ def test_beams_share_the_memory():
     expected = to_numpy(
         decoder(ids, np.repeat(context, 2, axis=0), context_mask=np.repeat(mask, 2, axis=0))
     )
-    memory, caches = decoder.memory(context, mask), decoder.caches(BATCH, TARGET * 2)
+    context_cache, cache = decoder.context_cache(context, mask), decoder.cache(BATCH, TARGET * 2)
     own = np.equal(*np.ogrid[:2, :2])  # each hypothesis attends to its own places only
     for index in range(TARGET):
         earlier = np.arange(TARGET) <= index
         may_attend = (earlier[None, :, None] & own[:, None, :]).reshape(2, -1)
-        at = StepPosition(index, 2, 2, attention_mask(ops.convert_to_tensor(may_attend)))
-        output, caches = decoder.step(ids[:, index], caches, at, memory=memory)
-        np.testing.assert_allclose(to_numpy(output), expected[:, index], atol=1e-5)
+        position = CachePosition(
+            ops.convert_to_tensor(2 * index, dtype="int32"),
+            ops.convert_to_tensor([index], dtype="int32"),
+            ops.convert_to_tensor(may_attend),
+        )
+        tokens = ids[:, index].reshape(BATCH, 2)
+        output, cache = decoder(
+            tokens, cache=cache, cache_index=position, context_cache=context_cache
+        )
+        found = to_numpy(output).reshape(BATCH * 2, -1)
+        np.testing.assert_allclose(found, expected[:, index], atol=1e-5)
 
 
 def test_decoder_only_one_token_at_a_time():
-    stack = DecoderOnly(**STACK, value_dim=3, norm_first=True)
+    stack = CausalDecoder(**STACK, value_dim=3, norm_first=True)
     ids = padded_ids()
     stack(ids)
     randomize(stack)
     expected = to_numpy(stack(ids))
-    caches = stack.caches(BATCH, 8)
+    cache = stack.cache(BATCH, 8)
     for index in range(TARGET):
-        output, caches = stack.step(ids[:, index], caches, following(index, 1, 8))
+        output, cache = stack(ids[:, index : index + 1], cache=cache, cache_index=index)
         real = ids[:, index] != 0
-        np.testing.assert_allclose(to_numpy(output)[real], expected[real, index], atol=1e-5)
+        np.testing.assert_allclose(to_numpy(output)[real, 0], expected[real, index], atol=1e-5)
 
 
 CHECKED = {
     "layer": functools.partial(DecoderLayer, **SIZES, value_dim=3),
     "stack": functools.partial(Decoder, **ONE),
     "pre_norm_stack": functools.partial(Decoder, **ONE, norm_first=True),
-    "only_layer": functools.partial(DecoderOnlyLayer, **SIZES),
-    "only_stack": functools.partial(DecoderOnly, **ONE),
+    "only_layer": functools.partial(CausalDecoderLayer, **SIZES),
+    "only_stack": functools.partial(CausalDecoder, **ONE),
 }
 
 
@@ -262,9 +291,7 @@ def test_bad_input():
         DecoderLayer(**SIZES)(random(3, 5, 6), context)
     with pytest.raises(ValueError, match=r"6.*Received.*\(3, 5\)"):
         layer(x, context, context_mask=np.ones((3, 5), bool))
-    with pytest.raises(TypeError, match=r"bool.*Received.*int32"):
-        decoder(ids, context, context_mask=np.ones((3, 6), "int32"))
-    with pytest.raises(TypeError, match=r"integers.*Received.*float32"):
-        decoder(random(3, 5), context)
+    with pytest.raises(ValueError, match=r"`cache` and `cache_index`.*Received: cache_index=None"):
+        decoder(ids[:, :1], context, cache=decoder.cache(3, 5))
     with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,\)"):
         decoder(ids[:, 0], context)

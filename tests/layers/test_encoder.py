@@ -3,7 +3,6 @@
 import functools
 
 import formulas
-import keras
 import numpy as np
 import pytest
 from helpers import (
@@ -82,9 +81,11 @@ def test_scores_of_every_layer():
 def test_embedding_dropout_in_training():
     encoder = Encoder(num_layers=1, **SIZES, vocab_size=20, dropout_rate=0.5)
     ids = random_ids(2, 5, vocab=20)
-    dropped = to_numpy(encoder.embed(ids, training=True)) == 0
+    encoder(ids)
+    encoder.layers = []  # what is left is the embedding with its dropout
+    dropped = to_numpy(encoder(ids, training=True)) == 0
     assert 0.3 < dropped.mean() < 0.7
-    assert (to_numpy(encoder.embed(ids)) == to_numpy(encoder.embedding(ids))).all()
+    assert (to_numpy(encoder(ids)) == to_numpy(encoder.embedding(ids))).all()
 
 
 CHECKED = {
@@ -112,8 +113,10 @@ def test_layer_contract_with_scores(name, fresh, tmp_path):
 
 
 def test_key_dim_defaults_to_the_width_shared_by_the_heads():
-    layer = EncoderLayer(d_model=12, num_heads=3, dff=8)
-    assert layer.get_config()["key_dim"] == 4
+    config = EncoderLayer(d_model=12, num_heads=3, dff=8).get_config()
+    for width, expected in ((12, 4), (24, 8)):  # not frozen in the config
+        layer = EncoderLayer.from_config({**config, "d_model": width})
+        assert layer.self_attention.attention.key_dim == expected
     with pytest.raises(ValueError, match=r"divisible.*Received: d_model=10, num_heads=4"):
         EncoderLayer(d_model=10, num_heads=4, dff=8)
     EncoderLayer(d_model=10, num_heads=4, dff=8, key_dim=3)(random(2, 5, 10))
@@ -158,13 +161,8 @@ def test_bad_input():
     encoder = Encoder(num_layers=1, **SIZES, vocab_size=9)
     with pytest.raises(ValueError, match=r"batch, length.*Received.*\(3,"):
         encoder(random_ids(3, vocab=9))
-    with pytest.raises(TypeError, match=r"integers.*Received.*float32"):
-        encoder(random(3, 5))
-    with pytest.raises(TypeError, match=r"bool.*Received.*float32"):
-        EncoderLayer(**SIZES)(random(3, 5, 8), mask=np.ones((3, 5), "float32"))
-    with pytest.raises(TypeError, match=r"bool.*Received.*int32"):
-        mask = keras.KerasTensor((3, 5), "int32")
-        EncoderLayer(**SIZES)(keras.KerasTensor((3, 5, 8)), mask=mask)
+    with pytest.raises(TypeError, match=r"integers.*Received.*bool"):
+        encoder(np.ones((3, 5), bool))
 
 
 def test_a_config_serves_twice():

@@ -167,7 +167,5 @@ def test_wrong_inputs_are_named():
         LSTMN(-1)
     with pytest.raises(ValueError, match=r"`x` must have shape.*\(2, 3\)"):
         LSTMN(4)(random(2, 3))
-    with pytest.raises(TypeError, match=r"`mask` must be bool.*int32"):
-        LSTMN(4)(random(2, 3, 4), mask=np.ones((2, 3), "int32"))
     with pytest.raises(ValueError, match="Unknown fields of a LSTMNConfig"):
         LSTMNConfig.from_dict({"layers": 3})

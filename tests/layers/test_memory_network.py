@@ -193,8 +193,6 @@ def test_wrong_inputs_are_named():
         memories(FACTS[:, :, 0], QUESTION)
     with pytest.raises(ValueError, match=r"`question`.*\[batch, words\].*\(2,\)"):
         memories(FACTS, QUESTION[:, 0])
-    with pytest.raises(TypeError, match=r"`question` must be integers.*float32"):
-        memories(FACTS, QUESTION.astype("float32"))
     with pytest.raises(ValueError, match=r"same batch size.*\(2, 5, .\) and \(1, 3\)"):
         memories(FACTS, QUESTION[:1])
     with pytest.raises(ValueError, match="Unknown fields of a MemoryNetworkConfig"):

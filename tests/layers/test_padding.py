@@ -19,7 +19,7 @@ from keras_tfmr import (
     TransformerConfig,
     TranslationModel,
 )
-from keras_tfmr.layers import DecoderOnly
+from keras_tfmr.layers import CausalDecoder
 
 SIZES = dict(num_layers=2, d_model=8, num_heads=2, dff=16, vocab_size=20)
 CONFIG = TransformerConfig.preset("tiny", source_vocab=20, target_vocab=20)
@@ -30,7 +30,7 @@ def padded(ids, more=3):
     return np.pad(ids, [(0, 0), (0, more)])
 
 
-@pytest.mark.parametrize("kind", [Encoder, DecoderOnly])
+@pytest.mark.parametrize("kind", [Encoder, CausalDecoder])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_stacks(kind, norm_first):
     stack = kind(**SIZES, norm_first=norm_first)
@@ -93,7 +93,7 @@ def test_row_that_is_all_padding(kind, policy):
     def loss(*inputs):
         return ops.sum(ops.cast(layer.attention(*inputs, **attention_call), "float32") ** 2)
 
-    attention_call = {"key_mask": mask} if cross else {"attention_mask": mask}
+    attention_call = {"key_mask": mask} if cross else {"query_mask": mask}
     _, by_input, by_weight = gradients(loss, inputs, layer.attention.trainable_variables)
     for gradient in by_input:
         assert np.isfinite(gradient).all()

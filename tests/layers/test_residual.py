@@ -21,7 +21,7 @@ def test_order_of_sum_and_norm(kind):
     randomize(layer)
     norm = to_numpy(layer.norm.gamma), to_numpy(layer.norm.beta), layer.norm.epsilon
     expected = formulas.residual(x, np.tanh, norm, norm_first=kind is PreNormResidual)
-    output = layer(x, ops.tanh(layer.prepare(ops.convert_to_tensor(x))))
+    output = layer(x, ops.tanh(layer.pre_norm(ops.convert_to_tensor(x))))
     np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
@@ -33,7 +33,7 @@ def test_gradient_by_finite_differences(kind):
     randomize(layer)
 
     def loss(x):
-        return ops.sum(weight * layer(x, 2 * layer.prepare(x)))
+        return ops.sum(weight * layer(x, 2 * layer.pre_norm(x)))
 
     _, (gradient,), _ = gradients(loss, [x])
     for index in np.ndindex(x.shape):
@@ -66,7 +66,7 @@ def test_mask_of_x_is_passed_on():
 @pytest.mark.parametrize("kind", KINDS)
 def test_layer_contract(kind, fresh, tmp_path):
     make = functools.partial(kind, 0.1)
-    trains = kind is PostNormResidual  # the other's norm is in `prepare`
+    trains = kind is PostNormResidual  # the other's norm is in `pre_norm`
     arrays = [random(3, 5, 8), random(3, 5, 8, seed=1)]
     check_layer(make, arrays, fresh, tmp_path, quantized=False, trains=trains)
 

@@ -106,7 +106,5 @@ def test_config():
 def test_wrong_inputs_are_named():
     with pytest.raises(ValueError, match=r"`x` must have shape.*Received: shape \(2, 3\)"):
         SummaryEncoder(4)(random(2, 3))
-    with pytest.raises(TypeError, match=r"`mask` must be bool.*float32"):
-        SummaryEncoder(4)(random(2, 3, 4), mask=np.ones((2, 3), "float32"))
     with pytest.raises(ValueError, match=r"`summary` must have shape.*\(2, 3, 5\)"):
         SummaryDecoder(4)(random(2, 3, 4), random(2, 3, 5))

@@ -17,8 +17,9 @@ from keras import ops
 
 from keras_tfmr import LanguageModel, TransformerConfig, TranslationModel
 from keras_tfmr.layers import (
+    AddPositions,
     ALiBi,
-    DecoderOnly,
+    CausalDecoder,
     Encoder,
     EncoderLayer,
     GatedFeedForward,
@@ -26,7 +27,6 @@ from keras_tfmr.layers import (
     MultiHeadAttention,
     RelativePositionBias,
     RMSNormalization,
-    VectorEmbedding,
     scaled_dot_product_attention,
 )
 
@@ -124,25 +124,25 @@ class OwnScore(MultiHeadAttention):
 
 
 class OwnQuery(MultiHeadAttention):
-    def project_query(self, x, length, rotation=None):
-        return ops.tanh(super().project_query(x, length, rotation))
+    def project_query(self, x, rotation=None):
+        return ops.tanh(super().project_query(x, rotation))
 
 
 class OwnKey(MultiHeadAttention):
-    def project(self, key, value=None, length=None, rotation=None):
-        keys, values = super().project(key, value, length, rotation)
+    def project(self, key, value=None, rotation=None):
+        keys, values = super().project(key, value, rotation)
         return ops.sin(3.0 * keys), ops.maximum(values, 0.0)
 
 
 class OwnSelf(MultiHeadAttention):
-    def project_self(self, x, length, packed=None, rotation=None):
-        queries, keys, values = super().project_self(x, length, packed, rotation)
+    def project_self(self, x, rotation=None):
+        queries, keys, values = super().project_self(x, rotation)
         return queries, 2.0 * keys, -values
 
 
 class OwnOutput(MultiHeadAttention):
-    def project_output(self, heads):
-        return 2.0 * super().project_output(ops.tanh(heads))
+    def project_output(self, heads, length):
+        return 2.0 * super().project_output(ops.tanh(heads), length)
 
 
 OWN = [OwnScore, OwnQuery, OwnKey, OwnSelf, OwnOutput]
@@ -175,13 +175,13 @@ BLOCKS = {  # a block, its input, and what else `check_layer` has to know
     "rms": (RMSNormalization, random(3, 5, 8), dict(quantized=False)),
     "vectors, alibi": (
         lambda **kw: Encoder(
-            **SIZES, **kw, embedding=VectorEmbedding(8, **kw), relative_positions=ALiBi(2, **kw)
+            **SIZES, **kw, embedding=AddPositions(8, **kw), relative_positions=ALiBi(2, **kw)
         ),
         random(3, 5, 8),
         {},
     ),
     "relative, rms": (
-        lambda **kw: DecoderOnly(
+        lambda **kw: CausalDecoder(
             **SIZES,
             **kw,
             vocab_size=20,

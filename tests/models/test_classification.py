@@ -42,7 +42,11 @@ def test_shapes_and_dtype(kind, policy):
         expected = (2, 3) if kind is SequenceClassifier else (2, 5, 3)
         logits = model(random_ids(2, 5, vocab=20))
         assert logits.shape == expected
-        assert model.output.dtype == keras.backend.standardize_dtype(logits.dtype) == "float32"
+        assert (
+            model(keras.Input((None,), dtype="int32")).dtype
+            == keras.backend.standardize_dtype(logits.dtype)
+            == "float32"
+        )
         assert model.output.shape == (None, *expected[1:-1], 3) or kind is TokenClassifier
 
 

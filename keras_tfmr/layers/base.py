@@ -1,0 +1,75 @@
+"""The base of the layers, and layers that are arguments of other layers: shared, or copied."""
+
+import keras
+
+# Keras's options of weights, which a layer hands to every `Dense` inside it.
+WEIGHT_OPTIONS = (
+    "kernel_initializer", "bias_initializer", "kernel_regularizer", "bias_regularizer",
+    "kernel_constraint", "bias_constraint",
+)  # fmt: skip
+
+
+class TransformerLayer(keras.layers.Layer):
+    """The base of the layers that project: Keras's options of weights, and symbolic calls.
+
+    Keras does not cast the tensors among the call arguments of these layers, because the positions
+    among them stay float32 under every dtype policy; the layers inside cast what they compute with.
+
+    Args:
+        use_bias: Whether projections add a bias.
+        **kwargs: Those of `keras.layers.Layer`, and for the weights of every projection those of
+            `keras.layers.Dense`: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
+            `bias_regularizer`, `kernel_constraint`, `bias_constraint`.
+    """
+
+    def __init__(self, *, use_bias=True, **kwargs):
+        options = {name: kwargs.pop(name) for name in WEIGHT_OPTIONS if name in kwargs}
+        super().__init__(autocast=False, **kwargs)
+        self.use_bias = bool(use_bias)
+        # Serialised, because each projection needs an initializer of its own.
+        self.weight_options = {
+            name: option if isinstance(option, (str, dict)) else serialize(option)
+            for name, option in options.items()
+        }
+        self.supports_masking = True
+
+    def make_dense(self, units, name):
+        """A `Dense` with this layer's options of weights."""
+        return keras.layers.Dense(
+            units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name, **self.weight_options
+        )
+
+    def compute_output_spec(self, *args, **kwargs):
+        # Traces the call, which checks inputs and masks; Keras would take the output's shape alone.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def get_config(self):
+        return {**super().get_config(), "use_bias": self.use_bias, **self.weight_options}
+
+
+def serialize(part):
+    """The serialised form of a part that is copied, not shared; None for None."""
+    return None if part is None else keras.saving.serialize_keras_object(part)
+
+
+def serialize_shared(layer):
+    """The serialised form of a layer that other layers hold too, with Keras's id of shared objects.
+
+    Keras assigns the id when an object is serialised for the second time, and has copied the first
+    result by then. Serialised twice here, the object has the id in all results.
+    """
+    serialize(layer)
+    return serialize(layer)
+
+
+def deserialize_unbuilt(config):
+    """The layer that was serialised to `config`, not built: the layer that uses it will build it.
+
+    Otherwise the paths of its weights would lack that layer and differ from the saved ones.
+    """
+    return keras.saving.deserialize_keras_object({**config, "build_config": None})
+
+
+def maybe_deserialize(part):
+    """An argument that is a layer, a serialised layer or None, as a layer or None."""
+    return deserialize_unbuilt(part) if isinstance(part, dict) else part

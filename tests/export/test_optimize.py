@@ -1,0 +1,153 @@
+"""The copies that exports decode with have the outputs of the models they were made from."""
+
+import formulas
+import keras
+import numpy as np
+import pytest
+from helpers import dtype_policy, random_ids, randomize, to_numpy
+
+from keras_tfmr import (
+    LanguageModel,
+    MultiHeadAttention,
+    SequenceClassifier,
+    TransformerConfig,
+    TranslationModel,
+)
+from keras_tfmr.export.optimize import FusedSelfAttention, optimize_for_decoding, replace_layers
+from keras_tfmr.precision import with_precision
+
+TINY = TransformerConfig.preset("tiny", source_vocab=20, target_vocab=20)
+OPTIONS = {
+    "paper": {},
+    "tied with a bias": dict(logits_bias=True),
+    "two vocabularies": dict(joint_vocab=False),
+    "logits of their own": dict(tied_logits=False),
+    "pre-norm": dict(norm_first=True, activation="gelu_tanh", embedding_norm=True),
+    "wide values": dict(value_dim=21),
+    "grouped wide values": dict(value_dim=21, num_kv_heads=1, positions="learned"),
+    "modern": dict(
+        norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_kv_heads=1,
+        positions="rotary", qk_norm=True,
+    ),
+    "relative": dict(positions="relative", use_bias=False),
+    "alibi": dict(positions="alibi"),
+}  # fmt: skip
+
+
+def inputs(kind):
+    source, target = random_ids(3, 6, vocab=20), random_ids(3, 5, vocab=20, seed=1)
+    source[1, 4:], target[1, 2:] = 0, 0
+    return [source, target] if kind is TranslationModel else source
+
+
+def check_same(model, copy, kind, atol):
+    """The whole pass and the steps of the copy give what the model gives."""
+    arrays = inputs(kind)
+    expected = to_numpy(model(arrays))
+    np.testing.assert_allclose(to_numpy(copy(arrays)), expected, atol=atol)
+    rows = 3 if kind is LanguageModel else arrays[0]
+    targets = arrays if kind is LanguageModel else arrays[1]
+    step, state = copy.start(rows, 2, max_length=5)
+    for index in range(5):
+        log_probs, state = step(np.repeat(targets[:, index], 2), state)
+        found = to_numpy(log_probs).reshape(3, 2, -1)
+        real = targets[:, index] != 0
+        wanted = formulas.log_softmax(expected[:, index])[real, None]
+        np.testing.assert_allclose(
+            found[real], np.broadcast_to(wanted, found[real].shape), atol=atol
+        )
+
+
+@pytest.mark.parametrize("kind", [TranslationModel, LanguageModel])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_copy_has_the_same_outputs_for_every_block_and_option(kind, name):
+    model = kind(TINY.replace(**OPTIONS[name]))
+    randomize(model)
+    copy = optimize_for_decoding(model)
+    assert model.config == TINY.replace(**OPTIONS[name]) and not copy.config.tied_logits
+    kinds = {type(layer.self_attention.attention) for layer in copy.decoder.layers}
+    assert kinds == {FusedSelfAttention}
+    before = to_numpy(model(inputs(kind)))
+    check_same(model, copy, kind, atol=1e-4)
+    randomize(model, seed=9)
+    np.testing.assert_allclose(to_numpy(copy(inputs(kind))), before, atol=1e-4)
+
+
+def test_a_copy_in_another_precision():
+    model = TranslationModel(TINY)
+    randomize(model)
+    for made in (model, TranslationModel(TINY, dtype="bfloat16")):
+        copy = optimize_for_decoding(made, "bfloat16")
+        assert {weight.dtype for weight in copy.weights} == {"bfloat16"}
+    expected = to_numpy(model(inputs(TranslationModel)))
+    copy = optimize_for_decoding(model, "bfloat16")
+    found = to_numpy(copy(inputs(TranslationModel)))
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+    with pytest.raises(ValueError, match="int3"):
+        optimize_for_decoding(model, "int3")
+
+
+@pytest.mark.parametrize("kind", [TranslationModel, LanguageModel])
+def test_lora_is_merged(kind):
+    model = kind(TINY)
+    randomize(model)
+    plain = to_numpy(model(inputs(kind)))
+    dense = [one for one in model._flatten_layers() if isinstance(one, keras.layers.Dense)]
+    for layer in [*dense, model.decoder.embedding.tokens]:
+        layer.enable_lora(4)
+    randomize(model, seed=3)
+    tuned = to_numpy(model(inputs(kind)))
+    assert np.abs(tuned - plain).max() > 0.1, "LoRA does nothing"
+    scale = np.abs(tuned).max()
+    check_same(model, optimize_for_decoding(model), kind, atol=1e-5 * scale)
+    narrow = to_numpy(with_precision(model, "bfloat16")(inputs(kind)))
+    assert np.abs(narrow - tuned).max() < 0.1 * scale
+
+
+def test_what_its_config_does_not_describe_is_left_as_it_is():
+    class Another(MultiHeadAttention):
+        pass
+
+    changed = TranslationModel(TINY)
+    changed.decoder.layers[1].self_attention.attention.__class__ = Another
+    assert optimize_for_decoding(changed) is changed
+    other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    classifier = SequenceClassifier(TINY, 3)
+    quantized = TranslationModel(TINY)
+    quantized.quantize("int8")
+    for model in (other, classifier, quantized):
+        assert optimize_for_decoding(model) is model
+    with dtype_policy("float32"):
+        narrow = optimize_for_decoding(classifier, "bfloat16")
+    assert narrow.dtype_policy.name == "bfloat16"
+
+
+def test_any_dense_of_a_copy_can_be_replaced():
+    """The seam for products in another precision: here, twice the weights and half the result."""
+
+    class Doubled(keras.layers.Layer):
+        def __init__(self, dense):
+            super().__init__(name=dense.name)
+            self.kernel, self.bias = 2 * dense.kernel, dense.bias
+            self.units = dense.units
+            self.built = True
+
+        def call(self, x):
+            y = keras.ops.matmul(x, self.kernel) / 2
+            return y if self.bias is None else y + self.bias
+
+    model = TranslationModel(TINY)
+    randomize(model)
+    copy, replaced = optimize_for_decoding(model), []
+
+    def replacement(owner, layer):
+        if type(layer) is not keras.layers.Dense or not layer.built:
+            return None
+        replaced.append(Doubled(layer))
+        return replaced[-1]
+
+    replace_layers(copy, replacement)
+    # Encoder: fused, output, two of feed-forward; decoder: also four of cross-attention; logits.
+    assert len(replaced) == 2 * 4 + 2 * 8 + 1
+    assert not [w for w in copy.weights if w.path.endswith("kernel")]
+    check_same(model, copy, TranslationModel, atol=1e-4)
