@@ -45,9 +45,9 @@ def export_text_model(
     of an embedding makes the logits, it also holds that table transposed: see
     `optimize_for_decoding`. If the model is compiled, it also holds the same functions without
     compilation, under the tags `serve` and `plain`, and the programs that the check compiled for
-    this kind of processor: see `compile_cache`. The version appears in `directory` complete, under the next free number, so
-    that a server that watches the folder never sees part of it. To load it, TensorFlow and
-    TensorFlow Text are enough; Keras and this package are not needed.
+    this kind of processor: see `compile_cache`. The version appears in `directory` complete, under
+    the next free number, so that a server that watches the folder never sees part of it. To load
+    it, TensorFlow and TensorFlow Text are enough; Keras and this package are not needed.
 
     Args:
         text_model: A `Translator`, `Classifier`, `Tagger` or `Completer`.

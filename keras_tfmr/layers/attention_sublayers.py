@@ -52,7 +52,6 @@ class AttentionSublayer(Sublayer):
         super().__init__(
             dropout_rate=dropout_rate,
             norm_first=norm_first,
-            norm=norm,
             use_bias=use_bias,
             **kwargs,
         )
@@ -69,6 +68,7 @@ class AttentionSublayer(Sublayer):
             name="attention",
             **self.weight_options,
         )
+        self.residual = self.make_residual(norm)
 
     def build(self, x_shape):
         self.attention.build(x_shape)

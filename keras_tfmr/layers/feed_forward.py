@@ -74,7 +74,6 @@ class FeedForward(Sublayer):
         super().__init__(
             dropout_rate=dropout_rate,
             norm_first=norm_first,
-            norm=norm,
             use_bias=use_bias,
             **kwargs,
         )
@@ -83,6 +82,7 @@ class FeedForward(Sublayer):
         self.activation = activation_of(activation)
         self.hidden_dense = self.make_dense(self.dff, "hidden")
         self.output_dense = self.make_dense(self.d_model, "output")
+        self.residual = self.make_residual(norm)
 
     def build(self, x_shape):
         _checks.sequence_of_vectors("x", x_shape, self.d_model)

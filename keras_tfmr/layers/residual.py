@@ -99,13 +99,15 @@ class Sublayer(TransformerLayer):
 
     residual_classes = (PostNormResidual, PreNormResidual)
 
-    def __init__(self, *, dropout_rate=0.1, norm_first=False, norm=None, **kwargs):
+    def __init__(self, *, dropout_rate=0.1, norm_first=False, **kwargs):
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.norm_first = bool(norm_first)
-        self.residual = self.residual_classes[self.norm_first](
-            dropout_rate, norm, dtype=self.dtype_policy, name="residual"
-        )
+
+    def make_residual(self, norm):
+        """The residual, which a sublayer makes after what it wraps."""
+        kind = self.residual_classes[self.norm_first]
+        return kind(self.dropout_rate, norm, dtype=self.dtype_policy, name="residual")
 
     def compute_output_shape(self, x_shape, context_shape=None):
         return x_shape
