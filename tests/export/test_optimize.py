@@ -47,9 +47,9 @@ def check_same(model, copy, kind, atol):
     np.testing.assert_allclose(to_numpy(copy(arrays)), expected, atol=atol)
     rows = 3 if kind is LanguageModel else arrays[0]
     targets = arrays if kind is LanguageModel else arrays[1]
-    step, state = copy.start(rows, 2, max_length=5)
+    step, state = copy.start(rows, num_beams=2, max_length=5)
     for index in range(5):
-        log_probs, state = step(np.repeat(targets[:, index], 2), state)
+        log_probs, state = step.next(np.repeat(targets[:, index], 2), state)
         found = to_numpy(log_probs).reshape(3, 2, -1)
         real = targets[:, index] != 0
         wanted = formulas.log_softmax(expected[:, index])[real, None]
