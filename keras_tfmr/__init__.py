@@ -8,13 +8,13 @@ Masks are bool, True = valid / may attend. Padding is token id 0.
 """
 
 import importlib
-
-from keras_tfmr._lazy import register_with_keras
+import sys
 
 __version__ = "0.1.0"
 
 # The module of each public name. Modules are imported on demand, so that the client does not import
-# Keras, nor the layers TensorFlow.
+# Keras, nor the layers TensorFlow. After `import keras`, those with Keras classes are imported at
+# once, so that `keras.models.load_model` knows them.
 _ON_KERAS = {
     "CausalSelfAttention": "layers",
     "CrossAttention": "layers",
@@ -60,9 +60,9 @@ _ON_KERAS = {
 # These need TensorFlow or Matplotlib, so `from keras_tfmr import *` leaves them out.
 _ON_MORE = {
     "SubwordTokenizer": "text.tokenizer",
-    "Classifier": "text.classifier",
+    "Classifier": "text.label_models",
     "Completer": "text.completer",
-    "Tagger": "text.tagger",
+    "Tagger": "text.label_models",
     "Translator": "text.translator",
     "export_text_model": "export",
     "plot_attention": "plots",
@@ -75,7 +75,13 @@ _PACKAGES = ("client", "decoding", "layers", "models", "recurrent")
 __all__ = [*_ON_KERAS, "recurrent"]
 
 
+# Keras loads a model from a file only if its classes are known, and so these modules imported.
+_REGISTERED = ("layers", "models", "recurrent", "losses", "schedules", "metrics")
+
+
 def __getattr__(name):
+    if name in _ON_KERAS:
+        _register()
     if name in _HOMES:
         return getattr(importlib.import_module(f"keras_tfmr.{_HOMES[name]}"), name)
     if name in _PACKAGES:
@@ -87,4 +93,10 @@ def __dir__():
     return sorted({*globals(), *_HOMES, *_PACKAGES})
 
 
-register_with_keras()
+def _register():
+    for module in _REGISTERED:
+        importlib.import_module(f"keras_tfmr.{module}")
+
+
+if "keras" in sys.modules:
+    _register()

@@ -49,9 +49,9 @@ from keras_tfmr.plots import plot_attention as plot_attention
 from keras_tfmr.plots import plot_positional_encoding as plot_positional_encoding
 from keras_tfmr.plots import plot_word as plot_word
 from keras_tfmr.schedules import NoamSchedule as NoamSchedule
-from keras_tfmr.text.classifier import Classifier as Classifier
 from keras_tfmr.text.completer import Completer as Completer
-from keras_tfmr.text.tagger import Tagger as Tagger
+from keras_tfmr.text.label_models import Classifier as Classifier
+from keras_tfmr.text.label_models import Tagger as Tagger
 from keras_tfmr.text.tokenizer import SubwordTokenizer as SubwordTokenizer
 from keras_tfmr.text.translator import Translator as Translator
 

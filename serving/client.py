@@ -18,10 +18,9 @@ import sys
 from keras_tfmr import _command_line
 from keras_tfmr.client import (
     TLS,
-    Backoff,
+    ServingClient,
     ServingError,
     Target,
-    TranslatorClient,
 )
 from keras_tfmr.client.streaming import batches, in_order, lines
 
@@ -64,11 +63,10 @@ def parse_arguments(arguments=None):
 
 
 def add_limits(add):
-    """The options that limit requests: texts in each, time, attempts."""
+    """The options that limit requests: texts in each, and time."""
     for name, kind, default, letter, meaning in (
         ("--batch_size", positive, 32, "N", "maximum texts in one request"),
         ("--timeout", float, 30.0, "S", "seconds a request may take, retries included"),
-        ("--attempts", positive, 5, "N", "attempts while the server is unavailable"),
     ):
         add(name, type=kind, default=default, metavar=letter, help=meaning)
 
@@ -84,14 +82,13 @@ def positive(text):
 def connect(options):
     """The client that the options describe."""
     files = (options.ca, options.cert, options.key, options.server_name)
-    return TranslatorClient(
+    return ServingClient(
         options.server or Target.server,
         rest=options.rest,
         model=options.model,
         version=options.model_version,
         label=options.label,
         timeout=options.timeout,
-        backoff=Backoff(attempts=options.attempts),
         tls=TLS(*files) if options.tls or any(files) else None,
     )
 

@@ -21,8 +21,7 @@ from aiohttp import web
 
 from keras_tfmr import _command_line
 from keras_tfmr.client import (
-    AsyncTranslatorClient,
-    Backoff,
+    AsyncServingClient,
     ServingError,
     Target,
 )
@@ -32,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "serving" / "demo"
 LONGEST = 5000  # characters of a text
 SAY_SO = 5  # seconds in which open pages learn that the server has ended
-CLIENT = web.AppKey("client", AsyncTranslatorClient)
+CLIENT = web.AppKey("client", AsyncServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
 PHRASEBOOK = web.AppKey("phrasebook", bool)
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
@@ -68,7 +67,7 @@ def application(client, phrasebook=False):
     """The page, and the JSON API that it calls.
 
     Args:
-        client: An `AsyncTranslatorClient`, best without retries, because the page itself retries.
+        client: An `AsyncServingClient`, best without retries, because the page itself retries.
         phrasebook: Whether the model learned the built-in phrasebook only, which the page says.
 
     Returns:
@@ -121,6 +120,7 @@ async def explain(request):
     """{"text"} -> {"source_tokens", "target_tokens", "attention", …}, rounded for the eye."""
     (explanation,) = await request.app[CLIENT].explain([await text_of(request)])
     answer = explanation._asdict()
+    answer["heads"] = answer.pop("attention_heads")
     for name in ("attention", "heads", "encoder_heads", "decoder_heads"):
         answer[name] = rounded(answer[name])
     response = web.json_response(answer)
@@ -246,9 +246,7 @@ async def serve(options):
             phrasebook = learned_phrasebook(options.model_base_path)
             own = own_server(options.model_base_path, options.model)
             server, process = await stack.enter_async_context(own)
-        client = AsyncTranslatorClient(
-            server, rest=options.rest, model=options.model, backoff=Backoff(attempts=1)
-        )
+        client = AsyncServingClient(server, rest=options.rest, model=options.model, retry=False)
         app = application(await stack.enter_async_context(client), phrasebook)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)

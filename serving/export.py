@@ -1,12 +1,10 @@
 """Exports a trained model as a SavedModel for TensorFlow Serving.
 
     python serving/export.py runs/translator
-    python serving/export.py runs/translator --to models/translator --no_xla --precision bfloat16
+    python serving/export.py runs/translator --to models/translator --precision bfloat16
     python serving/export.py runs/translator --format ctranslate2
 
-XLA compiles the model, and the server must allow it: --xla_cpu_compilation_enabled. With --no_xla,
-any server loads the export. A separate process loads and queries the new version before it appears
-under the next free number.
+A separate process loads and queries the new version before it appears under the next free number.
 With --format, the script writes a folder for CTranslate2 instead, or one that transformers loads as
 a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read,
 2 wrong arguments.
@@ -29,11 +27,6 @@ def parse_arguments(arguments=None):
     add("--to", metavar="DIR", type=Path, help="folder to write to (default: RUN_FOLDER/FORMAT)")
     add("--format", choices=FORMATS, default="saved_model", help="format to write")
     add("--weights", metavar="FILE", type=Path, help="weights to export (default: the run's best)")
-    add(
-        "--no_xla",
-        action="store_true",
-        help="do not compile the model, so that any server loads it",
-    )
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
     add(
@@ -85,7 +78,6 @@ def export(options):
     return export_text_model(
         text_model,
         options.to or folder.saved_model,
-        xla=not options.no_xla,
         precision=options.precision,
         metadata=folder.metadata(),
         warmup_texts=folder.sources(),

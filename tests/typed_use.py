@@ -6,17 +6,17 @@ from typing import assert_type
 import keras_tfmr
 from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
 from keras_tfmr.client import (
-    AsyncTranslatorClient,
+    AsyncServingClient,
     Explanation,
     Likelihood,
+    ServingClient,
     Translation,
-    TranslatorClient,
 )
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, beam_search, greedy, sample
 from keras_tfmr.text import translator as in_process
 
 
-def ask(client: TranslatorClient) -> None:
+def ask(client: ServingClient) -> None:
     assert_type(client.translate(["bom dia"]), list[Translation])
     assert_type(client.translate_nbest(["bom dia"]), list[list[Translation]])
     assert_type(client.score(["bom dia"], ["good day"]), list[Likelihood])
@@ -25,12 +25,12 @@ def ask(client: TranslatorClient) -> None:
     assert_type(explanation.source_tokens, list[str])
     client.translate([1])  # type: ignore[list-item]
     with client as same:
-        assert_type(same, TranslatorClient)
+        assert_type(same, ServingClient)
 
 
-async def ask_soon(client: AsyncTranslatorClient) -> None:
+async def ask_soon(client: AsyncServingClient) -> None:
     assert_type(await client.translate(["bom dia"]), list[Translation])
-    async with AsyncTranslatorClient("localhost", timeout=5) as other:
+    async with AsyncServingClient("localhost", timeout=5) as other:
         assert_type(await other.translate_nbest([b"bom dia"]), list[list[Translation]])
 
 
@@ -38,7 +38,7 @@ def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -
     translator = Translator(model, tokenizer, config=DecodingConfig(num_beams=1))
     assert_type(translator.translate(["bom dia"]), list[str])
     assert_type(translator.translate_nbest(["bom dia"]), list[list[in_process.Translation]])
-    assert_type(export_text_model(translator, "models", xla=True), pathlib.Path)
+    assert_type(export_text_model(translator, "models"), pathlib.Path)
     export_text_model(translator, "models", precision=16)  # type: ignore[arg-type]
 
 

@@ -199,7 +199,7 @@ def text_of(line, column):
 
 def formatted(line, hypotheses, number, options):
     """The output for a line: its columns with the translation, or its n best translations."""
-    texts = [(" ".join(text.split()).encode(), score) for text, score in hypotheses]
+    texts = [(" ".join(text.split()).encode(), score) for text, score, _ in hypotheses]
     if options.nbest:
         rows = texts[: options.nbest]
         return b"".join(b"%d ||| %s ||| %.4f\n" % (number, text, score) for text, score in rows)

@@ -1,13 +1,20 @@
 """A client for text models behind TensorFlow Serving, without TensorFlow: gRPC or REST.
 
->>> from keras_tfmr.client import TranslatorClient
->>> with TranslatorClient("127.0.0.1:8500", model="translator") as client:
+>>> from keras_tfmr.client import ServingClient
+>>> with ServingClient("127.0.0.1:8500", model="translator") as client:
 ...     client.translate([])  # `client.translate(["bom dia"])` with a server at that address
 []
 """
 
-from keras_tfmr.client.answers import Explanation, Likelihood, Translation
-from keras_tfmr.client.client import AsyncTranslatorClient, TranslatorClient
+from keras_tfmr.answers import (
+    Classification,
+    Completion,
+    Explanation,
+    Likelihood,
+    Tags,
+    Translation,
+)
+from keras_tfmr.client.client import AsyncServingClient, ServingClient
 from keras_tfmr.client.connection import TLS, Target
 from keras_tfmr.client.errors import (
     DeadlineExceededError,
@@ -16,13 +23,10 @@ from keras_tfmr.client.errors import (
     ServingError,
     UnavailableError,
 )
-from keras_tfmr.client.retries import Backoff
-from keras_tfmr.client.text_answers import Classification, Completion, Tags
 
 __all__ = [
     "TLS",
-    "AsyncTranslatorClient",
-    "Backoff",
+    "AsyncServingClient",
     "Classification",
     "Completion",
     "DeadlineExceededError",
@@ -30,10 +34,10 @@ __all__ = [
     "Likelihood",
     "MessageTooLargeError",
     "ModelNotFoundError",
+    "ServingClient",
     "ServingError",
     "Tags",
     "Target",
     "Translation",
-    "TranslatorClient",
     "UnavailableError",
 ]

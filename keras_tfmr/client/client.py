@@ -1,48 +1,72 @@
-"""TranslatorClient and AsyncTranslatorClient."""
+"""ServingClient and AsyncServingClient.
+
+Each method is defined once, as a coroutine. The blocking client runs it to its end on the spot:
+its transport never suspends it.
+"""
 
 import asyncio
+import functools
+import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from keras_tfmr._inputs import Text, checked_pairs, checked_texts
-from keras_tfmr.client import answers
-from keras_tfmr.client.answers import Explanation, Likelihood, Translation
-from keras_tfmr.client.call import Answer, Call
+import tenacity
+
+from keras_tfmr import answers
+from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of
+from keras_tfmr.answers import (
+    Classification,
+    Completion,
+    Explanation,
+    Likelihood,
+    Outputs,
+    Tags,
+    Translation,
+)
 from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, TLS, Target, with_default_port
-from keras_tfmr.client.errors import UnavailableError
-from keras_tfmr.client.grpc_transport import AsyncGrpcTransport, GrpcTransport
-from keras_tfmr.client.rest_transport import AsyncRestTransport, RestTransport
-from keras_tfmr.client.retries import Backoff
-from keras_tfmr.client.text_calls import AsyncTextCalls, TextCalls
+from keras_tfmr.client.errors import ServingError, UnavailableError
+from keras_tfmr.client.grpc_transport import GrpcTransport, Numbers
+from keras_tfmr.client.rest_transport import RestTransport
 
 MAX_MESSAGE_BYTES = 256 << 20
-DEFAULT_BACKOFF = Backoff()
 Version = tuple[int, str, str]  # number, state, message
 
+log = logging.getLogger("keras_tfmr.client")
 
-def _translate(texts: Iterable[Text]) -> Call[Translation]:
-    return Call("translate", {"text": checked_texts(texts)}, answers.translations)
-
-
-def _translate_nbest(texts: Iterable[Text]) -> Call[list[Translation]]:
-    inputs = {"text": checked_texts(texts)}
-    return Call("translate_nbest", inputs, answers.nbest_translations)
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+Result = TypeVar("Result", covariant=True)
 
 
-def _score(texts: Iterable[Text], references: Iterable[Text]) -> Call[Likelihood]:
-    texts, references = checked_pairs(texts, references)
-    inputs = {"text": texts, "reference": references}
-    return Call("score", inputs, answers.likelihoods)
+class _Method(Protocol[P, Result]):
+    """A method that answers at once on the one client, and is awaited on the other."""
+
+    @overload
+    def __get__(self, client: "ServingClient", kind: type) -> Callable[P, Result]: ...
+    @overload
+    def __get__(
+        self, client: "AsyncServingClient", kind: type
+    ) -> Callable[P, Awaitable[Result]]: ...
 
 
-def _explain(texts: Iterable[Text]) -> Call[Explanation]:
-    return Call("explain", {"text": checked_texts(texts)}, answers.explanations)
+def _method(
+    function: Callable[Concatenate[Any, P], Coroutine[Any, Any, Answer]],
+) -> _Method[P, Answer]:
+    @functools.wraps(function)
+    def method(self, *arguments, **options):
+        return self._run(function(self, *arguments, **options))
+
+    return cast(Any, method)
 
 
-class _Client:
-    """The settings of both clients, and when they retry."""
+class _Calls:
+    """The methods of both clients."""
+
+    _asynchronous: bool
+    _run: Callable[[Coroutine], Any]
+    _sleep: Callable[[float], Awaitable[None]]
 
     def __init__(
         self,
@@ -53,7 +77,7 @@ class _Client:
         version: int | None = None,
         label: str | None = None,
         timeout: float = 30.0,
-        backoff: Backoff = DEFAULT_BACKOFF,
+        retry: bool = True,
         tls: TLS | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
@@ -61,53 +85,12 @@ class _Client:
             raise ValueError(f"timeout must be a positive number of seconds. Received: {timeout}")
         server = with_default_port(server, REST_PORT if rest else GRPC_PORT)
         self.target = Target(server, model, version, label)
-        self.rest = rest
-        self.timeout = timeout
-        self.backoff = backoff
-        self._transport = self._connection(self.target, tls, max_message_bytes)
+        self.rest, self.timeout, self.retry = rest, timeout, retry
+        transport = RestTransport if rest else GrpcTransport
+        self._transport = transport(self.target, tls, max_message_bytes, self._asynchronous)
 
-    def _connection(self, target: Target, tls: TLS | None, max_message_bytes: int) -> Any:
-        raise NotImplementedError
-
-    def _attempts(self) -> Iterator[tuple[float, float | None]]:
-        """Yields (timeout of the attempt, pause after it or None for the last).
-
-        All attempts and pauses share the timeout of the call.
-        """
-        deadline = time.monotonic() + self.timeout
-        for pause in [*self.backoff.pauses(), None]:
-            left = deadline - time.monotonic()
-            yield left, pause if pause is not None and pause < left else None
-
-
-class TranslatorClient(TextCalls, _Client):
-    """A client of a translator, or of another text model, behind TensorFlow Serving.
-
-    Its methods block until the answer is there; `AsyncTranslatorClient` has coroutines. Threads may
-    share one client. `classify`, `tag`, `complete` and `log_prob` are for the exports of
-    classifiers, taggers and language models.
-
-    Args:
-        server: `HOST:PORT`; the default port is 8500, or 8501 for REST.
-        rest: Whether to use the REST API instead of gRPC.
-        model: The model's name on the server.
-        version: Its version number; None for the newest.
-        label: Its version label, instead of a number.
-        timeout: Seconds that a call may take, retries included.
-        backoff: When to retry while the server is unavailable; no other error is retried.
-        tls: A `TLS` for an encrypted connection; None for a plain one.
-        max_message_bytes: Largest request and answer in bytes; -1 for no limit.
-
-    Raises:
-        ValueError: If the timeout is not positive, or both a version and a label are given.
-
-    >>> client = TranslatorClient("localhost", model="translator", timeout=5)
-    >>> client.target.described()
-    'model translator'
-    >>> client.close()
-    """
-
-    def translate(self, texts: Iterable[Text]) -> list[Translation]:
+    @_method
+    async def translate(self, texts: Iterable[Text]) -> list[Translation]:
         """The best translation of each text.
 
         Args:
@@ -120,13 +103,16 @@ class TranslatorClient(TextCalls, _Client):
             ServingError: If there is no answer; its subclass says why.
             TypeError: If `texts` is not a list of str or bytes. The other methods raise both, too.
         """
-        return self._ask(_translate(texts))
+        return await self._ask("translate", {"text": checked_texts(texts)}, answers.translations)
 
-    def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
+    @_method
+    async def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
         """The n best translations of each text: a list of `Translation`, best first, for each."""
-        return self._ask(_translate_nbest(texts))
+        inputs = {"text": checked_texts(texts)}
+        return await self._ask("translate_nbest", inputs, answers.nbest_translations)
 
-    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
+    @_method
+    async def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text.
 
         Args:
@@ -139,19 +125,185 @@ class TranslatorClient(TextCalls, _Client):
         Raises:
             ValueError: If there are more or fewer references than texts.
         """
-        return self._ask(_score(texts, references))
+        texts, references = checked_pairs(texts, references)
+        inputs = {"text": texts, "reference": references}
+        return await self._ask("score", inputs, answers.likelihoods)
 
-    def explain(self, texts: Iterable[Text]) -> list[Explanation]:
+    @_method
+    async def explain(self, texts: Iterable[Text]) -> list[Explanation]:
         """What the translation of each text attended to: a list of `Explanation`."""
-        return self._ask(_explain(texts))
+        return await self._ask("explain", {"text": checked_texts(texts)}, answers.explanations)
 
-    def status(self) -> list[Version]:
+    @_method
+    async def classify(self, texts: Iterable[Text]) -> list[Classification]:
+        """The labels of each text, for the export of a `Classifier`: a list of `Classification`."""
+        return await self._ask("classify", {"text": checked_texts(texts)}, answers.classifications)
+
+    @_method
+    async def tag(self, texts: Iterable[Text], split: bool = True) -> list[Tags]:
+        """The words of each text and their tags, for the export of a `Tagger`.
+
+        Args:
+            texts: List of str.
+            split: Whether to split punctuation marks off words; otherwise texts are split at
+                spaces only.
+
+        Returns:
+            List of `Tags(words, tags, probabilities, truncated)`, one for each text.
+        """
+        signature = "tag" if split else "tag_words"
+        return await self._ask(signature, {"text": checked_texts(texts)}, answers.tags)
+
+    @_method
+    async def complete(
+        self,
+        prompts: Iterable[Text],
+        *,
+        length: int = 64,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> list[Completion]:
+        """One continuation of each prompt, for the export of a `Completer`.
+
+        Args:
+            prompts: List of str; an empty one starts a new text.
+            length: Maximum number of tokens of a completion; the server clips it to the export's
+                maximum.
+            temperature: Log-probabilities are divided by it; with 0, each token is the most
+                probable one.
+            top_k: Draw from the k most probable tokens only; 0 for all.
+            top_p: Draw from the smallest set of most probable tokens whose probabilities sum to p
+                or more; 1 for all.
+            seed: An int; prompt i is completed with seed + i. The same seed and options give the
+                same text, whatever the other prompts are. None draws a new seed at each call.
+
+        Returns:
+            List of `Completion(text, log_prob, tokens, finished, truncated)`, one for each prompt.
+
+        Raises:
+            ValueError: If an option is out of range.
+        """
+        prompts = checked_texts(prompts, "prompts")
+        check_sampling(length, temperature, top_k, top_p)
+        count = len(prompts)
+        inputs: dict[str, Any] = {
+            "prompt": prompts,
+            "length": Numbers("int32", [length] * count),
+            "temperature": Numbers("float32", [temperature] * count),
+            "top_k": Numbers("int32", [top_k] * count),
+            "top_p": Numbers("float32", [top_p] * count),
+            "seed": Numbers("int64", seeds_of(seed, count)),
+        }
+        return await self._ask("complete", inputs, answers.completions)
+
+    @_method
+    async def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
+        """The log-probability of each text, its end included, for the export of a `Completer`.
+
+        Returns a list of `Likelihood(log_prob, tokens, truncated)`, one for each text.
+        """
+        return await self._ask("log_prob", {"text": checked_texts(texts)}, answers.likelihoods)
+
+    @_method
+    async def status(self) -> list[Version]:
         """The versions of the model on the server: a list of (version, state, message)."""
-        return self._retried(self._transport.status)
+        return await self._retried(self._transport.status)
 
-    def close(self) -> None:
+    @_method
+    async def close(self) -> None:
         """Closes the connection."""
-        self._transport.close()
+        await self._transport.close()
+
+    async def _ask(
+        self,
+        signature: str,
+        inputs: dict[str, Any],
+        read: Callable[[Outputs], list[Answer]],
+    ) -> list[Answer]:
+        """The answers of a signature to inputs with one value for each text."""
+        if not next(iter(inputs.values())):
+            return []
+        send = functools.partial(self._transport.predict, signature, inputs)
+        outputs = await self._retried(send)
+        try:
+            return read(outputs)
+        except KeyError as error:
+            raise ServingError(
+                f"The model answered without {error.args[0]}: it was exported without the "
+                f"signature {signature} of keras_tfmr"
+            ) from error
+
+    async def _retried(self, send: Callable[[float], Awaitable[Any]]) -> Any:
+        """Sends, again and again while the server is unavailable; all within the timeout."""
+        deadline = time.monotonic() + self.timeout
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(UnavailableError),
+            stop=tenacity.stop_before_delay(self.timeout if self.retry else 0),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=2),
+            sleep=self._sleep,
+            before_sleep=self._before_retry,
+            reraise=True,
+        )
+        async for attempt in attempts:
+            with attempt:
+                return await send(max(deadline - time.monotonic(), 1e-3))
+
+    def _before_retry(self, state):
+        if state.attempt_number == 1:
+            error = state.outcome.exception()
+            log.warning("%s. Trying again for up to %g s", error, self.timeout)
+
+
+def _finished(coroutine: Coroutine) -> Any:
+    """The result of a coroutine that is never suspended."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("a blocking transport was suspended")
+
+
+async def _blocking_sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+class ServingClient(_Calls):
+    """A client of a translator, or of another text model, behind TensorFlow Serving.
+
+    Its methods block until the answer is there; `AsyncServingClient` has coroutines. Threads may
+    share one client. `classify`, `tag`, `complete` and `log_prob` are for the exports of
+    classifiers, taggers and language models.
+
+    While there is no server at the address, as while it starts, or it accepts no requests, the
+    client sends a request again, with growing random pauses, until the timeout. It logs a warning
+    at the first failure, to the logger `keras_tfmr.client`.
+
+    Args:
+        server: `HOST:PORT`; the default port is 8500, or 8501 for REST.
+        rest: Whether to use the REST API instead of gRPC.
+        model: The model's name on the server.
+        version: Its version number; None for the newest.
+        label: Its version label, instead of a number.
+        timeout: Seconds that a call may take, retries included.
+        retry: Whether to send a request again while the server is unavailable; no other error is
+            retried.
+        tls: A `TLS` for an encrypted connection; None for a plain one.
+        max_message_bytes: Largest request and answer in bytes; -1 for no limit.
+
+    Raises:
+        ValueError: If the timeout is not positive, or both a version and a label are given.
+
+    >>> client = ServingClient("localhost", model="translator", timeout=5)
+    >>> client.target.described()
+    'model translator'
+    >>> client.close()
+    """
+
+    _asynchronous = False
+    _run = staticmethod(_finished)
+    _sleep = staticmethod(_blocking_sleep)
 
     def __enter__(self) -> Self:
         return self
@@ -164,60 +316,22 @@ class TranslatorClient(TextCalls, _Client):
     ) -> None:
         self.close()
 
-    def _connection(self, target: Target, tls: TLS | None, max_message_bytes: int) -> Any:
-        transport = RestTransport if self.rest else GrpcTransport
-        return transport(target, tls, max_message_bytes)
 
-    def _ask(self, call: Call[Answer]) -> list[Answer]:
-        if call.is_empty():
-            return []
-        return call.read(self._retried(self._transport.predict, call.signature, call.inputs))
+class AsyncServingClient(_Calls):
+    """A `ServingClient` whose methods are coroutines, for use in one event loop.
 
-    def _retried(self, method, *arguments):
-        for timeout, pause in self._attempts():
-            try:
-                return method(*arguments, timeout=timeout)
-            except UnavailableError:
-                if pause is None:
-                    raise
-            time.sleep(pause)
-
-
-class AsyncTranslatorClient(AsyncTextCalls, _Client):
-    """A `TranslatorClient` whose methods are coroutines, for use in one event loop.
-
-    The arguments are those of `TranslatorClient`.
+    The arguments are those of `ServingClient`.
 
     >>> async def main():
-    ...     async with AsyncTranslatorClient("localhost:8500") as client:
+    ...     async with AsyncServingClient("localhost:8500") as client:
     ...         return await client.translate([])
     >>> asyncio.run(main())
     []
     """
 
-    async def translate(self, texts: Iterable[Text]) -> list[Translation]:
-        """As `TranslatorClient.translate`."""
-        return await self._ask(_translate(texts))
-
-    async def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
-        """As `TranslatorClient.translate_nbest`."""
-        return await self._ask(_translate_nbest(texts))
-
-    async def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
-        """As `TranslatorClient.score`."""
-        return await self._ask(_score(texts, references))
-
-    async def explain(self, texts: Iterable[Text]) -> list[Explanation]:
-        """As `TranslatorClient.explain`."""
-        return await self._ask(_explain(texts))
-
-    async def status(self) -> list[Version]:
-        """As `TranslatorClient.status`."""
-        return await self._retried(self._transport.status)
-
-    async def close(self) -> None:
-        """Closes the connection."""
-        await self._transport.close()
+    _asynchronous = True
+    _run = staticmethod(lambda coroutine: coroutine)
+    _sleep = staticmethod(asyncio.sleep)
 
     async def __aenter__(self) -> Self:
         return self
@@ -229,21 +343,3 @@ class AsyncTranslatorClient(AsyncTextCalls, _Client):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-    def _connection(self, target: Target, tls: TLS | None, max_message_bytes: int) -> Any:
-        transport = AsyncRestTransport if self.rest else AsyncGrpcTransport
-        return transport(target, tls, max_message_bytes)
-
-    async def _ask(self, call: Call[Answer]) -> list[Answer]:
-        if call.is_empty():
-            return []
-        return call.read(await self._retried(self._transport.predict, call.signature, call.inputs))
-
-    async def _retried(self, method, *arguments):
-        for timeout, pause in self._attempts():
-            try:
-                return await method(*arguments, timeout=timeout)
-            except UnavailableError:
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)

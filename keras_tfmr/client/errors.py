@@ -35,7 +35,7 @@ class ServingError(Exception):
 
 
 class UnavailableError(ServingError):
-    """There is no server at the address, or it accepts no requests now; retried with backoff."""
+    """There is no server at the address, or it accepts no requests now; the client retries."""
 
     exit_code = 3
 

@@ -1,18 +1,108 @@
 """Requests over gRPC, by the full names of the methods, which is all that official stubs do."""
 
-import contextlib
 import functools
+import inspect
 import json
+import math
+import struct
+from collections.abc import Iterable
 
 import grpc
+import grpc.aio
 
-from keras_tfmr.client import errors, serving_pb2, tensors
+from keras_tfmr._inputs import utf8
+from keras_tfmr.client import errors, serving_pb2
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 
 # ModelVersionStatus.State of tensorflow_serving/apis/get_model_status.proto
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
+
+_FLOAT, _DOUBLE, _INT32, _STRING, _INT64, _BOOL = 1, 2, 3, 7, 9, 10
+# data type -> (field of TensorProto, struct letter of one value in tensor_content, zero)
+_LAYOUT = {
+    _FLOAT: ("float_val", "f", 0.0),
+    _DOUBLE: ("double_val", "d", 0.0),
+    _INT32: ("int_val", "i", 0),
+    _STRING: ("string_val", None, b""),
+    _INT64: ("int64_val", "q", 0),
+    _BOOL: ("bool_val", "?", False),
+}
+
+
+class GrpcTransport:
+    """Requests over one channel, shared by all threads.
+
+    Args:
+        target: The `Target`.
+        tls: A `TLS`, or None for a plain connection.
+        max_message_bytes: Largest request and answer; -1 for no limit.
+        asynchronous: Whether calls are awaited; otherwise the coroutines are never suspended.
+    """
+
+    def __init__(self, target, tls, max_message_bytes, asynchronous):
+        self.target, self._tls, self._limit = target, tls, max_message_bytes
+        self._library = grpc.aio if asynchronous else grpc
+        if not asynchronous:
+            self._channel  # noqa: B018  (otherwise the first request makes it, for its event loop)
+
+    @functools.cached_property
+    def _channel(self):
+        server, options = self.target.server, channel_options(self._tls, self._limit)
+        if self._tls is None:
+            return self._library.insecure_channel(server, options)
+        tls = self._tls
+        pem = grpc.ssl_channel_credentials(tls.read(tls.ca), tls.read(tls.key), tls.read(tls.cert))
+        return self._library.secure_channel(server, pem, options)
+
+    async def predict(self, signature, inputs, timeout):
+        """Sends {input name: texts or `Numbers`}; returns {output name: nested lists}."""
+        request = serving_pb2.PredictRequest()
+        self._fill(request.model_spec)
+        request.model_spec.signature_name = signature
+        for name, values in inputs.items():
+            request.inputs[name].CopyFrom(tensor(values))
+        response = await self._call(_PREDICT, request, serving_pb2.PredictResponse, timeout)
+        return {name: to_lists(value) for name, value in response.outputs.items()}
+
+    async def status(self, timeout):
+        """List of (version, state, message)."""
+        request = serving_pb2.GetModelStatusRequest()
+        self._fill(request.model_spec)
+        response = await self._call(_STATUS, request, serving_pb2.GetModelStatusResponse, timeout)
+        return [
+            (each.version, _STATES.get(each.state, "UNKNOWN"), each.status.error_message)
+            for each in response.model_version_status
+        ]
+
+    async def close(self):
+        """Closes the channel; calls under way are cancelled."""
+        channel = self.__dict__.pop("_channel", None)
+        if channel is not None:
+            await _waited(channel.close())
+
+    async def _call(self, path, request, response, timeout):
+        method = self._channel.unary_unary(
+            path,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=response.FromString,
+        )
+        try:
+            return await _waited(method(request, timeout=timeout))
+        except grpc.RpcError as error:
+            raise errors.from_status(error.code().name, error.details(), self.target) from error
+
+    def _fill(self, spec):
+        spec.name = self.target.model
+        if self.target.version is not None:
+            spec.version.value = self.target.version
+        if self.target.label is not None:
+            spec.version_label = self.target.label
+
+
+async def _waited(value):
+    return await value if inspect.isawaitable(value) else value
 
 
 def channel_options(tls, max_message_bytes):
@@ -36,137 +126,59 @@ def channel_options(tls, max_message_bytes):
     return options
 
 
-def credentials(tls):
-    """Credentials from PEM files, for gRPC."""
-    return grpc.ssl_channel_credentials(tls.read(tls.ca), tls.read(tls.key), tls.read(tls.cert))
+class Numbers(list):
+    """Numbers to send as a tensor of this dtype; a plain list is sent as texts.
 
-
-class _Channel:
-    """A channel and the two methods that are called on it.
-
-    Args:
-        library: `grpc` for a blocking channel, `grpc.aio` for one whose calls are awaited.
+    >>> Numbers("int32", [1, 2]).dtype
+    'int32'
     """
 
-    def __init__(self, library, target, tls, max_message_bytes):
-        options = channel_options(tls, max_message_bytes)
-        if tls is None:
-            self._channel = library.insecure_channel(target.server, options)
-        else:
-            self._channel = library.secure_channel(target.server, credentials(tls), options)
-        self.close = self._channel.close
-        self.predict = self._method(_PREDICT, serving_pb2.PredictResponse)
-        self.status = self._method(_STATUS, serving_pb2.GetModelStatusResponse)
+    def __init__(self, dtype: str, values: Iterable[float]) -> None:
+        super().__init__(float(v) if dtype == "float32" else int(v) for v in values)
+        self.dtype = dtype
 
-    def _method(self, path, response):
-        return self._channel.unary_unary(
-            path,
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=response.FromString,
+
+def tensor(values):
+    """A TensorProto [batch] of texts, or of numbers if the list has a `dtype`."""
+    if hasattr(values, "dtype"):
+        kind = {"float32": _FLOAT, "int32": _INT32, "int64": _INT64}[values.dtype]
+    else:
+        kind, values = _STRING, [utf8(text) for text in values]
+    filled = serving_pb2.TensorProto(dtype=kind, **{_LAYOUT[kind][0]: values})
+    filled.tensor_shape.dim.add(size=len(values))
+    return filled
+
+
+def to_lists(tensor):
+    """The values of a TensorProto as lists nested like its shape; bytes become str.
+
+    >>> to_lists(tensor(["bom", "dia"]))
+    ['bom', 'dia']
+    """
+    if tensor.dtype not in _LAYOUT:
+        raise errors.ServingError(
+            f"The server answered with a tensor of data type {tensor.dtype}; expected float32, "
+            "float64, int32, int64, bool or string"
         )
+    field, letter, zero = _LAYOUT[tensor.dtype]
+    shape = [dim.size for dim in tensor.tensor_shape.dim]
+    size, content = math.prod(shape), tensor.tensor_content
+    if content:
+        if len(content) != struct.calcsize(f"<{size}{letter}"):
+            raise errors.ServingError(
+                f"The server answered with a tensor of {size} elements in {len(content)} bytes"
+            )
+        values = list(struct.unpack(f"<{size}{letter}", content))
+    else:  # fewer values than elements: the last one stands for the rest
+        values = list(getattr(tensor, field))[:size]
+        values += [values[-1] if values else zero] * (size - len(values))
+    if tensor.dtype == _STRING:
+        values = [value.decode("utf-8", "replace") for value in values]
+    return _nest(values, shape)
 
 
-class GrpcTransport:
-    """Requests over one channel, shared by all threads.
-
-    Args:
-        target: The `Target`.
-        tls: A `TLS`, or None for a plain connection.
-        max_message_bytes: Largest request and answer; -1 for no limit.
-    """
-
-    def __init__(self, target, tls, max_message_bytes):
-        self.target = target
-        self._channel = _Channel(grpc, target, tls, max_message_bytes)
-
-    def predict(self, signature, inputs, timeout):
-        """Sends {input name: texts}; returns {output name: nested lists}."""
-        request = predict_request(self.target, signature, inputs)
-        with translated_errors(self.target):
-            return outputs_of(self._channel.predict(request, timeout=timeout))
-
-    def status(self, timeout):
-        """List of (version, state, message)."""
-        with translated_errors(self.target):
-            return versions_of(self._channel.status(status_request(self.target), timeout=timeout))
-
-    def close(self):
-        """Closes the channel; calls under way are cancelled."""
-        self._channel.close()
-
-
-class AsyncGrpcTransport:
-    """A `GrpcTransport` with coroutines; the first call makes the channel, for its event loop."""
-
-    def __init__(self, target, tls, max_message_bytes):
-        self.target = target
-        self._settings = (target, tls, max_message_bytes)
-
-    @functools.cached_property
-    def _channel(self):
-        return _Channel(grpc.aio, *self._settings)
-
-    async def predict(self, signature, inputs, timeout):
-        """Sends {input name: texts}; returns {output name: nested lists}."""
-        request = predict_request(self.target, signature, inputs)
-        with translated_errors(self.target):
-            return outputs_of(await self._channel.predict(request, timeout=timeout))
-
-    async def status(self, timeout):
-        """List of (version, state, message)."""
-        with translated_errors(self.target):
-            response = await self._channel.status(status_request(self.target), timeout=timeout)
-            return versions_of(response)
-
-    async def close(self):
-        """Closes the channel; calls under way are cancelled."""
-        channel = self.__dict__.pop("_channel", None)
-        if channel is not None:
-            await channel.close()
-
-
-def predict_request(target, signature, inputs):
-    """The PredictRequest for {input name: texts or `Numbers`}."""
-    request = serving_pb2.PredictRequest()
-    _fill_spec(request.model_spec, target)
-    request.model_spec.signature_name = signature
-    for name, texts in inputs.items():
-        request.inputs[name].CopyFrom(tensors.tensor(texts))
-    return request
-
-
-def status_request(target):
-    """The GetModelStatusRequest for the model."""
-    request = serving_pb2.GetModelStatusRequest()
-    _fill_spec(request.model_spec, target)
-    return request
-
-
-def outputs_of(response):
-    """Output name -> nested lists."""
-    return {name: tensors.to_lists(tensor) for name, tensor in response.outputs.items()}
-
-
-def versions_of(response):
-    """List of (version, state, message)."""
-    return [
-        (status.version, _STATES.get(status.state, "UNKNOWN"), status.status.error_message)
-        for status in response.model_version_status
-    ]
-
-
-@contextlib.contextmanager
-def translated_errors(target):
-    """Turns gRPC's errors into this package's."""
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise errors.from_status(error.code().name, error.details(), target) from error
-
-
-def _fill_spec(spec, target):
-    spec.name = target.model
-    if target.version is not None:
-        spec.version.value = target.version
-    if target.label is not None:
-        spec.version_label = target.label
+def _nest(values, shape):
+    if len(shape) < 2:
+        return values if shape else values[0]
+    step = len(values) // max(shape[0], 1)
+    return [_nest(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]

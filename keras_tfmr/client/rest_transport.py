@@ -1,171 +1,122 @@
-"""Requests over TensorFlow Serving's REST API, with only the standard library."""
+"""Requests over TensorFlow Serving's REST API, by httpx."""
 
-import asyncio
 import base64
-import http.client
+import inspect
 import json
 import math
 import ssl
-import threading
-import time
 import urllib.parse
+
+import httpx
 
 from keras_tfmr._inputs import utf8
 from keras_tfmr.client import errors
 
-_CHUNK = 1 << 20
-
 
 class RestTransport:
-    """One connection for each thread, kept open between requests.
+    """Requests over connections that are kept open, shared by all threads.
 
     Args:
         target: The `Target`; its server is `HOST:PORT` or a URL.
         tls: A `TLS`; if None, an `https` URL uses the system's certificates.
         max_message_bytes: Largest request and answer; -1 for no limit.
+        asynchronous: Whether requests are awaited; otherwise the coroutines are never suspended.
     """
 
-    def __init__(self, target, tls, max_message_bytes):
-        self.target = target
-        self.limit = math.inf if max_message_bytes < 0 else max_message_bytes
-        server = target.server
-        if "://" not in server:
-            scheme = "http" if tls is None else "https"
-            server = f"{scheme}://{server}"
-        self._url = urllib.parse.urlsplit(server)
-        if self._url.scheme not in ("http", "https") or not self._url.hostname:
+    def __init__(self, target, tls, max_message_bytes, asynchronous):
+        self.target, self._tls = target, tls
+        self._limit = math.inf if max_message_bytes < 0 else max_message_bytes
+        scheme = "" if "://" in target.server else "http://" if tls is None else "https://"
+        url = urllib.parse.urlsplit(scheme + target.server)
+        if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(
                 "The server must be HOST:PORT or an http(s) URL for REST. "
                 f"Received: {target.server!r}"
             )
-        self._tls = _context(tls) if self._url.scheme == "https" else None
-        self._local = threading.local()
+        model, label = (urllib.parse.quote(x or "", safe="") for x in (target.model, target.label))
+        self._url = f"{url.geturl().rstrip('/')}/v1/models/{model}"
+        self._url += f"/versions/{target.version}" if target.version is not None else ""
+        self._url += f"/labels/{label}" if target.label is not None else ""
+        kind = httpx.AsyncClient if asynchronous else httpx.Client
+        verify = _context(tls) if url.scheme == "https" else False
+        self._client = kind(verify=verify, limits=httpx.Limits(), trust_env=False)
 
-    def predict(self, signature, inputs, timeout):
-        """Output name -> nested lists, for input name -> texts."""
-        body = {
-            "signature_name": signature,
-            "inputs": {
-                name: [json_value(value) for value in values] for name, values in inputs.items()
-            },
-        }
-        answer = self._ask("POST", self._path() + ":predict", timeout, json.dumps(body).encode())
-        return answer["outputs"]
+    async def predict(self, signature, inputs, timeout):
+        """Sends {input name: texts or numbers}; returns {output name: nested lists}."""
+        columns = {name: [json_value(value) for value in values] for name, values in inputs.items()}
+        body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
+        return (await self._ask("POST", f"{self._url}:predict", timeout, body))["outputs"]
 
-    def status(self, timeout):
+    async def status(self, timeout):
         """List of (version, state, message)."""
-        answer = self._ask("GET", self._path(), timeout)
+        answer = await self._ask("GET", self._url, timeout)
         return [
             (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
             for one in answer["model_version_status"]
         ]
 
-    def close(self):
-        """Closes this thread's connection; other threads' close when their threads end."""
-        connection = self._local.__dict__.pop("connection", None)
-        if connection is not None:
-            connection.close()
+    async def close(self):
+        """Closes the connections."""
+        if isinstance(self._client, httpx.AsyncClient):
+            await self._client.aclose()
+        else:
+            self._client.close()
 
-    def _path(self):
-        target = self.target
-        path = f"{self._url.path.rstrip('/')}/v1/models/{urllib.parse.quote(target.model, safe='')}"
-        if target.version is not None:
-            path += f"/versions/{target.version}"
-        if target.label is not None:
-            path += f"/labels/{urllib.parse.quote(target.label, safe='')}"
-        return path
-
-    def _ask(self, method, path, timeout, body=None):
+    async def _ask(self, method, url, timeout, body=b""):
         """The decoded JSON answer; raises the error that the answer reports."""
-        if body is not None and len(body) > self.limit:
+        self._check_size("request", body)
+        headers = {"Content-Type": "application/json"}
+        try:
+            sent = self._client.request(method, url, content=body, headers=headers, timeout=timeout)
+            response = await sent if inspect.isawaitable(sent) else sent
+        except httpx.TimeoutException as error:
+            raise self._error("DEADLINE_EXCEEDED", error) from error
+        except httpx.TransportError as error:
+            # Retrying does not help against wrong certificates.
+            code = "UNAUTHENTICATED" if _is_from(error, ssl.SSLError) else "UNAVAILABLE"
+            raise self._error(code, error) from error
+        self._check_size("answer", response.content)
+        return self._decoded(response)
+
+    def _error(self, code, error):
+        return errors.from_status(code, str(error) or type(error).__name__, self.target)
+
+    def _check_size(self, what, content):
+        if len(content) > self._limit:
             raise errors.MessageTooLargeError(
-                f"Message too large: the request has {len(body)} bytes, larger than the limit of "
-                f"{self.limit}",
+                f"Message too large: the {what} has {len(content)} bytes, more than the limit of "
+                f"{self._limit}",
                 "RESOURCE_EXHAUSTED",
             )
+
+    def _decoded(self, response):
         try:
-            status, content = self._exchange(method, path, time.monotonic() + timeout, body)
-        except TimeoutError as error:
-            self.close()
-            raise errors.from_status("DEADLINE_EXCEEDED", str(error), self.target) from error
-        except ssl.SSLError as error:  # retrying does not help against wrong certificates
-            self.close()
-            raise errors.from_status("UNAUTHENTICATED", str(error), self.target) from error
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise errors.from_status(
-                "UNAVAILABLE", str(error) or repr(error), self.target
-            ) from error
-        return self._decoded(status, content)
-
-    def _exchange(self, method, path, deadline, body):
-        """Sends the request and reads the whole answer.
-
-        A socket's timeout holds for one read only, so it is set again before each.
-        """
-        connection = self._connection(deadline)
-        connection.request(method, path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        content = bytearray()
-        while chunk := response.read1(_CHUNK):
-            content += chunk
-            if len(content) > self.limit:
-                connection.close()
-                raise errors.MessageTooLargeError(
-                    f"Message too large: the answer is larger than the limit of {self.limit} bytes",
-                    "RESOURCE_EXHAUSTED",
-                )
-            if connection.sock is not None:
-                connection.sock.settimeout(_remaining(deadline))
-        response.close()  # read1 does not do so at the end, and the connection would stay in use
-        return response.status, bytes(content)
-
-    def _connection(self, deadline):
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            host, port = self._url.hostname, self._url.port
-            if self._tls is None:
-                connection = http.client.HTTPConnection(host, port)
-            else:
-                connection = http.client.HTTPSConnection(host, port, context=self._tls)
-            self._local.connection = connection
-        connection.timeout = _remaining(deadline)
-        if connection.sock is not None:
-            connection.sock.settimeout(connection.timeout)
-        return connection
-
-    def _decoded(self, status, content):
-        try:
-            answer = json.loads(content)
+            answer = response.json()
         except ValueError:
-            answer = {"error": content[:200].decode("utf-8", "replace")}
-        if status != 200:
+            answer = {"error": response.text[:200]}
+        if response.status_code != 200:
             details = answer.get("error", "") if isinstance(answer, dict) else ""
-            raise errors.from_http_status(status, details, self.target)
+            raise errors.from_http_status(response.status_code, details, self.target)
         if not isinstance(answer, dict) or not {"outputs", "model_version_status"} & answer.keys():
             raise errors.ServingError(
                 f"{self.target.server} must answer with TensorFlow Serving's JSON. "
-                f"Received: {content[:80]!r}"
+                f"Received: {response.content[:80]!r}"
             )
         return answer
 
 
-class AsyncRestTransport:
-    """A `RestTransport` that runs each request in a thread of the event loop's pool."""
+def _context(tls):
+    context = ssl.create_default_context(cafile=tls and tls.ca)
+    if tls is not None and tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context
 
-    def __init__(self, target, tls, max_message_bytes):
-        self._blocking = RestTransport(target, tls, max_message_bytes)
 
-    async def predict(self, signature, inputs, timeout):
-        """Output name -> nested lists, for input name -> texts."""
-        return await asyncio.to_thread(self._blocking.predict, signature, inputs, timeout)
-
-    async def status(self, timeout):
-        """List of (version, state, message)."""
-        return await asyncio.to_thread(self._blocking.status, timeout)
-
-    async def close(self):
-        """Connections close with the threads that opened them."""
+def _is_from(error, kind):
+    """Whether an exception of a kind caused an error."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def json_value(text):
@@ -181,19 +132,3 @@ def json_value(text):
         return content.decode("utf-8")
     except UnicodeDecodeError:
         return {"b64": base64.b64encode(content).decode("ascii")}
-
-
-def _context(tls):
-    if tls is None:
-        return ssl.create_default_context()
-    context = ssl.create_default_context(cafile=tls.ca)
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
-    return context
-
-
-def _remaining(deadline):
-    seconds = deadline - time.monotonic()
-    if seconds <= 0:
-        raise TimeoutError("Deadline Exceeded")
-    return seconds

@@ -58,46 +58,27 @@ def in_order(
     >>> list(in_order(str.upper, ["um", "dois", "três"], on_the_way=2))
     ['UM', 'DOIS', 'TRÊS']
     """
-    submitter = _Submitter(ask, on_the_way)
-    reader = threading.Thread(target=submitter.submit_all, args=(requests,), daemon=True)
-    reader.start()
-    try:
-        while (answer := submitter.answers.get()) is not None:
-            yield answer.result()
-            submitter.room.release()
-    finally:
-        submitter.close()
+    answers: queue.Queue = queue.Queue(on_the_way)  # of futures, None at the end
+    closed = threading.Event()
 
-
-class _Submitter:
-    """Submits requests to a pool until it is closed, even while its reader waits."""
-
-    def __init__(self, ask, on_the_way):
-        self.answers = queue.SimpleQueue()  # of futures, None at the end
-        self.room = threading.Semaphore(on_the_way)
-        self._ask = ask
-        self._pool = ThreadPoolExecutor(on_the_way)
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def submit_all(self, requests):
-        """Submits each request as soon as there is room; runs in the reader's thread."""
-        try:
-            for request in requests:
-                self.room.acquire()
-                with self._lock:
-                    if self._closed:
+    def submit():
+        with ThreadPoolExecutor(on_the_way) as pool:
+            try:
+                for request in requests:
+                    if closed.is_set():
                         return
-                    self.answers.put(self._pool.submit(self._ask, request))
-        except Exception as error:
-            failed = Future()
-            failed.set_exception(error)
-            self.answers.put(failed)
-        self.answers.put(None)
+                    answers.put(pool.submit(ask, request))
+            except Exception as error:
+                failed: Future = Future()
+                failed.set_exception(error)
+                answers.put(failed)
+            answers.put(None)
 
-    def close(self):
-        """Accepts no more requests, wakes a reader that waits for room, and ends the pool."""
-        with self._lock:
-            self._closed = True
-        self.room.release()
-        self._pool.shutdown(cancel_futures=True)
+    threading.Thread(target=submit, daemon=True).start()
+    try:
+        while (answer := answers.get()) is not None:
+            yield answer.result()
+    finally:
+        closed.set()
+        while not answers.empty():  # wakes a thread that waits for room
+            answers.get()

@@ -5,6 +5,8 @@ read from the registry of the installed TensorFlow, without those that are newer
 those whose kernels need Python. TensorFlow Text's are listed here.
 """
 
+from keras_tfmr import compat
+
 # Registered in TensorFlow 2.21, unknown to 2.20.
 _YOUNGER_THAN_SERVER = frozenset({"DecodeJxl", "_CopyFromGpuToHost", "_CopyFromHostToGpu"})
 
@@ -37,14 +39,7 @@ def core_ops():
     Call it in a process that has not loaded other op libraries, because the registry does not say
     where an op comes from. TensorFlow Text's ops are left out, whether they are loaded or not.
     """
-    from tensorflow.core.framework import op_def_pb2
-    from tensorflow.python.client import pywrap_tf_session
-
-    registered = op_def_pb2.OpList.FromString(
-        pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
-    )
-    names = {op.name for op in registered.op}
-    return frozenset(names - TEXT_OPS - _YOUNGER_THAN_SERVER - PYTHON_OPS)
+    return frozenset(compat.registered_ops() - TEXT_OPS - _YOUNGER_THAN_SERVER - PYTHON_OPS)
 
 
 def op_problem(node, served):

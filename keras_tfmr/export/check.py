@@ -22,16 +22,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from keras_tfmr import _command_line
-from keras_tfmr.export import compile_cache
 
-# Requests with known answers, as `questions.record` makes them, or a function that returns them.
+# Requests with known answers, as `golden_cases.record` makes them, or a function that returns them.
 Cases = Iterable[dict[str, Any]] | Callable[[], Iterable[dict[str, Any]]]
 
 BATCHES = (1, 3, 0)
-
-# Sessions of one check, each for some of the signatures, which work at the same time. One session
-# would compile a function for one size after the other.
-SESSIONS = 2
 
 # `FreshProcess` sends this line to its process when the SavedModel is complete.
 _BEGIN = "begin\n"
@@ -64,24 +59,20 @@ class Report:
 
 
 def check_saved_model(
-    path: str | os.PathLike[str],
-    cases: Cases = (),
-    tolerance: float = 1e-4,
-    xla: bool = False,
+    path: str | os.PathLike[str], cases: Cases = (), tolerance: float = 1e-4
 ) -> Report:
     """Checks a SavedModel in this process, which must not have loaded other op libraries.
 
     Args:
         path: The folder that holds `saved_model.pb`.
-        cases: Requests with known answers, as `questions.record` makes them, or a function that
+        cases: Requests with known answers, as `golden_cases.record` makes them, or a function that
             returns them, called when they are needed.
         tolerance: The greatest difference of a float from its known value.
-        xla: Whether the server will be started with `--xla_cpu_compilation_enabled`.
 
     Returns:
         A `Report`.
     """
-    from keras_tfmr.export import graph_checks, saved_session
+    from keras_tfmr.export import graph_checks
 
     path = pathlib.Path(path)
     report = Report()
@@ -96,81 +87,51 @@ def check_saved_model(
     graph_checks.check_variables(path, meta_graph, report)
     # A graph whose ops the server lacks may still run here, which would prove nothing.
     if not report.problems:
-        with contextlib.ExitStack() as stack:
-            if not xla:
-                with _noted(report, "XLA could not be turned off, as it is in the server"):
-                    stack.enter_context(saved_session.without_compilation())
-            _check_running(path, cases, tolerance, report)
+        _check_running(path, cases, tolerance, report)
     return report
 
 
-@contextlib.contextmanager
-def _noted(report, what):
-    """Adds a note if the installed TensorFlow does not export a function."""
-    from keras_tfmr.export import saved_session
+def _check_running(path, cases, tolerance, report):
+    from keras_tfmr.export import golden_cases, saved_session, warmup
 
     try:
-        yield
-    except saved_session.NotExportedError as error:
-        report.notes.append(f"{what}: {error}")
-
-
-def _check_running(path, cases, tolerance, report):
-    from keras_tfmr.export import questions, saved_session, warmup
-
-    error = None
-    with _noted(report, "the server's own loader could not be used"):
         error = saved_session.native_load_error(path)
+    except (OSError, AttributeError) as missing:  # another build of TensorFlow
+        error = None
+        report.notes.append(f"the server's own loader could not be used: {missing}")
     if error:
         report.problems.append(f"the server's loader fails: {error}")
         return
-    with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(SESSIONS) as pool:
-        try:
-            loaded = pool.map(saved_session.SavedSession, [path] * SESSIONS)
-            sessions = [stack.enter_context(session) for session in loaded]
-        except Exception as error:  # any error of the loader is a problem to report
-            report.problems.append(f"it does not load: {questions.first_lines(error)}")
-            return
-        signatures = sessions[0].signatures
-        report.facts["signatures"] = len(signatures)
-        if not signatures:
+    try:
+        session = saved_session.SavedSession(path)
+    except Exception as error:  # any error of the loader is a problem to report
+        report.problems.append(f"it does not load: {golden_cases.first_lines(error)}")
+        return
+    with session, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        report.facts["signatures"] = len(session.signatures)
+        if not session.signatures:
             report.problems.append("it has no signature to call")
         warm = warmup.read(path, report.problems)
-        parts = range(SESSIONS)
-        if compile_cache.folder_in_use():
-            # The first signature has a request for each program; the others find them compiled.
-            programs = [request for request in warm if request.signature == warm[0].signature]
-            shares = [programs[part::SESSIONS] for part in parts]
-            list(pool.map(warmup.replay, sessions, shares, [[] for _ in parts]))
-        known = cases() if callable(cases) else cases
-        ask = functools.partial(_ask, known, warm, tolerance, _parts(signatures))
-        for problems in pool.map(ask, sessions, parts):
+        known = list(cases() if callable(cases) else cases)
+        absent = {case["signature"] for case in known} - session.signatures.keys()
+        report.problems += [f"there is no signature {name}" for name in sorted(absent)]
+        ask = functools.partial(_ask, session, known, warm, tolerance)
+        # The first request to a signature is mostly work of one thread.
+        for problems in pool.map(ask, {*session.signatures, *(each.signature for each in warm)}):
             report.problems += problems
         report.facts["warm-up requests"] = len(warm)
 
 
-def _parts(signatures):
-    """{signature: number of its session}: signatures with the same tensors share a session."""
-    groups = {}
-    for name, definition in signatures.items():
-        tensors = (*definition.inputs.values(), *definition.outputs.values())
-        groups.setdefault(frozenset(info.name for info in tensors), []).append(name)
-    return {name: place % SESSIONS for place, names in enumerate(groups.values()) for name in names}
-
-
-def _ask(cases, warm, tolerance, parts, session, part):
-    """Queries one part of the signatures in a session; returns the problems."""
-    from keras_tfmr.export import questions, warmup
-
-    def mine(name):
-        return parts.get(name, 0) == part
+def _ask(session, cases, warm, tolerance, name):
+    """Queries one signature; returns the problems."""
+    from keras_tfmr.export import golden_cases, warmup
 
     problems = []
-    for name in filter(mine, session.signatures):
-        problems += questions.run_batches(session, name, BATCHES)
-    own = [case for case in cases if mine(case["signature"])]
-    problems += questions.compare(session, own, tolerance)
-    warmup.replay(session, [each for each in warm if mine(each.signature)], problems)
+    if name in session.signatures:
+        problems += golden_cases.run_batches(session, name, BATCHES)
+        own = [case for case in cases if case["signature"] == name]
+        problems += golden_cases.compare(session, own, tolerance)
+    warmup.replay(session, [each for each in warm if each.signature == name], problems)
     return problems
 
 
@@ -178,25 +139,20 @@ def check_in_fresh_process(
     path: str | os.PathLike[str],
     cases: Cases = (),
     tolerance: float = 1e-4,
-    xla: bool = False,
     timeout: float = 1800,
-    cache: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Runs `check_saved_model` in a new Python process, in which only the SavedModel is loaded.
 
     Args:
         path: The folder that holds `saved_model.pb`.
-        cases: Requests with known answers, as `questions.record` makes them, or a function that
-            returns them, called while the process starts and compiles.
-        tolerance: The greatest difference of a float from its known value.
-        xla: Whether the server will be started with `--xla_cpu_compilation_enabled`.
+        cases: As for `check_saved_model`; a function is called while the process starts.
+        tolerance: As for `check_saved_model`.
         timeout: Seconds after which the check fails.
-        cache: A folder for the programs that XLA compiles, or None.
 
     Returns:
         A `Report`. If the process crashes or hangs, this is a problem in the report.
     """
-    with FreshProcess(path, tolerance, xla, cache) as process:
+    with FreshProcess(path, tolerance) as process:
         return process.report(cases, timeout)
 
 
@@ -207,20 +163,20 @@ class FreshProcess:
     the context ends it. The arguments are those of `check_in_fresh_process`.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        tolerance: float = 1e-4,
-        xla: bool = False,
-        cache: str | os.PathLike[str] | None = None,
-    ):
+    def __init__(self, path: str | os.PathLike[str], tolerance: float = 1e-4):
         command = [sys.executable, "-m", "keras_tfmr.export.check", str(path), "--json", "--wait"]
-        command += ["--tolerance", str(tolerance), "--cases", "-", *(["--xla"] if xla else [])]
+        command += ["--tolerance", str(tolerance), "--cases", "-"]
         # The package is found from where it was imported, whatever the working directory is.
         root = str(pathlib.Path(__file__).resolve().parents[2])
+        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        # A GPU belongs to the process that exports; the check needs none.
+        environment = {
+            **os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1",
+            "KERAS_BACKEND": "tensorflow",
+        }  # fmt: skip
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=_environment(root, cache),
+            text=True, env=environment,
         )  # fmt: skip
 
     def report(self, cases: Cases = (), timeout: float = 1800) -> Report:
@@ -250,18 +206,6 @@ class FreshProcess:
         self._process.communicate()
 
 
-def _environment(root, cache):
-    paths = [root, os.environ.get("PYTHONPATH", "")]
-    # A GPU belongs to the process that exports; the check needs none.
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "KERAS_BACKEND": "tensorflow",
-        **({} if cache is None else {"TF_XLA_FLAGS": compile_cache.flags(cache)}),
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints a report; returns 0, or 1 if there are problems."""
     parser = _command_line.parser(__doc__, prog="python -m keras_tfmr.export.check")
@@ -273,19 +217,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--tolerance", metavar="X", type=float, default=1e-4,
         help="greatest difference of a float from its known value",
     )  # fmt: skip
-    parser.add_argument(
-        "--xla", action="store_true", help="check for a server with --xla_cpu_compilation_enabled"
-    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON, not text")
     parser.add_argument("--wait", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.wait:
-        from keras_tfmr.export import graph_checks, questions, saved_session, warmup  # noqa: F401
+        from keras_tfmr.export import golden_cases, graph_checks, saved_session, warmup  # noqa: F401
 
         sys.stdin.readline()
-    report = check_saved_model(
-        options.path, lambda: _read_cases(options.cases), options.tolerance, options.xla
-    )
+    cases = functools.partial(_read_cases, options.cases)
+    report = check_saved_model(options.path, cases, options.tolerance)
     if options.json:
         print(json.dumps(dataclasses.asdict(report)))
     else:

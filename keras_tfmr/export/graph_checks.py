@@ -42,7 +42,7 @@ def _nodes(meta_graph):
 
 
 def check_ops(meta_graph, report):
-    """Checks that the server has every op; notes whether the graph needs XLA."""
+    """Checks that the server has every op, and that none needs XLA, which it does not enable."""
     served = allow_list.core_ops() | allow_list.TEXT_OPS
     functions = {function.signature.name for function in meta_graph.graph_def.library.function}
     problems, ops = {}, set()
@@ -62,7 +62,10 @@ def check_ops(meta_graph, report):
     )
     # Ops such as XlaDot need XLA outside compiled functions, too.
     if compiled or any(op.startswith("Xla") for op in ops):
-        report.notes.append("it needs XLA: start the server with --xla_cpu_compilation_enabled")
+        report.problems.append(
+            "it needs XLA, which the server refuses unless it is started with "
+            "--xla_cpu_compilation_enabled"
+        )
 
 
 def check_devices(meta_graph, report):

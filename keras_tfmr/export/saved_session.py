@@ -1,22 +1,18 @@
 """Runs a SavedModel as TensorFlow Serving does: in a session, by its tags and tensor names.
 
-The export's check and the development server use it. It is the only module that uses functions
-below TensorFlow's public Python API.
+The export's check and the development server use it.
 """
 
-import contextlib
 import ctypes
 import importlib.util
 import pathlib
 
 import numpy as np
 
+from keras_tfmr import compat
+
 SERVE_TAGS = ("serve",)
 INIT_SIGNATURE = "__saved_model_init_op"
-
-
-class NotExportedError(RuntimeError):
-    """The installed TensorFlow does not export a C or C++ function; the message names it."""
 
 
 class SavedSession:
@@ -53,7 +49,7 @@ class SavedSession:
             self.session.close()
             raise
         graph.finalize()
-        self.session._extend_graph()
+        compat.finish_graph(self.session)
         self.signatures = {
             name: signature
             for name, signature in sorted(self.meta_graph.signature_def.items())
@@ -93,24 +89,15 @@ class SavedSession:
         Raises:
             tf.errors.OpError: If the run fails or is stopped.
         """
-        from tensorflow.core.protobuf import config_pb2
-        from tensorflow.python.client import pywrap_tf_session
-
-        milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
-        options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
-        buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
-        try:
-            feed = {self._handle(name): np.asarray(array) for name, array in feeds.items()}
-            outputs = [self._handle(name) for name in fetches]
-            values = self.session._call_tf_sessionrun(buffer, feed, outputs, [], None)
-        finally:
-            pywrap_tf_session.TF_DeleteBuffer(buffer)
+        feeds = {self._handle(name): np.asarray(array) for name, array in feeds.items()}
+        fetches = [self._handle(name) for name in fetches]
+        values = compat.run_session(self.session, feeds, fetches, timeout)
         # A single string comes as `bytes`, from which NumPy would strip zero bytes at the end.
         return [np.array(v, object) if isinstance(v, bytes) else v for v in values]
 
     def _handle(self, name):
         if name not in self._handles:
-            self._handles[name] = self.session.graph.get_tensor_by_name(name)._as_tf_output()
+            self._handles[name] = compat.tensor_handle(self.session.graph, name)
         return self._handles[name]
 
     def close(self):
@@ -126,95 +113,38 @@ class SavedSession:
 
 
 def native_load_error(path):
-    """The error message of the server's C++ loader for a SavedModel, or None if it loads.
+    """The error message of TensorFlow's C API, and so of the server's loader; None if it loads.
 
     Raises:
-        NotExportedError: If the installed TensorFlow does not export the loader in its C API.
+        OSError: If the installed TensorFlow has no library with the C API.
     """
-    register_text_ops()
-    library = _c_library()
-    status, options = library.TF_NewStatus(), library.TF_NewSessionOptions()
-    graph = library.TF_NewGraph()
-    tags = (ctypes.c_char_p * len(SERVE_TAGS))(*(tag.encode() for tag in SERVE_TAGS))
-    session = library.TF_LoadSessionFromSavedModel(
-        options, None, str(path).encode(), tags, len(SERVE_TAGS), graph, None, status
-    )
-    code, message = (
-        library.TF_GetCode(status),
-        library.TF_Message(status).decode("utf-8", "replace"),
-    )
-    if session:
-        library.TF_DeleteSession(session, status)
-    library.TF_DeleteGraph(graph)
-    library.TF_DeleteSessionOptions(options)
-    library.TF_DeleteStatus(status)
-    return message if code else None
-
-
-@contextlib.contextmanager
-def without_compilation():
-    """A context in which XLA refuses to compile, as in a server that does not enable it.
-
-    Raises:
-        NotExportedError: If the installed TensorFlow does not export the function for it.
-    """
-    forbid_compilation()
-    try:
-        yield
-    finally:
-        _function("_ZN10tensorflow20EnableXlaCompilationEv")()
-
-
-def forbid_compilation():
-    """Makes XLA refuse to compile in this process from now on, as the server's main() does.
-
-    Raises:
-        NotExportedError: If the installed TensorFlow does not export the function for it.
-    """
-    _function("_ZN10tensorflow21DisableXlaCompilationEv")()  # tensorflow::DisableXlaCompilation()
-
-
-def _function(symbol):
-    try:
-        return getattr(_library(), symbol)
-    except AttributeError:
-        raise NotExportedError(f"TensorFlow's library does not export {symbol}") from None
-
-
-def _library():
     import tensorflow as tf
 
-    folder = tf.sysconfig.get_lib()
-    found = sorted(pathlib.Path(folder).glob("libtensorflow_cc.*"))
-    if not found:
-        raise NotExportedError(f"there is no libtensorflow_cc in {folder}")
-    return ctypes.CDLL(str(found[0]))
+    register_text_ops()
+    found = sorted(pathlib.Path(tf.sysconfig.get_lib()).glob("libtensorflow_cc.*"))
+    library = ctypes.CDLL(str(found[0]) if found else "libtensorflow_cc")
 
+    def call(name, *arguments, returns=ctypes.c_void_p):
+        function = getattr(library, name)
+        function.restype = returns
+        return function(*arguments)
 
-def _c_library():
-    library = _library()
-    pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
-    prototypes = {
-        "TF_NewStatus": (pointer,),
-        "TF_NewSessionOptions": (pointer,),
-        "TF_NewGraph": (pointer,),
-        "TF_GetCode": (integer, pointer),
-        "TF_Message": (text, pointer),
-        "TF_DeleteSession": (None, pointer, pointer),
-        "TF_DeleteGraph": (None, pointer),
-        "TF_DeleteSessionOptions": (None, pointer),
-        "TF_DeleteStatus": (None, pointer),
-        "TF_LoadSessionFromSavedModel": (
-            pointer, pointer, pointer, text, ctypes.POINTER(text), integer, pointer, pointer,
-            pointer,
-        ),
-    }  # fmt: skip
-    for name, (result, *arguments) in prototypes.items():
-        function = getattr(library, name, None)
-        if function is None:
-            raise NotExportedError(f"TensorFlow's library does not export {name}")
-        function.restype, function.argtypes = result, arguments
-    return library
+    def new(kind):
+        return ctypes.c_void_p(call(f"TF_New{kind}"))
+
+    status, options, graph = new("Status"), new("SessionOptions"), new("Graph")
+    tags = (ctypes.c_char_p * len(SERVE_TAGS))(*(tag.encode() for tag in SERVE_TAGS))
+    session = call(
+        "TF_LoadSessionFromSavedModel", options, None, str(path).encode(), tags,
+        len(SERVE_TAGS), graph, None, status,
+    )  # fmt: skip
+    failed = call("TF_GetCode", status, returns=ctypes.c_int)
+    message = call("TF_Message", status, returns=ctypes.c_char_p).decode("utf-8", "replace")
+    if session:
+        call("TF_DeleteSession", ctypes.c_void_p(session), status, returns=None)
+    for kind, handle in {"Graph": graph, "SessionOptions": options, "Status": status}.items():
+        call(f"TF_Delete{kind}", handle, returns=None)
+    return message if failed else None
 
 
 def register_text_ops():

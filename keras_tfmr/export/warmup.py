@@ -1,8 +1,7 @@
 """The warm-up file: requests that TensorFlow Serving replays before it serves a version.
 
-The first request of each signature and batch size is slow, because it builds executors, and with
-XLA it compiles programs. If a request in this file fails, the server does not load the version, so
-the export's check replays the file.
+The first request of each signature and batch size is slow, because it builds executors. If a
+request in this file fails, the server does not load the version, so the export's check replays it.
 """
 
 import pathlib
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfmr.export import questions
+from keras_tfmr.export import golden_cases
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
@@ -21,6 +20,9 @@ METHODS = {
     "tensorflow/serving/classify": "classify_log",
     "tensorflow/serving/regress": "regress_log",
 }
+
+# For requests of one sentence, of a few, and for batches.
+BATCHES = (1, 4, 32)
 
 # With more, the server fails.
 MOST_RECORDS = 1000
@@ -64,12 +66,8 @@ def write(path, requests, methods=None):
             writer.write(log.SerializeToString())
 
 
-def requests(text_model, texts, batches):
+def requests(text_model, texts, batches=BATCHES):
     """Requests for every signature of a text model and every batch size.
-
-    XLA compiles a program for each pair of a batch size and a text length. The requests to the
-    default signature, which come first, reach all of these programs. The parts that are specific to
-    the other signatures are not compiled.
 
     Args:
         text_model: A `TextModel`.
@@ -77,19 +75,15 @@ def requests(text_model, texts, batches):
         batches: The batch sizes.
 
     Returns:
-        A list for `write`.
+        A list for `write`, the default signature first.
     """
-    groups = [list(texts)]
-    if text_model.xla:
-        groups = [[text] for text in text_model.text_per_bucket(texts)]
     default = text_model.default
-    found = []
-    for name in (default, *(name for name in text_model.signatures if name != default)):
-        for group in groups if name == default else groups[:1]:
-            for batch in batches:
-                asked = text_model.request(name, [group[i % len(group)] for i in range(batch)])
-                found.append((name, _arrays(text_model.signatures[name], asked)))
-    return found
+    names = [default, *(name for name in text_model.signatures if name != default)]
+    return [
+        (name, _arrays(text_model.signatures[name], text_model.request(name, rows)))
+        for name in names
+        for rows in ([texts[i % len(texts)] for i in range(batch)] for batch in batches)
+    ]
 
 
 def _arrays(function, request):
@@ -158,7 +152,7 @@ def read(path, problems):
     except ImportError:
         problems.append("the warm-up file can only be read with tensorflow-serving-api installed")
     except Exception as error:  # after any error, the server refuses the version
-        problems.append(f"warm-up request {number} fails: {questions.first_lines(error)}")
+        problems.append(f"warm-up request {number} fails: {golden_cases.first_lines(error)}")
     return found
 
 
@@ -184,7 +178,7 @@ def replay(session, requests, problems):
         try:
             _replay_one(session, request)
         except Exception as error:  # after any error, the server refuses the version
-            said = questions.first_lines(error)
+            said = golden_cases.first_lines(error)
             problems.append(f"warm-up request {request.number} fails: {said}")
             return
 

@@ -14,17 +14,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_tfmr import _packages
-from keras_tfmr.export import compile_cache, graph_edits, questions, warmup
+from keras_tfmr.export import golden_cases, graph_edits, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
-from keras_tfmr.text.buckets import BATCH_BUCKETS
 from keras_tfmr.text.text_model import TextModel
 
 PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
-# The tags of a compiled export's graph for servers that do not compile.
-PLAIN_TAGS = ("plain", "serve")
 # The greatest difference of a float from its value in process: a session fuses ops differently.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
@@ -33,7 +30,6 @@ def export_text_model(
     text_model: TextModel,
     directory: str | os.PathLike[str],
     *,
-    xla: bool | None = None,
     precision: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     warmup_texts: Iterable[str] | None = None,
@@ -41,20 +37,16 @@ def export_text_model(
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel, with everything that a server needs.
 
-    The SavedModel holds the tokenisers and one copy of each weight, but no optimizer. If the table
-    of an embedding makes the logits, it also holds that table transposed: see
-    `optimize_for_decoding`. If the model is compiled, it also holds the same functions without
-    compilation, under the tags `serve` and `plain`, and the programs that the check compiled for
-    this kind of processor: see `compile_cache`. The version appears in `directory` complete, under
-    the next free number, so that a server that watches the folder never sees part of it. To load
-    it, TensorFlow and TensorFlow Text are enough; Keras and this package are not needed.
+    The SavedModel holds the tokenizers and one copy of each weight, but no optimizer. If the table
+    of an embedding makes the logits, it also holds that table transposed: see `models.untied`. It
+    has one graph, tagged `serve`, which TensorFlow Serving, `tf.saved_model.load` and
+    `keras.layers.TFSMLayer` load. The version appears in `directory` complete, under the next free
+    number, so that a server that watches the folder never sees part of it. To load it, TensorFlow
+    and TensorFlow Text are enough; Keras and this package are not needed.
 
     Args:
         text_model: A `Translator`, `Classifier`, `Tagger` or `Completer`.
         directory: The folder of versions, a server's `--model_base_path`.
-        xla: Whether XLA compiles the model. A server then needs `--xla_cpu_compilation_enabled` or
-            `--saved_model_tags=serve,plain`; without either, it refuses the version when it loads
-            it. None: as in the text model.
         precision: "float32" or "bfloat16" for weights and layers; log-probabilities are float32
             in both. None: that of the model.
         metadata: Other entries for the export's JSON file, such as the run's config and BLEU.
@@ -80,23 +72,21 @@ def export_text_model(
     ...     print(path.name, (path / "saved_model.pb").exists())
     1 True
     """
-    trained = text_model.replace(xla=xla, precision=precision)
+    trained = text_model.replace(precision=precision)
     text_model = trained.untied()
-    # Gives the expected answers of the compiled model without compiling it in this process.
-    plain = text_model.replace(xla=False) if text_model.xla else text_model
     directory = pathlib.Path(directory)
     # Not a number, so that no server loads it; on the same file system, so that renaming is atomic.
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
         with _checking(text_model, unfinished) if check else contextlib.nullcontext() as process:
-            _save(text_model, plain, unfinished)
-            texts = [text for text in warmup_texts or () if text.split()] or questions.TEXTS
-            asked = warmup.requests(text_model, texts, BATCH_BUCKETS)
+            _save(text_model, unfinished)
+            texts = [text for text in warmup_texts or () if text.split()] or golden_cases.TEXTS
+            asked = warmup.requests(text_model, texts)
             warmup.write(unfinished, asked, text_model.methods)
             _write_metadata(trained, unfinished, metadata or {})
             if process:
-                _refuse_problems(process.report(lambda: questions.record(plain)))
+                _refuse_problems(process.report(lambda: golden_cases.record(trained)))
         return _publish(unfinished, directory)
     except OSError as error:
         raise _unwritable(directory, error.strerror or error) from error
@@ -111,7 +101,7 @@ def _unwritable(directory, reason):
 
 
 class _Servable(tf.Module):
-    """The variables and tokenisers of a SavedModel.
+    """The variables and tokenizers of a SavedModel.
 
     It must not hold Keras's own objects. A Keras variable would be saved as a second variable whose
     handle the graph does not read, and the server would find the first one uninitialised.
@@ -124,37 +114,27 @@ class _Servable(tf.Module):
         variables = {id(variable): variable for variable in variables}
         self.weights = [variable for key, variable in variables.items() if key in read]
         self.tokenizers = text_model.tokenizers
+        # The name by which `keras.layers.TFSMLayer` looks for a function.
+        self.serve = text_model.signatures[text_model.default]
 
 
-def _save(text_model, plain, path):
-    """Writes the graph, or the compiled and the plain one over the same variables."""
-    _save_functions(text_model, path)
-    saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    if plain is not text_model:
-        beside = path / "plain"
-        _save_functions(plain, beside)
-        other = saved_model_pb2.SavedModel.FromString((beside / "saved_model.pb").read_bytes())
-        other.meta_graphs[0].meta_info_def.tags[:] = PLAIN_TAGS
-        saved_model.meta_graphs.append(other.meta_graphs[0])
-        shutil.rmtree(beside)
-        graph_edits.leave_to_xla(saved_model.meta_graphs[0].graph_def)
-    for graph in saved_model.meta_graphs:
-        graph_edits.shrink(graph.graph_def)
-        # With the same tensors, so that a server prepares them once and batches both signatures.
-        graph.signature_def["serving_default"].CopyFrom(graph.signature_def[text_model.default])
-        for name, method in text_model.methods.items():  # TensorFlow writes Predict for all
-            graph.signature_def[name].method_name = method
-    (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
-    (path / "fingerprint.pb").unlink(missing_ok=True)  # that of the first graph
-
-
-def _save_functions(text_model, path):
+def _save(text_model, path):
     functions = {
         name: function.get_concrete_function() for name, function in text_model.signatures.items()
     }
     functions["serving_default"] = functions[text_model.default]  # for TensorFlow's Python loader
     module = _Servable(text_model, functions.values())
     tf.saved_model.save(module, str(path), signatures=functions)
+    saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    [graph] = saved_model.meta_graphs
+    graph_edits.prune(graph.graph_def)
+    graph_edits.keep_loops(graph.graph_def)
+    # With the same tensors, so that a server prepares them once and batches both signatures.
+    graph.signature_def["serving_default"].CopyFrom(graph.signature_def[text_model.default])
+    for name, method in text_model.methods.items():  # TensorFlow writes Predict for all
+        graph.signature_def[name].method_name = method
+    (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    (path / "fingerprint.pb").unlink(missing_ok=True)  # that of the graph before the edits
 
 
 def _write_metadata(text_model, path, run):
@@ -163,8 +143,6 @@ def _write_metadata(text_model, path, run):
         "kind": type(text_model).__name__,
         **text_model.to_metadata(),
         "precision": model.dtype_policy.name,
-        "xla": text_model.xla,
-        "batch_buckets": list(BATCH_BUCKETS),
         "model": {"class": type(model).__name__, **model.config.to_dict()},
         "parameters": int(model.count_params()),
         "versions": _packages.versions(*PACKAGES),
@@ -181,8 +159,6 @@ def _checking(text_model, path):
     return FreshProcess(
         path,
         _TOLERANCE.get(text_model.model.dtype_policy.name, _TOLERANCE["bfloat16"]),
-        xla=text_model.xla,
-        cache=path / compile_cache.FOLDER / compile_cache.key() if text_model.xla else None,
     )
 
 

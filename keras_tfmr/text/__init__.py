@@ -1,1 +1,1 @@
-"""Models that take strings and return strings: tokenisers, translators, classifiers and others."""
+"""Models that take strings and return strings: tokenizers, translators, classifiers and others."""

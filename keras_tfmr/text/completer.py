@@ -1,23 +1,24 @@
-"""Completers: a language model with its tokeniser, from prompts to their continuations."""
+"""Completers: a language model with its tokenizer, from prompts to their continuations."""
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_tfmr import decoding
+from keras_tfmr import answers, decoding
 from keras_tfmr._examples import example_of, texts_of
 from keras_tfmr._inputs import Text, check_sampling, checked_texts, seeds_of
-from keras_tfmr.text.buckets import at_least_one, pad_to, pad_to_buckets, shifted
-from keras_tfmr.text.text_model import TextModel, compiled, traced
+from keras_tfmr.answers import Completion, Likelihood
+from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer, most_characters, valid_utf8
-from keras_tfmr.text.translator import Likelihood
 
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
 # The length of completions in warm-up requests and checks: long enough to go through several steps.
 _ASKED_LENGTH = 16
+# Prompts are padded to one of these lengths, because the pass that reads them needs a fixed one.
+_PROMPT_LENGTHS = (32, 128)
 
 _SAMPLING = {
     "length": tf.int32,
@@ -28,32 +29,14 @@ _SAMPLING = {
 }
 
 
-class Completion(NamedTuple):
-    """A continuation of a text.
-
-    Fields:
-        text: The text after the prompt, with its leading space if there is one.
-        log_prob: Its log-probability after the prompt in nats, summed over its tokens.
-        tokens: The number of these tokens, the end id included.
-        finished: Whether the model ended the text; otherwise it reached its maximum length.
-    """
-
-    text: str
-    log_prob: float
-    tokens: int
-    finished: bool
-
-
 class Completer(TextModel):
     """Continues texts and computes their log-probabilities, with a language model.
 
     Args:
         model: A `LanguageModel`.
         tokenizer: A `SubwordTokenizer`.
-        max_length: The most tokens that are read of a text; of a longer prompt, the last ones.
-        max_new_tokens: The most tokens of a completion.
-        xla: Whether XLA compiles the decoder, once for each pair of a batch size and a prompt
-            length up to which batches are padded.
+        max_length: Maximum number of tokens read of a text; of a longer prompt, the last ones.
+        max_new_tokens: Maximum number of tokens of a completion.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
@@ -78,9 +61,8 @@ class Completer(TextModel):
         *,
         max_length: int = 128,
         max_new_tokens: int = 128,
-        xla: bool = False,
     ) -> None:
-        super().__init__(model, {"text": tokenizer}, max_length, xla)
+        super().__init__(model, {"text": tokenizer}, max_length)
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1. Received: {max_new_tokens}")
         self.tokenizer, self.max_new_tokens = tokenizer, max_new_tokens
@@ -89,8 +71,8 @@ class Completer(TextModel):
             max_length + max_new_tokens,
             f"max_length={max_length}, max_new_tokens={max_new_tokens}",
         )
-        # One for each prompt length, since a prompt that is read in one pass needs a fixed room.
-        self._decoders = [self._decoder(length) for length in self.length_buckets]
+        shorter = (length for length in _PROMPT_LENGTHS if length < max_length)
+        self._searches = {length: self._search(length) for length in (*shorter, max_length)}
         self.signatures = {
             "complete": traced(self._complete, prompt=tf.string, **_SAMPLING),
             "complete_greedily": traced(self._complete_greedily, prompt=tf.string),
@@ -145,7 +127,7 @@ class Completer(TextModel):
 
         Args:
             prompts: A list of strings; an empty one starts a new text.
-            length: The most tokens of a completion, at most `max_new_tokens`.
+            length: Maximum number of tokens of a completion, at most `max_new_tokens`.
             temperature: Log-probabilities are divided by it; with 0, each token is the most
                 probable one.
             top_k: Draw from the k most probable tokens only; 0 for all.
@@ -170,16 +152,8 @@ class Completer(TextModel):
         count = len(prompts)
         columns = [[value] * count for value in (length, temperature, top_k, top_p)]
         seeds = seeds_of(seed, count)
-        rows = self._rows("complete", prompts, *columns, seeds, batch_size=batch_size)
-        return [
-            Completion(
-                row["text"].decode(),
-                float(row["log_prob"]),
-                int(row["tokens"]),
-                bool(row["finished"]),
-            )
-            for row in rows
-        ]
+        read = answers.completions
+        return self._ask("complete", read, prompts, *columns, seeds, batch_size=batch_size)
 
     def log_prob(self, texts: Iterable[Text], batch_size: int = 32) -> list[Likelihood]:
         """The log-probabilities of whole texts, their end included.
@@ -191,8 +165,7 @@ class Completer(TextModel):
         Returns:
             A list of `Likelihood`.
         """
-        rows = self._rows("log_prob", texts, batch_size=batch_size)
-        return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
+        return self._ask("log_prob", answers.likelihoods, texts, batch_size=batch_size)
 
     def _complete(self, prompt, length, temperature, top_k, top_p, seed):
         """Prompts string [batch], and options for each -> their continuations.
@@ -241,55 +214,49 @@ class Completer(TextModel):
             "truncated": truncated,
         }
 
-    def _decoder(self, longest):
+    def _search(self, longest):
         """The function that decodes after prompts of at most `longest` tokens."""
-        return compiled(
-            self._search,
-            self.xla,
+        return traced(
+            self._searched,
             prompt_ids=([None, 1 + longest], tf.int32),
-            wanted=([None], tf.int32),
+            wanted=tf.int32,
             noise=([None, self.max_new_tokens], tf.float32),
-            temperature=([None], tf.float32),
-            top_k=([None], tf.int32),
-            top_p=([None], tf.float32),
+            temperature=tf.float32,
+            top_k=tf.int32,
+            top_p=tf.float32,
         )
 
     def _decode(self, ids, length, sampling):
         """Prompts [rows, prompt] -> new ids [batch, new] and their log-probability [batch]."""
-        rows = tf.size(length)
+        rows, (more, longest) = tf.size(length), tf.unstack(tf.shape(ids))
+        more -= rows  # 1 for an empty batch
         wanted = tf.clip_by_value(length, 0, self.max_new_tokens)
-        if self.xla:
-            ids = pad_to_buckets(ids, self.length_buckets)
-            # Padding rows repeat the last prompt, because the shortest one limits the first pass.
-            ids = tf.gather(ids, tf.minimum(tf.range(tf.shape(ids)[0]), tf.maximum(rows - 1, 0)))
-        more = tf.shape(ids)[0] - rows
         inputs = [
             tf.pad(x, [[0, more], *[[0, 0]] * (len(x.shape) - 1)]) for x in (wanted, *sampling)
         ]
-        prompt_ids = tf.pad(ids, [[0, 0], [1, 0]], constant_values=self.tokenizer.start_id)
 
-        def decode(decoder, longest):
-            padded = pad_to(prompt_ids, tf.shape(ids)[0], 1 + longest)
-            return decoder(tf.ensure_shape(padded, [None, 1 + longest]), *inputs)
+        def decode(search, width):
+            start, end = [[0, 0], [1, 0]], [[0, 0], [0, width - longest]]
+            padded = tf.pad(tf.pad(ids, end), start, constant_values=self.tokenizer.start_id)
+            return search(tf.ensure_shape(padded, [None, 1 + width]), *inputs)
 
-        place = tf.reduce_sum(
-            tf.cast(tf.constant(self.length_buckets) < tf.shape(ids)[1], tf.int32)
-        )
+        widths = [*self._searches]
         new_ids, log_prob = tf.switch_case(
-            place,
-            [
-                functools.partial(decode, decoder, longest)
-                for decoder, longest in zip(self._decoders, self.length_buckets, strict=True)
-            ],
+            tf.reduce_sum(tf.cast(tf.constant(widths) < longest, tf.int32)),
+            [functools.partial(decode, self._searches[width], width) for width in widths],
         )
         return new_ids[:rows], log_prob[:rows]
 
-    def _search(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
-        """The part that can be compiled: from prompt ids to new ids and log-probabilities."""
+    def _searched(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
+        """From prompt ids to new ids and log-probabilities."""
         longest = prompt_ids.shape[1] + self.max_new_tokens
+<<<<<<< HEAD
         step, state, bos_ids, rest = self.model.start_after(prompt_ids, max_length=longest)
         if self.xla:
             step.shrinks = False
+=======
+        step, state, start_ids, rest = self.model.start_after(prompt_ids, max_length=longest)
+>>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
         forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # beyond the shortest prompt
         result = decoding.sample(
             step,

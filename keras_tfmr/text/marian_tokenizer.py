@@ -1,4 +1,4 @@
-"""Tokenisers of published Marian models, which have SentencePiece models and a vocabulary.
+"""Tokenizers of published Marian models, which have SentencePiece models and a vocabulary.
 
 In Marian, a vocabulary file determines the ids, not SentencePiece, and one vocabulary can hold the
 subwords of both languages. `joined` makes one SentencePiece model with the ids of the vocabulary,
@@ -8,15 +8,15 @@ so that the ops of `SubwordTokenizer` can run it.
 import re
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 from sentencepiece import sentencepiece_model_pb2 as proto
 
+from keras_tfmr import compat
 from keras_tfmr.text.tokenizer import SPECIALS, SubwordTokenizer, mix, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
 _SPACE_SIGN = "\u2581"
-# A text is cut before it is tokenised, at a multiple of the longest piece, because normalisation
+# A text is cut before it is tokenized, at a multiple of the longest piece, because normalisation
 # can turn several characters into one.
 _SHRINKING, _MARGIN = 4, 64
 
@@ -33,7 +33,7 @@ class MarianTokenizer(SubwordTokenizer):
     are never read, but can be decoded.
 
     A model with several target languages has tags such as `>>por<<`. A tag at the beginning of a
-    text is read as the tag; texts without one get the tokeniser's own tag, if it has one. Tags that
+    text is read as the tag; texts without one get the tokenizer's own tag, if it has one. Tags that
     are not in the vocabulary are read as text.
 
     Invalid UTF-8 is read as U+FFFD. Decoding does not restore what SentencePiece normalises, such
@@ -63,8 +63,7 @@ class MarianTokenizer(SubwordTokenizer):
         self.vocab_size = spec.vocab_size
         # A character that this SentencePiece model does not know can still be in the vocabulary, so
         # ids are looked up by the spelling of pieces.
-        self._speller = tf_text.SentencepieceTokenizer(self.model_bytes, out_type=tf.string)
-        self._speller._model_resource = self._ops._model_resource
+        self._speller = compat.sentencepiece_ops(self.model_bytes, tf.string, self.name)
         self.tags = list(spec.user_defined_symbols)
         self.target_language = (list(spec.accept_language) or [None])[0]
         names = tf.constant([*self.tags, *spec.accept_language], tf.string)

@@ -1,7 +1,7 @@
 """What translators, classifiers, taggers and completers share: signatures that exports run too."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import keras
@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr._inputs import Text, checked_texts, utf8
-from keras_tfmr.export.optimize import optimize_for_decoding
+from keras_tfmr.answers import Answer, Outputs
+from keras_tfmr.models import untied
 from keras_tfmr.precision import with_precision
-from keras_tfmr.text.buckets import length_buckets, text_per_bucket
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 
 class TextModel(abc.ABC):
-    """A trained model with its tokenisers, from lists of strings to answers.
+    """A trained model with its tokenizers, from lists of strings to answers.
 
     Its answers are those of its export: both run the same graph functions, each traced once
     whatever the number and length of the texts. The functions read the weights at each call, so
@@ -27,47 +27,36 @@ class TextModel(abc.ABC):
 
     Attributes:
         model: The Keras model.
-        tokenizers: Its tokenisers, by purpose.
-        xla: Whether XLA compiles the part between the tokenisers, once for each size of
-            `BATCH_BUCKETS` and each of `length_buckets`; except a completer's, only for
-            batches of up to `MOST_COMPILED`.
-        max_length: The most tokens that are read of a text.
+        tokenizers: Its tokenizers, by purpose.
+        max_length: The maximum number of tokens read of a text.
         tables: Variables that the signatures read beside the model's weights.
-        length_buckets: The lengths up to which texts are padded, if the model is compiled.
         signatures: The functions of the export's signatures, by name.
         methods: TensorFlow Serving's name for the method of a signature, if it is not Predict.
-        default: The signature that serves requests without a name. With `xla`, warm-up requests to
-            it reach every compiled program.
+        default: The signature that serves requests without a name.
     """
 
     default = ""
 
     def __init__(
-        self,
-        model: keras.Model,
-        tokenizers: dict[str, SubwordTokenizer],
-        max_length: int,
-        xla: bool,
+        self, model: keras.Model, tokenizers: dict[str, SubwordTokenizer], max_length: int
     ) -> None:
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 f"{type(self).__name__} needs Keras on TensorFlow, whose graphs hold the "
-                f"tokenisers; KERAS_BACKEND is {keras.backend.backend()!r}"
+                f"tokenizers; KERAS_BACKEND is {keras.backend.backend()!r}"
             )
         if max_length < 1:
             raise ValueError(
                 f"The maximum length must be at least 1, for the end id. Received: {max_length}"
             )
-        self.model, self.tokenizers = model, tokenizers
-        self.max_length, self.xla = max_length, xla
-        self.length_buckets = length_buckets(max_length)
+        self.model, self.tokenizers, self.max_length = model, tokenizers, max_length
         self.tables: list[tf.Variable] = []
         self.signatures: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         self.methods: dict[str, str] = {}
 
     @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """The constructor's arguments other than the model and `xla`, by name."""
+        """The constructor's arguments other than the model, by name."""
 
     @abc.abstractmethod
     def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
@@ -82,35 +71,22 @@ class TextModel(abc.ABC):
 
     def to_metadata(self) -> dict[str, Any]:
         """What an export's JSON file records, apart from the model."""
-        return {
-            "max_length": self.max_length,
-            "length_buckets": list(self.length_buckets) if self.xla else None,
-        }
+        return {"max_length": self.max_length}
 
-    def replace(
-        self,
-        *,
-        model: keras.Model | None = None,
-        precision: str | None = None,
-        xla: bool | None = None,
-    ) -> Self:
-        """A copy with another model, with its weights in another precision, compiled or not.
+    def replace(self, *, model: keras.Model | None = None, precision: str | None = None) -> Self:
+        """A copy with another model, or with its weights in another precision.
 
         Args:
-            model: A model for the same tokenisers; None keeps it.
+            model: A model for the same tokenizers; None keeps it.
             precision: "float32" or "bfloat16" for weights and layers; softmax and
                 log-probabilities are float32 in both. None keeps the precision.
-            xla: As in the constructor; None keeps it.
 
         Returns:
             An object of the same class. It has its own model if the precision differs.
         """
         model = self.model if model is None else model
-        return type(self)(
-            model if precision is None else with_precision(model, precision),
-            **self.arguments(),
-            xla=self.xla if xla is None else xla,
-        )
+        model = model if precision is None else with_precision(model, precision)
+        return type(self)(model, **self.arguments())
 
     def untied(self) -> Self:
         """A copy whose model is the one of `optimize_for_decoding`."""
@@ -121,16 +97,6 @@ class TextModel(abc.ABC):
         tokenizer = next(iter(self.tokenizers.values()))
         texts = [utf8(text) for text in checked_texts(texts)]
         return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
-
-    def text_per_bucket(self, texts: Sequence[str]) -> list[str]:
-        """One text for each length that is compiled, made of the words of `texts`."""
-        tokenizer = next(iter(self.tokenizers.values()))
-
-        def count(text):
-            ids, truncated = tokenizer.encode_truncated(tf.constant([text]), self.max_length)
-            return int(tf.shape(ids)[1]) + int(truncated[0])
-
-        return text_per_bucket(texts, self.length_buckets, count)
 
     def _check_vocabulary(self, field, tokenizer, side=""):
         size = getattr(getattr(self.model, "config", None), field, None)
@@ -148,49 +114,78 @@ class TextModel(abc.ABC):
                 f"Received: {received}"
             )
 
-    def _rows(self, signature, *columns, batch_size):
-        """Runs a signature over lists of values; one dict of NumPy values for each row."""
-        function = self.signatures[signature]
-        dtypes = [spec.dtype for spec in function.input_signature]
-        columns = [
-            [utf8(text) for text in checked_texts(column)] if dtype == tf.string else column
-            for column, dtype in zip(columns, dtypes, strict=True)
-        ]
-        order = list(range(len(columns[0])))
+    def _ask(
+        self,
+        signature: str,
+        read: Callable[[Outputs], list[Answer]],
+        texts: Iterable[Text],
+        *columns: Sequence[Any],
+        batch_size: int,
+    ) -> list[Answer]:
+        """Runs a signature over lists of values, in batches of similar length.
+
+        Args:
+            signature: Its name.
+            read: The function of `answers` that reads its outputs.
+            texts: The texts.
+            columns: Values of the other inputs, one for each text.
+            batch_size: The number of texts in a batch.
+
+        Returns:
+            The answers, in the order of the texts.
+        """
+        function, texts = self.signatures[signature], checked_texts(texts)
+        order = list(range(len(texts)))
         if len(order) > batch_size:  # one batch needs no order, and counting takes time
-            order = self.token_counts(columns[0]).argsort(kind="stable").tolist()
-        rows = [None] * len(order)
+            order = self.token_counts(texts).argsort(kind="stable").tolist()
+        found: dict[int, Answer] = {}
         for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+            rows = order[start : start + batch_size]
             batch = [
-                tf.constant([column[row] for row in chosen], dtype)
-                for column, dtype in zip(columns, dtypes, strict=True)
+                tf.constant([_value(column[row]) for row in rows], spec.dtype)
+                for column, spec in zip((texts, *columns), function.input_signature, strict=True)
             ]
-            outputs = {name: value.numpy() for name, value in function(*batch).items()}
-            for place, row in enumerate(chosen):
-                rows[row] = {name: value[place] for name, value in outputs.items()}
-        return rows
+            outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
+            found.update(zip(rows, read(outputs), strict=True))
+        return [found[row] for row in range(len(texts))]
 
 
-def traced(function, **inputs):
-    """A function of tensors [batch] as the `tf.function` of a signature.
+def _value(value):
+    return utf8(value) if isinstance(value, str | bytes) else value
+
+
+def _lists(value):
+    """An array as nested lists, with str for bytes."""
+    if value.dtype == object:
+        value = np.vectorize(bytes.decode, otypes=[object])(value)
+    return value.tolist()
+
+
+def traced(function: Callable, **inputs: Any) -> Callable:
+    """A `tf.function` that is traced once, for inputs of any size.
 
     Args:
-        function: Takes the inputs in their order, and returns a dict of tensors [batch, ...].
-        inputs: The dtype of each input, by its name.
+        function: Takes tensors in the order of the inputs.
+        inputs: The dtype of each input, by its name; or its shape and dtype, if it is not a vector
+            `[batch]`.
     """
-    specs = [tf.TensorSpec([None], dtype, name=name) for name, dtype in inputs.items()]
+    specs = [
+        tf.TensorSpec(*(spec if isinstance(spec, tuple) else ([None], spec)), name=name)
+        for name, spec in inputs.items()
+    ]
     # Without AutoGraph: there is no Python control flow over tensors, and conversion takes time.
     return tf.function(function, input_signature=specs, autograph=False)
 
 
-def compiled(function, xla, **inputs):
-    """A function of the part between the tokenisers, traced once for all signatures.
+def at_least_one(ids: tf.Tensor) -> tf.Tensor:
+    """Ids [rows, length], with a row and a column of padding if there was none.
 
-    Args:
-        function: Takes tensors in the order of the inputs.
-        xla: Whether XLA compiles it.
-        inputs: (shape, dtype) of each input, by its name.
+    The layers then never see an empty batch.
     """
-    specs = [tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in inputs.items()]
-    return tf.function(function, input_signature=specs, jit_compile=xla, autograph=False)
+    shape = tf.shape(ids)
+    return tf.pad(ids, [[0, tf.cast(shape[i] == 0, tf.int32)] for i in range(2)])
+
+
+def shifted(ids: tf.Tensor, start_id: int) -> tf.Tensor:
+    """What a decoder is fed to predict ids [rows, length]: the start id, then all but the last."""
+    return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=start_id)

@@ -1,10 +1,9 @@
-"""Subword tokenisers: learned with SentencePiece, run inside the graph.
+"""Subword tokenizers: learned with SentencePiece, run inside the graph.
 
 They are lossless: decoding gives the text itself, in Unicode's composed form (NFC). Characters that
 the vocabulary lacks are encoded as bytes, so that no text is unknown.
 """
 
-import hashlib
 import io
 import itertools
 import math
@@ -18,8 +17,8 @@ from typing import Self
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
-from tensorflow_text.python.ops import sentencepiece_tokenizer as _text_ops
 
+from keras_tfmr import compat
 from keras_tfmr._types import Tensor
 
 # SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 in the text. The latter is
@@ -75,8 +74,7 @@ class SubwordTokenizer(tf.Module):
         super().__init__(name="subword_tokenizer")
         self.model_bytes = bytes(model_bytes)
         try:
-            self._ops = tf_text.SentencepieceTokenizer(self.model_bytes, out_type=tf.int32)
-            self._ops._model_resource = _LastingModel(self.model_bytes, self.name)
+            self._ops = compat.sentencepiece_ops(self.model_bytes, tf.int32, self.name)
             self.vocab_size = int(self._ops.vocab_size())
         except tf.errors.OpError as error:
             raise ValueError(f"not a SentencePiece model: {error.message}") from error
@@ -321,20 +319,6 @@ class SubwordTokenizer(tf.Module):
 
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
         return self._processor
-
-
-class _LastingModel(_text_ops._SentencepieceModelResource):
-    """The model as tensorflow-text's ops use it, under its own name.
-
-    Without a name it belongs to the op that made it, and is lost when TensorFlow clears its cache
-    of ops, as `keras.utils.set_random_seed` makes it do.
-    """
-
-    def _create_resource(self):
-        name = "sentencepiece_" + hashlib.sha256(self._model).hexdigest()
-        return _text_ops.gen_sentencepiece_tokenizer.sentencepiece_op(
-            model=self._model, shared_name=name
-        )
 
 
 def _spaced(lines, most):

@@ -1,68 +1,39 @@
-"""Translators: a trained model with its tokenisers, from lists of texts to translations."""
+"""Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_tfmr import answers, decoding
 from keras_tfmr._inputs import Text, checked_pairs
+from keras_tfmr.answers import Explanation, Likelihood, Translation
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.decoding.shortlist import END, START, Shortlist
+from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.models import TranslationModel
-from keras_tfmr.text.graph import TextGraph
 from keras_tfmr.text.lexicon import Lexicon
-from keras_tfmr.text.text_model import TextModel, traced
+from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
-
-class Translation(NamedTuple):
-    """A translation and its score, the log-probability divided by the length penalty."""
-
-    text: str
-    score: float
-
-
-class Likelihood(NamedTuple):
-    """The log-probability of a given text, in nats, and the number of tokens it is summed over."""
-
-    log_prob: float
-    tokens: int
-
-
-class Explanation(NamedTuple):
-    """What each token of a translation attended to.
-
-    Fields:
-        source_tokens: A list of strings.
-        target_tokens: A list of strings, the end of the sentence included.
-        attention: float32 `[layers, heads, target, source]`; each row over the source sums to 1.
-        encoder_attention: float32 `[layers, heads, source, source]`, or None if the model has none.
-        decoder_attention: float32 `[layers, heads, target, target]`, or None if the model has none.
-
-    Column s of the decoder's attention is the token before target token s, the start id for s = 0.
-    """
-
-    source_tokens: list[str]
-    target_tokens: list[str]
-    attention: np.ndarray
-    encoder_attention: np.ndarray | None = None
-    decoder_attention: np.ndarray | None = None
+# Only separators and control characters, so that there is nothing to translate.
+_BLANK = r"[\pZ\pC]*"
 
 
 class Translator(TextModel):
-    """Translates lists of strings with a model, its tokenisers and a decoding config.
+    """Translates lists of strings with a model, its tokenizers and a decoding config.
 
-    The translation of a text without visible characters is empty.
+    The translation of a text without visible characters is empty, with score 0.
 
     Args:
         model: A translation model with `start` and `explain`, such as `TranslationModel`.
         source_tokenizer: A `SubwordTokenizer` for the texts.
         target_tokenizer: A `SubwordTokenizer` for the translations; the same by default.
         config: A `DecodingConfig`.
-        max_source_length: The most tokens of a text, its end id included; a longer text is cut.
-        xla: Whether XLA compiles the decoder, once for each pair of a batch size and a source
-            length up to which batches are padded.
+        max_source_length: Maximum number of tokens of a text, its end id included; a longer text is
+            cut.
         lexicon: A `Lexicon`. Translations are then searched for among the target subwords that it
             makes likely, which takes less time; None for the whole vocabulary.
 
@@ -89,31 +60,27 @@ class Translator(TextModel):
         config: DecodingConfig | None = None,
         *,
         max_source_length: int = 128,
-        xla: bool = False,
         lexicon: Lexicon | None = None,
     ) -> None:
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
-        super().__init__(model, tokenizers, max_source_length, xla)
+        super().__init__(model, tokenizers, max_source_length)
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
         self.max_source_length, self.lexicon = max_source_length, lexicon
         self._check()
-        self.graph = TextGraph(
-            model,
-            self.source_tokenizer,
-            self.target_tokenizer,
-            self.config,
-            max_source_length,
-            xla=xla,
-            lexicon=lexicon,
-        )
         self.tables = [] if lexicon is None else [lexicon.candidates]
         self.signatures = {
-            "translate": traced(self.graph.translate, text=tf.string),
-            "translate_nbest": traced(self.graph.translate_nbest, text=tf.string),
-            "score": traced(self.graph.score, text=tf.string, reference=tf.string),
-            "explain": traced(self.graph.explain, text=tf.string),
+            "translate": traced(self._translate, text=tf.string),
+            "translate_nbest": traced(self._translate_nbest, text=tf.string),
+            "score": traced(self._score, text=tf.string, reference=tf.string),
+            "explain": traced(self._explain, text=tf.string),
         }
+        inputs = {
+            "source_ids": ([None, None], tf.int32), "limits": tf.int32, "enough": ([], tf.int32),
+        }  # fmt: skip
+        if lexicon is not None:
+            inputs |= {"ids": tf.int32, "allowed": ([None, None], tf.bool)}
+        self._search = traced(self._searched, **inputs)  # one graph for all signatures
 
     def _check(self):
         for side, tokenizer in self.tokenizers.items():
@@ -163,21 +130,20 @@ class Translator(TextModel):
             "decoding": self.config.to_dict(),
             "max_source_length": self.max_source_length,
             "shortlist": self.lexicon is not None,
-            "source_length_buckets": list(self.length_buckets) if self.xla else None,
         }
 
     def translate(self, texts: Iterable[Text], batch_size: int = 32) -> list[str]:
         """The best translation of each text.
 
         Args:
-            texts: A list of strings.
+            texts: A list of str or bytes.
             batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
-            A list of strings, in the order of `texts`.
+            A list of str, in the order of `texts`.
         """
-        rows = self._rows("translate", texts, batch_size=batch_size)
-        return [row["translation"].decode() for row in rows]
+        found = self._ask("translate", answers.translations, texts, batch_size=batch_size)
+        return [translation.text for translation in found]
 
     def translate_nbest(
         self, texts: Iterable[Text], batch_size: int = 32
@@ -185,24 +151,15 @@ class Translator(TextModel):
         """The `config.num_return_sequences` best translations of each text.
 
         Args:
-            texts: A list of strings.
-            batch_size: The number of texts in a batch; texts of similar length share a batch.
+            texts: A list of str or bytes.
+            batch_size: As in `translate`.
 
         Returns:
             A list of lists of `Translation`, best first; there can be fewer than
             `config.num_return_sequences`.
         """
-        found = []
-        for row in self._rows("translate_nbest", texts, batch_size=batch_size):
-            pairs = zip(row["translations"], row["scores"], strict=True)
-            found.append(
-                [
-                    Translation(text.decode(), float(score))
-                    for text, score in pairs
-                    if score > tf.float32.min
-                ]
-            )
-        return found
+        read = answers.nbest_translations
+        return self._ask("translate_nbest", read, texts, batch_size=batch_size)
 
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = 32
@@ -210,9 +167,9 @@ class Translator(TextModel):
         """The log-probabilities of given translations.
 
         Args:
-            texts: A list of strings.
+            texts: A list of str or bytes.
             references: A list of translations, one for each text.
-            batch_size: The number of texts in a batch; texts of similar length share a batch.
+            batch_size: As in `translate`.
 
         Returns:
             A list of `Likelihood`.
@@ -221,28 +178,163 @@ class Translator(TextModel):
             ValueError: If there are more or fewer references than texts.
         """
         texts, references = checked_pairs(texts, references)
-        rows = self._rows("score", texts, references, batch_size=batch_size)
-        return [Likelihood(float(row["log_prob"]), int(row["tokens"])) for row in rows]
+        return self._ask("score", answers.likelihoods, texts, references, batch_size=batch_size)
 
     def explain(self, texts: Iterable[Text], batch_size: int = 32) -> list[Explanation]:
         """What each token of each translation attended to.
 
         Args:
-            texts: A list of strings.
-            batch_size: The number of texts in a batch; texts of similar length share a batch.
+            texts: A list of str or bytes.
+            batch_size: As in `translate`.
 
         Returns:
-            A list of `Explanation`, without padding.
+            A list of `Explanation`, whose weights are float32 arrays.
         """
-        explanations = []
-        for row in self._rows("explain", texts, batch_size=batch_size):
-            source = [token.decode() for token in row["source_tokens"] if token]
-            target = [token.decode() for token in row["target_tokens"] if token]
-            n, m = len(target), len(source)
-            sizes = {"attention_heads": (n, m), "encoder_heads": (m, m), "decoder_heads": (n, n)}
-            heads: list[Any] = [
-                row[name][:, :, :queries, :keys] if name in row else None
-                for name, (queries, keys) in sizes.items()
-            ]
-            explanations.append(Explanation(source, target, *heads))
-        return explanations
+        found = self._ask("explain", answers.explanations, texts, batch_size=batch_size)
+        return [
+            Explanation(source, target, *(np.array(x, "float32") for x in weights))
+            for source, target, *weights in found
+        ]
+
+    def _translate(self, text):
+        """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
+
+        The score is the log-probability divided by the length penalty. A text without visible
+        characters has an empty translation with score 0.
+        """
+        source_ids, truncated, blank = self._read(text)
+        result = self._decode(source_ids, blank, enough=1)
+        return {
+            "translation": self.target_tokenizer.decode(result.ids[:, 0]),
+            "score": result.scores[:, 0],
+            "truncated": truncated,
+        }
+
+    def _translate_nbest(self, text):
+        """`text` string [batch] -> `translations` string, `scores` float32, both [batch, n].
+
+        `truncated` bool [batch] is as in `_translate`. The best translation comes first. If there
+        are fewer than n, the others are empty and their score is the lowest float32.
+        """
+        source_ids, truncated, blank = self._read(text)
+        result = self._decode(source_ids, blank, enough=self.config.n)
+        flat = tf.reshape(result.ids, [-1, result.ids.shape[-1]])  # [batch * n, length]
+        translations = self.target_tokenizer.decode(flat)
+        return {
+            "translations": tf.reshape(translations, tf.shape(result.scores)),
+            "scores": tf.maximum(result.scores, tf.float32.min),
+            "truncated": truncated,
+        }
+
+    def _score(self, text, reference):
+        """`text`, `reference` string -> `log_prob` float32, `tokens` int32, `truncated` bool.
+
+        All are [batch]. The log-probability of the reference as a translation of the text, summed
+        over `tokens` tokens, the last of which is the end id. A reference that is longer than the
+        maximum length of a translation is cut to it. `truncated` means that either was cut.
+        """
+        text, reference = tf.ensure_shape(text, [None]), tf.ensure_shape(reference, [None])
+        tf.debugging.assert_equal(
+            tf.shape(text), tf.shape(reference), "text and reference must have the same batch size"
+        )
+        source_ids, truncated, _ = self._read(text)
+        target = self.target_tokenizer
+        target_ids, cut = target.encode_truncated(reference, self.config.max_length)
+        target_ids = at_least_one(target_ids)  # [batch, target], end id included
+        fed_ids = shifted(target_ids, target.start_id)
+        logits = self.model([source_ids, fed_ids], training=False)
+        log_prob, tokens = decoding.score(logits, target_ids)
+        rows = tf.size(text)
+        return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated | cut}
+
+    def _explain(self, text):
+        """`text` string [batch] -> what each target token attended to.
+
+        `source_tokens` string [batch, source] and `target_tokens` string [batch, target] are padded
+        with empty strings. `attention_heads` float32 [batch, layers, heads, target, source] is the
+        decoder's cross-attention, `attention` [batch, target, source] its mean over layers and
+        heads; both are 0 where either token is padding. Row t holds the weights with which target
+        token t was predicted. A Transformer also gives its two self-attentions: `encoder_heads`
+        [batch, layers, heads, source, source], and `decoder_heads` [batch, layers, heads, target,
+        target], whose column s is the token before target token s: the start id for s = 0.
+        """
+        source_ids, _, blank = self._read(text)
+        result = self._decode(source_ids, blank, enough=1)
+        source_ids = source_ids[: tf.size(blank)]
+        longest = tf.maximum(tf.reduce_max(result.lengths), 1)
+        target_ids = result.ids[:, 0, :longest]  # [batch, target]
+        fed_ids = shifted(target_ids, self.target_tokenizer.start_id)
+        _, scores = self.model.explain(source_ids, fed_ids)
+        heads = _stacked(scores.cross, target_ids, source_ids)
+        outputs = {
+            "source_tokens": self.source_tokenizer.pieces(source_ids),
+            "target_tokens": self.target_tokenizer.pieces(target_ids),
+            "attention": tf.reduce_mean(heads, axis=[1, 2]),
+            "attention_heads": heads,
+        }
+        if scores.encoder:
+            outputs["encoder_heads"] = _stacked(scores.encoder, source_ids, source_ids)
+        if scores.decoder:
+            outputs["decoder_heads"] = _stacked(scores.decoder, target_ids, fed_ids)
+        return outputs
+
+    def _read(self, text):
+        """Strings [batch] -> ids [rows, source], truncated [batch], blank [batch].
+
+        An empty batch gets one row of padding.
+        """
+        # The server does not check the rank of a request's inputs against the signature.
+        text = tf.ensure_shape(text, [None])
+        ids, truncated = self.source_tokenizer.encode_truncated(text, self.max_source_length)
+        return at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
+
+    def _decode(self, source_ids, blank, enough):
+        """Decodes ids [rows, source]; the result is [batch, n, ...], its first `enough` certain.
+
+        Blank rows and padding rows cost no step: their limit is 0, so they have only the empty
+        hypothesis, with score 0.
+        """
+        rows = tf.size(blank)
+        lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
+        limits = tf.where(blank, 0, self.config.limits(lengths))
+        limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
+        shortlist = () if self.lexicon is None else self._shortlist(source_ids)
+        result = self._search(source_ids, limits, tf.constant(enough), *shortlist)
+        return decoding.DecodingResult(*(field[:rows] for field in result))
+
+    def _shortlist(self, source_ids):
+        target = self.target_tokenizer
+        return self.lexicon.shortlist(
+            source_ids,
+            banned_ids=(target.unknown_id,),
+            end_id=target.end_id,
+            start_id=target.start_id,
+            least=2 * self.config.beams * GROUP,
+        )
+
+    def _searched(self, source_ids, limits, enough, *shortlist):
+        """From ids and limits to the `DecodingResult`."""
+        config, ids = self.config, self.target_tokenizer
+        start = {"beams": config.beams, "max_length": config.max_length}
+        start_id, end_id, banned_ids = ids.start_id, ids.end_id, (ids.unknown_id, ids.start_id)
+        if shortlist:
+            start["shortlist"] = Shortlist(*shortlist)
+            start_id, end_id, banned_ids = START, END, (START,)
+        step, state = self.model.start(source_ids, **start)
+        result = config.decode(
+            step,
+            state,
+            start_ids=tf.fill(tf.shape(limits), start_id),
+            end_id=end_id,
+            banned_ids=banned_ids,
+            limits=limits,
+            enough=enough,
+        )
+        return start["shortlist"].restored(result) if shortlist else result
+
+
+def _stacked(scores, query_ids, key_ids):
+    """Scores of all layers, float32 [batch, layers, heads, query, key], 0 at padding."""
+    heads = tf.cast(tf.stack(scores, axis=1), tf.float32)
+    real = (query_ids != 0)[:, :, None] & (key_ids != 0)[:, None, :]
+    return tf.where(real[:, None, None], heads, 0.0)

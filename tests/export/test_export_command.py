@@ -12,12 +12,10 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("exports need TensorFlow", allow_module_level=True)
 
-from tensorflow.core.protobuf import saved_model_pb2
 from translators import LINES, tiny_translator, write_run
 
 from keras_tfmr.export import METADATA_FILE
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.export.write import PLAIN_TAGS
 from serving import export as command
 from training.run.folder import RunFolder
 
@@ -46,20 +44,11 @@ def test_a_run_becomes_a_version(run, capsys):
                 "max_length": 10, "min_length": 0, "max_length_ratio": 3.0}  # fmt: skip
     assert metadata["decoding"] == decoding
     assert metadata["run"]["results"] == {"validation_bleu": 12.5}
-    assert metadata["xla"] is True
-    with SavedSession(path, PLAIN_TAGS) as session:
+    with SavedSession(path) as session:
         text = np.array([line.encode() for line in LINES], object)
         found = session.run("translate", {"text": text})["translation"]
     translator = tiny_translator(num_beams=2, max_length=10, length_penalty=0.5)
     assert [t.decode() for t in found] == translator.translate(LINES)
-
-
-def test_any_server_loads_what_is_not_compiled(run, capsys):
-    assert command.main([str(run), "--no_check", "--no_xla"]) == 0
-    path = Path(capsys.readouterr().out.splitlines()[-1])
-    saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    functions = [f for graph in saved_model.meta_graphs for f in graph.graph_def.library.function]
-    assert not any(f.attr["_XlaMustCompile"].b for f in functions)
 
 
 def test_the_first_sentences_of_the_run_warm_it_up(run):
@@ -90,4 +79,4 @@ def test_the_command_explains_itself():
         [sys.executable, str(ROOT / "serving" / "export.py"), "--help"],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert "RUN_FOLDER" in done.stdout and "--no_xla" in done.stdout
+    assert "RUN_FOLDER" in done.stdout and "--precision" in done.stdout

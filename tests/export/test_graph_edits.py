@@ -21,9 +21,8 @@ class Powers(tf.Module):
         super().__init__()
         self.base = tf.Variable([2.0, 3.0])
         inputs = [tf.TensorSpec([None], tf.float32, name="x")]
-        self.jitted = tf.function(self.power, inputs, jit_compile=True)
-        self.plain = tf.function(lambda x: {"y": self.power(x)}, inputs)
-        self.compiled = tf.function(lambda x: {"y": self.either(x)}, inputs)
+        self.loop = tf.function(lambda x: {"y": self.power(x)}, inputs)
+        self.condition = tf.function(lambda x: {"y": self.either(x)}, inputs)
 
     def power(self, x):
         tf.reverse(x, [0])  # for nothing
@@ -34,7 +33,7 @@ class Powers(tf.Module):
 
     def either(self, x):
         tf.debugging.assert_all_finite(x, "x must be finite")
-        return tf.cond(tf.size(x) < 3, lambda: self.jitted(x), lambda: self.power(x))
+        return tf.cond(tf.size(x) < 3, lambda: self.power(x), lambda: 2.0 * self.power(x) / 2.0)
 
 
 def expected(x):
@@ -45,7 +44,7 @@ def expected(x):
 
 def edited(path, *edits):
     module = Powers()
-    signatures = {"plain": module.plain, "compiled": module.compiled}
+    signatures = {"loop": module.loop, "condition": module.condition}
     tf.saved_model.save(module, str(path), signatures=signatures)
     file = path / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
@@ -61,45 +60,46 @@ def count(graph):
     return sum(len(function.node_def) for function in graph.library.function)
 
 
-@pytest.mark.parametrize("edits", [["shrink"], ["leave_to_xla"], ["leave_to_xla", "shrink"]])
+@pytest.mark.parametrize("edits", [["prune"], ["keep_loops"], ["keep_loops", "prune"]])
 def test_answers_and_assertions_stay(tmp_path, edits):
     before, after = edited(tmp_path, *(getattr(graph_edits, name) for name in edits))
-    assert after < 0.8 * before if "shrink" in edits else after == before
+    assert after < 0.8 * before if "prune" in edits else after == before
     with SavedSession(tmp_path) as session:
-        for signature in ("plain", "compiled"):
+        for signature in ("loop", "condition"):
             for size in (1, 4):
                 x = np.arange(size, dtype=np.float32)
                 np.testing.assert_array_equal(session.run(signature, {"x": x})["y"], expected(x))
         with pytest.raises(tf.errors.InvalidArgumentError, match="must be finite"):
-            session.run("compiled", {"x": np.float32([np.inf])})
+            session.run("condition", {"x": np.float32([np.inf])})
     loaded = tf.saved_model.load(str(tmp_path))
-    answer = loaded.signatures["compiled"](x=tf.constant([0.0, 1.0]))
+    answer = loaded.signatures["condition"](x=tf.constant([0.0, 1.0]))
     np.testing.assert_array_equal(answer["y"], expected(np.float32([0, 1])))
 
 
-def test_a_graph_is_shrunk_once(tmp_path):
-    _, once = edited(tmp_path / "1", graph_edits.shrink)
-    _, twice = edited(tmp_path / "2", graph_edits.shrink, graph_edits.shrink)
+def test_a_graph_is_pruned_once(tmp_path):
+    _, once = edited(tmp_path / "1", graph_edits.prune)
+    _, twice = edited(tmp_path / "2", graph_edits.prune, graph_edits.prune)
     assert once == twice
 
 
-def test_only_what_xla_compiles_is_left_to_it(tmp_path):
-    """Grappler inlines what it optimizes, up to compiled functions, into the graph that runs."""
-    edited(tmp_path, graph_edits.leave_to_xla)
-    with SavedSession(tmp_path) as session:
-        calls = {name: called(session, name) for name in session.signatures}
-    assert calls["plain"] == []
-    assert [name for name in calls["compiled"] if "signature_wrapper" in name], "the whole of it"
+def test_loops_stay_whole(tmp_path):
+    """A session lowers a loop to `Merge` and others, unless it is told not to."""
+    edited(tmp_path / "lowered", graph_edits.prune)
+    edited(tmp_path / "whole", graph_edits.prune, graph_edits.keep_loops)
+    found = {}
+    for name in ("lowered", "whole"):
+        with SavedSession(tmp_path / name) as session:
+            found[name] = executed_ops(session)
+    assert "Merge" in found["lowered"] and "Merge" not in found["whole"]
+    assert {"While", "StatelessWhile"} & found["whole"]
 
 
-def called(session, signature):
-    """The functions that the executed graph of a signature calls."""
-    definition, metadata = session.signatures[signature], config_pb2.RunMetadata()
+def executed_ops(session):
+    definition, metadata = session.signatures["loop"], config_pb2.RunMetadata()
     session.session.run(
         definition.outputs["y"].name,
         {definition.inputs["x"].name: [1.0]},
         config_pb2.RunOptions(output_partition_graphs=True),
         metadata,
     )
-    nodes = [node for graph in metadata.partition_graphs for node in graph.node]
-    return [node.attr["f"].func.name for node in nodes if "PartitionedCall" in node.op]
+    return {node.op for graph in metadata.partition_graphs for node in graph.node}

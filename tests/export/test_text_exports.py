@@ -20,9 +20,9 @@ from text_models import LABELS, classifier, completer, tagger
 from translators import LINES
 
 from keras_tfmr import export_text_model
-from keras_tfmr.client import ServingError, TranslatorClient
+from keras_tfmr.client import ServingClient, ServingError
 from keras_tfmr.export import warmup, write
-from keras_tfmr.export.questions import HOSTILE
+from keras_tfmr.export.golden_cases import ADVERSARIAL
 from keras_tfmr.export.saved_session import SavedSession
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def connect(request, servers):
 
     def connected(name):
         port = servers[name].rest_port if rest else servers[name].port
-        clients.append(TranslatorClient(f"127.0.0.1:{port}", rest=rest, model=name))
+        clients.append(ServingClient(f"127.0.0.1:{port}", rest=rest, model=name))
         return clients[-1]
 
     yield connected
@@ -105,7 +105,7 @@ def test_method_names_and_warm_up(exports, models, name):
         asked = warmup.read(exports / name / "1", problems)
         warmup.replay(session, asked, problems)
     assert problems == []
-    assert len(asked) == len(models[name].signatures) * len(write.BATCH_BUCKETS)
+    assert len(asked) == len(models[name].signatures) * len(warmup.BATCHES)
     records = tf.data.TFRecordDataset(str(exports / name / "1" / warmup.FILE))
     logs = [prediction_log_pb2.PredictionLog.FromString(r) for r in records.as_numpy_iterator()]
     kinds = {f"{method}_log" for method in ("predict", *METHODS[name].values())}
@@ -128,11 +128,9 @@ def test_tag_by_our_client(connect, models):
     for split in (True, False):
         found = connect("tagger").tag(texts, split=split)
         for one, other in zip(found, models["tagger"].tag(texts, split=split), strict=True):
-            assert one.words == [word.word for word in other]
-            assert one.tags == [word.tag for word in other]
-            np.testing.assert_allclose(
-                one.probabilities, [word.probability for word in other], atol=1e-5
-            )
+            assert one.words == other.words
+            assert one.tags == other.tags
+            np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
 
 
 def test_complete_and_log_prob_by_our_client(connect, models):
@@ -163,7 +161,7 @@ def test_the_command_asks_each_of_them(servers, models):
         f"{one.label}\t{one.probabilities[one.label]:.4f}" for one in found
     ]
     assert command("tagger", "tag") == [
-        " ".join(f"{word.word}/{word.tag}" for word in text)
+        " ".join(map("/".join, zip(text.words, text.tags, strict=True)))
         for text in models["tagger"].tag(LINES[:2])
     ]
     scores = [line.split("\t") for line in command("completer", "log_prob")]
@@ -218,18 +216,10 @@ def test_tensorflow_servings_own_regress(exports, models):
 def test_hostile_texts_over_the_wire(connect):
     calls = {"classifier": "classify", "tagger": "tag", "completer": "log_prob"}
     for name, call in calls.items():
-        answers = getattr(connect(name), call)([*LINES, *HOSTILE])
+        answers = getattr(connect(name), call)([*LINES, *ADVERSARIAL])
         alone = getattr(connect(name), call)(LINES[:1])
-        assert len(answers) == len(LINES) + len(HOSTILE)
+        assert len(answers) == len(LINES) + len(ADVERSARIAL)
         if name == "tagger":
             assert answers[0].words == alone[0].words and answers[0].tags == alone[0].tags
         if name == "completer":
             assert answers[0].log_prob == pytest.approx(alone[0].log_prob, abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_compiled_exports_pass_the_same_check(models, name, tmp_path):
-    path = export_text_model(models[name], tmp_path / name, xla=True)
-    metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
-    assert metadata["xla"] is True and metadata["length_buckets"] == [24]

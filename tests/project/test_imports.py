@@ -71,7 +71,7 @@ def test_public_names_are_there():
 
 LIGHT = """
 import sys, keras_tfmr, keras_tfmr.client
-client = keras_tfmr.client.TranslatorClient
+client = keras_tfmr.client.ServingClient
 print(*{name.split(".")[0] for name in sys.modules})
 """
 

@@ -119,9 +119,9 @@ class Forbidden(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Forbidden())
 import keras_tfmr
-from keras_tfmr.client import TranslatorClient
+from keras_tfmr.client import ServingClient
 print(keras_tfmr.__file__)
-with TranslatorClient(sys.argv[1]) as client:
+with ServingClient(sys.argv[1]) as client:
     print(client.translate(["bom dia"])[0].text)
 """
 

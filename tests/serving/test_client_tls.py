@@ -10,8 +10,7 @@ from stub_translator import StubTranslator, serving
 
 from keras_tfmr.client import (
     TLS,
-    Backoff,
-    TranslatorClient,
+    ServingClient,
     UnavailableError,
 )
 
@@ -65,7 +64,7 @@ def files(certificates):
 
 def test_both_sides_show_a_certificate(server, files):
     tls = TLS(files["ca"], files["client"], files["key"], server_name="translator.test")
-    with TranslatorClient(server, tls=tls) as client:
+    with ServingClient(server, tls=tls) as client:
         assert client.translate(["a"])[0].text == "A"
 
 
@@ -75,7 +74,7 @@ def test_anybody_else_is_refused(server, files):
     unknown_authority = TLS(None, files["client"], files["key"], server_name="translator.test")
     for tls in (None, anonymous, wrong_name, unknown_authority):
         with (
-            TranslatorClient(server, tls=tls, backoff=Backoff(attempts=1)) as client,
+            ServingClient(server, tls=tls, retry=False) as client,
             pytest.raises(UnavailableError),
         ):
             client.translate(["a"])

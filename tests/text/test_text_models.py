@@ -13,8 +13,8 @@ from text_models import LABELS, TAGS, classifier, completer, tagger
 from translators import LINES, tokenizer
 
 from keras_tfmr import Classifier, Tagger
-from keras_tfmr.export.questions import HOSTILE
-from keras_tfmr.text.words import words_of
+from keras_tfmr.export.golden_cases import ADVERSARIAL
+from keras_tfmr.text.label_models import words_of
 
 KINDS = {"classifier": classifier, "tagger": tagger, "completer": completer}
 
@@ -94,22 +94,21 @@ def test_texts_are_split_into_words_and_signs():
 
 
 def test_a_word_has_the_tag_of_its_first_piece():
-    """The pieces of the words joined by spaces, as the tokeniser finds them in the whole text."""
+    """The pieces of the words joined by spaces, as the tokenizer finds them in the whole text."""
     model = tagger(max_length=64)
     beginnings = tokenizer().word_beginnings()
     for words, found in zip(WORDS, model.tag(TEXTS), strict=True):
-        assert [word.word for word in found] == words
+        assert found.words == words
         if words:
             ids = tokenizer().encode_truncated([" ".join(words)], 64)[0].numpy()
             probabilities = softmax(model.model(ids))[0][beginnings[ids[0]]]
-            assert [word.tag for word in found] == [TAGS[i] for i in probabilities.argmax(1)]
-            given = [word.probability for word in found]
-            np.testing.assert_allclose(given, probabilities.max(1), atol=1e-5)
+            assert found.tags == [TAGS[i] for i in probabilities.argmax(1)]
+            np.testing.assert_allclose(found.probabilities, probabilities.max(1), atol=1e-5)
 
 
 def test_words_with_spaces_between_them_are_left_as_they_are(models):
     [found] = models["tagger"].tag(["It 's U.S. law ."], split=False)
-    assert [word.word for word in found] == ["It", "'s", "U.S.", "law", "."]
+    assert found.words == ["It", "'s", "U.S.", "law", "."]
 
 
 def test_words_behind_the_longest_text_are_missing_and_said_to_be(models):
@@ -240,9 +239,9 @@ def test_options_that_make_no_sense_do_not_spoil_a_batch(models):
 def test_hostile_rows_leave_their_neighbours_alone(models, kind):
     model = models[kind]
     for signature in model.signatures:
-        together = answers(model, signature, HOSTILE)
+        together = answers(model, signature, ADVERSARIAL)
         for row in (0, 3, 4, 6):
-            [request] = [model.request(signature, HOSTILE)]
+            [request] = [model.request(signature, ADVERSARIAL)]
             function = model.signatures[signature]
             specs = function.input_signature
             one = [tf.constant([request[spec.name][row]], spec.dtype) for spec in specs]

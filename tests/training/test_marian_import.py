@@ -19,7 +19,7 @@ from marian_models import (
 )
 from server_process import ServerProcess
 
-from keras_tfmr.client import TranslatorClient
+from keras_tfmr.client import ServingClient
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import import_marian
@@ -167,10 +167,10 @@ def test_an_imported_model_is_exported_and_served(tmp_path, known, spms):
     flags = [f"--model_base_path={run / 'saved_model'}"]
     with ServerProcess(tmp_path, *flags) as server:
         for port, rest in ((server.port, False), (server.rest_port, True)):
-            with TranslatorClient(f"127.0.0.1:{port}", rest=rest) as client:
-                for found, ((text, score),) in zip(client.translate(texts), expected, strict=True):
-                    assert found.text == text
-                    assert found.score == pytest.approx(score, abs=1e-4)
+            with ServingClient(f"127.0.0.1:{port}", rest=rest) as client:
+                for found, (best,) in zip(client.translate(texts), expected, strict=True):
+                    assert found.text == best.text
+                    assert found.score == pytest.approx(best.score, abs=1e-4)
 
 
 def without(names):

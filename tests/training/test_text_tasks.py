@@ -233,7 +233,7 @@ def test_what_follows_from_the_words_is_learned(runs):
     assert results["validation_accuracy"] > 90
     tagger = text_model_of(RunFolder(runs / "tag"))
     [found] = tagger.tag(["cat sleeps 12 times"])
-    assert [word.tag for word in found] == ["N", "V", "#", "N"]
+    assert found.tags == ["N", "V", "#", "N"]
 
 
 def test_the_measure_of_the_run_is_that_of_the_served_model(runs):

@@ -114,7 +114,7 @@ def draw(run, translator, sources):
     source = picture_sentence(sources)
     explanation = translator.explain([source])[0]
     attention = plot_attention(
-        explanation.attention[-1],
+        explanation.attention_heads[-1],
         explanation.source_tokens,
         explanation.target_tokens,
         title=source,

@@ -13,7 +13,7 @@ TEXTS = (
 )
 
 # Difficult texts, which a model must answer without changing the answers for other texts.
-HOSTILE = (
+ADVERSARIAL = (
     b"",
     b" \t\n",
     "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
@@ -105,9 +105,9 @@ def record(text_model):
     rounded = text_model.model.dtype_policy.name != "float32"
     cases = []
     for name in text_model.signatures:
-        hostile = HOSTILE if name == text_model.default else ()
+        adversarial = ADVERSARIAL if name == text_model.default else ()
         # Only one text, because `explain` gives a number for each pair of tokens, layer and head.
-        texts = plain[1:2] if name == "explain" else [*plain, *hostile]
+        texts = plain[1:2] if name == "explain" else [*plain, *adversarial]
         with _unoptimized_graphs():
             case = _case(text_model, name, texts)
         certain = text_model.answers_when_rounded(name)

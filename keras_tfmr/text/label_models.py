@@ -1,0 +1,319 @@
+"""Classifiers and taggers: a model with its tokenizer, from lists of texts to labels."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_tfmr import answers
+from keras_tfmr._examples import example_of, texts_of
+from keras_tfmr._inputs import Text
+from keras_tfmr.answers import Classification, Tags
+from keras_tfmr.text.text_model import TextModel, at_least_one, traced
+from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
+
+# A number with its inner punctuation (3.5, 10:30), a word with its inner apostrophes and hyphens,
+# or a single punctuation mark. Joiners and other invisible characters belong to a word.
+_WORD = (
+    r"(\pN+(?:[.,:]\pN+)+"
+    r"|[\pL\pM\pN\p{Cf}]+(?:['\x{2019}-][\pL\pM\pN\p{Cf}]+)*"
+    r"|[^\pZ\p{Cc}])"
+)
+_SPACE = r"[\pZ\p{Cc}]+"
+
+
+class LabelModel(TextModel):
+    """The base of both: a model that gives each label a probability, and its tokenizer.
+
+    Args:
+        model: A `SequenceClassifier` or `TokenClassifier`.
+        tokenizer: A `SubwordTokenizer`.
+        labels: The names of the model's classes, in their order.
+        max_length: Maximum number of tokens of a text, its end id included.
+
+    Raises:
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If the vocabulary, the labels or the lengths do not fit the model.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: SubwordTokenizer,
+        labels: Iterable[str],
+        max_length: int,
+    ) -> None:
+        super().__init__(model, {"text": tokenizer}, max_length)
+        self.tokenizer, self.labels = tokenizer, checked_labels(labels, model)
+        self._check_vocabulary("source_vocab", tokenizer)
+        self._check_positions(max_length, f"max_length={max_length}")
+        self._model = traced(
+            lambda ids: tf.nn.softmax(model(ids, training=False)), ids=([None, None], tf.int32)
+        )
+
+    def probabilities(self, ids: tf.Tensor) -> tf.Tensor:
+        """The probabilities float32 [rows, ..., labels] for ids [batch, length]; rows >= 1."""
+        return self._model(at_least_one(ids))
+
+
+def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
+    """The labels as a list of str; raises a ValueError unless there is one for each class."""
+    labels = list(labels)
+    if len(labels) != model.num_classes or len(set(labels)) != len(labels):
+        raise ValueError(
+            f"The model has {model.num_classes} classes, each of which needs a label of its own. "
+            f"Received: {labels}"
+        )
+    if not all(isinstance(label, str) and label for label in labels):
+        raise ValueError(f"A label must be a str of at least one character. Received: {labels}")
+    return labels
+
+
+class Classifier(LabelModel):
+    """Labels texts with a model, its tokenizer and the names of its classes.
+
+    Args:
+        model: A `SequenceClassifier`.
+        tokenizer: A `SubwordTokenizer`.
+        labels: The names of the model's classes, in their order.
+        max_length: Maximum number of tokens of a text, its end id included; a longer text is cut.
+
+    Raises:
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If the vocabulary, the labels or the lengths do not fit the model.
+
+    >>> from keras_tfmr import SequenceClassifier, SubwordTokenizer, TransformerConfig
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
+    ...     joint_vocab=False)
+    >>> classifier = Classifier(SequenceClassifier(config, 2), tokenizer, ["pt", "en"])
+    >>> [found] = classifier.classify(["o gato"])
+    >>> sorted(found.probabilities), found.label in ("pt", "en")
+    (['en', 'pt'], True)
+    """
+
+    default = "classify"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: SubwordTokenizer,
+        labels: Iterable[str],
+        *,
+        max_length: int = 128,
+    ) -> None:
+        super().__init__(model, tokenizer, labels, max_length)
+        self.signatures = {
+            "classify": traced(self._classify, text=tf.string),
+            "classify_examples": traced(self._classify_examples, inputs=tf.string),
+        }
+        self.methods = {"classify_examples": tf.saved_model.CLASSIFY_METHOD_NAME}
+        if len(self.labels) == 2:
+            self.signatures["regress_examples"] = traced(self._regress_examples, inputs=tf.string)
+            self.methods["regress_examples"] = tf.saved_model.REGRESS_METHOD_NAME
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer, "labels": self.labels, "max_length": self.max_length,
+        }  # fmt: skip
+
+    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        if signature in self.methods:
+            return {"inputs": [example_of(text) for text in texts]}
+        return {"text": list(texts)}
+
+    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
+        return ("probabilities",) if signature == "classify" else None
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {**super().to_metadata(), "labels": self.labels}
+
+    def classify(self, texts: Iterable[Text], batch_size: int = 32) -> list[Classification]:
+        """The labels of each text.
+
+        Args:
+            texts: A list of str or bytes.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
+
+        Returns:
+            A list of `Classification`, in the order of `texts`.
+        """
+        return self._ask("classify", answers.classifications, texts, batch_size=batch_size)
+
+    def _classify(self, text):
+        """`text` string [batch] -> the labels, the most probable first.
+
+        `label` string and `truncated` bool, both [batch]; `labels` string and `probabilities`
+        float32, both [batch, classes]. A text that is too long is cut, and `truncated` is True.
+        """
+        probabilities, truncated = self._probabilities(text)
+        sorted_probabilities, order = tf.nn.top_k(probabilities, len(self.labels))
+        labels = tf.gather(tf.constant(self.labels), order)
+        return {
+            "label": labels[:, 0],
+            "labels": labels,
+            "probabilities": sorted_probabilities,
+            "truncated": truncated,
+        }
+
+    def _classify_examples(self, inputs):
+        """Examples [batch] -> `classes` string, `scores` float32 [batch, classes], in model order.
+
+        For TensorFlow Serving's Classify.
+        """
+        probabilities, _ = self._probabilities(texts_of(inputs))
+        classes = tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
+        return {"classes": classes, "scores": probabilities}
+
+    def _regress_examples(self, inputs):
+        """Examples [batch] -> `outputs` float32 [batch], the probability of the second label.
+
+        For TensorFlow Serving's Regress.
+        """
+        probabilities, _ = self._probabilities(texts_of(inputs))
+        return {"outputs": probabilities[:, 1]}
+
+    def _probabilities(self, text):
+        """Strings [batch] -> float32 [batch, classes], bool [batch]."""
+        text = tf.ensure_shape(text, [None])
+        ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
+        return self.probabilities(ids)[: tf.size(text)], truncated
+
+
+class Tagger(LabelModel):
+    """Tags the words of texts with a model, its tokenizer and the names of its classes.
+
+    The tag of a word is that of its first subword, as in BERT (arXiv 1810.04805).
+
+    Args:
+        model: A `TokenClassifier`.
+        tokenizer: A `SubwordTokenizer`.
+        tags: The names of the model's classes, in their order.
+        max_length: Maximum number of tokens of a text, its end id included; words beyond are left
+            out.
+
+    Raises:
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If the vocabulary, the tags or the lengths do not fit the model.
+
+    >>> from keras_tfmr import SubwordTokenizer, TokenClassifier, TransformerConfig
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
+    ...     joint_vocab=False)
+    >>> tagger = Tagger(TokenClassifier(config, 2), tokenizer, ["NOUN", "OTHER"])
+    >>> [found.words for found in tagger.tag(["The cat's black.", ""])]
+    [['The', "cat's", 'black', '.'], []]
+    """
+
+    default = "tag"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: SubwordTokenizer,
+        tags: Iterable[str],
+        *,
+        max_length: int = 128,
+    ) -> None:
+        super().__init__(model, tokenizer, tags, max_length)
+        self.signatures = {
+            "tag": traced(lambda text: self._tag(text, words_of), text=tf.string),
+            "tag_words": traced(lambda text: self._tag(text, spaced_words_of), text=tf.string),
+        }
+
+    def arguments(self) -> dict[str, Any]:
+        return {"tokenizer": self.tokenizer, "tags": self.labels, "max_length": self.max_length}
+
+    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        return {"text": list(texts)}
+
+    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
+        return ("words", "truncated")
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {**super().to_metadata(), "tags": self.labels}
+
+    def tag(self, texts: Iterable[Text], *, split: bool = True, batch_size: int = 32) -> list[Tags]:
+        """The words of each text with their tags.
+
+        Args:
+            texts: A list of str or bytes.
+            split: Whether to split punctuation marks off words; otherwise texts are split at
+                spaces only.
+            batch_size: The number of texts in a batch; texts of similar length share a batch.
+
+        Returns:
+            A list of `Tags`, in the order of `texts`.
+        """
+        signature = "tag" if split else "tag_words"
+        return self._ask(signature, answers.tags, texts, batch_size=batch_size)
+
+    def _tag(self, text, split):
+        """`text` string [batch] -> its words and their tags.
+
+        `words` and `tags` string [batch, words], padded with empty strings; `probabilities`
+        float32 [batch, words], of these tags, padded with 0; `truncated` bool [batch].
+        """
+        words = split(tf.ensure_shape(text, [None]))
+        ids, words, places, truncated = first_pieces(words, self.tokenizer, self.max_length)
+        probabilities = self.probabilities(ids)  # [rows, length, tags]
+        at = tf.stack([places.value_rowids(), places.flat_values], axis=1)
+        found = tf.gather_nd(probabilities, at)  # [words of all texts, tags]
+        tags = tf.gather(tf.constant(self.labels), tf.argmax(found, axis=1))
+        best = words.with_flat_values(tf.reduce_max(found, axis=1))
+        return {
+            "words": words.to_tensor(""),
+            "tags": words.with_flat_values(tags).to_tensor(""),
+            "probabilities": best.to_tensor(0.0),
+            "truncated": truncated,
+        }
+
+
+def words_of(text):
+    """Strings [batch] -> their words and punctuation marks, ragged string [batch, (words)].
+
+    >>> words_of(tf.constant(["It's 3.5 km (or so)."])).to_list()[0]
+    [b"It's", b'3.5', b'km', b'(', b'or', b'so', b')', b'.']
+    """
+    return spaced_words_of(tf.strings.regex_replace(valid_utf8(text), _WORD, r"\1 "))
+
+
+def spaced_words_of(text):
+    """Strings [batch] -> their parts between spaces, ragged string [batch, (words)].
+
+    >>> spaced_words_of(tf.constant(["It 's 3.5 km ."])).to_list()[0]
+    [b'It', b"'s", b'3.5', b'km', b'.']
+    """
+    text = tf.strings.regex_replace(valid_utf8(text), _SPACE, " ")
+    return tf.strings.split(tf.ensure_shape(text, [None]))
+
+
+def first_pieces(words, tokenizer, max_length):
+    """The subwords of words, and where each word begins among them.
+
+    Args:
+        words: ragged string [batch, (words)].
+        tokenizer: A `SubwordTokenizer`. Each word is split as it is after a space.
+        max_length: The most ids in a row, the end id included.
+
+    Returns:
+        ids: int32 [batch, length], ended by the end id and padded with 0.
+        words: ragged string [batch, (words)], the words whose first subword is among the ids.
+        places: ragged int64 [batch, (words)], the position of that subword.
+        truncated: bool [batch], whether words or subwords were left out.
+    """
+    given = words.row_lengths()
+    words = words[:, :max_length]
+    pieces = tokenizer.encode(words.flat_values, max_length)  # [words of all texts, (pieces)]
+    lengths = words.with_flat_values(tf.cast(pieces.row_lengths(), tf.int64))
+    # Where a word begins: the sum of the lengths before it in its text.
+    before = tf.cumsum(lengths.flat_values, exclusive=True)
+    starts = tf.pad(tf.cumsum(tf.reduce_sum(lengths, axis=1)), [[1, 0]])  # of the texts
+    places = lengths.with_flat_values(before - tf.gather(starts, words.value_rowids()))
+    rows = tf.RaggedTensor.from_row_splits(pieces.flat_values, starts)  # [batch, (pieces)]
+    kept = places < max_length - 1
+    truncated = (rows.row_lengths() > max_length - 1) | (given > words.row_lengths())
+    end = tf.fill([rows.nrows(tf.int32), 1], tokenizer.end_id)
+    ids = tf.concat([rows[:, : max_length - 1], end], axis=1).to_tensor(tokenizer.pad_id)
+    return ids, tf.ragged.boolean_mask(words, kept), tf.ragged.boolean_mask(places, kept), truncated
