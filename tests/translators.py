@@ -42,13 +42,8 @@ def tiny_model(**fields):
     return model
 
 
-<<<<<<< HEAD
-def tiny_translator(model=None, *, max_source_length=24, xla=False, **decoding):
-    decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
-=======
 def tiny_translator(model=None, *, max_source_length=24, **decoding):
-    decoding = {"beams": 3, "n": 2, "max_length": 12, **decoding}
->>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
+    decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
     return Translator(
         model or tiny_model(),
         tokenizer(),

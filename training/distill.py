@@ -282,11 +282,7 @@ def measured(folder, beams, pairs):
     from training.report.evaluation import corpus_scores
 
     sources, references = zip(*pairs, strict=True)
-<<<<<<< HEAD
-    translator = folder.translator(num_beams=beams, num_return_sequences=1).replace(xla=True)
-=======
-    translator = folder.translator(beams=beams, n=1)
->>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
+    translator = folder.translator(num_beams=beams, num_return_sequences=1)
     translator.translate(sources)  # compiles
     begun = time.perf_counter()
     texts = translator.translate(sources)

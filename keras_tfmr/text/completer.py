@@ -250,13 +250,7 @@ class Completer(TextModel):
     def _searched(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
         """From prompt ids to new ids and log-probabilities."""
         longest = prompt_ids.shape[1] + self.max_new_tokens
-<<<<<<< HEAD
         step, state, bos_ids, rest = self.model.start_after(prompt_ids, max_length=longest)
-        if self.xla:
-            step.shrinks = False
-=======
-        step, state, start_ids, rest = self.model.start_after(prompt_ids, max_length=longest)
->>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
         forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # beyond the shortest prompt
         result = decoding.sample(
             step,

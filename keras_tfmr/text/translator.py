@@ -76,7 +76,7 @@ class Translator(TextModel):
             "explain": traced(self._explain, text=tf.string),
         }
         inputs = {
-            "source_ids": ([None, None], tf.int32), "limits": tf.int32, "enough": ([], tf.int32),
+            "source_ids": ([None, None], tf.int32), "max_lengths": tf.int32, "num_certain": ([], tf.int32),
         }  # fmt: skip
         if lexicon is not None:
             inputs |= {"ids": tf.int32, "allowed": ([None, None], tf.bool)}
@@ -203,7 +203,7 @@ class Translator(TextModel):
         characters has an empty translation with score 0.
         """
         source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, enough=1)
+        result = self._decode(source_ids, blank, num_certain=1)
         return {
             "translation": self.target_tokenizer.decode(result.ids[:, 0]),
             "score": result.scores[:, 0],
@@ -217,7 +217,7 @@ class Translator(TextModel):
         are fewer than n, the others are empty and their score is the lowest float32.
         """
         source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, enough=self.config.n)
+        result = self._decode(source_ids, blank, num_certain=self.config.num_return_sequences)
         flat = tf.reshape(result.ids, [-1, result.ids.shape[-1]])  # [batch * n, length]
         translations = self.target_tokenizer.decode(flat)
         return {
@@ -259,7 +259,7 @@ class Translator(TextModel):
         target], whose column s is the token before target token s: the start id for s = 0.
         """
         source_ids, _, blank = self._read(text)
-        result = self._decode(source_ids, blank, enough=1)
+        result = self._decode(source_ids, blank, num_certain=1)
         source_ids = source_ids[: tf.size(blank)]
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
@@ -288,18 +288,18 @@ class Translator(TextModel):
         ids, truncated = self.source_tokenizer.encode_truncated(text, self.max_source_length)
         return at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
 
-    def _decode(self, source_ids, blank, enough):
-        """Decodes ids [rows, source]; the result is [batch, n, ...], its first `enough` certain.
+    def _decode(self, source_ids, blank, num_certain):
+        """Decodes ids [rows, source]; the result is [batch, n, ...], the first ones certain.
 
-        Blank rows and padding rows cost no step: their limit is 0, so they have only the empty
-        hypothesis, with score 0.
+        Blank rows and padding rows cost no step: their maximum length is 0, so they have only the
+        empty hypothesis, with score 0.
         """
         rows = tf.size(blank)
         lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
-        limits = tf.where(blank, 0, self.config.limits(lengths))
-        limits = tf.pad(limits, [[0, tf.shape(source_ids)[0] - rows]])
+        max_lengths = tf.where(blank, 0, self.config.max_lengths(lengths))
+        max_lengths = tf.pad(max_lengths, [[0, tf.shape(source_ids)[0] - rows]])
         shortlist = () if self.lexicon is None else self._shortlist(source_ids)
-        result = self._search(source_ids, limits, tf.constant(enough), *shortlist)
+        result = self._search(source_ids, max_lengths, tf.constant(num_certain), *shortlist)
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
     def _shortlist(self, source_ids):
@@ -309,13 +309,13 @@ class Translator(TextModel):
             banned_ids=(target.unknown_id,),
             end_id=target.end_id,
             start_id=target.start_id,
-            least=2 * self.config.beams * GROUP,
+            least=2 * self.config.num_beams * GROUP,
         )
 
-    def _searched(self, source_ids, limits, enough, *shortlist):
-        """From ids and limits to the `DecodingResult`."""
+    def _searched(self, source_ids, max_lengths, num_certain, *shortlist):
+        """From ids and maximum lengths to the `DecodingResult`."""
         config, ids = self.config, self.target_tokenizer
-        start = {"beams": config.beams, "max_length": config.max_length}
+        start = {"num_beams": config.num_beams, "max_length": config.max_length}
         start_id, end_id, banned_ids = ids.start_id, ids.end_id, (ids.unknown_id, ids.start_id)
         if shortlist:
             start["shortlist"] = Shortlist(*shortlist)
@@ -324,11 +324,11 @@ class Translator(TextModel):
         result = config.decode(
             step,
             state,
-            start_ids=tf.fill(tf.shape(limits), start_id),
-            end_id=end_id,
+            bos_ids=tf.fill(tf.shape(max_lengths), start_id),
+            eos_id=end_id,
             banned_ids=banned_ids,
-            limits=limits,
-            enough=enough,
+            max_lengths=max_lengths,
+            num_certain=num_certain,
         )
         return start["shortlist"].restored(result) if shortlist else result
 

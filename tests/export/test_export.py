@@ -350,52 +350,6 @@ def test_a_recurrent_model_is_exported_alike(unchecked):
     assert "encoder_heads" not in explained, "it has no self-attention"
 
 
-<<<<<<< HEAD
-@pytest.fixture(scope="module")
-def compiled(translator, tmp_path_factory):
-    return export_text_model(translator, tmp_path_factory.mktemp("compiled"), xla=True)
-
-
-@pytest.mark.slow
-def test_compiled_exports_pass_the_same_check(compiled, translator):
-    with SavedSession(compiled) as session:
-        outputs = session.run("translate", {"text": texts(*LINES)})
-    assert [t.decode() for t in outputs["translation"]] == translator.translate(LINES)
-    metadata = json.loads((compiled / write.METADATA_FILE).read_text(encoding="utf-8"))
-    assert metadata["xla"] is True
-
-
-@pytest.mark.slow
-def test_a_compiled_export_carries_one_program_for_each_size(compiled, translator):
-    """Whatever the signature: the check compiles each once, and another machine's are nobody's."""
-    (folder,) = (compiled / compile_cache.FOLDER).iterdir()
-    assert folder.name == compile_cache.key()
-    # More sentences are decoded by the plain graph.
-    assert most_compiled(translator.graph.config.num_beams) == 1
-    assert len(list(folder.glob("*.pb"))) == len(translator.graph.length_buckets)
-
-
-@pytest.mark.slow
-def test_a_server_that_does_not_compile_refuses_it_or_serves_it_plain(compiled, translator):
-    """It is the warm-up file that fails, so the version is never up and never half of it works."""
-    problems = []
-    with SavedSession(compiled) as session, without_compilation():
-        warmup.replay(session, warmup.read(compiled, problems), problems)
-    assert "warm-up request 1 fails" in problems[0] and "XLA" in problems[0]
-    with SavedSession(compiled, write.PLAIN_TAGS) as session, without_compilation():
-        assert session.signatures.keys() == SIGNATURES.keys()
-        outputs = session.run("translate", {"text": texts(*LINES)})
-        warmup.replay(session, warmup.read(compiled, problems), problems)
-        assert len(problems) == 1
-    assert [t.decode() for t in outputs["translation"]] == translator.translate(LINES)
-    stored = tf.train.load_checkpoint(str(compiled / "variables" / "variables"))
-    shapes = stored.get_variable_to_shape_map()
-    held = len(optimize_for_decoding(translator.model).weights)
-    assert len(shapes) - 1 == held, "one copy, for both"
-
-
-=======
->>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
 def test_versions_are_those_of_the_modules_whatever_package_holds_them(monkeypatch):
     """tensorflow-cpu holds `tensorflow`, of which there is no metadata then."""
     module = types.ModuleType("held_by_another")

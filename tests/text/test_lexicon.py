@@ -38,19 +38,11 @@ def lexicon(candidates=2, always=12, seed=4):
     return Lexicon(table, rng.choice(VOCAB, always, replace=False), VOCAB)
 
 
-<<<<<<< HEAD
-def listed(model, lexicon, xla=False, **decoding):
+def listed(model, lexicon, **decoding):
     config = DecodingConfig(
         **{"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
     )
-    return Translator(
-        model, tokenizer(), config=config, max_source_length=24, xla=xla, lexicon=lexicon
-    )
-=======
-def listed(model, lexicon, **decoding):
-    config = DecodingConfig(**{"beams": 3, "n": 2, "max_length": 12, **decoding})
     return Translator(model, tokenizer(), config=config, max_source_length=24, lexicon=lexicon)
->>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
 
 
 def by_hand(translator, text):
@@ -75,13 +67,8 @@ def test_greedy_is_the_full_pass_over_the_allowed_ids(fields):
     if fields:
         bias = model.logits.bias if "logits_bias" in fields else model.logits.dense.bias
         bias.assign(np.random.default_rng(1).normal(0, 5, VOCAB))
-<<<<<<< HEAD
-    translator = listed(model, lexicon(), xla, num_beams=1, num_return_sequences=1)
+    translator = listed(model, lexicon(), num_beams=1, num_return_sequences=1)
     whole = tiny_translator(model, num_beams=1, num_return_sequences=1).translate(LINES)
-=======
-    translator = listed(model, lexicon(), beams=1, n=1)
-    whole = tiny_translator(model, beams=1, n=1).translate(LINES)
->>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
     assert sum(a != b for a, b in zip(whole, translator.translate(LINES), strict=True)) > 3
     for text in LINES[:4]:
         ids, log_prob = by_hand(translator, text)

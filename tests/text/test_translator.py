@@ -189,56 +189,6 @@ def test_text_and_reference_need_the_same_number_of_rows(translator):
         translator.signatures["score"](tf.constant(["a", "b"]), tf.constant(["c"]))
 
 
-<<<<<<< HEAD
-def test_compiled_is_the_same():
-    plain = tiny_translator()
-    compiled = tiny_translator(plain.model, xla=True)
-    # 4, 1 and 1 rows in the compiled decoder, then too many for it.
-    for texts in (LINES[:3], LINES[:1], [], (LINES * 3)[:9]):
-        for mine, other in zip(
-            compiled.translate_nbest(texts), plain.translate_nbest(texts), strict=True
-        ):
-            assert [h.text for h in mine] == [h.text for h in other]
-            # Large random weights make scores of attention in the hundreds, whose rounding shows.
-            np.testing.assert_allclose(
-                [h.score for h in mine], [h.score for h in other], rtol=1e-4, atol=1e-4
-            )
-
-
-@pytest.mark.parametrize(
-    ("beams", "compiled", "plain"),
-    [(1, {1, 4}, {9, 17, 64, 65, 130}), (4, {1}, {3, 9, 17, 64, 65, 130})],
-)
-def test_compiled_shapes_are_few(beams, compiled, plain):
-    translator = tiny_translator(
-        max_source_length=100, xla=True, num_beams=beams, num_return_sequences=1
-    )
-    met, others = set(), set()
-
-    def decoder(ids, limits, enough, met=met):
-        met.add(tuple(ids.shape))
-        assert limits.shape == ids.shape[:1]
-        rows = len(limits)
-        ids, lengths = tf.zeros([rows, 1, 12], tf.int32), tf.zeros([rows, 1], tf.int32)
-        return DecodingResult(ids, lengths, tf.zeros([rows, 1]), tf.zeros([rows, 1]))
-
-    translator.graph._compiled = decoder
-    translator.graph._plain = functools.partial(decoder, met=others)
-    for rows in (0, 1, 3, 9, 17, 64, 65, 130):
-        for words in range(1, 40, 3):
-            outputs = translator.graph.translate(tf.constant(["Bom " * words] * rows, tf.string))
-            assert len(outputs["translation"]) == rows
-    assert {rows for rows, _ in met} == compiled
-    assert {rows for rows, _ in others} == plain
-    assert {length for _, length in met} == {32, 100}
-    texts = translator.text_per_bucket(LINES)
-    lengths = [tokenizer().encode_truncated([text], 100)[0].shape[1] for text in texts]
-    assert translator.length_buckets == (32, 100)
-    assert 0 < lengths[0] <= 32 < lengths[1] <= 100 and len(lengths) == 2
-
-
-=======
->>>>>>> b45ada9 (Export one graph whose loops stay whole, merge TextGraph into Translator, and build the client on httpx and tenacity)
 def test_bfloat16_has_the_same_weights_rounded(translator):
     copy = translator.replace(precision="bfloat16")
     assert {weight.dtype for weight in copy.model.weights} == {"bfloat16"}
