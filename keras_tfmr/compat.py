@@ -48,39 +48,18 @@ def registered_ops():
     return {op.name for op in op_def_pb2.OpList.FromString(registered).op}
 
 
-def finish_graph(session):
-    """Gives a session its complete graph, so that threads need not do it at their first run.
+def unchecked_callable(session, feeds, fetches):
+    """A function from arrays to the values of tensors, without Python's checks of shapes.
 
-    Private: `_extend_graph`. `Session.run` does it too, with a lock.
-    """
-    session._extend_graph()
-
-
-def tensor_handle(graph, name):
-    """The tensor of this name for `run_session`. Private: `_as_tf_output`."""
-    return graph.get_tensor_by_name(name)._as_tf_output()
-
-
-def run_session(session, feeds, fetches, timeout):
-    """Runs a session without Python's checks of shapes, as TensorFlow Serving does.
-
-    Private: `_call_tf_sessionrun`, `pywrap_tf_session`. The public `Session.run` refuses inputs
-    that do not fit a signature's shapes, which a server runs, and `Session.make_callable` takes no
-    timeout for a single call.
+    Private: `_make_callable_from_options`. The public `Session.run` refuses inputs that do not fit
+    a signature's shapes; TensorFlow Serving runs them.
 
     Args:
         session: A `tf.compat.v1.Session`.
-        feeds: {`tensor_handle`: array}.
-        fetches: A list of `tensor_handle`.
-        timeout: Seconds after which the run is stopped, or None.
+        feeds: Names of the tensors that the function takes.
+        fetches: Names of the tensors that it returns.
     """
     from tensorflow.core.protobuf import config_pb2
-    from tensorflow.python.client import pywrap_tf_session
 
-    milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
-    options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
-    buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
-    try:
-        return session._call_tf_sessionrun(buffer, feeds, fetches, [], None)
-    finally:
-        pywrap_tf_session.TF_DeleteBuffer(buffer)
+    options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
+    return session._make_callable_from_options(options)

@@ -58,23 +58,15 @@ class GrpcTransport:
 
     async def predict(self, signature, inputs, timeout):
         """Sends {input name: texts or `Numbers`}; returns {output name: nested lists}."""
-        request = serving_pb2.PredictRequest()
-        self._fill(request.model_spec)
-        request.model_spec.signature_name = signature
-        for name, values in inputs.items():
-            request.inputs[name].CopyFrom(tensor(values))
+        request = predict_request(self.target, signature, inputs)
         response = await self._call(_PREDICT, request, serving_pb2.PredictResponse, timeout)
         return {name: to_lists(value) for name, value in response.outputs.items()}
 
     async def status(self, timeout):
         """List of (version, state, message)."""
-        request = serving_pb2.GetModelStatusRequest()
-        self._fill(request.model_spec)
+        request = status_request(self.target)
         response = await self._call(_STATUS, request, serving_pb2.GetModelStatusResponse, timeout)
-        return [
-            (each.version, _STATES.get(each.state, "UNKNOWN"), each.status.error_message)
-            for each in response.model_version_status
-        ]
+        return versions_of(response)
 
     async def close(self):
         """Closes the channel; calls under way are cancelled."""
@@ -93,16 +85,40 @@ class GrpcTransport:
         except grpc.RpcError as error:
             raise errors.from_status(error.code().name, error.details(), self.target) from error
 
-    def _fill(self, spec):
-        spec.name = self.target.model
-        if self.target.version is not None:
-            spec.version.value = self.target.version
-        if self.target.label is not None:
-            spec.version_label = self.target.label
-
 
 async def _waited(value):
     return await value if inspect.isawaitable(value) else value
+
+
+def predict_request(target, signature, inputs):
+    """The PredictRequest for {input name: texts or `Numbers`}."""
+    request = serving_pb2.PredictRequest(model_spec=_spec(target))
+    request.model_spec.signature_name = signature
+    for name, values in inputs.items():
+        request.inputs[name].CopyFrom(tensor(values))
+    return request
+
+
+def status_request(target):
+    """The GetModelStatusRequest for the model."""
+    return serving_pb2.GetModelStatusRequest(model_spec=_spec(target))
+
+
+def _spec(target):
+    spec = serving_pb2.ModelSpec(name=target.model)
+    if target.version is not None:
+        spec.version.value = target.version
+    if target.label is not None:
+        spec.version_label = target.label
+    return spec
+
+
+def versions_of(response):
+    """List of (version, state, message)."""
+    return [
+        (each.version, _STATES.get(each.state, "UNKNOWN"), each.status.error_message)
+        for each in response.model_version_status
+    ]
 
 
 def channel_options(tls, max_message_bytes):

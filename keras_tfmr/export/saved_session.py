@@ -1,7 +1,4 @@
-"""Runs a SavedModel as TensorFlow Serving does: in a session, by its tags and tensor names.
-
-The export's check and the development server use it.
-"""
+"""Runs a SavedModel as TensorFlow Serving does: in a session, by its tags and tensor names."""
 
 import ctypes
 import importlib.util
@@ -49,13 +46,12 @@ class SavedSession:
             self.session.close()
             raise
         graph.finalize()
-        compat.finish_graph(self.session)
         self.signatures = {
             name: signature
             for name, signature in sorted(self.meta_graph.signature_def.items())
             if name != INIT_SIGNATURE
         }
-        self._handles = {}
+        self._callables = {}
 
     def run(self, signature, inputs):
         """Runs one signature.
@@ -65,45 +61,28 @@ class SavedSession:
             inputs: A dict from input names to arrays.
 
         Returns:
-            A dict from output names to NumPy arrays.
-        """
-        definition = self.signatures[signature]
-        outputs = sorted(definition.outputs)
-        values = self.call(
-            {info.name: inputs[name] for name, info in definition.inputs.items()},
-            [definition.outputs[name].name for name in outputs],
-        )
-        return dict(zip(outputs, values, strict=True))
-
-    def call(self, feeds, fetches, timeout=None):
-        """Runs the graph without Python's `Session.run`, which checks shapes as C++ does not.
-
-        Args:
-            feeds: A dict from tensor names to arrays.
-            fetches: Tensor names.
-            timeout: Seconds after which the run is stopped, or None.
-
-        Returns:
-            A list of NumPy arrays, one for each fetch; strings as bytes in an object array.
+            A dict from output names to NumPy arrays; strings are bytes in an object array.
 
         Raises:
-            tf.errors.OpError: If the run fails or is stopped.
+            tf.errors.OpError: If the run fails.
         """
-        feeds = {self._handle(name): np.asarray(array) for name, array in feeds.items()}
-        fetches = [self._handle(name) for name in fetches]
-        values = compat.run_session(self.session, feeds, fetches, timeout)
+        definition = self.signatures[signature]
+        names, outputs = sorted(definition.inputs), sorted(definition.outputs)
+        if signature not in self._callables:
+            self._callables[signature] = compat.unchecked_callable(
+                self.session,
+                [definition.inputs[name].name for name in names],
+                [definition.outputs[name].name for name in outputs],
+            )
+        values = self._callables[signature](*(np.asarray(inputs[name]) for name in names))
         # A single string comes as `bytes`, from which NumPy would strip zero bytes at the end.
-        return [np.array(v, object) if isinstance(v, bytes) else v for v in values]
-
-    def _handle(self, name):
-        if name not in self._handles:
-            self._handles[name] = compat.tensor_handle(self.session.graph, name)
-        return self._handles[name]
+        values = [np.array(v, object) if isinstance(v, bytes) else v for v in values]
+        return dict(zip(outputs, values, strict=True))
 
     def close(self):
         """Frees the session; no run may be in progress."""
+        self._callables.clear()
         self.session.close()
-        self._handles.clear()
 
     def __enter__(self):
         return self

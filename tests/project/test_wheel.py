@@ -25,6 +25,7 @@ EXTRAS_OF = {
     "export": {"tensorflow", "formats"},
     "plots.py": {"plots"},
     "_examples.py": {"tensorflow"},
+    "compat.py": {"tensorflow"},
 }
 
 
@@ -71,7 +72,7 @@ def requirements():
     groups = dict(config["options.extras_require"])
     groups[""] = config["options"]["install_requires"]
     return {
-        name: {re.match(r"[\w-]+", line)[0] for line in lines.split("\n") if line}
+        name: {re.match(r"[\w-]+", line)[0] for line in lines.split("\n") if line} - {"keras_tfmr"}
         for name, lines in groups.items()
     }
 
@@ -99,7 +100,9 @@ def test_extras_install_what_their_part_imports_and_nothing_else():
     package = ROOT / "keras_tfmr"
     for path in sorted(package.rglob("*.py")):
         part = path.relative_to(package).parts[0]
-        allowed = wanted[""].union(*(wanted[name] for name in EXTRAS_OF.get(part, ())))
+        extras = EXTRAS_OF.get(part, ())
+        keras = set() if "client" in extras else wanted["keras"]
+        allowed = keras.union(*(wanted[name] for name in extras))
         found = imported(path)
         # Two engines' formats of protobuf messages come with TensorFlow.
         if "tensorflow" in EXTRAS_OF.get(part, ()):
@@ -155,11 +158,11 @@ def empty(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_extra_client_installs_no_tensorflow(wheel, server, empty, tmp_path):
+def test_the_extra_client_installs_neither_tensorflow_nor_keras(wheel, server, empty, tmp_path):
     python = empty(f"{wheel}[client]")
     assert run([python, "-c", ALONE, server], cwd=tmp_path).splitlines()[1] == "BOM DIA"
     listed = run([python, "-m", "pip", "list", "--format=freeze"])
-    assert not re.search("^(tensorflow|jax|torch)", listed, re.M)
+    assert not re.search("^(tensorflow|keras=|jax|torch|numpy)", listed, re.M)
 
 
 LIBRARY = """
