@@ -76,8 +76,10 @@ class Translator(TextModel):
             "explain": traced(self._explain, text=tf.string),
         }
         inputs = {
-            "source_ids": ([None, None], tf.int32), "max_lengths": tf.int32, "num_certain": ([], tf.int32),
-        }  # fmt: skip
+            "source_ids": ([None, None], tf.int32),
+            "max_lengths": tf.int32,
+            "num_certain": ([], tf.int32),
+        }
         if lexicon is not None:
             inputs |= {"ids": tf.int32, "allowed": ([None, None], tf.bool)}
         self._search = traced(self._searched, **inputs)  # one graph for all signatures
