@@ -238,7 +238,7 @@ def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
         step, state = endless(*args, **options)
 
         def never_ending(tokens, state):
-            log_probs, state = step(tokens, state)
+            log_probs, state = step.next(tokens, state)
             return log_probs + bias, state
 
         return never_ending, state
