@@ -25,9 +25,7 @@ class JobQueue:
     async def __call__(self, feeds, fetches, deadline=None):
         """The arrays of one request; `deadline` is a time of the event loop's clock, or None.
 
-        Raises:
-            ServingError: UNAVAILABLE, the queue is full; or the run failed.
-            TimeoutError: The deadline has passed.
+        Raises TimeoutError after it, and `ServingError` if the queue is full or the run failed.
         """
         if len(self._waiting) >= self._max_queue:
             text = f"The queue is full: {self._max_queue} requests wait. Try again later"
