@@ -16,23 +16,22 @@ def arrays(layer):
     return [to_numpy(weight) for weight in layer.weights]
 
 
-def gated_unit(unit, x, s):
+def gated_unit(cell, x, s):
     """r, z and the candidate of Bahdanau et al., appendix A.1.1, from x = (x_r, x_z, x_s)."""
-    (gates,), (candidate,) = arrays(unit.gates), arrays(unit.candidate)
+    (gates,), (candidate,) = arrays(cell.gates), arrays(cell.candidate)
     n = len(s)
-    u_r, u_z = gates[:, :n], gates[:, n:]
-    r = sigmoid(x[:n] + s @ u_r)
-    z = sigmoid(x[n : 2 * n] + s @ u_z)
+    r = sigmoid(x[:n] + s @ gates[:, :n])
+    z = sigmoid(x[n : 2 * n] + s @ gates[:, n:])
     candidate = np.tanh(x[2 * n :] + (r * s) @ candidate)
     return (1 - z) * s + z * candidate
 
 
-def read(projection, unit, words):
+def read(gru, words):
     """The states of a gated unit that starts at zero and reads the words in their order."""
-    kernel, bias = arrays(projection)
-    s, states = np.zeros(unit.units), []
+    kernel, bias = arrays(gru.input_dense)
+    s, states = np.zeros(gru.units), []
     for x in words:
-        s = gated_unit(unit, x @ kernel + bias, s)
+        s = gated_unit(gru.cell, x @ kernel + bias, s)
         states.append(s)
     return np.array(states)
 
@@ -62,8 +61,8 @@ def align_and_write(model, embedded, keys, values, s):
     w_o, b_o = arrays(model.logits.dense)
     logits, alphas = [], []
     for y in embedded:
-        c, alpha = align(decoder.alignment, s, keys, values)
+        c, alpha = align(decoder.attention, s, keys, values)
         logits.append(maxout(model.maxout, np.concatenate([s, y, c])) @ w_o + b_o)
         alphas.append(alpha)
-        s = gated_unit(decoder.unit, y @ word + bias + c @ context, s)
+        s = gated_unit(decoder.cell, y @ word + bias + c @ context, s)
     return np.array(logits), np.array(alphas)

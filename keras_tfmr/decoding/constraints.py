@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr.decoding.result import length_penalty as penalty_of
+from keras_tfmr.decoding.result import lengths_of
 from keras_tfmr.decoding.topk import last_axis
 
 
@@ -126,6 +127,14 @@ class Task:
         token = ops.repeat(token, num_beams, axis=0)[:, None]  # [batch * num_beams, 1]
         alone = ops.where(ops.equal(ops.arange(vocab, dtype="int32"), token), log_probs, -np.inf)
         return ops.where(token > 0, alone, free)
+
+
+def forced_lengths(bos_ids, prefix):
+    """The number of tokens in the prefix of each example, int32 `[batch]`."""
+    none = ops.zeros_like(bos_ids)
+    if prefix is None:
+        return none
+    return none + lengths_of(ops.convert_to_tensor(prefix, dtype="int32"))
 
 
 def _tensor(name, value, rank):

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr._types import Nested, Tensor
-from keras_tfmr.decoding.constraints import Task
+from keras_tfmr.decoding.constraints import Task, forced_lengths
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.search import DecodingStep, Search, StepFunction
 from keras_tfmr.decoding.topk import LOWEST, argmax, relative, threshold
@@ -27,14 +27,13 @@ class SingleSearch(Search):
     """The search that keeps one hypothesis for each example.
 
     Args:
-        get_next_token: As for `generate`.
-        forced: int32 `[batch]`, how many first tokens of each example have a log-probability that
-            is not counted; None for none.
+        choose: A function `choose(log_probs, position, examples)` as in `generate`, which returns
+            the next tokens and what they add to the log-probabilities, `[batch]` each. Greedy
+            decoding knows the latter without looking it up.
     """
 
-    def __init__(self, step, task, get_next_token, forced=None):
-        self.get_next_token, self.forced = get_next_token, forced
-        self.columns = np.arange(task.max_length, dtype="int32")
+    def __init__(self, step, task, choose):
+        self.choose, self.columns = choose, np.arange(task.max_length, dtype="int32")
         super().__init__(step, task)
 
     def start(self):
@@ -54,11 +53,7 @@ class SingleSearch(Search):
         alive, tokens, ids, total = hypotheses
         log_probs, cache = self.step.next(tokens, cache)  # [batch, vocab]
         log_probs = self.task.constrain(log_probs, position)
-        tokens = self.get_next_token(log_probs, position, self.examples)  # [batch]
-        gained = ops.take_along_axis(log_probs, tokens[:, None], axis=1)[:, 0]
-        if self.forced is not None:
-            counted = position >= ops.take(self.forced, self.examples, axis=0)
-            gained = ops.where(counted, gained, 0.0)
+        tokens, gained = self.choose(log_probs, position, self.examples)  # [batch] each
         tokens = ops.where(alive, tokens, 0)
         hypotheses = _Hypotheses(
             alive=alive & ~self.task.ends(tokens) & (position + 1 < self.task.max_lengths),
@@ -129,12 +124,15 @@ def generate(
         length_penalty=length_penalty, length_penalty_offset=length_penalty_offset,
         banned_ids=banned_ids, prefix=prefix, max_lengths=max_lengths,
     )  # fmt: skip
-    return SingleSearch(step, task, get_next_token, _lengths_of_prefix(prefix)).decode(cache)
+    forced = forced_lengths(task.bos_ids, prefix)
 
+    def choose(log_probs, position, examples):
+        tokens = get_next_token(log_probs, position, examples)
+        gained = ops.take_along_axis(log_probs, tokens[:, None], axis=1)[:, 0]
+        counted = position >= ops.take(forced, examples, axis=0)
+        return tokens, ops.where(counted, gained, 0.0)
 
-def _lengths_of_prefix(prefix):
-    """The number of forced tokens of each example, int32 `[batch]`, or None."""
-    return None if prefix is None else lengths_of(ops.convert_to_tensor(prefix, dtype="int32"))
+    return SingleSearch(step, task, choose).decode(cache)
 
 
 def sample(
@@ -203,7 +201,7 @@ def sample(
         shape = (ops.shape(bos_ids)[0], max_length)
         noise = keras.random.uniform(shape, dtype="float32", seed=seed)
     noise = ops.convert_to_tensor(noise)  # [batch, n]
-    forced = ops.zeros_like(bos_ids) if prefix is None else _lengths_of_prefix(prefix)
+    forced = forced_lengths(bos_ids, prefix)
     none = ops.cast(ops.zeros_like(bos_ids), "float32")  # [batch]
     options = [
         none + ops.cast(default if option is None else option, "float32")
@@ -237,7 +235,7 @@ def _check_sampling(temperature, top_k, top_p):
 
 def _draw(logits, noise, temperature, top_k, top_p):
     """One token for each row of `[rows, vocab]`; the others are float32 `[rows]`."""
-    best = argmax(logits)
+    best, _ = argmax(logits)
     sampled = temperature > 0
 
     def draw():

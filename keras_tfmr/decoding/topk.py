@@ -11,25 +11,28 @@ GROUP = 16
 
 
 def argmax(values):
-    """The first position of the greatest value of each row, int32 `[rows]`.
+    """The first position of the greatest value of each row, and that value.
 
     One fast maximum reads all values; the position is then looked for in one group only.
 
     Args:
         values: float32 `[rows, n]`; n static or a multiple of `GROUP`.
+
+    Returns:
+        int32 `[rows]` positions and float32 `[rows]` values.
     """
     rows, n = ops.shape(values)
     size = _group_size(n, 1)
     if size == 1:
         greatest = ops.max(values, axis=-1, keepdims=True)  # [rows, 1]
-        return _first(values >= greatest)
+        return _first(values >= greatest), greatest[:, 0]
     groups = n // size
     values = ops.reshape(values, (-1, size))  # [rows * groups, size]
     maxima = ops.reshape(ops.max(values, axis=-1), (-1, groups))
     greatest = ops.max(maxima, axis=-1, keepdims=True)  # [rows, 1]
     group = _first(maxima >= greatest)
     kept = ops.take(values, group + ops.arange(rows, dtype="int32") * groups, axis=0)
-    return group * size + _first(kept >= greatest)
+    return group * size + _first(kept >= greatest), greatest[:, 0]
 
 
 def _first(found):

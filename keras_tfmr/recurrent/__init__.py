@@ -1,6 +1,5 @@
 """Recurrent and convolutional models from before the Transformer, after their papers' equations."""
 
-from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Alignment, Maxout
 from keras_tfmr.recurrent.config import (
     ConvolutionalConfig,
     LSTMNConfig,
@@ -14,35 +13,35 @@ from keras_tfmr.recurrent.convolutional import (
     ConvolutionalModel,
     ConvolutionStack,
 )
-from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder, GatedUnit
+from keras_tfmr.recurrent.gru import GRU, BidirectionalEncoder, GRUCell
 from keras_tfmr.recurrent.lstmn import LSTMN, LSTMNLanguageModel
 from keras_tfmr.recurrent.memory_network import (
     AdjacentMemories,
     LayerwiseMemories,
-    MemoryHop,
     MemoryNetwork,
 )
-from keras_tfmr.recurrent.rnnsearch import RNNSearchModel
+from keras_tfmr.recurrent.rnnsearch import AdditiveAttention, AlignedDecoder, RNNSearchModel
 from keras_tfmr.recurrent.sentence_embedding import SentenceEmbedding, position_weights
-from keras_tfmr.recurrent.seq2seq import Seq2SeqModel, SummaryDecoder, SummaryEncoder
+from keras_tfmr.recurrent.seq2seq import GRUEncoder, Maxout, Seq2SeqModel, SummaryDecoder
 
 __all__ = [
+    "GRU",
     "LSTMN",
+    "AdditiveAttention",
     "AdjacentMemories",
     "AlignedDecoder",
-    "Alignment",
     "BidirectionalEncoder",
     "ConvolutionStack",
     "ConvolutionalConfig",
     "ConvolutionalDecoder",
     "ConvolutionalEncoder",
     "ConvolutionalModel",
-    "GatedUnit",
+    "GRUCell",
+    "GRUEncoder",
     "LSTMNConfig",
     "LSTMNLanguageModel",
     "LayerwiseMemories",
     "Maxout",
-    "MemoryHop",
     "MemoryNetwork",
     "MemoryNetworkConfig",
     "RNNSearchConfig",
@@ -51,6 +50,5 @@ __all__ = [
     "Seq2SeqConfig",
     "Seq2SeqModel",
     "SummaryDecoder",
-    "SummaryEncoder",
     "position_weights",
 ]

@@ -7,13 +7,9 @@ from keras_tfmr import _checks
 from keras_tfmr.models.config import ModelConfig
 
 
-def _sizes(embedding_dim, units, alignment_units, maxout_units):
-    return {
-        "embedding_dim": embedding_dim,
-        "units": units,
-        "alignment_units": alignment_units,
-        "maxout_units": maxout_units,
-    }
+def _sizes(embedding_dim, units, maxout_units, *alignment_units):
+    sizes = {"embedding_dim": embedding_dim, "units": units, "maxout_units": maxout_units}
+    return sizes | dict(zip(["alignment_units"], alignment_units, strict=False))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +34,10 @@ class Seq2SeqConfig(ModelConfig):
     """
 
     presets: ClassVar = {
-        "tiny": {"embedding_dim": 32, "units": 32, "maxout_units": 32},
-        "tutorial": {"embedding_dim": 128, "units": 256, "maxout_units": 128},
+        "tiny": _sizes(32, 32, 32),
+        "tutorial": _sizes(128, 256, 128),
         # Cho et al., section 4.1: two embeddings of 100, 1000 units, 500 maxout, no dropout.
-        "paper": {
-            "embedding_dim": 100,
-            "units": 1000,
-            "maxout_units": 500,
-            "dropout_rate": 0.0,
-            "joint_vocab": False,
-        },
+        "paper": {**_sizes(100, 1000, 500), "dropout_rate": 0.0, "joint_vocab": False},
     }
 
     source_vocab: int = 8000
@@ -65,21 +55,14 @@ class Seq2SeqConfig(ModelConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class RNNSearchConfig(ModelConfig):
+class RNNSearchConfig(Seq2SeqConfig):
     """Everything that an `RNNSearchModel` is built from.
 
-    Args:
-        source_vocab: Number of source token ids.
-        target_vocab: Number of target token ids.
-        embedding_dim: Width of an embedded word.
-        units: Width of the decoder's state, and of the encoder's in each direction.
-        alignment_units: Width of the alignment model's hidden layer.
-        maxout_units: Width of the maxout layer.
-        dropout_rate: Share of the embedded words and of the maxout layer dropped in training.
-        joint_vocab: One embedding for both sides, which then have one vocabulary.
+    It has the fields and errors of a `Seq2SeqConfig`, with `units` the width of the decoder's state
+    and of the encoder's in each direction, and:
 
-    Raises:
-        ValueError: If a field is out of range, or a preset or field is unknown.
+    Args:
+        alignment_units: Width of the alignment model's hidden layer.
 
     >>> config = RNNSearchConfig.preset("paper", source_vocab=30000, target_vocab=30000)
     >>> config == RNNSearchConfig.from_json(config.to_json())
@@ -89,42 +72,30 @@ class RNNSearchConfig(ModelConfig):
     presets: ClassVar = {
         "tiny": _sizes(32, 32, 32, 32),
         "tutorial": _sizes(128, 256, 128, 128),
-        # Appendix A.2.3: m = 620, n = 1000, n' = 1000, l = 500, two embeddings, no dropout.
-        "paper": {**_sizes(620, 1000, 1000, 500), "dropout_rate": 0.0, "joint_vocab": False},
+        # Appendix A.2.3: m = 620, n = 1000, l = 500, n' = 1000, two embeddings, no dropout.
+        "paper": {**_sizes(620, 1000, 500, 1000), "dropout_rate": 0.0, "joint_vocab": False},
     }
 
-    source_vocab: int = 8000
-    target_vocab: int = 8000
-    embedding_dim: int = 192
     units: int = 272
     alignment_units: int = 192
-    maxout_units: int = 128
-    dropout_rate: float = 0.1
-    joint_vocab: bool = True
 
     def __post_init__(self):
-        self._check_sizes(
-            "source_vocab", "target_vocab", "embedding_dim", "units", "alignment_units",
-            "maxout_units",
-        )  # fmt: skip
-        _checks.rate("dropout_rate", self.dropout_rate)
-        self._check_joint_vocab()
+        super().__post_init__()
+        self._check_sizes("alignment_units")
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvolutionalConfig(RNNSearchConfig):
     """Everything that a `ConvolutionalModel` is built from.
 
-    It has the fields of an `RNNSearchConfig`, with `units` also the width of the convolutions, and:
+    It has the fields and errors of an `RNNSearchConfig`, with `units` also the width of the
+    convolutions, and:
 
     Args:
         alignment_layers: Number of convolutions of the alignment's stack.
         context_layers: Number of convolutions of the contexts' stack.
         kernel_size: Number of positions that one convolution sees; odd.
         max_length: Number of source positions that have a vector.
-
-    Raises:
-        ValueError: If a field is out of range, or a preset or field is unknown.
 
     >>> config = ConvolutionalConfig.preset("tiny", source_vocab=100, target_vocab=100)
     >>> config == ConvolutionalConfig.from_json(config.to_json())

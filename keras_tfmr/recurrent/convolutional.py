@@ -5,9 +5,8 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.layers import LearnedPositions
-from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder
 from keras_tfmr.recurrent.config import ConvolutionalConfig
-from keras_tfmr.recurrent.rnnsearch import RNNSearchModel
+from keras_tfmr.recurrent.rnnsearch import AlignedDecoder, RNNSearchModel
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -183,20 +182,8 @@ class ConvolutionalDecoder(AlignedDecoder):
     s_0 = tanh(W_s c̄) with the mean c̄ over the real words. The alignment is that of RNNsearch, so
     that the models differ only in the encoder.
 
-    Args:
-        units: Width of the state.
-        alignment_units: Width of the alignment model's hidden layer.
-
-    Call arguments:
-        y: Tensor `[batch, target, width]`, the embedded words y_0 … y_{i-1} …
-        annotations: Tensor `[batch, source, 2 * n]` of a `ConvolutionalEncoder(n, …)`.
-        annotations_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask
-            of `annotations`.
-        return_attention_scores: Whether to return the alignments too.
-
-    Returns:
-        Tensor `[batch, target, units + width + n]`: s_{i-1}, E y_{i-1} and c_i side by side; with
-        scores, a pair of it and α `[batch, target, source]`.
+    Contexts have half the width of the annotations, which are those of a `ConvolutionalEncoder`.
+    The rest is as in `AlignedDecoder`.
 
     Reference: Gehring et al. 2016 (arXiv 1611.02344), section 3; Bahdanau, Cho, Bengio 2015
     (arXiv 1409.0473), appendix A.2.2.

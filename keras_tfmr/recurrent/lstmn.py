@@ -158,13 +158,13 @@ class LSTMN(keras.layers.Layer):
     def compute_mask(self, x, previous_mask=None):
         return previous_mask if self.return_sequences else None
 
+    def compute_output_shape(self, x_shape):
+        return (*x_shape[: 1 + self.return_sequences], self.units)
+
     def compute_output_spec(self, x, mask=None, return_attention_scores=False):
-        batch, length = x.shape[:2]
-        shape = (batch, length, self.units) if self.return_sequences else (batch, self.units)
-        h = keras.KerasTensor(shape, self.compute_dtype)
-        if not return_attention_scores:
-            return h
-        return h, keras.KerasTensor((batch, length, length), self.compute_dtype)
+        h = keras.KerasTensor(self.compute_output_shape(x.shape), self.compute_dtype)
+        scores = keras.KerasTensor((*x.shape[:2], x.shape[1]), self.compute_dtype)
+        return (h, scores) if return_attention_scores else h
 
     def get_config(self):
         return {

@@ -12,44 +12,6 @@ from keras_tfmr.recurrent.config import MemoryNetworkConfig
 from keras_tfmr.recurrent.sentence_embedding import SentenceEmbedding
 
 
-@keras.saving.register_keras_serializable(package="keras_tfmr")
-class MemoryHop(keras.layers.Layer):
-    """One hop: p = softmax(uᵀ m) over the real facts, o = Σ p c.
-
-    Call arguments:
-        u: Tensor `[batch, width]`, the state.
-        memories: Tensor `[batch, facts, width]`, the input memory m.
-        outputs: Tensor `[batch, facts, width]`, the output memory c.
-        fact_mask: bool tensor `[batch, facts]`, True = a fact. A story without facts gives zeros.
-        linear: Whether to leave out the softmax, as in the first phase of a linear start.
-
-    Returns:
-        o `[batch, width]` and p `[batch, facts]`. The softmax is in float32.
-
-    Reference: Sukhbaatar et al. 2015 (arXiv 1503.08895), section 2.1; linear start, section 4.2.
-
-    >>> facts = np.ones((2, 3, 4), "float32")
-    >>> o, p = MemoryHop()(np.ones((2, 4), "float32"), facts, facts)
-    >>> o.shape, p.shape
-    (TensorShape([2, 4]), TensorShape([2, 3]))
-    """
-
-    def build(self, u_shape, memories_shape, outputs_shape):
-        self.built = True
-
-    def call(self, u, memories, outputs, fact_mask=None, linear=False):
-        p = ops.matmul(memories, u[:, :, None])[:, :, 0]  # [batch, facts]
-        if not linear:
-            p = masked_softmax(p, attention_mask(fact_mask))
-        elif fact_mask is not None:
-            p = ops.where(fact_mask, p, ops.zeros_like(p))
-        p = ops.cast(p, self.compute_dtype)
-        return ops.matmul(p[:, None, :], outputs)[:, 0], p
-
-    def compute_output_shape(self, u_shape, memories_shape, outputs_shape):
-        return u_shape, memories_shape[:2]
-
-
 def _check(facts, question):
     facts = _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
     question = _checks.sequence_of_ids("question", question, ("batch", "words"))
@@ -63,7 +25,35 @@ def _check(facts, question):
 
 
 class Memories(keras.layers.Layer):
-    """The base of both ways of tying: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer."""
+    """The base of both ways of tying: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer.
+
+    A hop is p = softmax(uᵀ m) over the real facts, in float32, and o = Σ p c, with the input
+    memories m and the output memories c. A story without facts gives zeros.
+
+    Args:
+        vocab_size: Number of word ids; 0 is padding.
+        width: Width d of the vectors.
+        hops: Number K of hops.
+        max_facts: Number of ages that have a vector.
+        position_encoding: Weigh words by their position.
+
+    Call arguments:
+        facts: int tensor `[batch, facts, words]`, padded with 0, the newest fact last.
+        question: int tensor `[batch, words]`, padded with 0.
+        linear: Leave out the softmax over facts, as in the first phase of a linear start.
+        return_attention_scores: Whether to return the attention p over facts too.
+
+    Returns:
+        float32 logits `[batch, vocab]`; with scores, a pair of them and a list over hops of
+        `[batch, facts]`.
+
+    Raises:
+        ValueError: If a size is not positive, or an input has the wrong shape.
+        TypeError: If an input is not of integers.
+
+    Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2;
+    linear start, section 4.2.
+    """
 
     def __init__(self, vocab_size, width, hops, max_facts, position_encoding=True, **kwargs):
         super().__init__(**kwargs)
@@ -72,7 +62,6 @@ class Memories(keras.layers.Layer):
         self.hops = _checks.positive_int("hops", hops)
         self.max_facts = _checks.positive_int("max_facts", max_facts)
         self.position_encoding = bool(position_encoding)
-        self.hop = MemoryHop(dtype=self.dtype_policy, name="hop")
 
     def _embedding(self, name, aged=True):
         return SentenceEmbedding(
@@ -94,11 +83,19 @@ class Memories(keras.layers.Layer):
         u = self.ask(question)  # [batch, width]
         all_scores = []
         for memories, outputs in self.memories(facts):
-            o, p = self.hop(u, memories, outputs, fact_mask=fact_mask, linear=linear)
-            u = self.carry(u) + o
+            p = ops.matmul(memories, u[:, :, None])[:, :, 0]  # [batch, facts]
+            if linear:
+                p = ops.where(fact_mask, p, ops.zeros_like(p))
+            else:
+                p = masked_softmax(p, attention_mask(fact_mask))
+            p = ops.cast(p, self.compute_dtype)
+            u = self.carry(u) + ops.matmul(p[:, None, :], outputs)[:, 0]
             all_scores.append(p)
         logits = ops.cast(self.answer(u), "float32")  # [batch, vocab]
         return (logits, all_scores) if return_attention_scores else logits
+
+    def compute_output_shape(self, facts_shape, question_shape):
+        return (facts_shape[0], self.vocab_size)
 
     def compute_output_spec(self, facts, question, linear=False, return_attention_scores=False):
         facts, question = _check(facts, question)
@@ -124,28 +121,7 @@ class Memories(keras.layers.Layer):
 class AdjacentMemories(Memories):
     """Adjacent tying: A of a hop is C of the previous one, B is the first A, Wᵀ is the last C.
 
-    Args:
-        vocab_size: Number of word ids; 0 is padding.
-        width: Width d of the vectors.
-        hops: Number K of hops; there are K + 1 embeddings.
-        max_facts: Number of ages that have a vector.
-        position_encoding: Weigh words by their position.
-
-    Call arguments:
-        facts: int tensor `[batch, facts, words]`, padded with 0, the newest fact last.
-        question: int tensor `[batch, words]`, padded with 0.
-        linear: Leave out the softmax over facts.
-        return_attention_scores: Whether to return the attention over facts too.
-
-    Returns:
-        float32 logits `[batch, vocab]`; with scores, a pair of them and a list over hops of
-        `[batch, facts]`.
-
-    Raises:
-        ValueError: If a size is not positive, or an input has the wrong shape.
-        TypeError: If an input is not of integers.
-
-    Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.2.
+    There are K + 1 embeddings for K hops. Arguments, returns and errors are those of `Memories`.
 
     >>> memories = AdjacentMemories(30, 8, hops=3, max_facts=10)
     >>> memories(np.ones((2, 5, 4), "int32"), np.ones((2, 3), "int32")).shape
@@ -178,28 +154,7 @@ class AdjacentMemories(Memories):
 class LayerwiseMemories(Memories):
     """Layer-wise tying, like a recurrent network: one A and one C, u_{k+1} = H u_k + o_k.
 
-    Args:
-        vocab_size: Number of word ids; 0 is padding.
-        width: Width d of the vectors.
-        hops: Number K of hops.
-        max_facts: Number of ages that have a vector.
-        position_encoding: Weigh words by their position.
-
-    Call arguments:
-        facts: int tensor `[batch, facts, words]`, padded with 0, the newest fact last.
-        question: int tensor `[batch, words]`, padded with 0.
-        linear: Leave out the softmax over facts.
-        return_attention_scores: Whether to return the attention over facts too.
-
-    Returns:
-        float32 logits `[batch, vocab]`; with scores, a pair of them and a list over hops of
-        `[batch, facts]`.
-
-    Raises:
-        ValueError: If a size is not positive, or an input has the wrong shape.
-        TypeError: If an input is not of integers.
-
-    Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.2.
+    Arguments, returns and errors are those of `Memories`.
 
     >>> memories = LayerwiseMemories(30, 8, hops=3, max_facts=10)
     >>> memories(np.ones((2, 5, 4), "int32"), np.ones((2, 3), "int32")).shape

@@ -3,22 +3,244 @@
 import keras
 from keras import ops
 
-from keras_tfmr.decoding import FunctionStep
-from keras_tfmr.layers import LMHead
+from keras_tfmr import _checks
+from keras_tfmr.layers.masking import attention_mask, masked_softmax
 from keras_tfmr.models import AttentionScores
-from keras_tfmr.models._parts import ConfiguredModel, at_least_one_column
-from keras_tfmr.recurrent._embeddings import embeddings
-from keras_tfmr.recurrent.aligned_decoder import AlignedDecoder, Maxout
+from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.config import RNNSearchConfig
-from keras_tfmr.recurrent.gated_unit import BidirectionalEncoder
+from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell
+from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class RNNSearchModel(ConfiguredModel, keras.Model):
+class AdditiveAttention(keras.layers.Layer):
+    """e_ij = v_aᵀ tanh(W_a s_i + U_a h_j), α_i = softmax_j(e_ij), c_i = Σ α h.
+
+    Keras's `AdditiveAttention` has neither W_a nor U_a, and attends to padding alike where nothing
+    else is there; here, contexts are then zero.
+
+    Args:
+        units: Width of the alignment model's hidden layer.
+
+    Call arguments:
+        states: Tensor `[batch, query, width]`, the decoder's states s.
+        annotations: Tensor `[batch, source, annotation_width]`, the encoder's h.
+        keys: Tensor `[batch, source, units]`: `project(annotations)`, computed once per sentence.
+        annotations_mask: bool tensor `[batch, source]`, True = valid. A sentence without valid
+            positions has scores and a context of zero.
+
+    Returns:
+        Contexts `[batch, query, annotation_width]` and scores α `[batch, query, source]`. The
+        softmax is in float32.
+
+    Reference: Bahdanau, Cho, Bengio 2015 (arXiv 1409.0473), section 3.1 and appendix A.1.2.
+
+    >>> attention = AdditiveAttention(units=8)
+    >>> states, annotations = np.ones((2, 3, 4), "float32"), np.ones((2, 5, 6), "float32")
+    >>> attention.build(states.shape, annotations.shape)
+    >>> context, scores = attention(states, annotations, attention.project(annotations))
+    >>> context.shape, scores.shape
+    (TensorShape([2, 3, 6]), TensorShape([2, 3, 5]))
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
+
+        def dense(units, name, use_bias=False):
+            return keras.layers.Dense(units, use_bias=use_bias, dtype=self.dtype_policy, name=name)
+
+        self.state_dense = dense(units, "state")  # W_a
+        self.annotation_dense = dense(units, "annotation", use_bias=True)  # U_a, the bias of both
+        self.score_dense = dense(1, "score")  # v_a
+
+    def build(self, states_shape, annotations_shape, keys_shape=None):
+        self.state_dense.build(states_shape)
+        self.annotation_dense.build(annotations_shape)
+        self.score_dense.build((*annotations_shape[:-1], self.units))
+        self.built = True
+
+    def project(self, annotations):
+        """Annotations `[batch, source, annotation_width]` → U_a h `[batch, source, units]`."""
+        return self.annotation_dense(annotations)
+
+    def call(self, states, annotations, keys, annotations_mask=None):
+        queries = self.state_dense(states)[:, :, None, :]  # [batch, query, 1, units]
+        hidden = ops.tanh(queries + keys[:, None, :, :])  # [batch, query, source, units]
+        scores = self.score_dense(hidden)[..., 0]  # [batch, query, source]
+        allowed = None if annotations_mask is None else annotations_mask[:, None, :]
+        scores = ops.cast(masked_softmax(scores, attention_mask(allowed)), self.compute_dtype)
+        return ops.matmul(scores, annotations), scores  # [batch, query, annotation_width]
+
+    def compute_output_shape(self, states_shape, annotations_shape, keys_shape):
+        batch, query = states_shape[:2]
+        return (batch, query, annotations_shape[-1]), (batch, query, annotations_shape[1])
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class AlignedDecoder(keras.layers.Layer):
+    """A `GRUCell` that attends before each word and reads the context c_i beside it.
+
+    s_0 = tanh(W_s ←h_1) with the backward annotation of the first word. Only what depends on the
+    state is computed in the loop; U_a h and the words' projections are products over all positions.
+
+    Args:
+        units: Width of the state.
+        alignment_units: Width of the alignment model's hidden layer.
+
+    Call arguments:
+        y: Tensor `[batch, target, width]`, the embedded words y_0 … y_{i-1} …
+        annotations: Tensor `[batch, source, 2 * n]` of a `BidirectionalEncoder(n)`.
+        annotations_mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask
+            of `annotations`.
+        return_attention_scores: Whether to return the alignments too.
+
+    Returns:
+        Tensor `[batch, target, units + width + 2 * n]`: s_{i-1}, E y_{i-1} and c_i side by side,
+        the input of the output layer; with scores, a pair of it and α `[batch, target, source]`.
+
+    Raises:
+        ValueError: If a size is not positive, or an input or the mask has the wrong shape.
+        TypeError: If the mask is not bool.
+
+    Reference: Bahdanau, Cho, Bengio 2015 (arXiv 1409.0473), appendix A.2.2.
+
+    >>> decoder = AlignedDecoder(units=6, alignment_units=5)
+    >>> y, annotations = np.ones((2, 3, 4), "float32"), np.ones((2, 7, 8), "float32")
+    >>> decoder(y, annotations).shape
+    TensorShape([2, 3, 18])
+    """
+
+    def __init__(self, units, alignment_units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
+        policy = self.dtype_policy
+        self.attention = AdditiveAttention(alignment_units, dtype=policy, name="attention")
+        self.cell = GRUCell(units, dtype=policy, name="cell")
+        self.word_dense = keras.layers.Dense(
+            3 * units, dtype=policy, name="word"
+        )  # W_r, W_z, W and the biases
+        self.context_dense = keras.layers.Dense(
+            3 * units, use_bias=False, dtype=policy, name="context"
+        )  # C_r, C_z, C
+        self.start_dense = keras.layers.Dense(
+            units, activation="tanh", dtype=policy, name="start"
+        )  # W_s
+        self.supports_masking = True
+
+    def build(self, y_shape, annotations_shape):
+        _checks.sequence_of_vectors("y", y_shape)
+        _checks.sequence_of_vectors("annotations", annotations_shape)
+        width = annotations_shape[-1]
+        if width % 2:
+            raise ValueError(
+                "`annotations` must have an even width, two directions side by side. "
+                f"Received: shape {tuple(annotations_shape)}"
+            )
+        of_keys, of_values = self.views(keras.KerasTensor(annotations_shape))
+        self.attention.build((*y_shape[:-1], self.units), of_keys.shape)
+        self.cell.build((y_shape[0], 3 * self.units))
+        self.word_dense.build(y_shape)
+        self.context_dense.build((*y_shape[:-1], of_values.shape[-1]))
+        self.start_dense.build((y_shape[0], width // 2))
+        self.built = True
+
+    def views(self, annotations):
+        """The vectors to align with, and those that contexts sum: here, annotations for both."""
+        return annotations, annotations
+
+    def start(self, annotations, annotations_mask=None):
+        """The first state s_0 `[batch, units]`."""
+        backward = annotations[:, 0, annotations.shape[-1] // 2 :]  # [batch, n]
+        return self.start_dense(backward)
+
+    def decode(self, annotations, annotations_mask, num_beams):
+        """The first state, and the step from a word and a state to features and the next state.
+
+        Args:
+            annotations, annotations_mask: As in the call.
+            num_beams: Number of hypotheses of an example.
+
+        Returns:
+            Tensor `[batch, units]`, and a function `step(y, s)` of tensors `[rows, width]` and
+            `[rows, units]`, where rows = batch * num_beams.
+        """
+        read = self._reader(annotations, annotations_mask, num_beams)
+
+        def step(y, s):
+            context, _, following = read(self.word_dense(y), s)
+            return ops.concatenate([s, y, context], axis=-1), following
+
+        return self.start(annotations, annotations_mask), step
+
+    def _reader(self, annotations, mask, num_beams=1):
+        """A function from a projected word and s to context, scores and the next s."""
+        aligned_to, values = self.views(annotations)
+        keys = self.attention.project(aligned_to)  # the same for all words
+
+        def read(projected, s):
+            queries = ops.reshape(s, (-1, num_beams, self.units))
+            context, scores = self.attention(queries, values, keys, annotations_mask=mask)
+            context = ops.reshape(context, (-1, values.shape[-1]))  # [rows, n]
+            return context, scores, self.cell(projected + self.context_dense(context), s)
+
+        return read
+
+    def call(self, y, annotations, annotations_mask=None, return_attention_scores=False):
+        if annotations_mask is not None:
+            annotations_mask = _checks.sequence_mask(
+                "annotations_mask", annotations_mask, annotations
+            )
+        y = ops.cast(y, self.compute_dtype)
+        annotations = ops.cast(annotations, self.compute_dtype)
+        read = self._reader(annotations, annotations_mask)
+
+        def step(projected, states):
+            context, scores, following = read(projected, states[0])
+            seen = [states[0], context] + [scores[:, 0]] * return_attention_scores
+            return ops.concatenate(seen, axis=-1), [following]
+
+        start = self.start(annotations, annotations_mask)
+        seen = over_time(step, self.word_dense(y), [start], self.dtype_policy)
+        width = self.compute_output_shape(y.shape, annotations.shape)[-1] - y.shape[-1]
+        s, context = seen[:, :, : self.units], seen[:, :, self.units : width]
+        features = ops.concatenate([s, y, context], axis=-1)
+        return (features, seen[:, :, width:]) if return_attention_scores else features
+
+    def compute_mask(self, y, previous_mask=None):
+        return getattr(y, "_keras_mask", None)
+
+    def compute_output_shape(self, y_shape, annotations_shape):
+        _, values = self.views(keras.KerasTensor(annotations_shape))
+        return (*y_shape[:-1], self.units + y_shape[-1] + values.shape[-1])
+
+    def compute_output_spec(
+        self, y, annotations, annotations_mask=None, return_attention_scores=False
+    ):
+        shape = self.compute_output_shape(y.shape, annotations.shape)
+        features = keras.KerasTensor(shape, self.compute_dtype)
+        if not return_attention_scores:
+            return features
+        shape = (*y.shape[:2], annotations.shape[1])
+        return features, keras.KerasTensor(shape, self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "alignment_units": self.attention.units,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class RNNSearchModel(RecurrentTranslator):
     """RNNsearch: from source and target ids to the logits of each next target token.
 
-    It has a bidirectional encoder, a decoder that aligns before each word, and a maxout layer. It
-    is called, trained, decoded and exported like a `TranslationModel`.
+    It has a bidirectional encoder, a decoder that aligns before each word, and a maxout
+    layer. It is called, trained, decoded and exported like a `TranslationModel`.
 
     Args:
         config: An `RNNSearchConfig`.
@@ -42,61 +264,15 @@ class RNNSearchModel(ConfiguredModel, keras.Model):
     config_class = RNNSearchConfig
 
     def __init__(self, config, name="rnnsearch"):
-        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
-        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
-        source, target = embeddings(config)
-        dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
-        encoder, decoder = self.make_encoder(config), self.make_decoder(config)
-        maxout = Maxout(config.maxout_units, name="maxout")
-        logits = LMHead(config.target_vocab, name="logits")
-        annotations = encoder(dropout(source(source_ids)))  # [batch, source, 2 * units]
-        features = decoder(dropout(target(target_ids)), annotations)
-        outputs = logits(dropout(maxout(features)))  # [batch, target, vocab]
-        super().__init__(inputs=[source_ids, target_ids], outputs=outputs, name=name)
-        self.config = config
-        self.source_embedding, self.target_embedding = source, target
-        self.encoder, self.decoder = encoder, decoder
-        self.maxout, self.logits = maxout, logits
+        super().__init__(config, name)
 
     @staticmethod
     def make_encoder(config):
-        """The layer from embedded words to annotations."""
         return BidirectionalEncoder(config.units, name="encoder")
 
     @staticmethod
     def make_decoder(config):
-        """The layer from embedded words and annotations to the output layer's features."""
         return AlignedDecoder(config.units, config.alignment_units, name="decoder")
-
-    def start(self, source_ids, num_beams=1, *, max_length):
-        """Encodes the source and starts decoding, one token at a time.
-
-        Args:
-            source_ids: int tensor `[batch, source]`, padded with 0.
-            num_beams: Number of hypotheses per sentence.
-            max_length: Not used: a recurrent state has no maximum length.
-
-        Returns:
-            A `DecodingStep` over rows = batch * num_beams, and its first state, whose leaf is
-            `[rows, units]`.
-        """
-        annotations, mask = self._annotations(source_ids)
-        keys, values = self.decoder.read(annotations)
-        start = self.decoder.start(annotations, mask)
-        units, width = self.decoder.units, values.shape[-1]
-
-        def step(tokens, state):
-            s = state["s"]
-            y = self.target_embedding(tokens[:, None])[:, 0]  # [rows, embedding_dim]
-            queries = ops.reshape(s, (-1, num_beams, units))
-            context, _ = self.decoder.alignment(queries, values, keys, annotations_mask=mask)
-            context = ops.reshape(context, (-1, width))  # [rows, width]
-            features = ops.concatenate([s, y, context], axis=-1)
-            logits = self.logits(self.maxout(features))  # [rows, vocab]
-            s = self.decoder.step(self.decoder.word_dense(y), s, context)
-            return ops.log_softmax(logits, axis=-1), {"s": s}
-
-        return FunctionStep(step), {"s": ops.repeat(start, num_beams, axis=0)}
 
     def explain(self, source_ids, target_ids):
         """The logits, and what each target position was aligned to.
@@ -109,7 +285,7 @@ class RNNSearchModel(ConfiguredModel, keras.Model):
             float32 logits `[batch, target, vocab]` and `AttentionScores` whose `cross` are the
             alignments `[batch, 1, target, source]`, in the form of one layer with one head.
         """
-        annotations, mask = self._annotations(source_ids)
+        annotations, mask = self.encode(source_ids)
         features, scores = self.decoder(
             self.target_embedding(target_ids),
             annotations,
@@ -117,8 +293,3 @@ class RNNSearchModel(ConfiguredModel, keras.Model):
             return_attention_scores=True,
         )
         return self.logits(self.maxout(features)), AttentionScores([scores[:, None]])
-
-    def _annotations(self, source_ids):
-        source_ids = at_least_one_column(source_ids)
-        mask = ops.not_equal(source_ids, 0)  # [batch, source]
-        return self.encoder(self.source_embedding(source_ids), mask=mask), mask

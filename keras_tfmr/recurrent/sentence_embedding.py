@@ -97,8 +97,8 @@ class SentenceEmbedding(keras.layers.Layer):
         """The product with the transposed table: `[batch, width]` → `[batch, vocab]`."""
         return ops.matmul(u, ops.transpose(ops.cast(self.table, self.compute_dtype)))
 
-    def compute_output_spec(self, words, aged=False):
-        return keras.KerasTensor((*words.shape[:-1], self.width), self.compute_dtype)
+    def compute_output_shape(self, words_shape):
+        return (*words_shape[:-1], self.width)
 
     def get_config(self):
         return {

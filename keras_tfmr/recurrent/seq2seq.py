@@ -5,17 +5,16 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.decoding import FunctionStep
+from keras_tfmr.layers import LMHead
 from keras_tfmr.models import AttentionScores
-from keras_tfmr.models._parts import at_least_one_column
-from keras_tfmr.recurrent._loop import over_time
+from keras_tfmr.models._parts import ConfiguredModel, at_least_one_column
 from keras_tfmr.recurrent.config import Seq2SeqConfig
-from keras_tfmr.recurrent.gated_unit import GatedUnit
-from keras_tfmr.recurrent.rnnsearch import RNNSearchModel
+from keras_tfmr.recurrent.gru import GRU
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class SummaryEncoder(keras.layers.Layer):
-    """A sentence as one vector, c = tanh(V h), where h is the gated unit's last state.
+class GRUEncoder(keras.layers.Layer):
+    """A sentence as one vector, c = tanh(V h), where h is the last state of a `GRU`.
 
     The sentence is read from its last word to its first, so that the first words of both languages
     stand near each other (Sutskever et al. 2014, section 3.3). Padding changes no state.
@@ -38,41 +37,26 @@ class SummaryEncoder(keras.layers.Layer):
     (arXiv 1406.1078), appendix A.1; Sutskever, Vinyals, Le 2014, Sequence to Sequence Learning
     with Neural Networks (arXiv 1409.3215).
 
-    >>> SummaryEncoder(4)(np.ones((2, 5, 3), "float32")).shape
+    >>> GRUEncoder(4)(np.ones((2, 5, 3), "float32")).shape
     TensorShape([2, 4])
     """
 
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
-        self.word_dense = keras.layers.Dense(
-            3 * units, dtype=self.dtype_policy, name="word"
-        )  # W_r, W_z, W and the biases
-        self.unit = GatedUnit(units, dtype=self.dtype_policy, name="unit")
+        self.gru = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="gru")
         self.summary_dense = keras.layers.Dense(
             units, activation="tanh", dtype=self.dtype_policy, name="summary"
         )  # V
         self.supports_masking = True
 
     def build(self, x_shape):
-        _checks.sequence_of_vectors("x", x_shape)
-        self.word_dense.build(x_shape)
-        self.unit.build((x_shape[0], 3 * self.units))
+        self.gru.build(x_shape)
         self.summary_dense.build((x_shape[0], self.units))
         self.built = True
 
     def call(self, x, mask=None):
-        if mask is not None:
-            mask = _checks.sequence_mask("mask", mask, x)
-        projected = self.word_dense(x)  # [batch, source, 3 * units]
-
-        def step(x, states):
-            state = self.unit(x, states[0])
-            return state, [state]
-
-        start = ops.zeros_like(projected[:, 0, : self.units])  # [batch, units]
-        states = over_time(step, projected, [start], self.dtype_policy, mask, go_backwards=True)
-        return self.summary_dense(states[:, 0])  # the loop ends at the first position
+        return self.summary_dense(self.gru(x, mask=mask)[:, 0])  # it ends at the first position
 
     def compute_mask(self, x, previous_mask=None):
         return None
@@ -86,9 +70,9 @@ class SummaryEncoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SummaryDecoder(keras.layers.Layer):
-    """A gated unit that sees the same summary c before every word, in r_t, z_t and s̃_t.
+    """A `GRU` that reads the same summary c beside every word, from s_0 = tanh(V' c).
 
-    s_0 = tanh(V' c). Only c comes from the source.
+    Only c comes from the source.
 
     Args:
         units: Width of the state.
@@ -115,10 +99,7 @@ class SummaryDecoder(keras.layers.Layer):
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
-        self.unit = GatedUnit(units, dtype=self.dtype_policy, name="unit")
-        self.word_dense = keras.layers.Dense(
-            3 * units, dtype=self.dtype_policy, name="word"
-        )  # W_r, W_z, W and the biases
+        self.gru = GRU(units, dtype=self.dtype_policy, name="gru")
         self.summary_dense = keras.layers.Dense(
             3 * units, use_bias=False, dtype=self.dtype_policy, name="summary"
         )  # C_r, C_z, C
@@ -134,59 +115,161 @@ class SummaryDecoder(keras.layers.Layer):
                 "`summary` must have shape [batch, width] with a known width. "
                 f"Received: shape {tuple(summary_shape)}"
             )
-        self.unit.build((y_shape[0], 3 * self.units))
-        self.word_dense.build(y_shape)
+        self.gru.build(y_shape)
         self.summary_dense.build(summary_shape)
         self.start_dense.build(summary_shape)
         self.built = True
 
-    def start(self, summary):
-        """The first state s_0 `[rows, units]` of summaries `[rows, summary_width]`."""
-        return self.start_dense(summary)
-
-    def step(self, word, state, summary):
-        """The next state.
-
-        Args:
-            word: `[rows, width]`, the embedded word.
-            state: `[rows, units]`.
-            summary: `[rows, 3 * units]`: `summary_dense` of the summary.
-
-        Returns:
-            Tensor `[rows, units]`.
-        """
-        return self.unit(self.word_dense(word) + summary, state)
-
     def call(self, y, summary):
         y, summary = ops.cast(y, self.compute_dtype), ops.cast(summary, self.compute_dtype)
-        projected = self.word_dense(y) + self.summary_dense(summary)[:, None, :]
-
-        def step(x, states):
-            state = self.unit(x, states[0])
-            return state, [state]
-
-        states = over_time(step, projected, [self.start(summary)], self.dtype_policy)
+        projected = self.gru.input_dense(y) + self.summary_dense(summary)[:, None, :]
+        states = self.gru.read(projected, self.start_dense(summary))  # [batch, target, units]
         copies = ops.zeros_like(y[:, :, :1]) + summary[:, None, :]  # [batch, target, summary_width]
         return ops.concatenate([states, y, copies], axis=-1)
+
+    def decode(self, summary, mask, num_beams):
+        """The first state, and the step from a word and a state to features and the next state.
+
+        Args:
+            summary: Tensor `[batch, summary_width]`.
+            mask: Not used: a summary has no padding.
+            num_beams: Number of hypotheses of an example.
+
+        Returns:
+            Tensor `[batch, units]`, and a function `step(y, s)` of tensors `[rows, width]` and
+            `[rows, units]`, where rows = batch * num_beams.
+        """
+        copies = ops.repeat(summary, num_beams, axis=0)  # [rows, summary_width]
+        projected = self.summary_dense(copies)  # [rows, 3 * units]
+
+        def step(y, s):
+            s = self.gru.cell(self.gru.input_dense(y) + projected, s)
+            return ops.concatenate([s, y, copies], axis=-1), s
+
+        return self.start_dense(summary), step
 
     def compute_mask(self, y, previous_mask=None):
         return getattr(y, "_keras_mask", None)
 
-    def compute_output_spec(self, y, summary):
-        width = self.units + y.shape[-1] + summary.shape[-1]
-        return keras.KerasTensor((*y.shape[:-1], width), self.compute_dtype)
+    def compute_output_shape(self, y_shape, summary_shape):
+        return (*y_shape[:-1], self.units + y_shape[-1] + summary_shape[-1])
 
     def get_config(self):
         return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Seq2SeqModel(RNNSearchModel):
+class Maxout(keras.layers.Layer):
+    """A linear layer of twice the width, then the maximum of each two neighbouring numbers.
+
+        t_j = max(t̃_2j, t̃_2j+1),  t̃ = U_o s_{i-1} + V_o E y_{i-1} + C_o c_i
+
+    where x is s_{i-1}, E y_{i-1} and c_i side by side.
+
+    Args:
+        units: Width of the output.
+
+    Call arguments:
+        x: Tensor `[..., width]`; its mask is passed on.
+
+    Returns:
+        Tensor `[..., units]`.
+
+    Reference: Goodfellow et al. 2013, Maxout Networks (arXiv 1302.4389), as Bahdanau et al. 2015
+    (arXiv 1409.0473) use it, appendix A.2.2.
+
+    >>> Maxout(4)(np.ones((2, 3, 6), "float32")).shape
+    TensorShape([2, 3, 4])
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
+        self.dense = keras.layers.Dense(2 * units, dtype=self.dtype_policy, name="dense")
+        self.supports_masking = True
+
+    def build(self, x_shape):
+        self.dense.build(x_shape)
+        self.built = True
+
+    def call(self, x):
+        x = self.dense(x)  # [..., 2 * units]
+        return ops.maximum(x[..., 0::2], x[..., 1::2])
+
+    def compute_output_shape(self, x_shape):
+        return (*x_shape[:-1], self.units)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+class RecurrentTranslator(ConfiguredModel, keras.Model):
+    """The base of the recurrent translators: they differ in `make_encoder` and `make_decoder`.
+
+    They are called, trained, decoded and exported like a `TranslationModel`.
+    """
+
+    def __init__(self, config, name):
+        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+
+        def embedding(vocab, name):
+            return keras.layers.Embedding(vocab, config.embedding_dim, mask_zero=True, name=name)
+
+        if config.joint_vocab:
+            source = target = embedding(config.target_vocab, "embedding")
+        else:
+            source = embedding(config.source_vocab, "source_embedding")
+            target = embedding(config.target_vocab, "target_embedding")
+        dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
+        encoder, decoder = self.make_encoder(config), self.make_decoder(config)
+        maxout = Maxout(config.maxout_units, name="maxout")
+        logits = LMHead(config.target_vocab, name="logits")
+        annotations = encoder(dropout(source(source_ids)))  # [batch, source, width], or a summary
+        features = decoder(dropout(target(target_ids)), annotations)
+        outputs = logits(dropout(maxout(features)))  # [batch, target, vocab]
+        super().__init__(inputs=[source_ids, target_ids], outputs=outputs, name=name)
+        self.config = config
+        self.source_embedding, self.target_embedding = source, target
+        self.encoder, self.decoder = encoder, decoder
+        self.maxout, self.logits = maxout, logits
+
+    def encode(self, source_ids):
+        """What the encoder makes of ids `[batch, source]`, and their mask `[batch, source]`."""
+        source_ids = at_least_one_column(source_ids)
+        mask = ops.not_equal(source_ids, 0)
+        return self.encoder(self.source_embedding(source_ids), mask=mask), mask
+
+    def start(self, source_ids, num_beams=1, *, max_length):
+        """Encodes the source and starts decoding, one token at a time.
+
+        Args:
+            source_ids: int tensor `[batch, source]`, padded with 0.
+            num_beams: Number of hypotheses per sentence.
+            max_length: Not used: a recurrent state has no maximum length.
+
+        Returns:
+            A `DecodingStep` over rows = batch * num_beams, and its first state, whose leaf is
+            `[rows, units]`.
+        """
+        first, decode = self.decoder.decode(*self.encode(source_ids), num_beams)
+
+        def step(tokens, state):
+            y = self.target_embedding(tokens[:, None])[:, 0]  # [rows, embedding_dim]
+            features, s = decode(y, state["s"])
+            logits = self.logits(self.maxout(features))  # [rows, vocab]
+            return ops.log_softmax(logits, axis=-1), {"s": s}
+
+        return FunctionStep(step), {"s": ops.repeat(first, num_beams, axis=0)}
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class Seq2SeqModel(RecurrentTranslator):
     """The encoder–decoder RNN: from source and target ids to the logits of each next target token.
 
     Whatever the length of the source, the decoder sees only one vector of it, the bottleneck that
-    attention removes. Embeddings, gated unit, maxout and logits are those of RNNsearch. The model
-    is called, trained, decoded and exported like a `TranslationModel`.
+    attention removes. The model is called, trained, decoded and exported like a
+    `TranslationModel`.
 
     Args:
         config: A `Seq2SeqConfig`.
@@ -214,39 +297,11 @@ class Seq2SeqModel(RNNSearchModel):
 
     @staticmethod
     def make_encoder(config):
-        """The layer from embedded words to their summary."""
-        return SummaryEncoder(config.units, name="encoder")
+        return GRUEncoder(config.units, name="encoder")
 
     @staticmethod
     def make_decoder(config):
-        """The layer from embedded words and a summary to the output layer's features."""
         return SummaryDecoder(config.units, name="decoder")
-
-    def start(self, source_ids, num_beams=1, *, max_length):
-        """Encodes the source and starts decoding, one token at a time.
-
-        Args:
-            source_ids: int tensor `[batch, source]`, padded with 0.
-            num_beams: Number of hypotheses per sentence.
-            max_length: Not used: a recurrent state has no maximum length.
-
-        Returns:
-            A `DecodingStep` over rows = batch * num_beams, and its first state, whose leaf is
-            `[rows, units]`.
-        """
-        source_ids = at_least_one_column(source_ids)
-        x = self.source_embedding(source_ids)
-        summary = self.encoder(x, mask=ops.not_equal(source_ids, 0))  # [batch, units]
-        summary = ops.repeat(summary, num_beams, axis=0)  # [rows, units]
-        projected = self.decoder.summary_dense(summary)  # [rows, 3 * units]
-
-        def step(tokens, state):
-            y = self.target_embedding(tokens[:, None])[:, 0]  # [rows, embedding_dim]
-            s = self.decoder.step(y, state["s"], projected)
-            logits = self.logits(self.maxout(ops.concatenate([s, y, summary], axis=-1)))
-            return ops.log_softmax(logits, axis=-1), {"s": s}
-
-        return FunctionStep(step), {"s": self.decoder.start(summary)}
 
     def explain(self, source_ids, target_ids):
         """The logits, and attention scores of zero: the model has no attention.

@@ -9,6 +9,7 @@ import pytest
 from helpers import POLICIES, dtype_policy, random, random_ids, to_numpy
 from keras import ops
 
+from keras_tfmr import recurrent
 from keras_tfmr.decoding import beam_search
 from keras_tfmr.recurrent import (
     ConvolutionalConfig,
@@ -177,3 +178,30 @@ def test_beam_search_finds_what_exhaustive_search_finds(kind, alpha):
         )  # fmt: skip
         np.testing.assert_array_equal(to_numpy(found.ids)[0], padded[best])
         np.testing.assert_allclose(to_numpy(found.scores)[0], scores[best], atol=1e-5)
+
+
+def test_layers_know_their_output_shape():
+    """Without inputs, as `TimeDistributed` and `Sequential` ask."""
+    x, y = (2, 4, 6), (2, 3, 5)
+    layers = [
+        (recurrent.GRU(4), [x]),
+        (recurrent.BidirectionalEncoder(4), [x]),
+        (recurrent.GRUEncoder(4), [x]),
+        (recurrent.SummaryDecoder(4), [y, (2, 6)]),
+        (recurrent.AlignedDecoder(4, 3), [y, x]),
+        (recurrent.Maxout(4), [x]),
+        (recurrent.LSTMN(4), [x]),
+        (recurrent.LSTMN(4, return_sequences=True), [x]),
+        (recurrent.ConvolutionStack(4, 2), [x]),
+        (recurrent.ConvolutionalEncoder(4, 2, 1), [x]),
+        (recurrent.ConvolutionalDecoder(4, 3), [y, x]),
+    ]
+    for layer, shapes in layers:
+        expected = layer(*(random(*shape) for shape in shapes)).shape
+        assert layer.compute_output_shape(*shapes) == tuple(expected), layer.name
+    facts, question = random_ids(2, 4, 3, vocab=9), random_ids(2, 3, vocab=9)
+    memories = recurrent.AdjacentMemories(9, 4, hops=2, max_facts=5)
+    expected = tuple(memories(facts, question).shape)
+    assert memories.compute_output_shape(facts.shape, question.shape) == expected
+    outer = keras.layers.TimeDistributed(recurrent.GRUEncoder(4))
+    assert outer(keras.Input((3, 5, 6))).shape == (None, 3, 4)

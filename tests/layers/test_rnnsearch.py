@@ -41,8 +41,8 @@ def model():
 
 def annotate(encoder, words):
     """h_j of one sentence without padding: [length, 2 * units]."""
-    forward = read(encoder.forward_input, encoder.forward_unit, words)
-    backward = read(encoder.backward_input, encoder.backward_unit, words[::-1])[::-1]
+    forward = read(encoder.forward, words)
+    backward = read(encoder.backward, words[::-1])[::-1]
     return np.concatenate([forward, backward], axis=1)
 
 
@@ -145,8 +145,8 @@ def test_config():
 
 
 def test_wrong_inputs_are_named():
-    encoder, decoder = BidirectionalEncoder(4), AlignedDecoder(4, 4)
-    with pytest.raises(ValueError, match=r"`x` must have shape.*Received: shape \(2, 3\)"):
-        encoder(random(2, 3))
+    y, annotations = random(2, 3, 4), random(2, 3, 6)
     with pytest.raises(ValueError, match=r"even width.*\(2, 3, 5\)"):
-        decoder(random(2, 3, 4), random(2, 3, 5))
+        AlignedDecoder(4, 4)(y, annotations[:, :, :5])
+    with pytest.raises(ValueError, match=r"`y` must have shape.*Received: shape \(2, 3\)"):
+        AlignedDecoder(4, 4)(y[:, :, 0], annotations)

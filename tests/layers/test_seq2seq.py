@@ -9,7 +9,7 @@ from helpers import POLICIES, check_layer, gradients, random, to_numpy
 from keras import ops
 from recurrent_formulas import arrays, gated_unit, maxout, read
 
-from keras_tfmr.recurrent import Seq2SeqConfig, Seq2SeqModel, SummaryDecoder, SummaryEncoder
+from keras_tfmr.recurrent import GRUEncoder, Seq2SeqConfig, Seq2SeqModel, SummaryDecoder
 
 VOCAB = 11
 CONFIG = Seq2SeqConfig(
@@ -33,13 +33,13 @@ def translate(model, source, target):
     v, b_v = arrays(model.encoder.summary_dense)
     decoder = model.decoder
     v_start, b_start = arrays(decoder.start_dense)
-    (word, bias), (context,) = arrays(decoder.word_dense), arrays(decoder.summary_dense)
+    (word, bias), (context,) = arrays(decoder.gru.input_dense), arrays(decoder.summary_dense)
     w_o, b_o = arrays(model.logits.dense)
-    states = read(model.encoder.word_dense, model.encoder.unit, embedding[source[::-1]])
+    states = read(model.encoder.gru, embedding[source[::-1]])
     c = np.tanh(states[-1] @ v + b_v)
     s, logits = np.tanh(c @ v_start + b_start), []
     for y in embedding[target]:
-        s = gated_unit(decoder.unit, y @ word + bias + c @ context, s)
+        s = gated_unit(decoder.gru.cell, y @ word + bias + c @ context, s)
         logits.append(maxout(model.maxout, np.concatenate([s, y, c])) @ w_o + b_o)
     return np.array(logits)
 
@@ -63,7 +63,7 @@ def test_the_source_passes_through_one_vector(model):
 
 LAYERS = {
     "encoder": (
-        functools.partial(SummaryEncoder, 8),
+        functools.partial(GRUEncoder, 8),
         [random(2, 3, 6)],
         {"policies": {name: POLICIES[name] for name in ("float32", "mixed_float16")}},
     ),
@@ -105,6 +105,6 @@ def test_config():
 
 def test_wrong_inputs_are_named():
     with pytest.raises(ValueError, match=r"`x` must have shape.*Received: shape \(2, 3\)"):
-        SummaryEncoder(4)(random(2, 3))
+        GRUEncoder(4)(random(2, 3))
     with pytest.raises(ValueError, match=r"`summary` must have shape.*\(2, 3, 5\)"):
         SummaryDecoder(4)(random(2, 3, 4), random(2, 3, 5))

