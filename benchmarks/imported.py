@@ -162,7 +162,7 @@ def measured(args, folder):
     lines = args.data.read_text("utf-8").splitlines()[: args.sentences]
     sources, references = zip(*(line.split("\t")[:2] for line in lines), strict=True)
     (folder / "sources.json").write_text(json.dumps(sources))
-    imported = harness.command("training/import_marian.py", published, "--run", folder / "run")
+    imported = harness.command("training/import_marian.py", published, "--output", folder / "run")
     engines = [("keras_tfmr", "float32"), ("keras_tfmr", "bfloat16"), ("transformers", "float32")]
     if harness.installed("ctranslate2"):
         harness.alone(__file__, {"do": "convert", "published": published,

@@ -1,12 +1,13 @@
 """Turns a published Marian model, such as one of OPUS-MT, into a run folder.
 
-    python training/import_marian.py opus-mt-pt-en --run runs/opus-pt-en
-    python training/import_marian.py opus-2020-01-01.zip --run runs/opus --target_language por
+    python training/import_marian.py Helsinki-NLP/opus-mt-tc-big-pt-en --output runs/opus
+    python training/import_marian.py opus-2020-01-01.zip --output runs/opus --target_language por
 
-FOLDER is the downloaded model: a Marian release (*.npz, *vocab.yml, source.spm, target.spm,
-decoder.yml) or a transformers folder (config.json, model.safetensors, vocab.json, source.spm,
-target.spm), as a folder, a .zip or a .tar.gz. Export the run folder like any other:
-python serving/export.py RUN.
+MODEL is a folder, a .zip, a .tar.gz, or the name of a model on the Hugging Face Hub, which needs
+huggingface_hub and heeds HF_HOME, HF_TOKEN and HF_ENDPOINT. It is a Marian release (*.npz,
+decoder.yml, and *vocab.yml with source.spm and target.spm, or SentencePiece models as
+vocabularies) or a transformers folder (config.json, model.safetensors, vocab.json, source.spm,
+target.spm). Export the run folder like any other: python serving/export.py RUN.
 """
 
 import os
@@ -22,8 +23,9 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    add("folder", metavar="FOLDER", type=Path, help="published model, a folder or an archive")
-    add("--run", metavar="DIR", type=Path, required=True, help="run folder to write")
+    add("model", metavar="MODEL", help="published model: a folder, an archive, or OWNER/NAME")
+    add("--output", metavar="DIR", type=Path, required=True, help="run folder to write")
+    add("--revision", help="branch, tag or commit of a model on the Hub")
     add("--target_language", metavar="CODE", help="target language for texts without a tag")
     add("--overwrite", action="store_true", help="delete an earlier run in the folder")
     return parser.parse_args(arguments)
@@ -32,24 +34,24 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
-    from training.marian.published import MarianError
+    from training.marian import MarianError
+    from training.marian.files import found
     from training.marian.run import import_model
     from training.run.claim import Claim
     from training.run.files import RunError
     from training.run.folder import RunFolder
 
     try:
-        with Claim(RunFolder(options.run)) as claim:
-            claim.begin({}, {"folder": str(options.folder)}, overwrite=options.overwrite)
-            published = import_model(
-                options.folder, claim.folder, target_language=options.target_language
-            )
+        path = found(options.model, options.revision)
+        with Claim(RunFolder(options.output)) as claim:
+            claim.begin({}, {"folder": options.model}, overwrite=options.overwrite)
+            published = import_model(path, claim.folder, target_language=options.target_language)
     except (MarianError, RunError) as error:
         print(f"import_marian.py: error: {error}", file=sys.stderr)
         return 1
     for note in published.notes:
         print(f"note: {note}")
-    print(f"Imported {published.name} ({published.form}) to {options.run}: see its report.md")
+    print(f"Imported {published.name} ({published.form}) to {options.output}: see its report.md")
     return 0
 
 

@@ -12,11 +12,6 @@ from keras_tfmr.decoding.constraints import check_lengths, check_sequences
 from keras_tfmr.decoding.result import DecodingResult
 from keras_tfmr.decoding.search import DecodingStep, StepFunction
 
-# `max_length_ratio` stops a model that repeats itself, and lets a search end sooner, because it
-# bounds the length of the hypotheses that could still win. These tokens leave room for the
-# translations of very short sentences, whose length varies most.
-EXTRA_LENGTH = 8
-
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig(Config):
@@ -30,7 +25,11 @@ class DecodingConfig(Config):
         length_penalty_offset: The 5 in that formula; 0 makes it length^alpha, as in Marian.
         max_length: The maximum length in tokens, the end id included.
         min_length: The minimum length in tokens, the end id included.
-        max_length_ratio: Limits a translation to this many tokens for each source token, plus 8.
+        max_length_ratio: Limits a translation to this many tokens for each source token. It stops a
+            model that repeats itself, and lets a search end sooner, because it bounds the length
+            of the hypotheses that could still win.
+        max_length_extra: Tokens in addition to these; room for the translations of very short
+            sentences, whose length varies most.
 
     Raises:
         ValueError: If a value is out of range, or `num_return_sequences` is greater than
@@ -47,6 +46,7 @@ class DecodingConfig(Config):
     max_length: int = 128
     min_length: int = 0
     max_length_ratio: float = 3.0
+    max_length_extra: int = 8
 
     def __post_init__(self) -> None:
         check_lengths(
@@ -66,7 +66,7 @@ class DecodingConfig(Config):
         [11, 38, 64]
         """
         longest = ops.floor(self.max_length_ratio * ops.cast(source_lengths, "float32"))
-        longest = ops.cast(longest, "int32") + EXTRA_LENGTH
+        longest = ops.cast(longest, "int32") + self.max_length_extra
         return ops.clip(longest, max(self.min_length, 1), self.max_length)
 
     def decode(
@@ -83,7 +83,7 @@ class DecodingConfig(Config):
     ) -> DecodingResult:
         """Decodes as configured; the arguments and the result are those of `beam_search`."""
         fields = self.to_dict()
-        del fields["max_length_ratio"]  # `max_lengths` has made use of it
+        del fields["max_length_ratio"], fields["max_length_extra"]  # for `max_lengths`
         return beam_search(
             step, cache, bos_ids=bos_ids, eos_id=eos_id, banned_ids=banned_ids, prefix=prefix,
             max_lengths=max_lengths, num_certain=num_certain, **fields,

@@ -40,8 +40,8 @@ def test_a_run_becomes_a_version(run, capsys):
     assert path == run / "models" / "1"
     metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
     decoding = {"num_beams": 2, "num_return_sequences": 2, "length_penalty": 0.5,
-                "length_penalty_offset": 5.0,
-                "max_length": 10, "min_length": 0, "max_length_ratio": 3.0}  # fmt: skip
+                "length_penalty_offset": 5.0, "max_length": 10, "min_length": 0,
+                "max_length_ratio": 3.0, "max_length_extra": 8}  # fmt: skip
     assert metadata["decoding"] == decoding
     assert metadata["run"]["results"] == {"validation_bleu": 12.5}
     with SavedSession(path) as session:

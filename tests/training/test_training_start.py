@@ -47,7 +47,7 @@ def published(tmp_path_factory):
     """The run folder of a published model of random weights."""
     path = tmp_path_factory.mktemp("published")
     folder = write_transformers_folder(path / "opus", fixture()[1], spms=spms_and_pieces())
-    assert import_marian.main([str(folder), "--run", str(path / "run")]) == 0
+    assert import_marian.main([str(folder), "--output", str(path / "run")]) == 0
     return path / "run"
 
 

@@ -1,76 +1,85 @@
-"""The files of a published model, in a folder or an archive."""
+"""The files of a published model: in a folder, an archive, or a repository of the Hub."""
 
 import contextlib
 import gzip
 import json
+import re
 import shutil
 import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
 
-from training.marian.published import MarianError
+from training.marian import MarianError
+
+# What a model needs of a repository on the Hub, which often holds other frameworks' weights too.
+_WANTED = ["*.json", "*.safetensors", "*.npz", "*.yml", "*.spm", "pytorch_model.bin"]
+
+
+def found(name, revision=None):
+    """The path of a folder or archive; what is none, but is written OWNER/NAME, is downloaded.
+
+    The cache, the token and the address of the Hub are those of `huggingface_hub`: HF_HOME,
+    HF_TOKEN, HF_ENDPOINT.
+
+    Args:
+        name: A path, or the name of a model on the Hub.
+        revision: Branch, tag or commit on the Hub.
+
+    Raises:
+        MarianError: If there is neither, or it cannot be downloaded.
+    """
+    if Path(name).exists():
+        return Path(name)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+        raise MarianError(f"there is no folder or archive {name}")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise MarianError(
+            f"there is no folder or archive {name}; to download a model of this name: "
+            "pip install huggingface_hub"
+        ) from error
+    try:
+        return Path(snapshot_download(str(name), revision=revision, allow_patterns=_WANTED))
+    except (OSError, ValueError) as error:  # what huggingface_hub raises are these
+        why = " ".join(str(error).split())[:300]
+        raise MarianError(f"cannot download {name} from the Hugging Face Hub: {why}") from error
 
 
 @contextlib.contextmanager
 def unpacked(path):
-    """A context with the folder of a model; an archive is unpacked into a temporary folder.
+    """A context with the folder of a model; what is packed is unpacked into a temporary folder.
 
     Args:
         path: A folder, a .zip, a .tar or a .tar.gz; the files in a folder can be gzipped.
 
     Raises:
-        MarianError: If the path does not exist or is something else, or an archive cannot be read.
+        MarianError: If the path is something else, or an archive cannot be read.
     """
-    path = Path(path)
-    if not path.exists():
-        raise MarianError(f"there is no folder or archive {path}")
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
         try:
-            if path.is_dir():
-                zipped = [*path.glob("*.gz")]
-                if not zipped:
-                    yield path
-                    return
-                for file in path.iterdir():
-                    _place(file, folder)
+            if path.is_dir() and not any(path.glob("*.gz")):
+                folder = path
+            elif path.is_dir():
+                shutil.copytree(path, folder)
             elif zipfile.is_zipfile(path) and path.suffix != ".npz":
-                _unzip(path, folder)
+                shutil.unpack_archive(path, folder, "zip")
             elif tarfile.is_tarfile(path):
-                _untar(path, folder)
+                with tarfile.open(path) as archive:
+                    archive.extractall(folder, filter="data")
             else:
                 raise MarianError(f"{path} is neither a folder nor a .zip or .tar.gz of one")
+            if folder != path:
+                for packed in folder.rglob("*.gz"):
+                    with gzip.open(packed) as file, packed.with_suffix("").open("wb") as whole:
+                        shutil.copyfileobj(file, whole)
         except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError) as error:
             raise MarianError(f"cannot unpack {path}: {error}") from error
-        yield folder
-
-
-def _place(file, folder):
-    if file.suffix == ".gz":
-        with gzip.open(file) as packed, (folder / file.stem).open("wb") as whole:
-            shutil.copyfileobj(packed, whole)
-    elif file.is_file():
-        (folder / file.name).symlink_to(file.resolve())
-
-
-def _unzip(path, folder):
-    with zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            if not entry.is_dir():  # only by its name, so that no path leads out of the folder
-                _copy(archive.open(entry), folder / Path(entry.filename).name)
-
-
-def _untar(path, folder):
-    with tarfile.open(path) as archive:
-        for entry in archive:
-            if entry.isfile():
-                _copy(archive.extractfile(entry), folder / Path(entry.name).name)
-
-
-def _copy(source, target):
-    with source, target.open("wb") as file:
-        shutil.copyfileobj(source, file)
+        inner = [entry for entry in folder.iterdir() if entry.is_dir()]
+        alone = len(inner) == 1 and len([*folder.iterdir()]) == 1
+        yield inner[0] if alone else folder
 
 
 def only(folder, *patterns):
@@ -80,11 +89,11 @@ def only(folder, *patterns):
         MarianError: If there is none, or more than one.
     """
     for pattern in patterns:
-        found = sorted(folder.glob(pattern))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(file.name for file in found)
+        matches = sorted(folder.glob(pattern))
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            names = ", ".join(file.name for file in matches)
             raise MarianError(f"expected one file named {pattern}, found {names}")
     there = ", ".join(sorted(file.name for file in folder.iterdir())[:20]) or "nothing"
     raise MarianError(f"expected a file {' or '.join(patterns)}; the folder has {there}")
@@ -111,17 +120,3 @@ def read_json(path):
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise MarianError(f"{path.name} is not JSON: {error}") from error
-
-
-def by_id(ids, name):
-    """The pieces of a vocabulary `{piece: id}` by id, a list; empty for ids without a piece.
-
-    Raises:
-        MarianError: If an id is negative, or so large that the file cannot be a vocabulary.
-    """
-    if not ids or min(ids.values()) < 0 or max(ids.values()) > 2 * len(ids) + 1000:
-        raise MarianError(f"{name} is not a vocabulary: expected pieces and their ids")
-    pieces = [""] * (max(ids.values()) + 1)
-    for piece, number in ids.items():
-        pieces[number] = piece
-    return pieces

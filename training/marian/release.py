@@ -1,42 +1,41 @@
-"""Reads a Marian release: *.npz, *vocab.yml, source.spm, target.spm, decoder.yml."""
-
-import re
+"""Reads a Marian release: *.npz, decoder.yml, and *vocab.yml with source.spm and target.spm, or
+SentencePiece models as vocabularies."""
 
 import numpy as np
 import yaml
 
-from training.marian.files import by_id, only, read_spms
-from training.marian.published import MarianError, Published, Vocabulary, decoding_options
+from training.marian import MarianError
+from training.marian.files import only, read_spms
+from training.marian.published import Published, decoding_options
+from training.marian.vocabulary import read_spm, read_yml
 
 # The architectures that can be imported, in Marian's options: {option: the possible values}. An
 # option that a model's file lacks is newer than the model, and off.
 EXPECTED = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
-    "transformer-preprocess": ("",),
-    "transformer-postprocess": ("dan",),
     "transformer-postprocess-emb": ("d", ""),
-    "transformer-postprocess-top": ("",),
     "transformer-ffn-activation": ("swish", "relu"),
     "transformer-ffn-depth": ("2",),
     "transformer-decoder-ffn-depth": ("0", "2"),
-    "transformer-train-position-embeddings": ("false",),
-    "transformer-no-projection": ("false",),
-    "transformer-no-bias": ("false",),
-    "transformer-no-affine": ("false",),
-    "transformer-tied-layers": ("", "[]"),
-    "transformer-pool": ("false",),
     "factors-dim-emb": ("0",),
     "factors-combine": ("sum",),
     "lemma-dim-emb": ("0",),
     "lemma-dependency": ("",),
     "input-types": ("", "[]"),
-    "right-left": ("false",),
-    "ulr": ("false",),
     "bert-train-type-embeddings": ("false", "true"),
+    **dict.fromkeys(
+        (
+            *("transformer-train-position-embeddings", "transformer-no-projection"),
+            *("transformer-no-bias", "transformer-no-affine", "transformer-pool"),
+            *("transformer-disable-position-embeddings", "right-left", "ulr"),
+        ),
+        ("false",),
+    ),
 }
-# Options without effect on a trained model, and why.
-WITHOUT_EFFECT = {"transformer-depth-scaling": "it only scales the initial weights"}
+# Where normalisations are, by what Marian calls preprocess, postprocess and postprocess-top:
+# {places: whether they come first}.
+NORMS = {("", "dan", ""): False, ("n", "da", "n"): True}
 EPSILON = 1e-9
 LONGEST = 512
 ACTIVATIONS = {"swish": "silu", "relu": "relu"}
@@ -53,43 +52,63 @@ def read_release(folder, name):
     arrays = _arrays(_model_file(folder, decoder))
     options = _options(arrays)
     _check(options)
-    vocabularies = _vocabularies(folder, decoder)
-    width, layers = int(options["dim-emb"]), ("enc-depth", "dec-depth")
+    vocabularies, spms = _vocabularies(folder, decoder)
+    width = int(options["dim-emb"])
     half = width // 2
-    joint = vocabularies[0] is vocabularies[-1]
-    tied = "decoder_ff_logit_out_W" not in arrays
     config = {
-        "encoder_layers": int(options[layers[0]]),
-        "decoder_layers": int(options[layers[1]]),
+        "encoder_layers": int(options["enc-depth"]),
+        "decoder_layers": int(options["dec-depth"]),
         "d_model": width,
         "num_heads": int(options["transformer-heads"]),
         "dff": int(options["transformer-dim-ffn"]),
         "activation": ACTIVATIONS[options.get("transformer-ffn-activation", "swish")],
+        "norm_first": NORMS[_norms(options)],
         "norm_epsilon": EPSILON,
         # Marian's slowest wave is the one at half - 1, not at half: 10000^(-i / (half - 1)).
         "max_wavelength": 10_000.0 ** (half / (half - 1)),
-        "joint_vocab": joint and "Wemb" in arrays,
-        "tied_logits": tied,
+        "joint_vocab": len(vocabularies) == 1 and "Wemb" in arrays,
+        "tied_logits": "decoder_ff_logit_out_W" not in arrays,
         "logits_bias": True,
     }
-    notes = [
-        f"{option} has no effect on a trained model: {why}"
-        for option, why in WITHOUT_EFFECT.items()
-        if _text(options.get(option)) == "true"
-    ]
+    ratio = float(decoder.get("max-length-factor", 3))
     return Published(
         name=name,
         form="Marian release",
         config=config,
-        arrays=arrays,
+        arrays=_untie_layers(arrays, options),
         source=vocabularies[0],
         target=vocabularies[-1],
-        spms=read_spms(folder),
+        spms=spms,
         decoding=decoding_options(
-            decoder.get("beam-size", 12), decoder.get("normalize", 0), LONGEST
+            decoder.get("beam-size", 12),
+            decoder.get("normalize", 0),
+            LONGEST,
+            max_length_ratio=ratio,
+            max_length_extra=0,
         ),
-        notes=(*notes, *_decoder_notes(decoder)),
+        notes=(
+            f"A translation ends after {ratio:g} tokens for each source token, as in Marian, or at "
+            "max_length.",
+            *_notes(decoder),
+        ),
     )
+
+
+def _norms(options):
+    places = ("preprocess", "postprocess", "postprocess-top")
+    return tuple(_text(options.get(f"transformer-{place}")) for place in places)
+
+
+def _untie_layers(arrays, options):
+    """Gives each decoder layer that has the weights of another one copies of its own."""
+    tied = options.get("transformer-tied-layers") or []
+    for number, other in enumerate(tied, 1):
+        if str(number) == other:
+            continue
+        start = f"decoder_l{other}_"
+        copies = {n: value for n, value in arrays.items() if n.startswith(start)}
+        arrays |= {n.replace(start, f"decoder_l{number}_", 1): v for n, v in copies.items()}
+    return arrays
 
 
 def _model_file(folder, decoder):
@@ -138,15 +157,21 @@ def _check(options):
                 f"the model has {option}: {_text(value) or repr('')}, which is not imported; "
                 f"expected {wanted}"
             )
+    if _norms(options) not in NORMS:
+        norms = " or ".join(", ".join(map(repr, places)) for places in NORMS)
+        raise MarianError(
+            "the model has transformer-preprocess, -postprocess and -postprocess-top: "
+            f"{', '.join(map(repr, _norms(options)))}, which are not imported; expected {norms}"
+        )
     other = options.get("transformer-decoder-dim-ffn", "0")
     if other not in ("0", options["transformer-dim-ffn"]):
         raise MarianError(f"the model has transformer-decoder-dim-ffn: {other}; expected one width")
 
 
-def _decoder_notes(decoder):
-    known = {"models", "vocabs", "beam-size", "normalize", "relative-paths", "mini-batch",
-             "maxi-batch", "maxi-batch-sort", "cpu-threads", "devices", "workspace", "alignment",
-             "quiet", "quiet-translation"}  # fmt: skip
+def _notes(decoder):
+    known = {"models", "vocabs", "beam-size", "normalize", "max-length-factor", "relative-paths",
+             "mini-batch", "maxi-batch", "maxi-batch-sort", "cpu-threads", "devices", "workspace",
+             "alignment", "quiet", "quiet-translation"}  # fmt: skip
     off = ("", "0", "0.0", "false", "[]", "none")
     return [
         f"{option}: {value} in decoder.yml has no effect here"
@@ -156,57 +181,22 @@ def _decoder_notes(decoder):
 
 
 def _vocabularies(folder, decoder):
+    """The vocabularies, one for each side or one, and the bytes of two SentencePiece models."""
     named = [folder / str(file).rsplit("/", 1)[-1] for file in decoder.get("vocabs") or []]
     files = [file for file in named if file.exists()]
     if not named or len(files) < len(named):
-        files = sorted(folder.glob("*vocab.yml")) or [only(folder, "*vocab.yml")]
-        files.sort(key=lambda file: ".trg." in file.name)
-    for file in files:
-        if file.suffix not in (".yml", ".yaml"):
-            raise MarianError(f"{file.name}: expected a vocabulary in YAML, one piece a line")
-    if len(files) == 1 or files[0] == files[1]:
-        return (_vocabulary(files[0]),)
-    return tuple(map(_vocabulary, files[:2]))
-
-
-def _vocabulary(path):
-    ids = read_vocabulary(path)
-    if missing := [piece for piece in ("</s>", "<unk>") if piece not in ids]:
-        raise MarianError(f"{path.name} has no piece {missing[0]}")
-    return Vocabulary(by_id(ids, path.name), end_id=ids["</s>"], unknown_id=ids["<unk>"])
-
-
-def read_vocabulary(path):
-    """{piece: id} of a vocabulary of Marian, a YAML file.
-
-    It is read line by line, not by PyYAML, which also ends lines at U+0085 and U+2028, which occur
-    in pieces, and takes ten seconds for 60,000 lines.
-
-    Raises:
-        MarianError: If a line is not a piece with its id.
-    """
-    ids, key = {}, None
-    text = path.read_bytes().decode("utf-8")
-    for number, line in enumerate(re.split("\r?\n", text), 1):
-        if line.startswith("? "):  # a long key is on a separate line
-            key = line[2:]
-            continue
-        found = re.fullmatch(r"(.*): *(\d+)\s*", line, re.DOTALL)
-        if found:
-            ids[_scalar(found[1] if key is None else key)] = int(found[2])
-            key = None
-        elif line.strip() and not line.startswith("#") and line not in ("---", "..."):
-            raise MarianError(
-                f"{path.name}, line {number}: expected a piece and its id, found {line!r}"
-            )
-    return ids
-
-
-def _scalar(text):
-    if text.startswith('"'):
-        plain = text[1:-1]
-        return yaml.load(text, Loader=yaml.BaseLoader) if "\\" in plain else plain
-    return text[1:-1].replace("''", "'") if text.startswith("'") else text
+        files = [file for file in folder.glob("*.spm") if file.stem not in ("source", "target")]
+        files = sorted(folder.glob("*vocab.yml")) or files or [only(folder, "*vocab.yml", "*.spm")]
+        files.sort(key=lambda file: (".trg." in file.name or "trgvocab" in file.name, file.name))
+    files = files[:2] if files[0] != files[-1] else files[:1]
+    kinds = {file.suffix for file in files}
+    if kinds == {".spm"}:
+        spms = tuple(file.read_bytes() for file in (files[0], files[-1]))
+        return tuple(map(read_spm, files)), spms
+    if kinds - {".yml", ".yaml"}:
+        names = " and ".join(file.name for file in files)
+        raise MarianError(f"{names}: expected vocabularies in YAML, or SentencePiece models")
+    return tuple(map(read_yml, files)), read_spms(folder)
 
 
 def _yaml(path):

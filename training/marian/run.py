@@ -5,8 +5,8 @@ import sys
 
 from keras_tfmr._packages import versions
 from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
+from training.marian import MarianError
 from training.marian.files import unpacked
-from training.marian.published import MarianError
 from training.marian.release import read_release
 from training.marian.transformers_folder import read_transformers_folder
 from training.marian.weights import Weights
@@ -32,10 +32,7 @@ source keeps its own licence.
 {notes}
 """
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece")
-DIFFERENCES = (
-    "The unknown subword is never produced.",
-    "A translation ends after 3 tokens for each source token plus 8, or at max_length.",
-)
+DIFFERENCES = ("The unknown subword is never produced.",)
 
 
 def read(path):
@@ -45,10 +42,6 @@ def read(path):
         MarianError: If it cannot be read, or the model has another architecture.
     """
     with unpacked(path) as folder:
-        # A download can have the files in an inner folder.
-        inner = [entry for entry in folder.iterdir() if entry.is_dir()]
-        files = [entry for entry in folder.iterdir() if not entry.is_dir()]
-        folder = inner[0] if len(inner) == 1 and not files else folder
         if (folder / "config.json").exists():
             return read_transformers_folder(folder, path.stem)
         return read_release(folder, path.stem)

@@ -2,31 +2,24 @@
 
 import numpy as np
 
-from training.marian.published import MarianError
+from training.marian import MarianError
 
 ATTENTION = (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o"))
 
 
-def interleaved(width):
-    """The index of each of our dimensions in Marian's layout: int `[width]`.
+class Weights:
+    """Reads arrays by Marian's names, reorders them, and records which are left.
 
     Marian's position vectors have all sines before all cosines; in ours they alternate. Every
     weight along this dimension is reordered, which changes no product and no normalisation.
-    """
-    return np.arange(width).reshape(2, -1).T.reshape(-1)
-
-
-class Weights:
-    """Reads arrays by Marian's names, reorders them, and records which are left.
 
     Args:
         published: A `Published`.
     """
 
     def __init__(self, published):
-        self.published = published
-        self.width = published.config["d_model"]
-        self.order = interleaved(self.width)
+        self.published, self.config = published, published.config
+        self.order = np.arange(self.config["d_model"]).reshape(2, -1).T.reshape(-1)
         self.left = dict(published.arrays)
 
     def assign(self, model):
@@ -36,9 +29,12 @@ class Weights:
             MarianError: If an array is missing, has another shape, or does not belong to the model.
         """
         self._embeddings(model)
+        self._logits(model.logits)
         for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
             for number, layer in enumerate(stack.layers, 1):
                 self._layer(f"{side}_l{number}", layer)
+            if stack.norm is not None:
+                self._norm(f"{side}_top_ln_{{}}", stack.norm)
         if self.left:
             names = ", ".join(sorted(self.left)[:5])
             raise MarianError(
@@ -46,72 +42,67 @@ class Weights:
             )
 
     def _embeddings(self, model):
-        source, target = self.published.source, self.published.target
-        if self.published.config["joint_vocab"]:
-            table = target.rows(self._table("Wemb", target))
-            self._set(model.decoder.embedding.tokens.embeddings, "Wemb", table)
-        else:
-            shared = "Wemb" if "Wemb" in self.left else None
-            for side, vocabulary in (("encoder", source), ("decoder", target)):
-                name = shared or f"{side}_Wemb"
-                table = vocabulary.rows(self._table(name, vocabulary, keep=shared is not None))
-                self._set(getattr(model, side).embedding.tokens.embeddings, name, table)
-            self.left.pop(shared, None)
+        sides = {"encoder": self.published.source, "decoder": self.published.target}
+        if self.config["joint_vocab"]:
+            del sides["encoder"]
+        shared = "Wemb" in self.left
+        for side, vocabulary in sides.items():
+            name = "Wemb" if shared else f"{side}_Wemb"
+            table = self._rows(name, vocabulary, keep=True)[:, self.order]
+            self._set(getattr(model, side).embedding.tokens.embeddings, name, table)
+        for name in ("Wemb",) if shared else ("encoder_Wemb", "decoder_Wemb"):
+            self.left.pop(name, None)
+
+    def _logits(self, logits):
+        target, tied = self.published.target, self.config["tied_logits"]
         name = "decoder_ff_logit_out_b"
-        bias = self._array(name).reshape(-1)
-        self._rows(name, bias, target)
+        bias = self._rows(name, target, columns=True)[:, 0]
         bias = target.biases(bias, self.published.banned)
-        if self.published.config["tied_logits"]:
-            self._set(model.logits.bias, name, bias)
-            return
-        self._set(model.logits.dense.bias, name, bias)
-        name = "decoder_ff_logit_out_W"
-        kernel = self._array(name)
-        self._rows(name, kernel.T, target)
-        kernel = target.rows(kernel.T[:, self.order]).T
-        self._set(model.logits.dense.kernel, name, kernel)
+        self._set(logits.bias if tied else logits.dense.bias, name, bias)
+        if not tied:
+            name = "decoder_ff_logit_out_W"
+            kernel = self._rows(name, target, columns=True)[:, self.order]
+            self._set(logits.dense.kernel, name, kernel.T)
 
-    def _table(self, name, vocabulary, keep=False):
+    def _rows(self, name, vocabulary, keep=False, columns=False):
+        """A table with a row for each of our ids; `columns` for one that has them as columns."""
         table = self._array(name, keep)
-        self._rows(name, table, vocabulary)
-        return table[:, self.order]
-
-    def _rows(self, name, table, vocabulary):
+        table = table.reshape(-1, table.shape[-1]).T if columns else table
         if len(table) < len(vocabulary.pieces):
             raise MarianError(
                 f"{name} has {len(table)} rows, the vocabulary {len(vocabulary.pieces)} pieces"
             )
+        return table if name.endswith("_b") else vocabulary.rows(table)
 
     def _layer(self, name, layer):
-        sublayers = [("self", layer.self_attention)]
+        pre = "_pre" if self.config.get("norm_first") else ""  # ends the name of a norm before
+        sublayers = {"self": layer.self_attention}
         if hasattr(layer, "cross_attention"):
-            sublayers.append(("context", layer.cross_attention))
-        for kind, sublayer in sublayers:
+            sublayers["context"] = layer.cross_attention
+        for kind, sublayer in sublayers.items():
             for ours, theirs in ATTENTION:
                 dense = getattr(sublayer.attention, f"{ours}_dense")
-                out = theirs == "o"
-                self._dense(f"{name}_{kind}", theirs, dense, reads=not out, writes=out)
-            self._norm(f"{name}_{kind}_Wo_ln", sublayer.residual.norm)
+                self._dense(f"{name}_{kind}_{{}}{theirs}", dense, writes=theirs == "o")
+            self._norm(f"{name}_{kind}_Wo_ln_{{}}{pre}", sublayer.residual.norm)
         feed_forward = layer.feed_forward
-        self._dense(f"{name}_ffn", "1", feed_forward.hidden_dense, reads=True)
-        self._dense(f"{name}_ffn", "2", feed_forward.output_dense, writes=True)
-        self._norm(f"{name}_ffn_ffn_ln", feed_forward.residual.norm)
+        self._dense(f"{name}_ffn_{{}}1", feed_forward.hidden_dense)
+        self._dense(f"{name}_ffn_{{}}2", feed_forward.output_dense, writes=True)
+        self._norm(f"{name}_ffn_ffn_ln_{{}}{pre}", feed_forward.residual.norm)
 
-    def _dense(self, name, letter, dense, reads=False, writes=False):
-        """A product that reads or writes vectors of the model's width."""
-        kernel = self._array(f"{name}_W{letter}")
-        bias = self._array(f"{name}_b{letter}").reshape(-1)
-        if reads:
-            kernel = kernel[self.order]
+    def _dense(self, name, dense, writes=False):
+        """A product that reads vectors of the model's width or, if it `writes`, makes them."""
+        kernel, bias = self._array(name.format("W")), self._array(name.format("b")).reshape(-1)
         if writes:
             kernel, bias = kernel[:, self.order], bias[self.order]
-        self._set(dense.kernel, f"{name}_W{letter}", kernel)
-        self._set(dense.bias, f"{name}_b{letter}", bias)
+        else:
+            kernel = kernel[self.order]
+        self._set(dense.kernel, name.format("W"), kernel)
+        self._set(dense.bias, name.format("b"), bias)
 
     def _norm(self, name, norm):
         for weight, kind in ((norm.gamma, "scale"), (norm.beta, "bias")):
-            array = self._array(f"{name}_{kind}").reshape(-1)[self.order]
-            self._set(weight, f"{name}_{kind}", array)
+            array = self._array(name.format(kind)).reshape(-1)[self.order]
+            self._set(weight, name.format(kind), array)
 
     def _array(self, name, keep=False):
         if name not in self.left:

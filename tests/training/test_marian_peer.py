@@ -1,0 +1,42 @@
+"""Models that Marian trained, imported as they are: its translations and its scores.
+
+tests/peers/marian.py made tests/data/marian_peer.zip with Marian itself.
+"""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training import import_marian
+from training.run.folder import RunFolder
+
+FILE = Path(__file__).resolve().parents[1] / "data" / "marian_peer.zip"
+
+
+@pytest.fixture(scope="module", params=["opus", "spm"])
+def imported(request, tmp_path_factory):
+    """(What Marian answered, the run folder)."""
+    folder = tmp_path_factory.mktemp("peer")
+    with zipfile.ZipFile(FILE) as archive:
+        archive.extractall(folder)
+    run = folder / "run"
+    assert import_marian.main([str(folder / request.param), "--output", str(run)]) == 0
+    return json.loads((folder / f"{request.param}.json").read_text()), RunFolder(run)
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_translations_and_scores_are_those_of_marian(imported, search):
+    answers, run = imported
+    # As in decoder.yml: 4 beams, scores by length.
+    options = {"num_beams": 1, "length_penalty": 0.0} if search == "greedy" else {}
+    found = run.translator(num_return_sequences=1, **options).translate_nbest(answers["source"])
+    assert len(found) == 200
+    texts, scores = zip(*(nbest[0] for nbest in found), strict=True)
+    expected, logprobs, marian_scores = zip(*answers[search], strict=True)
+    same = np.array([a == b for a, b in zip(texts, expected, strict=True)])
+    different = [(a, b) for a, b in zip(texts, expected, strict=True) if a != b]
+    assert same.mean() >= 0.99, different[:5]
+    np.testing.assert_allclose(np.array(scores)[same], np.array(marian_scores)[same], atol=1e-3)
