@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_tfmr._inputs import Text, checked_texts, utf8
 from keras_tfmr.answers import Answer, Outputs
-from keras_tfmr.models import untied
+from keras_tfmr.export.optimize import optimize_for_decoding
 from keras_tfmr.precision import with_precision
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
