@@ -1,10 +1,40 @@
 """Everything that uses another package's private API, each with the reason and its replacement.
 
-Tried with TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.21.1.
+Tried with Keras 3.15.1, TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.21.1.
 """
 
 import functools
 import hashlib
+
+
+def keras_mask(x):
+    """The mask that a layer gave its output `x`, or None.
+
+    `keras.src.backend.get_keras_mask` is not exported; a public one would replace this. Keras fills
+    in a layer's `mask` argument only if `x` is the only tensor among the arguments.
+    """
+    return getattr(x, "_keras_mask", None)
+
+
+def flatten_layers(layer):
+    """A layer and all layers inside it.
+
+    `keras.Model.layers` lists the direct ones of a model only; a public, recursive one would
+    replace this.
+    """
+    return layer._flatten_layers()
+
+
+def replace_layer(owner, name, new):
+    """Puts a layer in the place of the sublayer `owner.<name>`, after `owner` was built.
+
+    Keras itself unlocks the tracker of a built layer like this to quantise it or for LoRA. A public
+    way to change a sublayer would replace this.
+    """
+    owner._tracker.unlock()
+    owner._tracker.untrack(getattr(owner, name))
+    setattr(owner, name, new)
+    owner._tracker.lock()
 
 
 def sentencepiece_ops(model_bytes, out_type, name):
