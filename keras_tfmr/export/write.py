@@ -38,8 +38,8 @@ def export_text_model(
     """Writes the next version of a SavedModel, with everything that a server needs.
 
     The SavedModel holds the tokenizers and one copy of each weight, but no optimizer. If the table
-    of an embedding makes the logits, it also holds that table transposed: see `optimize_for_decoding`. It
-    has one graph, tagged `serve`, which TensorFlow Serving, `tf.saved_model.load` and
+    of an embedding makes the logits, it also holds that table transposed: see
+    `optimize_for_decoding`. It has one graph, tagged `serve`, which TensorFlow Serving, `tf.saved_model.load` and
     `keras.layers.TFSMLayer` load. The version appears in `directory` complete, under the next free
     number, so that a server that watches the folder never sees part of it. To load it, TensorFlow
     and TensorFlow Text are enough; Keras and this package are not needed.
