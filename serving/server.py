@@ -20,7 +20,7 @@ def parse_arguments(arguments=None):
     """The command line as a namespace."""
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    folder = "folder with the version folders 1, 2, ..."
+    folder = "folder with the version folders 1, 2 and so on"
     add("--model_base_path", metavar="DIR", required=True, help=folder)
     add("--model_name", metavar="NAME", default="default", help="name of the model in requests")
     host = "address to listen on; 0.0.0.0 opens the server to the network"

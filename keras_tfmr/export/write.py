@@ -39,10 +39,11 @@ def export_text_model(
 
     The SavedModel holds the tokenizers and one copy of each weight, but no optimizer. If the table
     of an embedding makes the logits, it also holds that table transposed: see
-    `optimize_for_decoding`. It has one graph, tagged `serve`, which TensorFlow Serving, `tf.saved_model.load` and
-    `keras.layers.TFSMLayer` load. The version appears in `directory` complete, under the next free
-    number, so that a server that watches the folder never sees part of it. To load it, TensorFlow
-    and TensorFlow Text are enough; Keras and this package are not needed.
+    `optimize_for_decoding`. It has one graph, tagged `serve`, which TensorFlow Serving,
+    `tf.saved_model.load` and `keras.layers.TFSMLayer` load. The version appears in `directory`
+    complete, under the next free number, so that a server that watches the folder never sees part
+    of it. To load it, TensorFlow and TensorFlow Text are enough; Keras and this package are not
+    needed.
 
     Args:
         text_model: A `Translator`, `Classifier`, `Tagger` or `Completer`.

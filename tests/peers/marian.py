@@ -4,8 +4,10 @@ Run where pymarian and sentencepiece are installed, from the root of the reposit
 python tests/peers/marian.py. The tests read the file, so that they need neither.
 
 `opus` has the form of OPUS-MT's releases: post-norm, a SentencePiece model for each language and
-one vocabulary in YAML. `spm` has that of Marian's documentation: a SentencePiece model as the
-vocabulary of both languages; and it is pre-norm.
+one vocabulary in YAML; Marian translates with it. `spm` has that of Marian's documentation: a
+SentencePiece model as the vocabulary of both languages; and it is pre-norm. Marian scores the
+references with it: step by step, pymarian 1.12.42 decodes a pre-norm model to broken sentences
+whose log-probabilities are not those of its own scorer.
 """
 
 import itertools
@@ -33,7 +35,7 @@ FORMS = {
     "opus": """--transformer-postprocess dan --transformer-ffn-activation swish
     --vocabs vocab.yml vocab.yml --learn-rate 0.004 --after 1500u""",
     "spm": """--transformer-preprocess n --transformer-postprocess da
-    --transformer-postprocess-top n --transformer-ffn-activation relu
+    --transformer-postprocess-top n --transformer-ffn-activation swish
     --vocabs joint.spm joint.spm --dim-vocabs 500 500 --learn-rate 0.003 --after 2000u
     --sentencepiece-options --normalization_rule_name=identity""",
 }
@@ -45,7 +47,6 @@ def main():
     """Writes the file."""
     pairs = itertools.islice((pair for pair in phrasebook.pairs(1) if pair.type == "person"), 8200)
     pairs = [pair[:2] for pair in pairs]
-    train, sources = pairs[200:], [source for source, _ in pairs[:200]]
     with (
         tempfile.TemporaryDirectory() as folder,
         zipfile.ZipFile(FILE, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
@@ -53,7 +54,7 @@ def main():
         for form, options in FORMS.items():
             made = Path(folder) / form
             made.mkdir()
-            answers = train_and_translate(made, form, options, train, sources)
+            answers = train_and_ask(made, form, options, pairs[200:], pairs[:200])
             for path in sorted(made.iterdir()):
                 if path.name in ("model.npz", "vocab.yml") or path.suffix == ".spm":
                     archive.write(path, f"{form}/{path.name}")
@@ -69,19 +70,25 @@ def decoder(form):
     return f"models: [model.npz]\n{vocabs}\nbeam-size: 4\nnormalize: 1\n"
 
 
-def train_and_translate(folder, form, options, train, sources):
-    """{"source": sentences, "greedy" and "beam": [[translation, log-probability, score], ...]}."""
+def train_and_ask(folder, form, options, train, test):
+    """{"source": sentences, and "greedy" and "beam": [[translation, log-probability, score], ...]
+    or "references": [[reference, log-probability], ...]}."""
     spms = spms_of(folder, train) if form == "opus" else [None, None]
-    for side, spm in enumerate(spms):
-        write(folder / f"train.{side}", (pair[side] for pair in train), spm)
+    vocabs = re.search(r"--vocabs (\S+ \S+)", options)[0]
+    for name, pairs in (("train", train), ("test", test)):
+        for side, spm in enumerate(spms):
+            write(folder / f"{name}.{side}", (pair[side] for pair in pairs), spm)
     files = "--train-sets train.0 train.1"
     marian(folder, f"train --model model.npz {files} {SIZES} {options} {TRAINING}")
-    write(folder / "valid", sources, spms[0])
+    sources, references = zip(*test, strict=True)
     answers = {"source": sources}
+    if form == "spm":
+        ask = f"score --model model.npz {vocabs} --train-sets test.0 test.1 --cpu-threads 1 --quiet"
+        scores = map(float, marian(folder, ask).splitlines())
+        return answers | {"references": [*zip(references, scores, strict=True)]}
     for search, how in SEARCHES.items():
-        vocabs = re.search(r"--vocabs (\S+ \S+)", options)[0]
-        said = marian(folder, f"decode --models model.npz {vocabs} --input valid {DECODING} {how}")
-        answers[search] = [best(lines, spms[1]) for lines in said]
+        ask = f"decode --models model.npz {vocabs} --input test.0 {DECODING} {how}"
+        answers[search] = best(marian(folder, ask), spms[1])
     return answers
 
 
@@ -114,23 +121,25 @@ def write(path, lines, spm=None):
 
 
 def marian(folder, options):
-    """Runs Marian; returns the best hypothesis of each sentence, a line of n-best lists."""
+    """Runs Marian; returns what it writes."""
     command = [sys.executable, "-m", "pymarian", *options.split()]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr[-3000:])
-    best = {}
-    for line in done.stdout.splitlines():
-        best.setdefault(line.split(" ||| ")[0], line)
-    return [*best.values()]
+    return done.stdout
 
 
-def best(line, spm):
-    """[translation, log-probability, score] of a line `0 ||| text ||| F0= -1.2 ||| -0.3`."""
-    _, text, features, score = line.split(" ||| ")
-    if spm:
-        text = spm.decode(text.split())
-    return [text, float(features.split()[1]), float(score)]
+def best(nbest, spm):
+    """[translation, log-probability, score] of each sentence, from the first of its lines
+    `0 ||| text ||| F0= -1.2 ||| -0.3`."""
+    first = {}
+    for line in nbest.splitlines():
+        first.setdefault(*line.split(" ||| ", 1))
+    fields = (line.split(" ||| ") for line in first.values())
+    return [
+        [spm.decode(text.split()), float(features.split()[1]), float(score)]
+        for text, features, score in fields
+    ]
 
 
 if __name__ == "__main__":
