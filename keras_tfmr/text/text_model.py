@@ -51,7 +51,7 @@ class TextModel(abc.ABC):
             )
         self.model, self.tokenizers, self.max_length = model, tokenizers, max_length
         self.tables: list[tf.Variable] = []
-        self.signatures: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
+        self.signatures: dict[str, Any] = {}  # of `tf.function`s
         self.methods: dict[str, str] = {}
 
     @abc.abstractmethod
@@ -161,7 +161,7 @@ def _lists(value):
     return value.tolist()
 
 
-def traced(function: Callable, **inputs: Any) -> Callable:
+def traced(function: Callable, **inputs: Any) -> Any:
     """A `tf.function` that is traced once, for inputs of any size.
 
     Args:

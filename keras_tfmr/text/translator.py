@@ -193,10 +193,8 @@ class Translator(TextModel):
             A list of `Explanation`, whose weights are float32 arrays.
         """
         found = self._ask("explain", answers.explanations, texts, batch_size=batch_size)
-        return [
-            Explanation(source, target, *(np.array(x, "float32") for x in weights))
-            for source, target, *weights in found
-        ]
+        arrays: list[Any] = [[np.array(x, "float32") for x in one[2:]] for one in found]
+        return [Explanation(*one[:2], *weights) for one, weights in zip(found, arrays, strict=True)]
 
     def _translate(self, text):
         """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
