@@ -10,10 +10,12 @@ answers are printed in order, one line for each text. Exit status: 0 done, 2 wro
 server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other error.
 """
 
-import contextlib
 import itertools
 import os
+import queue
 import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from keras_tfmr import _command_line
 from keras_tfmr.client import (
@@ -22,7 +24,6 @@ from keras_tfmr.client import (
     ServingError,
     Target,
 )
-from keras_tfmr.client.streaming import batches, in_order, lines
 
 ON_THE_WAY = 4  # batches; they keep the server's queue filled while answers are printed
 
@@ -103,14 +104,53 @@ def print_translations(client, options):
     groups = [options.texts] if options.texts else lines(standard_input())
     show = print_hypotheses if options.nbest else SHOWN.get(options.ask, print_translation)
     numbers = itertools.count(1)
-    # Closed at once if printing fails, not when Python collects the generator.
-    with contextlib.closing(
-        in_order(ask, batches(groups, options.batch_size), ON_THE_WAY)
-    ) as parts:
-        for answers in parts:
-            for answer in answers:
-                show(next(numbers), answer)
-            sys.stdout.flush()
+    for answers in in_order(ask, batches(groups, options.batch_size)):
+        for answer in answers:
+            show(next(numbers), answer)
+        sys.stdout.flush()
+
+
+def lines(chunks):
+    """Yields, for each chunk of bytes, the list of lines that it completes, without line ends."""
+    rest = b""
+    for chunk in chunks:
+        *complete, rest = (rest + chunk).split(b"\n")
+        yield [line.removesuffix(b"\r") for line in complete]
+    yield [rest] if rest else []
+
+
+def batches(groups, size):
+    """Yields lists of at most `size` texts, without waiting for a later group to fill one.
+
+    A group from a terminal holds one line, which is then answered at once; a group from a file or a
+    fast pipe holds hundreds of lines.
+    """
+    for group in groups:
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
+
+
+def in_order(ask, requests):
+    """Yields `ask(request)` for each request, in order, with ON_THE_WAY of them sent at once.
+
+    A thread of its own reads the requests, so that an answer is printed as soon as it arrives, even
+    while the next request is awaited. It does not keep the program from ending.
+    """
+    answers, pool = queue.Queue(ON_THE_WAY), ThreadPoolExecutor(ON_THE_WAY)
+
+    def submit():
+        try:
+            for request in requests:
+                answers.put(pool.submit(ask, request))
+        except Exception as error:  # raised at its place in the order
+            failed = Future()
+            failed.set_exception(error)
+            answers.put(failed)
+        answers.put(None)
+
+    threading.Thread(target=submit, daemon=True).start()
+    while (answer := answers.get()) is not None:
+        yield answer.result()
 
 
 def print_label(number, answer):

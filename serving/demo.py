@@ -21,7 +21,7 @@ from aiohttp import web
 
 from keras_tfmr import _command_line
 from keras_tfmr.client import (
-    AsyncServingClient,
+    ServingClient,
     ServingError,
     Target,
 )
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "serving" / "demo"
 LONGEST = 5000  # characters of a text
 SAY_SO = 5  # seconds in which open pages learn that the server has ended
-CLIENT = web.AppKey("client", AsyncServingClient)
+CLIENT = web.AppKey("client", ServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
 PHRASEBOOK = web.AppKey("phrasebook", bool)
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
@@ -67,7 +67,7 @@ def application(client, phrasebook=False):
     """The page, and the JSON API that it calls.
 
     Args:
-        client: An `AsyncServingClient`, best without retries, because the page itself retries.
+        client: A `ServingClient`, best without retries, because the page itself retries.
         phrasebook: Whether the model learned the built-in phrasebook only, which the page says.
 
     Returns:
@@ -87,7 +87,7 @@ def application(client, phrasebook=False):
 async def status(request):
     """Which model answers: {"server", "model", "version", "loading", "phrasebook"}."""
     client = request.app[CLIENT]
-    versions = await client.status()
+    versions = await asyncio.to_thread(client.status)
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
     loading = [version for version, state, _ in versions if state in ON_THE_WAY]
     target = client.target
@@ -106,7 +106,7 @@ async def translate(request):
     """{"text"} -> {"hypotheses": [{"text", "score"}, ...], "truncated", "milliseconds"}."""
     client, text = request.app[CLIENT], await text_of(request)
     start = time.perf_counter()
-    (hypotheses,) = await client.translate_nbest([text])
+    (hypotheses,) = await asyncio.to_thread(client.translate_nbest, [text])
     return web.json_response(
         {
             "hypotheses": [{"text": one.text, "score": one.score} for one in hypotheses],
@@ -118,7 +118,8 @@ async def translate(request):
 
 async def explain(request):
     """{"text"} -> {"source_tokens", "target_tokens", "attention", …}, rounded for the eye."""
-    (explanation,) = await request.app[CLIENT].explain([await text_of(request)])
+    texts = [await text_of(request)]
+    (explanation,) = await asyncio.to_thread(request.app[CLIENT].explain, texts)
     answer = explanation._asdict()
     answer["heads"] = answer.pop("attention_heads")
     for name in ("attention", "heads", "encoder_heads", "decoder_heads"):
@@ -183,7 +184,8 @@ async def code_of(app, error):
         return "NO_TRANSLATOR"
     if error.code == "NOT_FOUND":
         with contextlib.suppress(ServingError):
-            if any(state in ON_THE_WAY for _, state, _ in await app[CLIENT].status()):
+            versions = await asyncio.to_thread(app[CLIENT].status)
+            if any(state in ON_THE_WAY for _, state, _ in versions):
                 return "LOADING"
     return error.code
 
@@ -246,8 +248,8 @@ async def serve(options):
             phrasebook = learned_phrasebook(options.model_base_path)
             own = own_server(options.model_base_path, options.model)
             server, process = await stack.enter_async_context(own)
-        client = AsyncServingClient(server, rest=options.rest, model=options.model, retry=False)
-        app = application(await stack.enter_async_context(client), phrasebook)
+        client = ServingClient(server, rest=options.rest, model=options.model, retry=False)
+        app = application(stack.enter_context(client), phrasebook)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()

@@ -1,5 +1,6 @@
 """Fixtures every test file may use."""
 
+import fcntl
 import gc
 import os
 import pathlib
@@ -37,3 +38,30 @@ def fresh(tmp_path_factory):
     process = FreshProcess(tmp_path_factory.mktemp("fresh"))
     yield process
     process.close()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """A folder of all workers of this run of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def once(shared):
+    """`once(name, make)` is a folder that `make(folder)` fills, in one worker for all of them."""
+
+    def made(name, make):
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            folder, done = shared / name, shared / f"{name}.done"
+            if not done.exists():
+                make(folder)
+                done.touch()
+            return folder
+
+    return made

@@ -6,7 +6,6 @@ from typing import assert_type
 import keras_tfmr
 from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
 from keras_tfmr.client import (
-    AsyncServingClient,
     Explanation,
     Likelihood,
     ServingClient,
@@ -26,12 +25,6 @@ def ask(client: ServingClient) -> None:
     client.translate([1])  # type: ignore[list-item]
     with client as same:
         assert_type(same, ServingClient)
-
-
-async def ask_soon(client: AsyncServingClient) -> None:
-    assert_type(await client.translate(["bom dia"]), list[Translation])
-    async with AsyncServingClient("localhost", timeout=5) as other:
-        assert_type(await other.translate_nbest([b"bom dia"]), list[list[Translation]])
 
 
 def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:

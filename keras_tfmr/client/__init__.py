@@ -14,19 +14,19 @@ from keras_tfmr.answers import (
     Tags,
     Translation,
 )
-from keras_tfmr.client.client import AsyncServingClient, ServingClient
-from keras_tfmr.client.connection import TLS, Target
-from keras_tfmr.client.errors import (
+from keras_tfmr.client.client import ServingClient
+from keras_tfmr.client.connection import (
+    TLS,
     DeadlineExceededError,
     MessageTooLargeError,
     ModelNotFoundError,
     ServingError,
+    Target,
     UnavailableError,
 )
 
 __all__ = [
     "TLS",
-    "AsyncServingClient",
     "Classification",
     "Completion",
     "DeadlineExceededError",

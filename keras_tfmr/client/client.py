@@ -1,22 +1,18 @@
-"""ServingClient and AsyncServingClient.
+"""The client: texts to a server, answers from it."""
 
-Each method is defined once, as a coroutine. The blocking client runs it to its end on the spot:
-its transport never suspends it.
-"""
-
-import asyncio
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Self
 
 import tenacity
 
 from keras_tfmr import answers
 from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of
 from keras_tfmr.answers import (
+    Answer,
     Classification,
     Completion,
     Explanation,
@@ -25,8 +21,15 @@ from keras_tfmr.answers import (
     Tags,
     Translation,
 )
-from keras_tfmr.client.connection import GRPC_PORT, REST_PORT, TLS, Target, with_default_port
-from keras_tfmr.client.errors import ServingError, UnavailableError
+from keras_tfmr.client.connection import (
+    GRPC_PORT,
+    REST_PORT,
+    TLS,
+    ServingError,
+    Target,
+    UnavailableError,
+    with_default_port,
+)
 from keras_tfmr.client.grpc_transport import GrpcTransport, Numbers
 from keras_tfmr.client.rest_transport import RestTransport
 
@@ -35,38 +38,38 @@ Version = tuple[int, str, str]  # number, state, message
 
 log = logging.getLogger("keras_tfmr.client")
 
-P = ParamSpec("P")
-Answer = TypeVar("Answer")
-Result = TypeVar("Result", covariant=True)
 
+class ServingClient:
+    """A client of a translator, or of another text model, behind TensorFlow Serving.
 
-class _Method(Protocol[P, Result]):
-    """A method that answers at once on the one client, and is awaited on the other."""
+    Threads may share one client; a coroutine calls `asyncio.to_thread(client.translate, texts)`.
+    `classify`, `tag`, `complete` and `log_prob` are for the exports of classifiers, taggers and
+    language models.
 
-    @overload
-    def __get__(self, client: "ServingClient", kind: type) -> Callable[P, Result]: ...
-    @overload
-    def __get__(
-        self, client: "AsyncServingClient", kind: type
-    ) -> Callable[P, Awaitable[Result]]: ...
+    While there is no server at the address, as while it starts, or it accepts no requests, the
+    client sends a request again, with growing random pauses, until the timeout. It logs a warning
+    at the first failure, to the logger `keras_tfmr.client`.
 
+    Args:
+        server: `HOST:PORT`; the default port is 8500, or 8501 for REST.
+        rest: Whether to use the REST API instead of gRPC.
+        model: The model's name on the server.
+        version: Its version number; None for the newest.
+        label: Its version label, instead of a number.
+        timeout: Seconds that a call may take, retries included.
+        retry: Whether to send a request again while the server is unavailable; no other error is
+            retried.
+        tls: A `TLS` for an encrypted connection; None for a plain one.
+        max_message_bytes: Largest request and answer in bytes; -1 for no limit.
 
-def _method(
-    function: Callable[Concatenate[Any, P], Coroutine[Any, Any, Answer]],
-) -> _Method[P, Answer]:
-    @functools.wraps(function)
-    def method(self, *arguments, **options):
-        return self._run(function(self, *arguments, **options))
+    Raises:
+        ValueError: If the timeout is not positive, or both a version and a label are given.
 
-    return cast(Any, method)
-
-
-class _Calls:
-    """The methods of both clients."""
-
-    _asynchronous: bool
-    _run: Callable[[Coroutine], Any]
-    _sleep: Callable[[float], Awaitable[None]]
+    >>> client = ServingClient("localhost", model="translator", timeout=5)
+    >>> client.target.described()
+    'model translator'
+    >>> client.close()
+    """
 
     def __init__(
         self,
@@ -87,10 +90,20 @@ class _Calls:
         self.target = Target(server, model, version, label)
         self.rest, self.timeout, self.retry = rest, timeout, retry
         transport = RestTransport if rest else GrpcTransport
-        self._transport = transport(self.target, tls, max_message_bytes, self._asynchronous)
+        self._transport = transport(self.target, tls, max_message_bytes)
 
-    @_method
-    async def translate(self, texts: Iterable[Text]) -> list[Translation]:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def translate(self, texts: Iterable[Text]) -> list[Translation]:
         """The best translation of each text.
 
         Args:
@@ -103,16 +116,14 @@ class _Calls:
             ServingError: If there is no answer; its subclass says why.
             TypeError: If `texts` is not a list of str or bytes. The other methods raise both, too.
         """
-        return await self._ask("translate", {"text": checked_texts(texts)}, answers.translations)
+        return self._ask("translate", {"text": checked_texts(texts)}, answers.translations)
 
-    @_method
-    async def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
+    def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
         """The n best translations of each text: a list of `Translation`, best first, for each."""
         inputs = {"text": checked_texts(texts)}
-        return await self._ask("translate_nbest", inputs, answers.nbest_translations)
+        return self._ask("translate_nbest", inputs, answers.nbest_translations)
 
-    @_method
-    async def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
+    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text.
 
         Args:
@@ -127,20 +138,17 @@ class _Calls:
         """
         texts, references = checked_pairs(texts, references)
         inputs = {"text": texts, "reference": references}
-        return await self._ask("score", inputs, answers.likelihoods)
+        return self._ask("score", inputs, answers.likelihoods)
 
-    @_method
-    async def explain(self, texts: Iterable[Text]) -> list[Explanation]:
+    def explain(self, texts: Iterable[Text]) -> list[Explanation]:
         """What the translation of each text attended to: a list of `Explanation`."""
-        return await self._ask("explain", {"text": checked_texts(texts)}, answers.explanations)
+        return self._ask("explain", {"text": checked_texts(texts)}, answers.explanations)
 
-    @_method
-    async def classify(self, texts: Iterable[Text]) -> list[Classification]:
+    def classify(self, texts: Iterable[Text]) -> list[Classification]:
         """The labels of each text, for the export of a `Classifier`: a list of `Classification`."""
-        return await self._ask("classify", {"text": checked_texts(texts)}, answers.classifications)
+        return self._ask("classify", {"text": checked_texts(texts)}, answers.classifications)
 
-    @_method
-    async def tag(self, texts: Iterable[Text], split: bool = True) -> list[Tags]:
+    def tag(self, texts: Iterable[Text], split: bool = True) -> list[Tags]:
         """The words of each text and their tags, for the export of a `Tagger`.
 
         Args:
@@ -152,10 +160,9 @@ class _Calls:
             List of `Tags(words, tags, probabilities, truncated)`, one for each text.
         """
         signature = "tag" if split else "tag_words"
-        return await self._ask(signature, {"text": checked_texts(texts)}, answers.tags)
+        return self._ask(signature, {"text": checked_texts(texts)}, answers.tags)
 
-    @_method
-    async def complete(
+    def complete(
         self,
         prompts: Iterable[Text],
         *,
@@ -196,27 +203,24 @@ class _Calls:
             "top_p": Numbers("float32", [top_p] * count),
             "seed": Numbers("int64", seeds_of(seed, count)),
         }
-        return await self._ask("complete", inputs, answers.completions)
+        return self._ask("complete", inputs, answers.completions)
 
-    @_method
-    async def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
+    def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each text, its end included, for the export of a `Completer`.
 
         Returns a list of `Likelihood(log_prob, tokens, truncated)`, one for each text.
         """
-        return await self._ask("log_prob", {"text": checked_texts(texts)}, answers.likelihoods)
+        return self._ask("log_prob", {"text": checked_texts(texts)}, answers.likelihoods)
 
-    @_method
-    async def status(self) -> list[Version]:
+    def status(self) -> list[Version]:
         """The versions of the model on the server: a list of (version, state, message)."""
-        return await self._retried(self._transport.status)
+        return self._retried(self._transport.status)
 
-    @_method
-    async def close(self) -> None:
+    def close(self) -> None:
         """Closes the connection."""
-        await self._transport.close()
+        self._transport.close()
 
-    async def _ask(
+    def _ask(
         self,
         signature: str,
         inputs: dict[str, Any],
@@ -226,7 +230,7 @@ class _Calls:
         if not next(iter(inputs.values())):
             return []
         send = functools.partial(self._transport.predict, signature, inputs)
-        outputs = await self._retried(send)
+        outputs = self._retried(send)
         try:
             return read(outputs)
         except KeyError as error:
@@ -235,111 +239,19 @@ class _Calls:
                 f"signature {signature} of keras_tfmr"
             ) from error
 
-    async def _retried(self, send: Callable[[float], Awaitable[Any]]) -> Any:
+    def _retried(self, send: Callable[[float], Any]) -> Any:
         """Sends, again and again while the server is unavailable; all within the timeout."""
         deadline = time.monotonic() + self.timeout
-        attempts = tenacity.AsyncRetrying(
+        attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(UnavailableError),
             stop=tenacity.stop_before_delay(self.timeout if self.retry else 0),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=2),
-            sleep=self._sleep,
             before_sleep=self._before_retry,
             reraise=True,
         )
-        async for attempt in attempts:
-            with attempt:
-                return await send(max(deadline - time.monotonic(), 1e-3))
+        return attempts(lambda: send(max(deadline - time.monotonic(), 1e-3)))
 
     def _before_retry(self, state):
         if state.attempt_number == 1:
             error = state.outcome.exception()
             log.warning("%s. Trying again for up to %g s", error, self.timeout)
-
-
-def _finished(coroutine: Coroutine) -> Any:
-    """The result of a coroutine that is never suspended."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    raise RuntimeError("a blocking transport was suspended")
-
-
-async def _blocking_sleep(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-class ServingClient(_Calls):
-    """A client of a translator, or of another text model, behind TensorFlow Serving.
-
-    Its methods block until the answer is there; `AsyncServingClient` has coroutines. Threads may
-    share one client. `classify`, `tag`, `complete` and `log_prob` are for the exports of
-    classifiers, taggers and language models.
-
-    While there is no server at the address, as while it starts, or it accepts no requests, the
-    client sends a request again, with growing random pauses, until the timeout. It logs a warning
-    at the first failure, to the logger `keras_tfmr.client`.
-
-    Args:
-        server: `HOST:PORT`; the default port is 8500, or 8501 for REST.
-        rest: Whether to use the REST API instead of gRPC.
-        model: The model's name on the server.
-        version: Its version number; None for the newest.
-        label: Its version label, instead of a number.
-        timeout: Seconds that a call may take, retries included.
-        retry: Whether to send a request again while the server is unavailable; no other error is
-            retried.
-        tls: A `TLS` for an encrypted connection; None for a plain one.
-        max_message_bytes: Largest request and answer in bytes; -1 for no limit.
-
-    Raises:
-        ValueError: If the timeout is not positive, or both a version and a label are given.
-
-    >>> client = ServingClient("localhost", model="translator", timeout=5)
-    >>> client.target.described()
-    'model translator'
-    >>> client.close()
-    """
-
-    _asynchronous = False
-    _run = staticmethod(_finished)
-    _sleep = staticmethod(_blocking_sleep)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class AsyncServingClient(_Calls):
-    """A `ServingClient` whose methods are coroutines, for use in one event loop.
-
-    The arguments are those of `ServingClient`.
-
-    >>> async def main():
-    ...     async with AsyncServingClient("localhost:8500") as client:
-    ...         return await client.translate([])
-    >>> asyncio.run(main())
-    []
-    """
-
-    _asynchronous = True
-    _run = staticmethod(lambda coroutine: coroutine)
-    _sleep = staticmethod(asyncio.sleep)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -1,17 +1,14 @@
 """Requests over gRPC, by the full names of the methods, which is all that official stubs do."""
 
-import functools
-import inspect
 import json
 import math
 import struct
 from collections.abc import Iterable
 
 import grpc
-import grpc.aio
 
 from keras_tfmr._inputs import utf8
-from keras_tfmr.client import errors, serving_pb2
+from keras_tfmr.client import connection, serving_pb2
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
@@ -38,56 +35,43 @@ class GrpcTransport:
         target: The `Target`.
         tls: A `TLS`, or None for a plain connection.
         max_message_bytes: Largest request and answer; -1 for no limit.
-        asynchronous: Whether calls are awaited; otherwise the coroutines are never suspended.
     """
 
-    def __init__(self, target, tls, max_message_bytes, asynchronous):
-        self.target, self._tls, self._limit = target, tls, max_message_bytes
-        self._library = grpc.aio if asynchronous else grpc
-        if not asynchronous:
-            self._channel  # noqa: B018  (otherwise the first request makes it, for its event loop)
+    def __init__(self, target, tls, max_message_bytes):
+        self.target, options = target, channel_options(tls, max_message_bytes)
+        if tls is None:
+            self._channel = grpc.insecure_channel(target.server, options)
+        else:
+            files = map(tls.read, (tls.ca, tls.key, tls.cert))
+            pem = grpc.ssl_channel_credentials(*files)
+            self._channel = grpc.secure_channel(target.server, pem, options)
 
-    @functools.cached_property
-    def _channel(self):
-        server, options = self.target.server, channel_options(self._tls, self._limit)
-        if self._tls is None:
-            return self._library.insecure_channel(server, options)
-        tls = self._tls
-        pem = grpc.ssl_channel_credentials(tls.read(tls.ca), tls.read(tls.key), tls.read(tls.cert))
-        return self._library.secure_channel(server, pem, options)
-
-    async def predict(self, signature, inputs, timeout):
+    def predict(self, signature, inputs, timeout):
         """Sends {input name: texts or `Numbers`}; returns {output name: nested lists}."""
         request = predict_request(self.target, signature, inputs)
-        response = await self._call(_PREDICT, request, serving_pb2.PredictResponse, timeout)
+        response = self._call(_PREDICT, request, serving_pb2.PredictResponse, timeout)
         return {name: to_lists(value) for name, value in response.outputs.items()}
 
-    async def status(self, timeout):
+    def status(self, timeout):
         """List of (version, state, message)."""
         request = status_request(self.target)
-        response = await self._call(_STATUS, request, serving_pb2.GetModelStatusResponse, timeout)
+        response = self._call(_STATUS, request, serving_pb2.GetModelStatusResponse, timeout)
         return versions_of(response)
 
-    async def close(self):
+    def close(self):
         """Closes the channel; calls under way are cancelled."""
-        channel = self.__dict__.pop("_channel", None)
-        if channel is not None:
-            await _waited(channel.close())
+        self._channel.close()
 
-    async def _call(self, path, request, response, timeout):
+    def _call(self, path, request, response, timeout):
         method = self._channel.unary_unary(
             path,
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )
         try:
-            return await _waited(method(request, timeout=timeout))
+            return method(request, timeout=timeout)
         except grpc.RpcError as error:
-            raise errors.from_status(error.code().name, error.details(), self.target) from error
-
-
-async def _waited(value):
-    return await value if inspect.isawaitable(value) else value
+            raise connection.from_status(error.code().name, error.details(), self.target) from error
 
 
 def predict_request(target, signature, inputs):
@@ -172,7 +156,7 @@ def to_lists(tensor):
     ['bom', 'dia']
     """
     if tensor.dtype not in _LAYOUT:
-        raise errors.ServingError(
+        raise connection.ServingError(
             f"The server answered with a tensor of data type {tensor.dtype}; expected float32, "
             "float64, int32, int64, bool or string"
         )
@@ -181,7 +165,7 @@ def to_lists(tensor):
     size, content = math.prod(shape), tensor.tensor_content
     if content:
         if len(content) != struct.calcsize(f"<{size}{letter}"):
-            raise errors.ServingError(
+            raise connection.ServingError(
                 f"The server answered with a tensor of {size} elements in {len(content)} bytes"
             )
         values = list(struct.unpack(f"<{size}{letter}", content))

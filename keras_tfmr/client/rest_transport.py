@@ -1,7 +1,6 @@
 """Requests over TensorFlow Serving's REST API, by httpx."""
 
 import base64
-import inspect
 import json
 import math
 import ssl
@@ -10,7 +9,7 @@ import urllib.parse
 import httpx
 
 from keras_tfmr._inputs import utf8
-from keras_tfmr.client import errors
+from keras_tfmr.client import connection
 
 
 class RestTransport:
@@ -20,10 +19,9 @@ class RestTransport:
         target: The `Target`; its server is `HOST:PORT` or a URL.
         tls: A `TLS`; if None, an `https` URL uses the system's certificates.
         max_message_bytes: Largest request and answer; -1 for no limit.
-        asynchronous: Whether requests are awaited; otherwise the coroutines are never suspended.
     """
 
-    def __init__(self, target, tls, max_message_bytes, asynchronous):
+    def __init__(self, target, tls, max_message_bytes):
         self.target, self._tls = target, tls
         self._limit = math.inf if max_message_bytes < 0 else max_message_bytes
         scheme = "" if "://" in target.server else "http://" if tls is None else "https://"
@@ -37,38 +35,35 @@ class RestTransport:
         self._url = f"{url.geturl().rstrip('/')}/v1/models/{model}"
         self._url += f"/versions/{target.version}" if target.version is not None else ""
         self._url += f"/labels/{label}" if target.label is not None else ""
-        kind = httpx.AsyncClient if asynchronous else httpx.Client
         verify = _context(tls) if url.scheme == "https" else False
-        self._client = kind(verify=verify, limits=httpx.Limits(), trust_env=False)
+        self._client = httpx.Client(verify=verify, limits=httpx.Limits(), trust_env=False)
 
-    async def predict(self, signature, inputs, timeout):
+    def predict(self, signature, inputs, timeout):
         """Sends {input name: texts or numbers}; returns {output name: nested lists}."""
         columns = {name: [json_value(value) for value in values] for name, values in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
-        return (await self._ask("POST", f"{self._url}:predict", timeout, body))["outputs"]
+        return (self._ask("POST", f"{self._url}:predict", timeout, body))["outputs"]
 
-    async def status(self, timeout):
+    def status(self, timeout):
         """List of (version, state, message)."""
-        answer = await self._ask("GET", self._url, timeout)
+        answer = self._ask("GET", self._url, timeout)
         return [
             (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
             for one in answer["model_version_status"]
         ]
 
-    async def close(self):
+    def close(self):
         """Closes the connections."""
-        if isinstance(self._client, httpx.AsyncClient):
-            await self._client.aclose()
-        else:
-            self._client.close()
+        self._client.close()
 
-    async def _ask(self, method, url, timeout, body=b""):
+    def _ask(self, method, url, timeout, body=b""):
         """The decoded JSON answer; raises the error that the answer reports."""
         self._check_size("request", body)
         headers = {"Content-Type": "application/json"}
         try:
-            sent = self._client.request(method, url, content=body, headers=headers, timeout=timeout)
-            response = await sent if inspect.isawaitable(sent) else sent
+            response = self._client.request(
+                method, url, content=body, headers=headers, timeout=timeout
+            )
         except httpx.TimeoutException as error:
             raise self._error("DEADLINE_EXCEEDED", error) from error
         except httpx.TransportError as error:
@@ -79,11 +74,11 @@ class RestTransport:
         return self._decoded(response)
 
     def _error(self, code, error):
-        return errors.from_status(code, str(error) or type(error).__name__, self.target)
+        return connection.from_status(code, str(error) or type(error).__name__, self.target)
 
     def _check_size(self, what, content):
         if len(content) > self._limit:
-            raise errors.MessageTooLargeError(
+            raise connection.MessageTooLargeError(
                 f"Message too large: the {what} has {len(content)} bytes, more than the limit of "
                 f"{self._limit}",
                 "RESOURCE_EXHAUSTED",
@@ -96,9 +91,9 @@ class RestTransport:
             answer = {"error": response.text[:200]}
         if response.status_code != 200:
             details = answer.get("error", "") if isinstance(answer, dict) else ""
-            raise errors.from_http_status(response.status_code, details, self.target)
+            raise connection.from_http_status(response.status_code, details, self.target)
         if not isinstance(answer, dict) or not {"outputs", "model_version_status"} & answer.keys():
-            raise errors.ServingError(
+            raise connection.ServingError(
                 f"{self.target.server} must answer with TensorFlow Serving's JSON. "
                 f"Received: {response.content[:80]!r}"
             )

@@ -73,7 +73,8 @@ def export_text_model(
     ...     print(path.name, (path / "saved_model.pb").exists())
     1 True
     """
-    trained = text_model.replace(precision=precision)
+    # As it is if it can be: what it was asked has then been traced already.
+    trained = text_model if precision is None else text_model.replace(precision=precision)
     text_model = trained.untied()
     directory = pathlib.Path(directory)
     # Not a number, so that no server loads it; on the same file system, so that renaming is atomic.

@@ -1,6 +1,5 @@
 """ServingClient against a server built with the official stubs, over real sockets."""
 
-import asyncio
 import sys
 import threading
 import time
@@ -22,7 +21,6 @@ from stub_translator import (
 
 from keras_tfmr.client import (
     TLS,
-    AsyncServingClient,
     DeadlineExceededError,
     MessageTooLargeError,
     ModelNotFoundError,
@@ -210,13 +208,6 @@ def test_rest_errors_are_those_of_grpc():
             assert len(rest.answers) == 1
 
 
-def test_rest_keeps_its_connection():
-    with serving_rest() as rest, ServingClient(rest.address, rest=True) as client:
-        for n in range(5):
-            client.translate([f"texto {n}"])
-        assert len(rest.answers) == 5 and len(rest.clients) == 1
-
-
 def test_rest_says_when_the_answer_is_not_tensorflow_servings():
     with (
         serving_rest(lambda handler: (200, ["hello"])) as rest,
@@ -307,46 +298,3 @@ def test_message_too_large(stub):
         pytest.raises(MessageTooLargeError, match="1000"),
     ):
         client.translate([text])
-
-
-def test_async_client(server, stub):
-    async def many():
-        async with AsyncServingClient(server) as client:
-            stub.behave = refuse(3)
-            asked = [client.translate([f"texto {n}"]) for n in range(50)]
-            assert [one.text for (one,) in await asyncio.gather(*asked)] == [
-                english(f"texto {n}") for n in range(50)
-            ]
-            assert (await client.status())[0].__class__ is tuple
-            assert await client.translate([]) == []
-            return await client.translate_nbest(["um"]), await client.explain(["um"])
-
-    ((best, *_),), (explanation,) = asyncio.run(many())
-    assert best.text == "UM" and explanation.target_tokens == ["▁UM"]
-
-
-def test_async_errors_and_rest(server, free_port):
-    async def ask(address, **settings):
-        async with AsyncServingClient(address, timeout=1, **settings) as client:
-            return await client.translate(["um"])
-
-    with pytest.raises(UnavailableError):
-        asyncio.run(ask(f"127.0.0.1:{free_port}"))
-    with pytest.raises(ModelNotFoundError):
-        asyncio.run(ask(server, model="nobody"))
-    with serving_rest() as rest:
-        assert asyncio.run(ask(rest.address, rest=True))[0].text == "UM"
-
-
-def test_async_call_can_be_cancelled(server, stub):
-    release = threading.Event()
-    stub.behave = lambda request, context: release.wait(5)
-
-    async def main():
-        async with AsyncServingClient(server) as client:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(client.translate(["a"]), 0.2)
-            release.set()
-            return await client.translate(["b"])
-
-    assert asyncio.run(main())[0].text == "B"
