@@ -35,14 +35,14 @@ def ours(args):
     run = Path(args.run)
     harness.command(
         "training/train_pt_en.py", "--data", args.data, "--validation", args.validation,
-        "--minutes", args.minutes, "--run", run, "--overwrite", "--no_export",
+        "--minutes", args.minutes, "--output", run, "--overwrite", "--no_export",
     )  # fmt: skip
     with open(run / "history.csv", encoding="utf-8") as file:
         return [
             {"minutes": round(float(row["minutes"]), 2), "updates": int(row["step"]),
-             "bleu": round(float(row["bleu"]), 2)}
+             "bleu": round(float(row["val_bleu"]), 2)}
             for row in csv.DictReader(file)
-            if row["bleu"]
+            if row["val_bleu"]
         ]  # fmt: skip
 
 

@@ -35,9 +35,9 @@ def start(corpus, validation, run, train_seconds=0):
         "training" before and after that, "mapped" with the pages of files, "helpers" of all
         processes that it started}.
     """
-    words = ["--data", corpus, "--validation", validation, "--run", run, "--steps", 100_000,
-             "--checkpoint_minutes", "0.001", "--no_export",
-             "--evaluate_minutes", "1000"]  # fmt: skip
+    words = ["--data", corpus, "--validation", validation, "--output", run, "--steps", 100_000,
+             "--set", "checkpoint_minutes=0.001", "--no_export",
+             "--validate_steps", "100000"]  # fmt: skip
     before = checkpoints(run)
     begun, updated = time.perf_counter(), None
     peaks = {"preparing": 0, "training": 0, "mapped": 0, "helpers": 0}

@@ -205,9 +205,9 @@ def report(name, title, body, numbers, *, quick=False):
         (RESULTS / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
 
 
-def tiny_run(folder, option="--run"):
+def tiny_run(folder, option="--output"):
     """A translator trained for a few updates on the phrasebook, for quick runs."""
-    words = ["--steps", 4, "--preset", "tiny", "--vocab_size", 800, "--evaluate_pairs", 8]
+    words = ["--steps", 4, "--preset", "tiny", "--vocab_size", 800, "--set", "validation_pairs=8"]
     command("training/train_pt_en.py", *words, option, folder / "run")
     return folder / "run"
 

@@ -56,7 +56,7 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
     from keras_tfmr.export.check import ExportError
-    from training.run.files import RunError
+    from training.run import RunError
 
     try:
         print(export(options))
@@ -69,7 +69,7 @@ def main(arguments=None):
 def export(options):
     """Rebuilds the run's text model and exports it; returns what it has written."""
     from keras_tfmr.export import export_text_model
-    from training.run.folder import RunFolder
+    from training.run import RunFolder
 
     folder = RunFolder(options.run)
     text_model = rebuilt(folder, options)
@@ -88,20 +88,18 @@ def export(options):
 def rebuilt(folder, options):
     """The text model of a run."""
     from keras_tfmr.decoding import DecodingConfig
-    from training.run.files import RunError
-    from training.text.settings import TASKS
+    from training.config import TEXT_TASKS
+    from training.run import RunError
 
     names = {field.name for field in dataclasses.fields(DecodingConfig)}
     decoding = {name: v for name, v in vars(options).items() if name in names and v is not None}
     kind = folder.read_config()["model"]["kind"]
-    if kind not in TASKS:
+    if kind not in TEXT_TASKS:
         return folder.translator(options.weights, options.max_source_length, **decoding)
     if decoding or options.format != "saved_model":
         what = ", ".join([*(f"--{name}" for name in decoding), f"--format {options.format}"])
         raise RunError(f"{what} needs a translator. Received: {folder.path}, a run of {kind}")
-    from training.text.tasks import text_model_of
-
-    return text_model_of(folder, options.weights, options.max_source_length)
+    return folder.text_model(options.weights, options.max_source_length)
 
 
 def export_elsewhere(translator, options):

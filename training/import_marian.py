@@ -37,15 +37,14 @@ def main(arguments=None):
     from training.marian import MarianError
     from training.marian.files import found
     from training.marian.run import import_model
-    from training.run.claim import Claim
-    from training.run.files import RunError
-    from training.run.folder import RunFolder
+    from training.run import RunError, RunFolder, RunLock, begin
 
     try:
         path = found(options.model, options.revision)
-        with Claim(RunFolder(options.output)) as claim:
-            claim.begin({}, {"folder": options.model}, overwrite=options.overwrite)
-            published = import_model(path, claim.folder, target_language=options.target_language)
+        folder = RunFolder(options.output)
+        with RunLock(folder):
+            begin(folder, {"folder": options.model}, overwrite=options.overwrite)
+            published = import_model(path, folder, target_language=options.target_language)
     except (MarianError, RunError) as error:
         print(f"import_marian.py: error: {error}", file=sys.stderr)
         return 1

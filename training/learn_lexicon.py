@@ -41,9 +41,8 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.corpus.files import CorpusError
-    from training.run.files import RunError
-    from training.run.folder import RunFolder
+    from training.run import RunError, RunFolder
+    from training.sources import CorpusError
 
     try:
         lexicon = learn(RunFolder(options.run), options)
@@ -58,8 +57,8 @@ def main(arguments=None):
 def learn(folder, options):
     """Learns the lexicon of a run and writes it into its folder; returns it."""
     from keras_tfmr.text.lexicon import Lexicon
-    from training.corpus.pairs import read_pairs
-    from training.run.files import RunError, write_atomically
+    from training.encoded import read_pairs
+    from training.run import RunError, write_atomically
 
     config, tokenizers = folder.read_config()["model"], folder.tokenizers()
     if config["kind"] != "transformer" or tokenizers is None:
@@ -67,11 +66,8 @@ def learn(folder, options):
             f"A lexicon needs a Transformer that translates. Received: {folder.path}, a run of "
             f"{config['kind']}"
         )
-    corpus = read_pairs(options.data)
-    sides = [
-        encoded(tokenizer, lines[: options.most])
-        for tokenizer, lines in zip(tokenizers, (corpus.sources, corpus.targets), strict=True)
-    ]
+    columns = zip(*read_pairs(options.data).pairs[: options.most], strict=True)
+    sides = [encoded(side, lines) for side, lines in zip(tokenizers, columns, strict=True)]
     lexicon = Lexicon.learn(
         list(zip(*sides, strict=True)),
         source_vocab=config["config"]["source_vocab"],

@@ -5,24 +5,111 @@ demonstration that needs no network. With --data it trains on your own corpus, i
 After an interruption, run the same command again to resume.
 """
 
-import os
+import functools
 import sys
 import time
 
 STARTED = time.monotonic()  # the budget includes the imports
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+def train(settings, signals):
+    """Trains, evaluates and exports; returns whether the run is finished.
+
+    Args:
+        settings: A resolved `TrainingConfig`.
+        signals: The entered `Signals`.
+    """
+    import keras
+
+    from training import callbacks as own
+    from training.checkpoints import Checkpoints
+    from training.distributed import connect
+    from training.evaluate import make_evaluator
+    from training.init_from import start_of
+    from training.optimizer import make_optimizer
+    from training.prepare import prepare
+    from training.report import finish, finish_on_tensorflow
+    from training.run import RunFolder, RunLock, begin, describe, record_steps
+
+    keras.utils.set_random_seed(settings.seed)
+    folder, workers = RunFolder(settings.output), connect(settings)
+    with RunLock(folder, workers.chief):
+        # The data
+        about = (settings.to_dict(), settings.free(), settings.overwrite)
+        before = begin(folder, *about) if workers.chief else workers.read_config(folder)
+        start = start_of(settings.init_from) if settings.init_from else None
+        data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
+        task, batches = data.task, data.batches
+
+        # The model
+        config = start.config_for(task) if start else task.config()
+        with workers.scope():
+            model = task.model(config, settings.precision)
+            optimizer = make_optimizer(settings, model)
+            model.compile(optimizer, loss=task.loss(batches.nominal_tokens), metrics=task.metrics())
+            optimizer.build(model.trainable_variables)
+        workers.prepare(model)
+        if start:
+            start.assign(model, task)
+        if workers.chief and not before:
+            folder.save_tokenizers(task.tokenizers)
+            folder.write_config(describe(settings, task, config, data.record, start))
+        workers.barrier()
+        say = print if workers.chief else lambda line: None
+        say(f"Run folder: {folder.path}\n{data.summary}\n{task.kind}: {config}")
+
+        # What happens beside the updates
+        state = own.RunState(steps=data.steps)
+        checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
+        evaluator = make_evaluator(
+            task, task.model(config), data.validation, settings.validation_pairs
+        )
+        fixed = functools.partial(record_steps, folder)
+        budget = own.Budget(state, settings, STARTED, signals, fixed)
+        validation = own.Validation(evaluator, budget, folder, settings, workers.chief)
+        callbacks = [
+            own.NotFinite(state, checkpoints),
+            validation,
+            budget,
+            own.History(budget, folder, task, batches.nominal_tokens, workers.chief),
+            own.Checkpoint(validation, checkpoints, settings, signals, workers.chief),
+        ]
+        if workers.chief:
+            log = keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False)
+            callbacks.append(log)
+        own.resume(model, checkpoints, validation, settings)
+
+        # The training: an epoch of `fit` is a row of history.csv
+        accumulated = settings.gradient_accumulation_steps
+        if not state.trained:
+            model.fit(
+                workers.dataset(batches.dataset(skip=state.step * accumulated)),
+                steps_per_epoch=settings.log_steps * accumulated,
+                initial_epoch=state.step // settings.log_steps,
+                epochs=sys.maxsize,  # `Budget` ends it
+                callbacks=callbacks,
+                verbose=0,
+                shuffle=False,
+            )
+        if not state.trained:
+            say(f"Stopped at update {state.step:,}. Run the same command to resume.")
+
+        # The evaluation, the report and the export
+        elif workers.chief and keras.backend.backend() == "tensorflow":
+            finish(settings, task, folder, data, state)
+    if state.trained and workers.chief and keras.backend.backend() != "tensorflow":
+        finish_on_tensorflow(settings)
+    return state.trained
 
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
-    from training.run.settings import parse_arguments
+    from training.config import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.run.command import run
-    from training.run.task import Translation
+    from training.run import command
 
-    return run("train_pt_en.py", settings, STARTED, Translation)
+    return command("train_pt_en.py", lambda signals: train(settings, signals))
 
 
 if __name__ == "__main__":

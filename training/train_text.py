@@ -2,32 +2,25 @@
 
     python training/train_text.py --task classify --data reviews.tsv
     python training/train_text.py --task tag
-    python training/train_text.py --task masked --data texts.txt --run runs/encoder
-    python training/train_text.py --task classify --data few.tsv --start_from runs/encoder
+    python training/train_text.py --task masked --data texts.txt --output runs/encoder
+    python training/train_text.py --task classify --data few.tsv --init_from runs/encoder
 
 Without --data it trains on sentences of a built-in grammar, a demonstration that needs no network.
 After an interruption, run the same command again to resume.
 """
 
-import os
 import sys
-import time
-
-STARTED = time.monotonic()  # the budget includes the imports
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
-    from training.run.settings import parse_arguments
-    from training.text.settings import TextConfig
+    from training.config import TextConfig, parse_arguments
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
-    from training.run.command import run
-    from training.text.tasks import make_task
+    from training.run import command
+    from training.train_pt_en import train
 
-    return run("train_text.py", settings, STARTED, make_task)
+    return command("train_text.py", lambda signals: train(settings, signals))
 
 
 if __name__ == "__main__":

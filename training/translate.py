@@ -95,7 +95,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.files import RunError
+    from training.run import RunError
 
     try:
         translate(options)
@@ -232,11 +232,11 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the run."""
-    from training.run.folder import RunFolder
+    from training.run import RunFolder
 
     folder = RunFolder(options.run)
     n = options.nbest or 1
-    beams = options.beams or folder.read_config()["arguments"]["beams"]
+    beams = options.beams or folder.read_config()["arguments"].get("num_beams", 4)
     decoding = {"num_return_sequences": n, "num_beams": 1 if options.sample else max(beams, n)}
     for name in ("length_penalty", "max_length"):
         if getattr(options, name) is not None:

@@ -17,7 +17,7 @@ from translators import LINES, tiny_translator, write_run
 from keras_tfmr.export import METADATA_FILE
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
-from training.run.folder import RunFolder
+from training.run import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def run(tmp_path):
     """The files of a run folder that an export reads."""
-    write_run(tmp_path, beams=2, length_penalty=0.5)
+    write_run(tmp_path, num_beams=2, length_penalty=0.5)
     (tmp_path / "results.json").write_text('{"validation_bleu": 12.5}')
     rows = [f'{line}\treference\t"hypothesis\t-1.0\t50.0' for line in LINES]
     table = ["source\treference\thypothesis\tscore\tchrf", *rows]

@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
     python.chmod(0o755)
     (main,) = re.findall(r"<!-- main command -->\n```sh\n(.*?)^```", read_me(), re.S | re.M)
     train = main.strip().splitlines()[-1]
-    small = " --steps 4 --preset tiny --evaluate_pairs 8 --vocab_size 800"
+    small = " --steps 4 --preset tiny --set validation_pairs=8 --vocab_size 800"
     done = shell(train + small, folder, timeout=400)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder, done.stdout

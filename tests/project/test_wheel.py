@@ -213,5 +213,5 @@ def test_the_line_for_uv_finds_all_that_training_needs():
     (line,) = re.findall(r"^uv run .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
     *words, script = [uv, *line.split()[1:]]
     run([*words, script, "--help"], cwd=ROOT, timeout=900)
-    imports = "import keras_tfmr.text.translator, training.run.session; print('found')"
+    imports = "import keras_tfmr.text.translator, training.train_pt_en; print('found')"
     assert run([*words, "python", "-c", imports], cwd=ROOT, timeout=900) == "found\n"

@@ -22,9 +22,7 @@ from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import STEP, Lexicon
 from serving import export
 from training import learn_lexicon
-from training.run.claim import Claim
-from training.run.files import RunError
-from training.run.folder import RunFolder
+from training.run import RunError, RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB = tokenizer().vocab_size
@@ -180,7 +178,7 @@ def test_what_is_learned_is_model_1():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with a lexicon that the command has learned."""
-    folder = write_run(tmp_path_factory.mktemp("listed") / "run", beams=2, length_penalty=0.6)
+    folder = write_run(tmp_path_factory.mktemp("listed") / "run", num_beams=2, length_penalty=0.6)
     pairs = folder.parent / "pairs.tsv"
     lines = [f"{a}\t{b}\n" for a, b in zip(LINES[:3], LINES[3:], strict=True)]
     pairs.write_text("".join(lines), encoding="utf-8")
@@ -226,8 +224,7 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
     assert missing in capsys.readouterr().err
     assert learn_lexicon.main([str(tmp_path), "--data", str(run.parent / "pairs.tsv")]) == 1
     assert "config.json" in capsys.readouterr().err
-    with Claim(RunFolder(run)) as claim:
-        claim.clear()  # as --overwrite does: another run has other subwords
+    RunFolder(run).clear()  # as --overwrite does: another run has other subwords
     assert not (run / "lexicon.npz").exists()
     for content in (b"", b"no lexicon", b"PK\x03\x04"):
         (run / "lexicon.npz").write_bytes(content)

@@ -1,11 +1,9 @@
 """The corpus: what is read, what is refused and where, what is dropped and how often."""
 
 import bz2
-import functools
 import gzip
 import hashlib
 import itertools
-import json
 import sys
 import types
 import unicodedata
@@ -16,15 +14,13 @@ import pytest
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
-from training import get_tatoeba, prepare
-from training.corpus import files, sources, store, tatoeba, workers
-from training.corpus import pile as pile_module
-from training.corpus.clean import REASONS, Rules, summary
-from training.corpus.encode import Subwords
-from training.corpus.files import CorpusError
-from training.corpus.pairs import read_pairs
-from training.corpus.pile import Pile, in_memory
-from training.run.settings import TrainingConfig
+from training import encoded, get_tatoeba, sources
+from training.clean import REASONS, Rules, summary
+from training.config import TrainingConfig
+from training.encoded import Pile, Subwords, encode, read_pairs
+from training.prepare import make_batches
+from training.sources import CorpusError, in_memory
+from training.tasks import Translation
 
 
 def zstd(content):
@@ -48,10 +44,9 @@ def write(tmp_path):
 def test_reads_two_columns(write):
     path = write("pairs.tsv", "Olá.\tHello.\nSim.\tYes.\n")
     corpus = read_pairs(path)
-    assert list(corpus.pairs()) == [("Olá.", "Hello."), ("Sim.", "Yes.")]
+    assert corpus.pairs == [("Olá.", "Hello."), ("Sim.", "Yes.")]
     assert corpus.files[0].sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert corpus.files[0].lines == 2
-    assert json.loads(json.dumps(corpus.record()))["pairs"] == 2
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".GZ", ".bz2", ".zst"])
@@ -59,19 +54,19 @@ def test_reads_aligned_files(write, ending):
     source = write("train.pt" + ending, "\ufeffOlá.\r\nSim.\r\n")
     target = write("train.en" + ending, "Hello.\nYes.")
     corpus = read_pairs(source, target)
-    assert list(corpus.pairs()) == [("Olá.", "Hello."), ("Sim.", "Yes.")]
+    assert corpus.pairs == [("Olá.", "Hello."), ("Sim.", "Yes.")]
     assert [file.path for file in corpus.files] == [str(source), str(target)]
 
 
 def test_drops_are_counted(write):
     decomposed = unicodedata.normalize("NFD", "pão")
     rows = ["pão\tbread", f" {decomposed} \tbread", "pão\tloaf"]
-    rows += ["\tempty", "vazio\t ", "a\t" + "b" * 11]
-    corpus = read_pairs(write("pairs.tsv", "\n".join(rows)), max_characters=10)
-    assert list(corpus.pairs()) == [("pão", "bread"), ("pão", "loaf")]
+    rows += ["\tempty", "vazio\t ", "a\t" + "b" * 1001]
+    corpus = read_pairs(write("pairs.tsv", "\n".join(rows)))
+    assert corpus.pairs == [("pão", "bread"), ("pão", "loaf")]
     assert corpus.dropped == {"empty": 2, "long": 1, "duplicate": 1}
-    for words in ("2 pairs", "2 with an empty side", "1 over-long", "1 duplicate"):
-        assert words in corpus.summary()
+    for words in ("2 with an empty side", "1 over-long", "1 duplicate"):
+        assert words in summary(corpus.dropped)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +109,7 @@ def test_gzip_with_damage_inside_is_refused(write):
 
 
 def pile_of(tmp_path, *corpora, **rules):
-    return Pile(tmp_path, [in_memory(pairs) for pairs in corpora], Rules(**rules))
+    return Pile(tmp_path / "pile", [in_memory(pairs) for pairs in corpora], Rules(**rules))
 
 
 def read(pile):
@@ -124,86 +119,80 @@ def read(pile):
 def test_a_pile_keeps_the_first_of_equal_pairs(tmp_path, monkeypatch):
     draw = np.random.default_rng(0)
     pairs = [(f"pt {a}", f"en {b}") for a, b in draw.integers(0, 20, [2000, 2])]
-    monkeypatch.setattr(files, "LINES", 64)  # 32 blocks
-    monkeypatch.setattr(pile_module, "BUCKET", 100)
+    monkeypatch.setattr(sources, "LINES", 64)  # 32 blocks
     pile = pile_of(tmp_path, pairs[:900], pairs[900:])
     assert read(pile) == list(dict.fromkeys(pairs)) and len(pile) == len(set(pairs))
     assert pile.dropped["duplicate"] == 2000 - len(pile) and pile.lines == 2000
     parts = [part for *_, part in pile.read(np.flatnonzero(pile.kept))]
     assert sum(parts) == len(pile) - len(set(pairs[:900]))
-    assert len(pile.spaced(50)) <= 50 and len(pile.spaced(10**9)) == len(pile)
+
+
+def encoded_of(folder, rows, **settings):
+    """A corpus of these rows, encoded in `folder`; with its tokenizers."""
+    path = folder / "pairs.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+    settings = {"data": (str(path),), "vocab_size": 290, **settings}
+    return encode(TrainingConfig(**settings), folder / "encoded")
+
+
+def texts_of(side, tokenizer):
+    values, offsets = side
+    rows = [values[a:b][None] for a, b in itertools.pairwise(offsets)]
+    return [tokenizer.decode(row).numpy()[0].decode() for row in rows]
 
 
 def test_held_out_sentences_are_not_trained_on(tmp_path):
     pairs = [(f"pt {i}", f"en {i // 2}") for i in range(200)]  # each target has two sources
-    path = tmp_path / "pairs.tsv"
-    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
-    (tmp_path / "encoded").mkdir()
-    settings = TrainingConfig(data=str(path), vocab_size=290)
-    found, tokenizers = prepare.encode(
-        settings, prepare.Pairs(settings), tmp_path / "encoded", None
-    )
+    found, tokenizers = encoded_of(tmp_path, pairs)
     held_out = found.held_out["validation"]
     assert len(held_out) == 20 and set(held_out) < set(pairs)
-    values, offsets = found.sides[1]
-    rows = [values[a:b][None] for a, b in itertools.pairwise(offsets)]
-    trained = [tokenizers[1].decode(row).numpy()[0].decode() for row in rows]
+    trained = texts_of(found.sides[1], tokenizers[1])
     assert {target for _, target in held_out}.isdisjoint(trained)
     dropped = found.record["train"]["dropped"]["shared"]
     assert len(trained) + 20 + dropped == 200 and dropped > 0
-    with pytest.raises(CorpusError, match="cannot hold out 1 of 1 pairs"):
-        prepare.hold_out(pile_of(tmp_path, [("a", "b")]), 0, [""])
+    for rows, message in (
+        ([("a", "b")], "cannot hold out 1 of 1 pairs"),
+        ([("a", "b"), ("c", "b")], "every pair shares a sentence"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            encoded_of(tmp_path, rows * 9)
+        assert not (tmp_path / "encoded").exists()
 
 
-def test_a_pile_held_out_whole_is_an_error(tmp_path):
-    write = functools.partial(store.write, tmp_path, pile_of(tmp_path, [("a", "b")]))
-    tokenizer = SubwordTokenizer.learn(["a b"] * 9, 270)
-    with pytest.raises(CorpusError, match="every pair shares a sentence"):
-        write([tokenizer, tokenizer], [{"a"}, set()], [""])
-
-
-def test_a_store_that_is_damaged_is_not_read(tmp_path):
-    tokenizer = SubwordTokenizer.learn(["um dois três"] * 9, 270)
-    (tmp_path / "pairs.tsv").write_text("um\tone\ndois\ttwo\ntrês\tthree\n" * 9)
-    settings = TrainingConfig(data=str(tmp_path / "pairs.tsv"), vocab_size=270)
+def test_an_encoded_corpus_that_is_damaged_is_not_read(tmp_path):
+    _, tokenizers = encoded_of(tmp_path, [(f"um {i}", f"one {i}") for i in range(30)])
     folder = tmp_path / "encoded"
-    folder.mkdir()
-    prepare.encode(settings, prepare.Pairs(settings), folder, (tokenizer, tokenizer))
-    identity = prepare.identity((tokenizer, tokenizer))
-    assert store.read(folder, identity) and not store.read(folder, ["another", "one"])
-    for name in store.ARRAYS:
+    other = SubwordTokenizer.learn(["um dois"] * 9, 270)
+    assert encoded.read(folder, tokenizers) and not encoded.read(folder, (other, other))
+    for name in encoded.ARRAYS:
         content = (folder / name).read_bytes()
         for damaged in (content[:-1], content[:-1] + bytes([content[-1] ^ 1])):
             (folder / name).write_bytes(damaged)
-            assert store.read(folder, identity) is None
+            assert encoded.read(folder, tokenizers) is None
         (folder / name).write_bytes(content)
-    assert store.read(folder, identity)
     (folder / "of the user").touch()
-    store.delete(folder)
+    encoded.delete(folder)
     assert [path.name for path in folder.iterdir()] == ["of the user"]
 
 
 def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
     pairs = [(f"gato {i} preto", f"black cat {i}") for i in range(400)]
-    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
-    monkeypatch.setattr(files, "LINES", 30)
-    settings = TrainingConfig(data=str(tmp_path / "pairs.tsv"), vocab_size=300)
+    monkeypatch.setattr(sources, "LINES", 30)
     stores = []
     for alone in (10**6, 2):
-        monkeypatch.setattr(workers, "ALONE", alone)
-        (tmp_path / str(alone)).mkdir()
-        prepare.encode(settings, prepare.Pairs(settings), tmp_path / str(alone), None)
-        names = (*store.ARRAYS, store.HELD_OUT)
-        stores.append([(tmp_path / str(alone) / name).read_bytes() for name in names])
-    assert stores[0] == stores[1]
+        monkeypatch.setattr(encoded, "ALONE", alone)
+        encoded_of(tmp_path, pairs)
+        names = (*encoded.ARRAYS, encoded.INDEX)
+        stores.append([(tmp_path / "encoded" / name).read_bytes() for name in names])
+    assert stores[0][:-1] == stores[1][:-1]
 
 
 def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
     (tmp_path / "bad.tsv").write_text("a\tb\n" * 100 + "a b\n")
-    monkeypatch.setattr(files, "LINES", 10)
-    monkeypatch.setattr(workers, "ALONE", 1)
+    monkeypatch.setattr(sources, "LINES", 10)
+    monkeypatch.setattr(encoded, "ALONE", 1)
     with pytest.raises(CorpusError, match=r"bad\.tsv, line 101: expected"):
-        Pile(tmp_path, [files.blocks([tmp_path / "bad.tsv"], [])], Rules())
+        Pile(tmp_path / "pile", [sources.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
 
 
 def test_lines_are_encoded_as_the_tokenizer_does():
@@ -230,7 +219,7 @@ def test_patterns_name_many_files(write):
     assert texts == [f"um {number}\tone {number}\n".encode() for number in range(3)]
     assert [file.path for file in read] == [str(path.parent / f"part-{n}.tsv") for n in range(3)]
     with pytest.raises(CorpusError, match=r"none-\*\.tsv: No such file"):
-        files.find(str(path.parent / "none-*.tsv"))
+        sources.find(str(path.parent / "none-*.tsv"))
 
 
 @pytest.mark.parametrize(
@@ -262,22 +251,18 @@ def test_weights_and_temperature_set_the_shares():
 def test_tags_stand_before_the_sources(tmp_path):
     (tmp_path / "a.tsv").write_text("".join(f"gato {i}\tcat {i}\n" for i in range(50)))
     (tmp_path / "b.tsv").write_text("".join(f"rato {i}\trat {i}\n" for i in range(50)))
-    (tmp_path / "encoded").mkdir()
     settings = TrainingConfig(
         data=(f"{tmp_path}/a.tsv:1", f"{tmp_path}/b.tsv:3"), tag=(f"{tmp_path}/b.tsv=<b>",),
         vocab_size=300,
-    )  # fmt: skip
-    found, (tokenizer, _) = prepare.encode(
-        settings, prepare.Pairs(settings), tmp_path / "encoded", None
-    )
-    values, offsets = found.sides[0]
-    rows = [values[a:b][None] for a, b in itertools.pairwise(offsets)]
-    texts = [tokenizer.decode(row).numpy()[0].decode() for row in rows]
+    ).resolved()  # fmt: skip
+    found, tokenizers = encode(settings, tmp_path / "encoded")
+    texts = texts_of(found.sides[0], tokenizers[0])
     assert all(text.startswith("gato ") for text in texts[: found.parts[0]])
     assert all(text.startswith("<b> rato ") for text in texts[found.parts[0] :])
     for source, _ in found.held_out["validation"]:
         assert source.startswith(("gato ", "<b> rato "))
-    first, second = prepare.make_parts(settings, prepare.Pairs(settings), found.parts)
+    batches = make_batches(settings, Translation(settings, tokenizers), found)
+    first, second = batches.parts
     assert second.rate * (second.end - second.begin) == pytest.approx(
         3 * first.rate * (first.end - first.begin)
     )
@@ -304,7 +289,7 @@ def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
         pytest.importorskip("py3langid")
     rules = Rules(filters=(name,), languages=("pt", "en")).measured_on(GOOD)
     good = GOOD if name != "near_duplicate" else GOOD[:1]
-    pile = Pile(tmp_path, [in_memory([*good, bad])], rules)
+    pile = Pile(tmp_path / "pile", [in_memory([*good, bad])], rules)
     assert read(pile) == good and pile.dropped[name] == 1
     assert f"1 {REASONS[name]}" in summary(pile.dropped)
     assert len(pile_of(tmp_path, [*good, bad])) == len(good) + 1  # unless asked for
@@ -322,7 +307,7 @@ def test_filters_that_cannot_be_are_refused():
 
 def test_a_zstandard_file_cut_short_is_refused(write):
     path = write("pairs.tsv.zst", "".join(f"um {i}\tone {i}\n" for i in range(1000)))
-    assert len(read_pairs(path)) == 1000
+    assert len(read_pairs(path).pairs) == 1000
     path.write_bytes(2 * path.read_bytes())  # two frames
     assert read_pairs(path).dropped["duplicate"] == 1000
     path.write_bytes(path.read_bytes()[:-12])
@@ -343,7 +328,7 @@ def test_any_text_is_read_as_it_was_written(tmp_path_factory, pairs):
     expected = [tuple(unicodedata.normalize("NFC", s).strip() for s in pair) for pair in pairs]
     expected = list(dict.fromkeys(pair for pair in expected if all(pair)))
     if expected and not pairs[0][0].startswith("\ufeff"):
-        assert list(read_pairs(path).pairs()) == expected
+        assert read_pairs(path).pairs == expected
 
 
 @hypothesis.given(st.binary(max_size=200))
@@ -356,7 +341,7 @@ def test_any_bytes_are_read_or_refused_by_name(tmp_path_factory, content):
     except CorpusError as error:
         assert str(error).startswith(str(path))
     else:
-        for source, target in corpus.pairs():
+        for source, target in corpus.pairs:
             assert source and target and source == source.strip() and "\t" not in source + target
 
 
@@ -382,7 +367,7 @@ def test_tatoeba_exports_are_joined_and_split(tmp_path, monkeypatch, capsys):
     assert get_tatoeba.main(words) == 0
     told = capsys.readouterr().out
     folder = tmp_path / "data" / "por-eng"
-    splits = [list(read_pairs(folder / f"{name}.tsv").pairs()) for name in tatoeba.SPLITS]
+    splits = [read_pairs(folder / f"{name}.tsv").pairs for name in get_tatoeba.SPLITS]
     assert 5 in map(len, splits) and 95 <= sum(map(len, splits)) <= 101
     for mine, other in itertools.permutations(splits, 2):
         assert {a for a, _ in mine}.isdisjoint(a for a, _ in other)
@@ -392,12 +377,12 @@ def test_tatoeba_exports_are_joined_and_split(tmp_path, monkeypatch, capsys):
     digest = hashlib.sha256((folder / "train.tsv").read_bytes()).hexdigest()
     assert f"{digest}  train.tsv" in told and "CC BY 2.0 FR" in (folder / "ATTRIBUTION").read_text()
     assert get_tatoeba.main(words) == 0 and capsys.readouterr().out == told
-    monkeypatch.setattr(tatoeba, "FOLDER", tmp_path / "data")
+    monkeypatch.setattr(get_tatoeba, "FOLDER", tmp_path / "data")
     assert sources.parse([str(folder)])[0].name == str(folder)
-    assert tatoeba.split_path(str(folder), "test") == folder / "test.tsv"
+    assert get_tatoeba.split_path(str(folder), "test") == folder / "test.tsv"
     (folder / "test.tsv").write_text("x\ty\n")
     with pytest.raises(CorpusError, match=r"does not match .*SHA256SUMS"):
-        tatoeba.split_path(str(folder), "test")
+        get_tatoeba.split_path(str(folder), "test")
 
 
 def test_a_missing_download_says_how_to_get_it(tmp_path, capsys):
@@ -412,14 +397,14 @@ def test_a_missing_download_says_how_to_get_it(tmp_path, capsys):
 def test_tensorflow_datasets_failures_say_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(CorpusError, match=r"pip install tensorflow-datasets.*--data FILE\.tsv"):
-        sources.tfds_rows("ted_hrlr_translate/pt_to_en", "train")
+        sources._tfds_rows("ted_hrlr_translate/pt_to_en", "train")
 
     def load(*args, **kwargs):
         raise ConnectionError("no route to host")
 
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", types.SimpleNamespace(load=load))
     with pytest.raises(CorpusError, match=r"no route to host.*--data FILE\.tsv"):
-        sources.tfds_rows("ted_hrlr_translate/pt_to_en", "train")
+        sources._tfds_rows("ted_hrlr_translate/pt_to_en", "train")
 
 
 def test_tensorflow_datasets_are_read(monkeypatch):
@@ -430,5 +415,5 @@ def test_tensorflow_datasets_are_read(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
     read = []
     (block,) = sources.parse(["tfds:ted"])[0].blocks("train", read)
-    assert block.texts == ("olá\thello\nolá\thello\n".encode(),)
+    assert block.texts == ("olá\nolá\n".encode(), b"hello\nhello\n")
     assert read[0].path == "tfds:ted/1.0/train" and read[0].lines == 2

@@ -1,46 +1,32 @@
-"""Training of classifiers, taggers and language models: the corpus, the loss, and the command."""
+"""Classifiers, taggers and language models, from text to an export: the same program."""
 
-import csv
 import json
 import random
-import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from scipy.special import log_softmax
+from tiny_runs import history, train
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("training needs TensorFlow", allow_module_level=True)
-
-import tensorflow as tf
-from formulas import log_softmax
+    pytest.skip("text needs TensorFlow", allow_module_level=True)
 
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export
-from training import train_text
-from training.corpus.files import CorpusError
-from training.corpus.sources import Source
-from training.run.checkpoints import Checkpoints
-from training.run.claim import Claim
-from training.run.folder import RunFolder
-from training.run.settings import parse_arguments
-from training.text.evaluation import accuracy_and_f1, class_scores, confusion
-from training.text.labels import Labels
-from training.text.settings import TASKS, TextConfig
-from training.text.sources import LONGEST_LINE, Sentences
-from training.text.tasks import MASKED, SHARE, make_task, model_of, text_model_of
-from training.text.tasks import TASKS as CLASSES
+from training.config import TEXT_TASKS, TextConfig, parse_arguments
+from training.evaluate import accuracy_and_f1, class_scores, confusion
+from training.init_from import start_of
+from training.prepare import prepare
+from training.run import RunFolder
+from training.sources import LONGEST_LINE, CorpusError, Labels, Source
+from training.tasks import MASKED, SHARE, TASKS
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = (
-    "--preset", "tiny", "--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1",
-    "--vocab_size", "330", "--tokens_per_batch", "192", "--warmup_steps", "5",
-    "--evaluate_pairs", "20", "--evaluate_minutes", "0", "--checkpoint_minutes", "0",
+    "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192", "--validate_steps", "20",
+    "--set", "d_model=16", "encoder_layers=1", "decoder_layers=1", "warmup_steps=5", "log_steps=10",
+    "validation_pairs=20",
 )  # fmt: skip
 NOUNS, VERBS = ("cat", "dog", "bird", "horse"), ("sleeps", "eats", "runs", "waits")
 
@@ -61,12 +47,8 @@ def write(path, rows):
     return path
 
 
-def run(*arguments):
-    return train_text.main([str(argument) for argument in arguments])
-
-
 def blocks(tmp_path, task, *rows):
-    source = Sentences(Source(str(write(tmp_path / "corpus", rows))), task)
+    source = Source(str(write(tmp_path / "corpus", rows)), task=task)
     (block,) = source.blocks("train", [])
     texts = [text.decode().splitlines() for text in block.texts]
     return list(zip(*texts, strict=True))
@@ -120,84 +102,76 @@ def test_scores_of_labels():
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory):
-    """Each task with its data and a model, as a run has them."""
+    """Each task with a model and a batch, as a run has them."""
     folder, found = tmp_path_factory.mktemp("tasks"), {}
-    for name in TASKS:
+    for name in TEXT_TASKS:
         data = write(folder / f"{name}.txt", lines(name))
-        arguments = ["--task", name, "--data", data, "--run", folder / name, *SMALL]
-        settings = parse_arguments("", [str(a) for a in arguments], TextConfig)
-        task = make_task(settings)
-        with Claim(RunFolder(folder / name)) as claim:
-            prepared = task.prepare(claim)
+        words = ["--task", name, "--data", str(data), *SMALL, "--dropout_rate", "0"]
+        settings = parse_arguments("", words, TextConfig)
+        prepared = prepare(settings, RunFolder(folder / name), None)
         keras.utils.set_random_seed(1)
-        config = task.config(prepared).replace(dropout_rate=0.0)
-        batch = next(iter(prepared.batches.dataset()))
-        found[name] = task, task.model(config), [np.array(x) for x in (*batch[0], batch[1])]
+        inputs, labels = next(iter(prepared.batches.dataset()))
+        task = prepared.task
+        found[name] = task, task.model(task.config()), inputs.numpy(), labels.numpy()
     return found
 
 
-def smoothed(log_probs, right, smoothing=0.1):
-    return -(1 - smoothing) * log_probs[right] - smoothing * log_probs.mean()
+def check_loss(task, model, inputs, labels, pairs):
+    """The compiled loss against NumPy: sums over (log-probabilities, right class) of the labels."""
+    loss = sum(-0.9 * log_probs[right] - 0.1 * log_probs.mean() for log_probs, right in pairs)
+    hits = np.mean([log_probs.argmax() == right for log_probs, right in pairs])
+    model.compile(loss=task.loss(7.0), metrics=task.metrics())
+    found = model.test_on_batch(inputs, labels, return_dict=True)
+    assert found["loss"] == pytest.approx(loss / 7, rel=1e-4)
+    assert found["accuracy"] == pytest.approx(hits, rel=1e-4)
 
 
-def sums_of(task, model, batch):
-    (source, target_in, target_out) = batch
-    return [float(x) for x in task.sums(model, ((source, target_in), target_out))]
+def test_loss_of_a_classifier(tasks):
+    task, model, inputs, labels = tasks["classify"]
+    log_probs = log_softmax(model(inputs).numpy(), axis=-1)
+    assert labels.min() >= 1 and labels.max() == 2
+    pairs = list(zip(log_probs, labels - 1, strict=True))
+    check_loss(task, model, inputs, labels, pairs)
 
 
-def test_sums_of_a_classifier(tasks):
-    task, model, batch = tasks["classify"]
-    log_probs = log_softmax(model(batch[0]).numpy())
-    rows = [row for row in range(len(batch[0])) if batch[2][row].any()]
-    right = [batch[2][row, 0] - 1 for row in rows]
-    loss = sum(smoothed(log_probs[row], r) for row, r in zip(rows, right, strict=True))
-    hits = sum(log_probs[row].argmax() == r for row, r in zip(rows, right, strict=True))
-    np.testing.assert_allclose(sums_of(task, model, batch), [loss, len(rows), hits], rtol=1e-4)
+def test_loss_of_a_tagger(tasks):
+    """Tag k of a text is at the k-th piece that begins with a space."""
+    task, model, inputs, labels = tasks["tag"]
+    pieces = task.tokenizers[0].pieces(inputs).numpy()
+    begins = np.array([[p.decode().startswith("\u2581") for p in row] for row in pieces])
+    np.testing.assert_array_equal(labels > 0, begins)
+    names = [task.tokenizers[1].names[i - 1] for i in labels[0][labels[0] > 0]]
+    assert names == ["N", "V", "#", "N"]
+    log_probs = log_softmax(model(inputs).numpy(), axis=-1)
+    places = np.argwhere(labels)
+    check_loss(task, model, inputs, labels, [(log_probs[r, t], labels[r, t] - 1) for r, t in places])
 
 
-def test_sums_of_a_tagger(tasks):
-    """Token k of a text is at the k-th piece that begins with a space."""
-    task, model, batch = tasks["tag"]
-    pieces = task.data.tokenizers[0].pieces(tf.constant(batch[0])).numpy()
-    log_probs = log_softmax(model(batch[0]).numpy())
-    loss = count = hits = 0
-    for row, target in enumerate(batch[2]):
-        begins = [i for i, p in enumerate(pieces[row]) if p.decode().startswith("\u2581")]
-        if not target.any():
-            continue
-        for place, tag in zip(begins, target[: len(begins)], strict=True):
-            loss += smoothed(log_probs[row, place], tag - 1)
-            hits += log_probs[row, place].argmax() == tag - 1
-            count += 1
-    assert count == 4 * sum(target.any() for target in batch[2])
-    np.testing.assert_allclose(sums_of(task, model, batch), [loss, count, hits], rtol=1e-4)
-
-
-def test_sums_of_a_language_model(tasks):
-    task, model, batch = tasks["language"]
-    log_probs = log_softmax(model(batch[1]).numpy())
-    places = np.argwhere(batch[2])
-    loss = sum(smoothed(log_probs[r, t], batch[2][r, t]) for r, t in places)
-    hits = sum(log_probs[r, t].argmax() == batch[2][r, t] for r, t in places)
-    np.testing.assert_allclose(sums_of(task, model, batch), [loss, len(places), hits], rtol=1e-4)
+def test_loss_of_a_language_model(tasks):
+    task, model, inputs, labels = tasks["language"]
+    np.testing.assert_array_equal(inputs[:, 1:], labels[:, :-1])
+    log_probs = log_softmax(model(inputs).numpy(), axis=-1)
+    places = np.argwhere(labels)
+    check_loss(task, model, inputs, labels, [(log_probs[r, t], labels[r, t]) for r, t in places])
 
 
 def test_masks(tasks):
-    """How many, what replaces them, and that a batch has the same ones twice."""
-    task, _, _ = tasks["masked"]
-    tokenizer = task.data.tokenizers[0]
-    tokens = np.random.default_rng(0).integers(4, tokenizer.vocab_size, (200, 100)).astype("int32")
-    tokens[:, 90], tokens[:, 91:] = tokenizer.end_id, 0
-    fed, wanted = (x.numpy() for x in task.masked(tf.constant(tokens), tf.constant([3, 4])))
-    again = task.masked(tf.constant(tokens), tf.constant([3, 4]))[0].numpy()
-    assert (fed == again).all() and (fed[~wanted] == tokens[~wanted]).all()
+    """How many, and what replaces them; the same for the same seed."""
+    task = tasks["masked"][0]
+    tokenizer = task.tokenizers[0]
+    ids = np.random.default_rng(0).integers(4, tokenizer.vocab_size, (200, 100)).astype("int32")
+    ids[:, 90:] = 0
+    made = [task.batch(None, ids.copy(), None, np.full(200, 90), seed) for seed in (3, 3, 4)]
+    (fed, labels), tokens = made[0], ids.copy()
+    tokens[:, 90] = tokenizer.end_id
+    assert (fed == made[1][0]).all() and (fed != made[2][0]).any()
+    wanted = labels > 0
+    assert (fed[~wanted] == tokens[~wanted]).all() and (labels[wanted] == tokens[wanted] + 1).all()
     assert not wanted[:, 90:].any(), "neither the end id nor padding"
     assert abs(wanted[:, :90].mean() - SHARE) < 0.01
     assert abs((fed[wanted] == tokenizer.unknown_id).mean() - MASKED) < 0.02
     assert abs((fed[wanted] == tokens[wanted]).mean() - 0.1) < 0.02
     assert fed.min() >= 0 and fed.max() < tokenizer.vocab_size
-    seeds = {tuple(task.seed_of(tf.constant(np.roll(tokens, i, 0))).numpy()) for i in range(5)}
-    assert len(seeds) == 5, "another order of the rows has other masks"
 
 
 @pytest.fixture(scope="module")
@@ -206,32 +180,35 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     for name in ("masked", "classify", "tag", "language"):
         data = write(folder / f"{name}.txt", lines(name))
-        more = ["--start_from", folder / "masked"] if name == "classify" else []
+        more = ["--init_from", folder / "masked"] if name == "classify" else []
         steps = 60 if name in ("classify", "tag") else 20
-        arguments = ["--task", name, "--data", data, "--run", folder / name, "--steps", steps]
-        assert run(*arguments, *SMALL, *more, "--no_export") == 0
+        words = ["--task", name, "--data", data, "--output", folder / name, "--steps", steps]
+        assert train(*words, *SMALL, *more, "--no_export", text=True) == 0
     return folder
 
 
 def test_a_run_folder_has_what_a_translators_has(runs):
-    for name in TASKS:
+    for name in TEXT_TASKS:
         path = runs / name
         files = {file.name for file in path.iterdir()}
         assert files >= {"config.json", "history.csv", "curves.png", "report.md", "results.json",
                          "predictions.tsv", "attention.png", "weights", "checkpoints"}  # fmt: skip
         assert ("confusion.png" in files) == (name in ("classify", "tag"))
         results = json.loads((path / "results.json").read_text())
-        assert all(f"validation_{score}" in results for score in CLASSES[name].scores)
+        assert all(f"validation_{score}" in results for score in TASKS[name].scores)
         report = (path / "report.md").read_text()
         assert ("## Labels" in report) == (name in ("classify", "tag"))
-        with (path / "history.csv").open() as file:
-            assert {"loss", *CLASSES[name].scores} <= set(csv.DictReader(file).fieldnames)
+        columns = list(history(path)[0])
+        assert len({*columns}) == len(columns)  # the training's accuracy and the validation's
+        assert {"loss", *(f"val_{score}" for score in TASKS[name].scores)} <= {*columns}
+        for odd in ("None", "[]", "nan"):
+            assert odd not in report
 
 
 def test_what_follows_from_the_words_is_learned(runs):
     results = json.loads((runs / "tag" / "results.json").read_text())
     assert results["validation_accuracy"] > 90
-    tagger = text_model_of(RunFolder(runs / "tag"))
+    tagger = RunFolder(runs / "tag").text_model()
     [found] = tagger.tag(["cat sleeps 12 times"])
     assert found.tags == ["N", "V", "#", "N"]
 
@@ -239,43 +216,42 @@ def test_what_follows_from_the_words_is_learned(runs):
 def test_the_measure_of_the_run_is_that_of_the_served_model(runs):
     """Bits per byte and accuracy from the in-process text models, text by text."""
     folder = RunFolder(runs / "language")
-    with folder.predictions.open(encoding="utf-8") as file:
-        texts = [row["text"] for row in csv.DictReader(file, dialect="excel-tab")]
-    log_prob = sum(found.log_prob for found in text_model_of(folder).log_prob(texts))
+    texts = folder.sources(10**6)
+    log_prob = sum(found.log_prob for found in folder.text_model().log_prob(texts))
     count = sum(len(text.encode()) + 1 for text in texts)
     results = json.loads(folder.results.read_text())
     expected = -log_prob / np.log(2) / count
     assert results["validation_bits_per_byte"] == pytest.approx(expected, rel=1e-3)
     folder = RunFolder(runs / "classify")
-    with folder.predictions.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, dialect="excel-tab"))
-    found = text_model_of(folder).classify([row["text"] for row in rows])
+    rows = folder.rows()
+    found = folder.text_model().classify([row["text"] for row in rows])
     assert [one.label for one in found] == [row["found"] for row in rows]
     right = np.mean([row["found"] == row["expected"] for row in rows])
     results = json.loads(folder.results.read_text())
     assert results["validation_accuracy"] == pytest.approx(100 * right, abs=0.01)
 
 
-def test_a_start_takes_subwords_sizes_and_encoder(runs, tmp_path):
+def test_a_start_gives_subwords_sizes_and_encoder(runs, tmp_path):
     mine, its = RunFolder(runs / "classify"), RunFolder(runs / "masked")
     assert mine.tokenizers()[0].model_bytes == its.tokenizers()[0].model_bytes
     data = write(tmp_path / "few.tsv", lines("classify", 60))
-    common = ["--task", "classify", "--data", data, "--start_from", its.path, *SMALL]
-    settings = parse_arguments("", [str(a) for a in common], TextConfig)
-    task = make_task(settings)
-    with Claim(RunFolder(tmp_path / "run")) as claim:
-        task.prepare(claim)
-    model = task.model(task.config())
-    for weight, other in zip(model.encoder.weights, model_of(its).encoder.weights, strict=True):
-        np.testing.assert_array_equal(weight, other)
+    words = ["--task", "classify", "--data", str(data), "--init_from", str(its.path), *SMALL]
+    settings, begun = parse_arguments("", words, TextConfig), start_of(its.path)
+    task = prepare(settings, RunFolder(tmp_path / "run"), None, begun.tokenizers()).task
+    model = task.model(begun.config_for(task))
+    begun.assign(model, task)
+    for weight, other in zip(model.encoder.weights, its.model().encoder.weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), other.numpy())
 
 
 def test_starts_that_do_not_fit_are_errors(runs, tmp_path, capsys):
     data = write(tmp_path / "text.txt", lines("language", 60))
-    common = ("--data", data, "--steps", 1, "--run", tmp_path / "run", *SMALL)
-    assert run("--task", "language", *common, "--start_from", runs / "masked") == 1
+    common = ("--data", data, "--steps", 1, "--output", tmp_path / "run", *SMALL)
+    words = ("--task", "language", *common, "--init_from")
+    assert train(*words, runs / "masked", text=True) == 1
     assert "a run of masked" in capsys.readouterr().err
-    assert run("--task", "language", *common, "--start_from", tmp_path / "none") == 1
+    with pytest.raises(SystemExit):
+        train(*words, tmp_path / "none", text=True)
     assert "Cannot read" in capsys.readouterr().err
 
 
@@ -294,51 +270,11 @@ def test_export_of_a_run(runs, tmp_path, capsys):
     assert "--beams" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
-    """The command in its own process, killed after some updates; the same to the last bit."""
-    data, ends = write(tmp_path / "text.tsv", lines("masked")), {}
-    command = [sys.executable, "training/train_text.py", "--task", "masked", "--data", data,
-               "--steps", "40", "--dropout_rate", "0.2", "--no_export", *SMALL]  # fmt: skip
-    for name in ("whole", "broken"):
-        path = tmp_path / name
-        words = [str(word) for word in (*command, "--run", path)]
-        if name == "broken":
-            process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
-            while newest_step(path) < 8:
-                assert process.poll() is None
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            assert 0 < newest_step(path) < 40
-        subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        newest = Checkpoints(path / "checkpoints").paths()[-1]
-        with np.load(newest, allow_pickle=False) as arrays:
-            ends[name] = {key: arrays[key] for key in arrays.files if key.startswith("model/")}
-    assert ends["whole"].keys() == ends["broken"].keys() and ends["whole"]
-    for key, value in ends["whole"].items():
-        np.testing.assert_array_equal(value, ends["broken"][key])
-
-
-def newest_step(path):
-    paths = Checkpoints(path / "checkpoints").paths()
-    return int(re.search(r"\d+", paths[-1].name).group()) if paths else 0
-
-
-def test_help_leaves_out_what_is_for_translators(capsys):
-    with pytest.raises(SystemExit):
-        train_text.main(["--help"])
-    told = capsys.readouterr().out
-    assert "--task" in told and "--start_from" in told
-    assert "--beams" not in told and "--joint_vocab" not in told
-
-
 def test_a_label_that_is_only_measured_on_is_a_label(tmp_path):
     data = write(tmp_path / "few.tsv", ["a cat\tx", "a dog\ty", "a bird\tx", "a cow\ty"])
     test = write(tmp_path / "test.tsv", ["the fish\tz", "a horse\tx"])
-    arguments = ["--data", data, "--validation", test, "--run", tmp_path / "run", *SMALL]
-    settings = parse_arguments("", [str(a) for a in arguments], TextConfig)
-    with Claim(RunFolder(tmp_path / "run")) as claim:
-        prepared = make_task(settings).prepare(claim)
-    assert prepared.tokenizers[1].names == ["x", "y", "z"]
+    words = ["--data", str(data), "--validation", str(test), *SMALL]
+    settings = parse_arguments("", words, TextConfig)
+    prepared = prepare(settings, RunFolder(tmp_path / "run"), None)
+    assert prepared.task.tokenizers[1].names == ["x", "y", "z"]
     assert prepared.validation == [("the fish", "z"), ("a horse", "x")]

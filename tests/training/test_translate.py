@@ -24,7 +24,7 @@ TEXTS = [" ".join(LINES[i % 6].split()[: 1 + i % 5]) for i in range(60)]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with a tiny model of random weights."""
-    return write_run(tmp_path_factory.mktemp("run"), beams=3, length_penalty=0.6)
+    return write_run(tmp_path_factory.mktemp("run"), num_beams=3, length_penalty=0.6)
 
 
 @pytest.fixture(scope="module")

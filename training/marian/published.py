@@ -16,7 +16,7 @@ class Published:
         arrays: {name: float32 array} under Marian's own names, matrices `[in, out]`.
         source, target: A `Vocabulary` each; the same object for a joint vocabulary.
         spms: Bytes of the SentencePiece models `(source, target)`.
-        decoding: "beams", and fields of a `DecodingConfig`.
+        decoding: fields of a `DecodingConfig`.
         banned: Published target ids that are never to be produced.
         notes: Lines about options of the published files that have no effect here.
     """
@@ -39,4 +39,4 @@ def decoding_options(beams, alpha, longest, **fields):
     if alpha < 0:
         raise MarianError(f"expected a length penalty of 0 or more; the model has {alpha}")
     fields |= {"length_penalty": alpha, "length_penalty_offset": 0.0, "max_length": int(longest)}
-    return {"beams": beams, **fields}
+    return {"num_beams": beams, **fields}

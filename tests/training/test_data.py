@@ -1,0 +1,146 @@
+"""The batches of tf.data: every pair once, little padding, an order that can be resumed."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_tfmr import SubwordTokenizer
+from training.data import Batches, Part, choose_buckets, lengths_to_pad_to
+from training.subwords import SampledSubwords
+
+IDS = tf.TensorSpec([None, None], tf.int32)
+END = 1
+
+
+def sides_of(lengths):
+    """Pairs whose every id is the number of the pair, plus 2."""
+    offsets = [np.append(0, np.cumsum(column)) for column in zip(*lengths, strict=True)]
+    numbers = np.arange(len(lengths)) + 2
+    columns = zip(*lengths, strict=True)
+    return [(np.repeat(numbers, c), o) for c, o in zip(columns, offsets, strict=True)]
+
+
+def make(source, target, source_lengths, target_lengths, seed):
+    for ids, lengths in ((source, source_lengths), (target, target_lengths)):
+        ids[np.arange(len(lengths)), lengths] = END
+    return source, target
+
+
+def batches_of(lengths, **options):
+    options = {"tokens_per_batch": 64, "seed": 5, **options}
+    return Batches(sides_of(lengths), make, (IDS, IDS), **options)
+
+
+@pytest.fixture
+def lengths():
+    draw = np.random.default_rng(0)
+    return [(int(a), int(max(1, a + b))) for a, b in draw.integers([1, -2], [16, 3], [500, 2])]
+
+
+def take(batches, count, skip=0):
+    return [tuple(x.numpy() for x in b) for b in batches.dataset(skip).take(count)]
+
+
+def numbers_in(batch):
+    return [int(row[0]) - 2 for row in batch[1] if row[0] > 1]
+
+
+def test_an_epoch_has_every_pair_once_and_whole(lengths):
+    batches = batches_of(lengths)
+    count = batches.batches_in(0)
+    epochs = [take(batches, count, skip) for skip in (0, count)]
+    for epoch in epochs:
+        seen = list(itertools.chain.from_iterable(map(numbers_in, epoch)))
+        assert sorted(seen) == list(range(len(lengths)))
+        for source, target in epoch:
+            assert max(source.size, target.size) <= 64
+            for ids, side in ((source, 0), (target, 1)):
+                for row in ids:
+                    n = lengths[int(row[0]) - 2][side]
+                    assert (row[:n] == row[0]).all() and row[n] == END and not row[n + 1 :].any()
+    orders = [[numbers_in(batch) for batch in epoch] for epoch in epochs]
+    assert orders[0] != orders[1] and orders[0] != sorted(orders[0])
+    real = sum(lengths[i][1] + 1 for i in range(500)) / sum(t.size for _, t in epochs[0])
+    assert real == pytest.approx(batches.real_share[0], abs=1e-6) and real > 0.85
+    assert batches.nominal_tokens == pytest.approx(sum(b + 1 for _, b in lengths) / count)
+
+
+def test_a_resumed_dataset_goes_on_with_the_same_batches(lengths):
+    batches = batches_of(lengths)
+    count = batches.batches_in(0)
+    whole = take(batches, 2 * count + 5)
+    for skip in (1, count - 1, count, count + 3, 2 * count):
+        for one, other in zip(whole[skip : skip + 3], take(batches, 3, skip), strict=False):
+            for a, b in zip(one, other, strict=True):
+                np.testing.assert_array_equal(a, b)
+    assert any(
+        (a[0].shape != b[0].shape)
+        for a, b in zip(whole, take(batches_of(lengths, seed=6), 9), strict=False)
+    )
+
+
+def test_corpora_are_mixed_by_their_rates(lengths):
+    parts = [Part(0, 100, 2.5), Part(100, 500, 0.25)]
+    batches, seen = batches_of(lengths, parts=parts), collections.Counter()
+    skip = 0
+    for epoch in range(4):
+        count = batches.batches_in(epoch)
+        mine = [n for batch in take(batches, count, skip) for n in numbers_in(batch)]
+        assert sum(n < 100 for n in mine) == 250 and len(mine) == 350
+        skip += count
+        seen.update(mine)
+    assert all(seen[n] == 10 for n in range(100)) and all(seen[n] == 1 for n in range(100, 500))
+
+
+def test_devices_get_rows_of_the_same_number(lengths):
+    for source, target in take(batches_of(lengths, rows_multiple=3), 40):
+        assert len(source) == len(target) and len(source) % 3 == 0
+
+
+def test_long_pairs_are_dropped_and_counted():
+    batches = batches_of([(3, 3)] * 20 + [(300, 3), (3, 300), (70, 2)])
+    assert batches.dropped == 3
+    assert {n for b in take(batches, batches.batches_in(0)) for n in numbers_in(b)} == {*range(20)}
+    with pytest.raises(ValueError, match="none of 1 pairs has at most 64 tokens"):
+        batches_of([(100, 100)])
+    with pytest.raises(ValueError, match="does not fit batches of 64 tokens and at least 8 rows"):
+        batches_of([(20, 20)] * 9, rows_multiple=8)
+
+
+def test_lengths_to_pad_to_are_the_best_ones():
+    counts = np.array([0, 5, 3, 0, 9, 1, 4, 2])
+    sizes = np.flatnonzero(counts)
+    for most in range(1, 5):
+
+        def padding(chosen):
+            return sum(counts[n] * (min(c for c in chosen if c >= n) - n) for n in sizes)
+
+        ways = [w for w in itertools.combinations(sizes, most) if w[-1] == sizes[-1]]
+        assert padding(lengths_to_pad_to(counts, most)) == min(map(padding, ways))
+    counts = np.zeros((9, 9), int)
+    counts[8, 2] = counts[2, 8] = 7
+    assert {(b.source, b.target) for b in choose_buckets(counts, 64)} >= {(8, 8)}
+
+
+def test_sampled_subwords_spell_the_same_words_and_can_be_resumed():
+    lines = [f"o gato {word} dorme na mesa grande" for word in ("preto", "pequeno", "cinza")] * 20
+    tokenizer = SubwordTokenizer.learn(lines, 300)
+    ids = tokenizer.encode_lines(lines)
+    sampled = SampledSubwords(ids, tokenizer, share=0.3, seed=[1, 0])
+    numbers = np.random.default_rng(0).permutation(len(lines))
+    values, counts = sampled(numbers, 4)
+    rows = np.split(values, np.cumsum(counts)[:-1])
+    assert [tokenizer.decode(row[None]).numpy()[0].decode() for row in rows] == [
+        lines[n] for n in numbers
+    ]
+    best = [ids[0][ids[1][n] : ids[1][n + 1]].tolist() for n in numbers]
+    changed = [row.tolist() != mine for row, mine in zip(rows, best, strict=True)]
+    assert 0.5 < np.mean(changed) <= 1  # 7 words a line, each changed with probability 0.3
+    again, few = SampledSubwords(ids, tokenizer, share=0.3, seed=[1, 0])(numbers[5:9], 4)
+    np.testing.assert_array_equal(again, np.concatenate(rows[5:9]))
+    assert sampled(numbers, 5)[0].tolist() != values.tolist() and len(few) == 4
+    none = SampledSubwords(ids, tokenizer, share=0.0, seed=[1, 0])(numbers, 0)[0]
+    assert none.tolist() == [piece for row in best for piece in row]

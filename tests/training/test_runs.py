@@ -1,0 +1,286 @@
+"""One run from a corpus to a SavedModel: its files, its console, who may write in its folder."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from tiny_runs import ROOT, TINY, WORDS, finished, history, last_arrays, start, train, write_pairs
+
+from training import train_pt_en
+from training.checkpoints import Checkpoints, damage, restore
+from training.config import TrainingConfig
+from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
+from training.run import RunError, RunFolder, RunLock, begin, replacing, write_atomically
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_pairs(tmp_path_factory.mktemp("corpus") / "pairs.tsv")
+
+
+@pytest.fixture(scope="module")
+def run(corpus):
+    """A finished run with an export, and what it printed."""
+    folder = corpus.parent / "run"
+    said = finished(
+        start("--data", corpus, "--output", folder, *TINY, "--steps", "40", "--num_beams", "2")
+    )
+    return folder, said
+
+
+def test_the_console_says_what_happens_and_what_to_do_next(run):
+    folder, said = run
+    *_, report, translate, serve = said.splitlines()
+    assert report.split() == ["Report:", str(folder / "report.md")]
+    assert translate.endswith(f"python training/translate.py {folder} < in.txt > out.txt")
+    assert f"serving/server.py --model_base_path={folder / 'saved_model'} " in serve
+    assert re.search(r"update 40: BLEU \d+\.\d\d, chrF \d+\.\d\d on 8 validation texts", said)
+    for noise in ("cuda", "cpu_feature_guard", "absl", "oneDNN", "Warning", "\r"):
+        assert noise not in said
+
+
+def test_the_files_of_a_run(run):
+    folder = RunFolder(run[0])
+    rows = history(folder.path)
+    assert [row["step"] for row in rows] == ["10", "20", "30", "40"]
+    assert [bool(row["val_bleu"]) for row in rows] == [True, True, False, True]
+    assert len(set(rows[0])) == len(rows[0]) == 8  # no column twice
+    for row in rows:
+        assert 0 < float(row["loss"]) < 10 and 0 < float(row["accuracy"]) <= 100
+    losses = [float(row["loss"]) for row in rows]
+    assert losses[-1] < losses[0] and float(rows[-1]["learning_rate"]) < 3e-3
+    results = json.loads(folder.results.read_text())
+    assert results["steps"] == 40 and results["peak_memory_mib"] > 100
+    with folder.translations.open(encoding="utf-8") as lines:
+        pairs = list(csv.DictReader(lines, delimiter="\t"))
+    assert len(pairs) == 40 and folder.sources(2) == [pair["source"] for pair in pairs[:2]]
+    for file in (folder.curves, folder.attention):
+        assert file.read_bytes().startswith(b"\x89PNG")
+    assert any(folder.tensorboard.rglob("events*")) and (folder.saved_model / "1").exists()
+    assert not list(folder.path.glob(".*"))  # neither a lock nor a partial file
+
+
+def test_the_report_reads_without_gaps(run):
+    text = (run[0] / "report.md").read_text(encoding="utf-8")
+    for odd in ("None", "[]", "()", "| |", "nan"):
+        assert odd not in text
+    for part in ("# run", "## Results", "| BLEU |", "made 40 updates in", "with beam 2"):
+        assert part in text
+
+
+def test_a_finished_run_is_left_alone(run, corpus, capsys):
+    words = ("--data", corpus, "--output", run[0], *TINY, "--steps", "40")
+    assert train(*words) == 1
+    assert "holds a finished run" in capsys.readouterr().err
+
+
+def test_a_run_is_repeated_from_its_folder_alone(run, tmp_path):
+    """--config takes the config.json; the weights are the same bit for bit."""
+    words = ("--config", run[0] / "config.json", "--output", tmp_path / "again", "--no_export")
+    finished(start(*words))
+    one, other = last_arrays(run[0]), last_arrays(tmp_path / "again")
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(other[name], array, err_msg=name)
+
+
+def test_minutes_become_a_number_of_updates_that_is_recorded(corpus, tmp_path, capsys):
+    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--minutes", "0.2")
+    assert train(*words, "--no_export", "--ema", "0") == 0
+    (steps,) = re.findall(r"are ([\d,]+) updates; --steps (\d+) repeats", capsys.readouterr().out)
+    config = RunFolder(tmp_path / "run").read_config()
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert config["arguments"]["steps"] == results["steps"] == int(steps[1]) >= 10
+    assert config["arguments"]["minutes"] is None and config["asked"]["minutes"] == 0.2
+
+
+def test_a_run_that_does_not_get_better_ends_early(corpus, tmp_path, capsys):
+    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--steps", "400")
+    patient = ("--patience", "2", "--validate_steps", "10", "--learning_rate", "1e-9")
+    assert train(*words, *patient, "--no_export") == 0
+    assert "No better score in 2 validations" in capsys.readouterr().out
+    assert int(history(tmp_path / "run")[-1]["step"]) < 100
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(corpus, tmp_path, capsys):
+    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--steps", "40")
+    assert train(*words, "--learning_rate", "1e30", "--no_export") == 1
+    assert "The loss was not finite at update" in capsys.readouterr().err
+    assert not list((tmp_path / "run" / "checkpoints").glob("*"))
+
+
+def test_accumulated_batches_are_one_update(corpus, tmp_path):
+    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--steps", "20")
+    assert train(*words, "--gradient_accumulation_steps", "3", "--no_export") == 0
+    arrays = last_arrays(tmp_path / "run")
+    (batches,) = (array for name, array in arrays.items() if name.endswith("/iteration"))
+    assert batches == 60 and history(tmp_path / "run")[-1]["step"] == "20"
+
+
+def test_a_command_that_fails_leaves_no_folder(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert train("--data", tmp_path / "none.tsv", "--output", folder, *TINY) == 1
+    assert "none.tsv: No such file or directory" in capsys.readouterr().err
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "history.csv").touch()
+    assert train("--data", tmp_path / "none.tsv", "--output", folder, *TINY) == 1
+    assert "would be overwritten" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["history.csv"]
+
+
+def test_one_process_at_a_time_writes_in_a_folder(tmp_path):
+    with RunLock(RunFolder(tmp_path / "run")):
+        with pytest.raises(RunError, match="Another process"), RunLock(RunFolder(tmp_path / "run")):
+            pass
+        (tmp_path / "run" / "config.json").touch()
+    with RunLock(RunFolder(tmp_path / "run")):
+        pass
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+
+
+def test_what_may_change_when_a_run_is_resumed(tmp_path):
+    folder, settings = RunFolder(tmp_path), TrainingConfig(steps=9).resolved()
+    folder.write_config({"model": {}, "arguments": settings.to_dict()})
+    free = settings.free()
+    assert begin(folder, settings.to_dict() | {"steps": 12, "num_beams": 1}, free)
+    with pytest.raises(RunError, match=r"other settings \(seed: 1, now 2\)"):
+        begin(folder, settings.to_dict() | {"seed": 2}, free)
+    assert begin(folder, settings.to_dict(), free, overwrite=True)  # of exactly this command
+    (tmp_path / "mine").touch()
+    assert begin(folder, settings.to_dict() | {"seed": 2}, free, overwrite=True) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_files_have_their_old_content_or_their_new_one(tmp_path):
+    path = tmp_path / "a" / "file"
+    write_atomically(path, "old")
+    with pytest.raises(ZeroDivisionError), replacing(path) as temporary:
+        temporary.write_text("new")
+        1 / 0  # noqa: B018
+    assert path.read_text() == "old" and len(list(path.parent.iterdir())) == 1
+    with pytest.raises(RunError, match="Cannot write"):
+        write_atomically(path / "file", "x")
+
+
+def test_checkpoints_are_checked_before_they_are_used(tmp_path):
+    checkpoints, said = Checkpoints(tmp_path, keep=2), []
+    assert checkpoints.newest() is None
+    variable = keras.Variable(np.zeros(3, "float32"))
+    for step in (1, 2, 3):
+        checkpoints.save(step, {"a": np.full(3, step, "float32")}, {"step": step})
+    first, last = checkpoints.paths()
+    assert (first.name, last.name) == ("step-000000002.npz", "step-000000003.npz")
+    content = bytearray(last.read_bytes())
+    content[content.index(np.float32(3).tobytes())] ^= 1
+    last.write_bytes(content)
+    assert damage(last) and checkpoints.newest(said.append) == first and "damaged" in said[0]
+    restore(first, {"a": variable})
+    assert keras.ops.convert_to_numpy(variable).tolist() == [2, 2, 2]
+    for other in ({"b": variable}, {"a": keras.Variable(np.zeros(4, "float32"))}):
+        with pytest.raises(RunError, match="another model"):
+            restore(first, other)
+    first.write_bytes(b"")
+    with pytest.raises(RunError, match="All checkpoints"):
+        checkpoints.newest(said.append)
+
+
+def test_the_rate_warms_up_and_falls_to_zero_at_the_end():
+    schedule = WarmupCosine(2.0, 10, total_steps=100)
+    found = np.array([float(schedule(n)) for n in range(101)])
+    expected = [2 * min((n + 1) / 10, 0.5 * (1 + np.cos(np.pi * n / 100))) for n in range(101)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_averages_follow_the_weights_from_the_start():
+    """By the recurrence in NumPy; with accumulation they move as much in an update."""
+    for accumulated in (1, 2):
+        settings = TrainingConfig(
+            steps=9, ema=0.9, gradient_accumulation_steps=accumulated, learning_rate=0.1
+        ).resolved()
+        layer, copy = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
+        for model in (layer, copy):
+            model.build((None, 2))
+            model.config = type("Config", (), {"d_model": 2})
+        optimizer = make_optimizer(settings, layer)
+        assert type(optimizer) is Adam
+        layer.compile(optimizer, "mse")
+        optimizer.build(layer.trainable_variables)
+        optimizer.total_batches.assign(100)
+        average, kernel = None, layer.trainable_variables[0]
+        for n in range(6 * accumulated):
+            layer.train_on_batch(np.ones((4, 2), "float32"), np.full((4, 1), 3.0, "float32"))
+            update = n // accumulated
+            decay = min(0.9, update / (update + 9)) ** (1 / accumulated)
+            weight = np.array(kernel)
+            average = weight if average is None else decay * average + (1 - decay) * weight
+        assign_average(layer, copy)
+        np.testing.assert_allclose(np.array(copy.trainable_variables[0]), average, rtol=1e-4)
+
+
+def test_the_default_recipe_learns_a_toy(tmp_path):
+    """A floor for BLEU in a short form; the README's figure is measured by its own command."""
+    english = dict(
+        zip(WORDS, ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], strict=True)
+    )
+    lines = write_pairs(tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    sources = [line.split("\t")[0] for line in lines]
+    pairs = (f"{s}\t{' '.join(english[word] for word in s.split())}\n" for s in sources)
+    (tmp_path / "pairs.tsv").write_text("".join(pairs), encoding="utf-8")
+    words = ("--data", tmp_path / "pairs.tsv", "--output", tmp_path / "run", *TINY, "d_model=64")
+    more = ("checkpoint_minutes=1", "validation_pairs=40", "log_steps=100")
+    assert train(*words, *more, "--no_export", "--steps", "300", "--validate_steps", "100") == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["validation_bleu"] > 50
+
+
+def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(corpus, tmp_path):
+    words = (
+        "--data",
+        corpus,
+        "--output",
+        tmp_path / "run",
+        *TINY,
+        "--steps",
+        "4000",
+        "--no_export",
+    )
+    process = start(*words, "--set", *TINY[TINY.index("--set") + 1 :], PYTHONUNBUFFERED="1")
+    for line in process.stdout:
+        if "update 20:" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    said = finished(process, 128 + signal.SIGINT)
+    assert "Stopping soon, with a checkpoint" in said and "Run the same command to resume" in said
+    stopped = sorted((tmp_path / "run" / "checkpoints").glob("*"))[-1].name
+    assert int(stopped[5:14]) < 4000
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="glibc only")
+def test_freed_memory_stays_in_the_process():
+    code = (
+        "import sys, resource; sys.path.insert(0, '.')\n"
+        "from training.run import keep_freed_memory\n"
+        "if sys.argv[1] == 'keep': keep_freed_memory()\n"
+        "for _ in range(60): bytearray(32 << 20)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
+    )
+    faults = [
+        int(subprocess.run([sys.executable, "-c", code, how], cwd=ROOT, capture_output=True,
+                           text=True, check=True).stdout)
+        for how in ("keep", "no")
+    ]  # fmt: skip
+    assert faults[0] < faults[1] / 4
+
+
+def test_the_script_is_read_on_one_screen():
+    lines = (ROOT / "training" / "train_pt_en.py").read_text().splitlines()
+    assert len(lines) < 140 and sum("model.fit(" in line for line in lines) == 1
+    assert train_pt_en.train.__doc__

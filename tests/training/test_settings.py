@@ -1,0 +1,125 @@
+"""The command line: names, ranges, files of settings, and an answer without TensorFlow."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from training.config import (
+    PRESETS,
+    TEXT_TASKS,
+    TextConfig,
+    TrainingConfig,
+    noam_peak,
+    parse_arguments,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def parse(*words, config_class=TrainingConfig):
+    return parse_arguments("Trains.", list(words), config_class)
+
+
+@pytest.mark.parametrize("script", ["train_pt_en.py", "train_text.py"])
+def test_help_needs_neither_tensorflow_nor_keras(script):
+    code = (
+        "import sys; sys.argv[1:] = ['--help']\n"
+        f"import runpy\ntry: runpy.run_path('training/{script}', run_name='__main__')\n"
+        "finally: print(sorted({'tensorflow', 'keras', 'jax', 'numpy'} & {*sys.modules}))"
+    )
+    begun = time.monotonic()
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    assert shown.endswith("[]\n") and time.monotonic() - begun < 20
+    usage = shown[: shown.index("options:")]
+    assert 20 < usage.count("[--") <= 30
+    if script == "train_text.py":
+        for word in ("classify 2, tag 3", "default: runs/TASK", "score"):
+            assert word in " ".join(shown.split())
+        assert "paper" not in shown
+
+
+def test_defaults_follow_from_data_and_preset():
+    demonstration, own = parse(), parse("--data", "a.tsv")
+    assert demonstration.minutes == 4 and demonstration.output == "runs/phrasebook"
+    assert own.minutes == 30 and own.output == "runs/translator" and own.validate_steps == 500
+    assert own.learning_rate == 3e-3 and own.log_steps == 100
+    base = parse("--preset", "base")
+    assert base.learning_rate == noam_peak(512, 4000) == pytest.approx(7e-4, rel=0.01)
+    assert base.gradient_accumulation_steps == 6 and base.log_steps == 16
+    assert parse("--steps", "5").minutes is None
+    for task in TEXT_TASKS:
+        assert parse("--task", task, config_class=TextConfig).output == f"runs/{task}"
+
+
+@pytest.mark.parametrize("ending", ["json", "yaml"])
+def test_a_file_of_settings_repeats_a_run_and_options_override_it(tmp_path, ending):
+    first = parse("--data", "a.tsv", "b.tsv", "--set", "d_model=32", "--no_export", "--steps", "7")
+    described = {"arguments": first.to_dict(), "model": {}}
+    text = (
+        json.dumps(described)
+        if ending == "json"
+        else yaml.safe_dump(json.loads(json.dumps(described)))
+    )
+    path = tmp_path / f"config.{ending}"
+    path.write_text(text)
+    assert parse("--config", str(path)) == first
+    assert parse("--config", str(path), "--steps", "9") == dataclasses.replace(first, steps=9)
+    path.write_text("seed: 3" if ending == "yaml" else '{"seed": 3}')
+    assert parse("--config", str(path)).seed == 3
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--steps", "0"], "--steps must be positive. Received: 0"),
+        (["--set", "label_smoothing=1"], "--label_smoothing must be in [0, 1). Received: 1.0"),
+        (["--minutes", "nan"], "--minutes must be finite"),
+        (["--data", "a", "--source", "b", "--target", "c"], "either --data or --source"),
+        (["--source", "b"], "must be given together"),
+        (["--validation", "v.tsv"], "--validation needs --data"),
+        (["--data", ""], "--data must name a file or folder. Received: ''"),
+        (["--preset", "paper"], "--preset of --model transformer must be one of: small"),
+        (["--model", "rnnsearch", "--set", "d_model=4"], "d_model cannot be set for --model"),
+        (["--extend_vocab"], "--extend_vocab needs --init_from"),
+        (["--set", "d_model"], "--set needs NAME=VALUE of a setting. Received: 'd_model'"),
+        (["--set", "wings=2"], "--set needs NAME=VALUE of a setting. Received: 'wings=2'"),
+        (["--set", "joint_vocab=maybe"], "must be true or false. Received: 'maybe'"),
+        (["--set", "schedule=steep"], "must be one of noam, cosine. Received: 'steep'"),
+        (["--config", "none.yaml"], "none.yaml"),
+    ],
+)
+def test_wrong_settings_are_named(capsys, words, message):
+    with pytest.raises(SystemExit):
+        parse(*words)
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_wrong_file_of_settings_is_named(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    for text, message in (
+        ("{", "a.json"),
+        ("[1]", "expected settings by name"),
+        ('{"wings": 2}', "unknown setting wings"),
+    ):
+        path.write_text(text)
+        with pytest.raises(SystemExit):
+            parse("--config", str(path))
+        assert message in capsys.readouterr().err
+
+
+def test_every_preset_is_a_model():
+    from training.tasks import make_config
+
+    for kind, presets in PRESETS.items():
+        for preset in presets:
+            settings = TrainingConfig(model=kind, preset=preset).resolved()
+            config = make_config(settings, 300, 300)
+            assert config.dropout_rate == settings.dropout_rate

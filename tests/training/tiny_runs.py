@@ -1,0 +1,64 @@
+"""Commands that train on a toy corpus: numbers, and the same numbers in the reverse order."""
+
+import csv
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from training import train_pt_en, train_text
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ("um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito", "nove", "dez")
+TINY = (
+    "--preset", "tiny", "--vocab_size", "300", "--tokens_per_batch", "192", "--precision",
+    "float32", "--validate_steps", "20", "--set", "d_model=16", "encoder_layers=1",
+    "decoder_layers=1", "warmup_steps=10", "log_steps=10", "checkpoint_minutes=0",
+    "validation_pairs=8",
+)  # fmt: skip
+
+
+def write_pairs(path, count=400):
+    """A file of pairs to learn from."""
+    draw = random.Random(0)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            words = draw.choices(WORDS, k=draw.randint(2, 9))
+            file.write(f"{' '.join(words)}\t{' '.join(reversed(words))}\n")
+    return path
+
+
+def train(*words, text=False):
+    """Runs the command in this process; its exit status."""
+    script = train_text if text else train_pt_en
+    return script.main([str(word) for word in words])
+
+
+def start(*words, script="training/train_pt_en.py", **environment):
+    """Runs the command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, script, *map(str, words)], cwd=ROOT, env={**os.environ, **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def finished(process, status=0):
+    """Waits for a process; its output."""
+    output = process.communicate(timeout=600)[0]
+    assert process.returncode == status, output
+    return output
+
+
+def history(run):
+    """The rows of history.csv."""
+    with (run / "history.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def last_arrays(run):
+    """{name: array} of the newest checkpoint, without its meta data."""
+    with np.load(sorted((run / "checkpoints").glob("step-*.npz"))[-1]) as archive:
+        return {name: archive[name] for name in archive.files if name != "meta"}

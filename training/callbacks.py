@@ -1,0 +1,322 @@
+"""What `fit` does beside the updates: budget, history, validation, checkpoints.
+
+An epoch of `fit` is a row of history.csv, `log_steps` updates; everything here happens at its end,
+so that a resumed run does the same things at the same updates as one that was never interrupted.
+"""
+
+import dataclasses
+import math
+import statistics
+import sys
+import time
+
+import keras
+from keras import ops
+
+from training.checkpoints import read_meta, restore
+from training.optimizer import assign_average
+from training.run import RunError, write_table
+
+SAID = 60.0  # seconds between two lines off a terminal
+MEASURED = 20  # updates that are not timed, because the first ones compile
+
+
+@dataclasses.dataclass
+class RunState:
+    """The position of a run and its results so far, which JSON can hold.
+
+    Fields:
+        step: Number of updates made.
+        steps: Number of updates of the whole run; 0 until `--minutes` has been measured.
+        seconds: Wall-clock time used by all processes of this run.
+        best: The best score so far; -1 before the first validation.
+        worse: Number of validations since the best one.
+        trained: Whether the training is over.
+        rows: The rows of history.csv, dictionaries.
+    """
+
+    step: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    best: float = -1.0
+    worse: int = 0
+    trained: bool = False
+    rows: list = dataclasses.field(default_factory=list)
+
+
+class Budget(keras.callbacks.Callback):
+    """Counts updates, ends the run after the last one, and turns minutes into updates.
+
+    Args:
+        state: The `RunState`.
+        settings: The `TrainingConfig`.
+        started: `time.monotonic()` at the start of the process.
+        signals: The entered `Signals`.
+        fixed: Called with the number of updates once `--minutes` has become one.
+    """
+
+    def __init__(self, state, settings, started, signals, fixed=lambda steps: None):
+        super().__init__()
+        self.state, self.minutes, self.fixed = state, settings.minutes, fixed
+        self.batches = settings.gradient_accumulation_steps
+        self.validate_steps, self.log_steps = settings.validate_steps, settings.log_steps
+        self.started, self.signals = started, signals
+        self.before, self.times, self.validation = 0.0, [], 0.0
+
+    def seconds(self):
+        """Seconds used in total."""
+        return self.before + time.monotonic() - self.started
+
+    def on_train_begin(self, logs=None):
+        self.before, self._batch = self.state.seconds, self.state.step * self.batches
+        if self.state.steps:
+            self.model.optimizer.total_batches.assign(self.state.steps * self.batches)
+        self.signals.waits = True
+
+    def on_train_end(self, logs=None):
+        self.signals.waits = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._batch += 1
+        if self._batch % self.batches:
+            return
+        self.state.step = self._batch // self.batches
+        self.times.append(time.monotonic())
+        measured = len(self.times) > 2 * MEASURED and self.seconds() > 6 * (self.minutes or 0)
+        if not self.state.steps and measured:
+            self.fix()
+        if self.state.steps and self.state.step >= self.state.steps:
+            self.state.trained = self.model.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.state.steps:
+            self.fix()
+        self.state.seconds = self.seconds()
+        if self.signals.received is not None:
+            self.model.stop_training = True
+
+    def fix(self):
+        """Fixes the number of updates from the time of the first ones."""
+        pauses = [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
+        update = statistics.median(pauses[MEASURED:] or pauses or [1.0])
+        update += self.validation / self.validate_steps
+        left = 60 * self.minutes - self.seconds()
+        self.state.steps = self.state.step + max(1, int(left / update))
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
+        self.model.optimizer.total_batches.assign(self.state.steps * self.batches)
+        print(
+            f"An update takes {update:.3g} s, so {self.minutes:g} minutes are "
+            f"{self.state.steps:,} updates; --steps {self.state.steps} repeats this run."
+        )
+        self.fixed(self.state.steps)
+
+
+class Validation(keras.callbacks.Callback):
+    """Scores the averaged weights every `validate_steps` updates, and keeps the best ones.
+
+    In place of Keras's `ModelCheckpoint` and `EarlyStopping`, which cannot score translations and
+    whose state is in no checkpoint. The first validation is after the first row, so that a mistake
+    shows early.
+
+    Args:
+        evaluator: An `evaluate.Evaluator`, of a model of its own; the first of its scores chooses
+            the weights.
+        budget: The `Budget`.
+        folder: The `RunFolder`.
+        settings: The `TrainingConfig`.
+        chief: Whether this process writes and prints.
+    """
+
+    def __init__(self, evaluator, budget, folder, settings, chief=True):
+        super().__init__()
+        self.evaluator, self.scores, self.budget = evaluator, evaluator.task.scores, budget
+        self.state, self.folder, self.chief = budget.state, folder, chief
+        self.every, self.patience = settings.validate_steps, settings.patience
+        self.log_steps, self.is_best = settings.log_steps, False
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.is_best = False
+        due = self.state.step // self.every > (self.state.step - self.log_steps) // self.every
+        if not (due or epoch == 0 or self.state.trained):
+            return
+        began = time.monotonic()
+        assign_average(self.model, self.evaluator.model)
+        scores, texts = self.evaluator.measure()
+        logs.update({f"val_{name}": round(value, 3) for name, value in scores.items()})
+        self.is_best = scores[self.scores[0]] > self.state.best
+        if self.is_best:
+            self.state.best, self.state.worse = scores[self.scores[0]], 0
+        else:
+            self.state.worse += 1
+        if self.chief:
+            self._tell(scores, texts)
+        if self.patience and self.state.worse >= self.patience:
+            self.state.trained = self.model.stop_training = True
+            if self.chief:
+                print(f"No better score in {self.patience} validations: the training ends.")
+        self.budget.validation = time.monotonic() - began
+
+    def _tell(self, scores, texts):
+        told = ", ".join(f"{self.evaluator.label(n)} {value:.2f}" for n, value in scores.items())
+        begun = f"{self.budget.seconds() / 60:.1f} min, update {self.state.step:,}"
+        print(f"{begun}: {told} on {len(texts)} validation texts")
+        for i in sorted({0, len(texts) // 3, 2 * len(texts) // 3}):
+            print(f"    {self.evaluator.sample(i, texts[i])}")
+
+
+class NotFinite(keras.callbacks.TerminateOnNaN):
+    """Ends the run with an error when the loss is not finite, before anything is written."""
+
+    def __init__(self, state, checkpoints):
+        super().__init__()
+        self.state, self.checkpoints = state, checkpoints
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not math.isfinite(logs["loss"]):
+            kept = self.checkpoints.paths()
+            last = f" The last good checkpoint is {kept[-1]}." if kept else ""
+            raise RunError(
+                f"The loss was not finite at update {self.state.step}: lower --learning_rate, and "
+                f"give --overwrite.{last}"
+            )
+
+
+class History(keras.callbacks.Callback):
+    """history.csv, and a line about the progress: every minute, on a terminal twice a second.
+
+    In place of Keras's `CSVLogger`, which cannot leave a cell empty or go back to a checkpoint, and
+    of its progress bar, which does not know the time left of the whole run and fills the logs of
+    a cluster.
+
+    Args:
+        budget: The `Budget`.
+        folder: The `RunFolder`.
+        task: The task.
+        tokens: Number of real tokens in a usual batch.
+        chief: Whether this process writes and prints.
+    """
+
+    def __init__(self, budget, folder, task, tokens, chief=True, out=None):
+        super().__init__()
+        self.budget, self.state, self.folder = budget, budget.state, folder
+        self.tokens, self.chief, self.out = tokens, chief, out or sys.stdout
+        measured = ("loss", "accuracy", "learning_rate", "tokens_per_second")
+        self.columns = ("step", "minutes", *measured, *(f"val_{name}" for name in task.scores))
+        self.terminal = self.out.isatty()
+        self._said = time.monotonic()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._began, self._ended, self._batches = time.monotonic(), time.monotonic(), 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._ended, self._batches = time.monotonic(), self._batches + 1
+        if self.chief and self._ended - self._said >= (0.5 if self.terminal else SAID):
+            self._said = self._ended
+            end = "\r" if self.terminal else "\n"
+            print(self._line(logs), end=end, file=self.out, flush=True)
+
+    def _speed(self):
+        return self._batches * self.tokens / max(self._ended - self._began, 1e-9)
+
+    def _line(self, logs):
+        state, seconds = self.state, self.budget.seconds()
+        line = (
+            f"update {state.step:,}{f' of {state.steps:,}' if state.steps else ''}, "
+            f"loss {logs['loss']:.3f}, accuracy {100 * logs['accuracy']:.1f} %, "
+            f"{self._speed():,.0f} tokens/s"
+        )
+        pace = (self._ended - self._began) / max(self._batches, 1) * self.budget.batches
+        left = (
+            (state.steps - state.step) * pace if state.steps else 60 * self.budget.minutes - seconds
+        )
+        return f"{line}, {max(left, 0) / 60:.1f} minutes left  "
+
+    def on_epoch_end(self, epoch, logs=None):
+        rate = ops.convert_to_numpy(self.model.optimizer.learning_rate)
+        row = {
+            "step": self.state.step,
+            "minutes": round(self.budget.seconds() / 60, 3),
+            "loss": round(float(logs["loss"]), 5),
+            "accuracy": round(100 * float(logs["accuracy"]), 3),
+            "learning_rate": float(f"{rate:.6g}"),
+            "tokens_per_second": round(self._speed()),
+        }
+        row |= {name: logs[name] for name in self.columns if name in logs and name not in row}
+        self.state.rows.append(row)
+        if self.chief:
+            write_table(self.folder.history, self.columns, self.state.rows)
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Writes checkpoints, and the best weights after the checkpoint that knows their score.
+
+    If the weights were written first and the process were killed before the checkpoint, the resumed
+    run would not know their score, and could replace them with worse ones. At the end it is the
+    other way round: the checkpoint says that nothing but the evaluation is missing.
+
+    Args:
+        validation: The `Validation`.
+        checkpoints: The `Checkpoints`.
+        settings: The `TrainingConfig`.
+        signals: The `Signals`.
+        chief: Whether this process writes.
+    """
+
+    def __init__(self, validation, checkpoints, settings, signals, chief=True):
+        super().__init__()
+        self.validation, self.state = validation, validation.state
+        self.checkpoints, self.signals, self.chief = checkpoints, signals, chief
+        self.every, self.saved = 60 * settings.checkpoint_minutes, time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        overdue = time.monotonic() - self.saved >= self.every
+        stops = self.state.trained or self.signals.received is not None
+        if self.chief and self.state.trained and self.validation.is_best:
+            self.validation.folder.save_best(self.validation.evaluator.model)
+        if self.chief and (overdue or stops or self.validation.is_best):
+            variables = state_of(self.model)
+            self.checkpoints.save(self.state.step, variables, dataclasses.asdict(self.state))
+            self.saved = time.monotonic()
+        if self.chief and self.validation.is_best and not self.state.trained:
+            self.validation.folder.save_best(self.validation.evaluator.model)
+
+
+def state_of(model):
+    """{name: variable} of all variables that a training changes, also of the seed generators."""
+    metrics = {id(variable) for variable in model.metrics_variables}
+    groups = {"model": model.variables, "optimizer": model.optimizer.variables}
+    return {
+        f"{name}/{i:04d}/{variable.path}": variable
+        for name, variables in groups.items()
+        for i, variable in enumerate(v for v in variables if id(v) not in metrics)
+    }
+
+
+def resume(model, checkpoints, validation, settings):
+    """Restores the newest checkpoint, if there is one.
+
+    Args:
+        model: The compiled model.
+        checkpoints: The `Checkpoints`.
+        validation: The `Validation`, whose state takes that of the checkpoint.
+        settings: The `TrainingConfig`; its number of updates replaces that of the checkpoint.
+    """
+    state, folder, chief = validation.state, validation.folder, validation.chief
+    path = checkpoints.newest(print if chief else lambda line: None)
+    if path is None:
+        return
+    steps = state.steps
+    for name, value in read_meta(path).items():
+        setattr(state, name, value)
+    state.steps = steps or state.steps
+    if state.trained and folder.best.exists() and state.step >= state.steps:
+        return  # perhaps of another backend: only the end is missing
+    state.trained = False
+    restore(path, state_of(model))
+    scored = state.rows and f"val_{validation.scores[0]}" in state.rows[-1]
+    if scored and not state.worse and chief:  # a kill may have come before these weights
+        assign_average(model, validation.evaluator.model)
+        folder.save_best(validation.evaluator.model)
+    if chief:
+        print(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")

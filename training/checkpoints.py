@@ -1,0 +1,136 @@
+"""Checkpoints that survive a kill at any moment, and are checked before they are used.
+
+In place of Keras's `BackupAndRestore`, which keeps one checkpoint, without checksums and without
+the states of the seed generators: a run resumed from it has other dropout.
+"""
+
+import json
+import zipfile
+
+import numpy as np
+from keras import ops
+
+from training.run import RunError, write_atomically
+
+META = "meta"
+
+
+class Checkpoints:
+    """The newest checkpoints of one run, each a zip archive of NumPy arrays with checksums.
+
+    A file appears under its name only when it is complete and on the disk. Arrays are written and
+    read one after the other, so that memory never holds a second copy of all of them.
+
+    Args:
+        directory: A `pathlib.Path`; made when it is needed.
+        keep: How many of the newest are kept.
+    """
+
+    def __init__(self, directory, keep=3):
+        self.directory, self.keep = directory, keep
+
+    def save(self, step, variables, meta):
+        """Writes a checkpoint, then deletes the oldest ones.
+
+        Args:
+            step: int that orders the checkpoints.
+            variables: {name: variable or NumPy array}.
+            meta: A value that JSON can hold.
+        """
+
+        def write(file):
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, variable in variables.items():
+                    _write(archive, name, ops.convert_to_numpy(variable))
+                _write(archive, META, np.frombuffer(json.dumps(meta).encode(), np.uint8))
+
+        path = self.directory / f"step-{step:09d}.npz"
+        try:
+            write_atomically(path, write)
+        except RunError as error:
+            kept = self.paths()
+            last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no earlier one"
+            raise RunError(f"{error}; {last}") from error
+        for old in self.paths()[: -self.keep]:
+            old.unlink(missing_ok=True)
+
+    def paths(self):
+        """The files of all checkpoints, oldest first."""
+        return sorted(self.directory.glob("step-*.npz"))
+
+    def newest(self, tell=print):
+        """The path of the newest undamaged checkpoint, or None if there are no checkpoints.
+
+        Args:
+            tell: Called with a message for each damaged checkpoint.
+
+        Raises:
+            RunError: If there are checkpoints and all of them are damaged.
+        """
+        for path in reversed(self.paths()):
+            if (reason := damage(path)) is None:
+                return path
+            tell(f"{path} is damaged ({reason}): trying the checkpoint before it")
+        if self.paths():
+            raise RunError(
+                f"All checkpoints in {self.directory} are damaged: delete the folder to start again"
+            )
+        return None
+
+
+def damage(path):
+    """Why a checkpoint cannot be read, or None; checks every checksum in it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if (bad := archive.testzip()) is not None:
+                return f"the checksum of {bad} is wrong"
+        read_meta(path)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        return error
+    return None
+
+
+def read_meta(path):
+    """The meta data of a checkpoint."""
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(_read(archive, META).tobytes())
+
+
+def restore(path, variables):
+    """Assigns the arrays of an undamaged checkpoint to the variables of the same names.
+
+    Args:
+        path: The file.
+        variables: {name: variable}.
+
+    Raises:
+        RunError: If the names or shapes are those of another model; no variable is changed then.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = {member.removesuffix(".npy") for member in archive.namelist()} - {META}
+        if others := names ^ variables.keys():
+            raise RunError(
+                f"{path} and the model differ in {len(others)} weights, such as "
+                f"{min(others)}: the checkpoint is from another model or version"
+            )
+        for name, variable in variables.items():
+            with archive.open(f"{name}.npy") as file:
+                np.lib.format.read_magic(file)
+                shape = np.lib.format.read_array_header_1_0(file)[0]
+            if shape != tuple(variable.shape):
+                raise RunError(
+                    f"{path} holds {name} with shape {shape}; expected {tuple(variable.shape)}: "
+                    "it is from another model"
+                )
+        for name, variable in variables.items():
+            variable.assign(_read(archive, name))
+
+
+def _write(archive, name, array):
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+
+
+def _read(archive, name):
+    with archive.open(f"{name}.npy") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)

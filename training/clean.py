@@ -1,0 +1,247 @@
+"""Cleaning of sentence pairs, with filters for pairs from the web, line by line.
+
+Every dropped pair is counted under one reason, the first that applies.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import math
+import statistics
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+
+from training.sources import CorpusError, rows
+
+# The reasons to drop a pair, and how they are printed.
+REASONS = {
+    "empty": "with an empty side",
+    "long": "over-long",
+    "identical": "with identical sides",
+    "length_ratio": "with an unusual length ratio",
+    "letters": "with few letters",
+    "script": "in an unusual script",
+    "language": "in another language",
+    "duplicate": "duplicate",
+    "near_duplicate": "near-duplicate",
+    "shared": "that share a sentence with held-out pairs",
+}
+FILTERS = ("identical", "length_ratio", "letters", "script", "language", "near_duplicate")
+
+RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
+SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
+LETTERS = 0.5  # minimum share of letters among the visible characters of a side
+SCRIPT = 0.5  # minimum share of letters in scripts that are usual on a side
+USUAL = 0.05  # minimum share of a script among the letters of a side for it to be usual
+WORDY = 8  # minimum letters of a side whose language is identified
+PROBABLE = 0.02  # below this probability of the expected language, the language is another one
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """The rules of cleaning.
+
+    Fields:
+        max_characters: Pairs with a longer side are dropped.
+        filters: Names from `FILTERS`.
+        languages: ISO 639-1 codes of source and target, for the filter `language`.
+        scripts: For source and target, the names of the usual scripts.
+        ratio: Median logarithm of the ratio of target to source characters.
+    """
+
+    max_characters: int = 1000
+    filters: tuple = ()
+    languages: tuple = ()
+    scripts: tuple = ((), ())
+    ratio: float = 0.0
+
+    def __post_init__(self):
+        unknown = sorted({*self.filters} - {*FILTERS})
+        if unknown:
+            raise CorpusError(f"Filters are {', '.join(FILTERS)}. Received: {', '.join(unknown)}")
+        if "language" in self.filters:
+            if len(self.languages) != 2:
+                raise CorpusError(
+                    "The filter `language` needs the languages of source and target, as in "
+                    f"--languages pt en. Received: {self.languages}"
+                )
+            identifier(*self.languages)
+
+    def measured_on(self, pairs):
+        """A copy with the usual scripts and length ratio of some pairs."""
+        pairs = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
+        if not pairs:
+            return self
+        ratio = statistics.median(math.log(len(target) / len(source)) for source, target in pairs)
+        scripts = tuple(_usual_scripts("".join(side)) for side in zip(*pairs, strict=True))
+        return dataclasses.replace(self, scripts=scripts, ratio=ratio)
+
+
+class Cleaned(NamedTuple):
+    """The kept pairs of a block as `source<TAB>target` lines, with hashes of each.
+
+    Fields:
+        text: UTF-8 lines.
+        keys: uint64 [pairs]: equal for equal pairs.
+        near_keys: uint64 [pairs]: equal for near-duplicates; empty without that filter.
+        dropped: Counter of the reasons.
+        lines: Number of lines in the block.
+    """
+
+    text: bytes
+    keys: np.ndarray
+    near_keys: np.ndarray
+    dropped: collections.Counter
+    lines: int
+
+
+class Cleaner:
+    """Cleans blocks of lines: composes (NFC), strips and filters them.
+
+    Args:
+        rules: The `Rules`.
+    """
+
+    def __init__(self, rules):
+        self.rules = rules
+        self._filters = [(n, _KEEPS[n]) for n in FILTERS if n in rules.filters and n in _KEEPS]
+        self._near = "near_duplicate" in rules.filters
+
+    def __call__(self, block):
+        """The `Cleaned` of a `Block`.
+
+        Raises:
+            CorpusError: If a line is not UTF-8 or does not have two columns; it names the line.
+        """
+        lines, keys, near_keys, dropped, count = [], [], [], collections.Counter(), 0
+        for source, target in rows(block):
+            count += 1
+            source = unicodedata.normalize("NFC", source).strip()
+            target = unicodedata.normalize("NFC", target).strip()
+            if reason := self.reason(source, target):
+                dropped[reason] += 1
+                continue
+            line = f"{source}\t{target}".encode()
+            lines.append(line)
+            keys.append(_digest(line))
+            if self._near:
+                near_keys.append(_digest(f"{skeleton(source)}\t{skeleton(target)}".encode()))
+        text = b"\n".join([*lines, b""])
+        return Cleaned(text, _numbers(keys), _numbers(near_keys), dropped, count)
+
+    def reason(self, source, target):
+        """The reason to drop a pair, a key of `REASONS`, or None."""
+        if not source or not target:
+            return "empty"
+        if max(len(source), len(target)) > self.rules.max_characters:
+            return "long"
+        for name, keeps in self._filters:
+            if not keeps(source, target, self.rules):
+                return name
+        return None
+
+
+def skeleton(text):
+    """A text without case, accents, digits, punctuation and spaces, to find near-duplicates."""
+    text = unicodedata.normalize("NFKD", text.casefold())
+    return "".join("0" if char.isdigit() else char for char in text if char.isalnum())
+
+
+def summary(dropped):
+    """The numbers of dropped pairs by reason, in words; `none` if there are none."""
+    told = (f"{dropped[name]:,} {words}" for name, words in REASONS.items() if dropped.get(name))
+    return ", ".join(told) or "none"
+
+
+@functools.cache
+def identifier(*languages):
+    """py3langid's language identifier, with probabilities over all of its languages.
+
+    Raises:
+        CorpusError: If py3langid is not installed, or does not know one of these languages.
+    """
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError as error:
+        raise CorpusError("The filter `language` needs `pip install py3langid`") from error
+    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    unknown = sorted({*languages} - {*found.labels})
+    if unknown:
+        raise CorpusError(
+            f"The filter `language` does not know {', '.join(unknown)}; expected some of: "
+            f"{' '.join(sorted(found.labels))}"
+        )
+    return found
+
+
+def _different(source, target, rules):
+    return source.casefold() != target.casefold()
+
+
+def _usual_lengths(source, target, rules):
+    ratio = math.log((len(target) + SHORT) / (len(source) * math.exp(rules.ratio) + SHORT))
+    return abs(ratio) <= math.log(RATIO)
+
+
+def _enough_letters(source, target, rules):
+    for text in (source, target):
+        visible = sum(map(len, text.split()))
+        if sum(map(_is_letter, text)) < LETTERS * visible:
+            return False
+    return True
+
+
+def _usual_script(source, target, rules):
+    for text, usual in zip((source, target), rules.scripts, strict=True):
+        scripts = [script(char) for char in text if char.isalpha()]
+        if usual and sum(name in usual for name in scripts) < SCRIPT * len(scripts):
+            return False
+    return True
+
+
+def _expected_languages(source, target, rules):
+    judge = identifier(*rules.languages)
+    for text, language in zip((source, target), rules.languages, strict=True):
+        if sum(map(str.isalpha, text)) < WORDY:
+            continue
+        best, *_ = ranks = judge.rank(text)
+        if best[0] != language and dict(ranks)[language] < PROBABLE:
+            return False
+    return True
+
+
+_KEEPS = {
+    "identical": _different,
+    "length_ratio": _usual_lengths,
+    "letters": _enough_letters,
+    "script": _usual_script,
+    "language": _expected_languages,
+}
+
+
+@functools.lru_cache(1 << 16)
+def script(char):
+    """The script of a letter: the first word of its Unicode name, such as LATIN or CYRILLIC."""
+    return unicodedata.name(char, "UNKNOWN").split()[0]
+
+
+@functools.lru_cache(1 << 16)
+def _is_letter(char):
+    return unicodedata.category(char)[0] in "LM"
+
+
+def _usual_scripts(text):
+    counts = collections.Counter(script(char) for char in text if char.isalpha())
+    return tuple(sorted(name for name, n in counts.items() if n >= USUAL * counts.total()))
+
+
+def _digest(line):
+    # With 64 bits, a collision among millions of pairs is very unlikely.
+    return hashlib.blake2b(line, digest_size=8).digest()
+
+
+def _numbers(digests):
+    return np.frombuffer(b"".join(digests), np.uint64)

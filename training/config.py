@@ -1,0 +1,559 @@
+"""All settings of a training run with their defaults, and the command line made from them.
+
+A field holds everything about a setting: its default, its range, its help, whether it has an option
+of its own, and whether it may change when a run is resumed. The other fields are set in a file
+(`--config`) or by `--set NAME=VALUE`. Nothing here imports Keras, so that `--help` is instant.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_tfmr import _command_line
+
+TEXT_TASKS = ("classify", "tag", "language", "masked")
+
+
+class Range(NamedTuple):
+    """What a number must be, in words and as a test."""
+
+    words: str
+    holds: Any
+
+
+POSITIVE = Range("positive", lambda value: value > 0)
+ONE_OR_MORE = Range("1 or more", lambda value: value >= 1)
+NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
+SHARE = Range("in [0, 1)", lambda value: 0 <= value < 1)
+SEED = Range("in [0, 2**31)", lambda value: 0 <= value < 2**31)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The settings of a preset; the right rate depends on depth, width and place of the norm.
+
+    Fields:
+        learning_rate: The rate at the end of the warm-up.
+        warmup_steps: Number of updates in the warm-up.
+        schedule: How the rate falls after the warm-up.
+        tokens_per_batch: Target positions in a batch.
+        gradient_accumulation_steps: Batches in an update.
+        dropout_rate: Share of the values dropped in training.
+        norm_first: Pre-norm instead of post-norm; None for models that have neither.
+        clip_norm: Maximum global norm of the gradient; 0 for no limit.
+        sizes: Fields of the model's config that differ from its preset of that name.
+    """
+
+    learning_rate: float
+    warmup_steps: int
+    schedule: str
+    tokens_per_batch: int
+    gradient_accumulation_steps: int
+    dropout_rate: float
+    norm_first: bool | None
+    clip_norm: float
+    sizes: dict
+
+    def defaults(self):
+        """{setting: value}."""
+        fields = dataclasses.asdict(self)
+        fields.pop("sizes")
+        return fields
+
+    def for_tuning(self):
+        """{setting: value} for fine-tuning: a lower rate, reached after a short warm-up."""
+        return {
+            "learning_rate": self.learning_rate / 3, "warmup_steps": 100, "schedule": "cosine",
+        }  # fmt: skip
+
+
+def noam_peak(d_model, warmup_steps):
+    """The peak of the paper's schedule, d_model^-0.5 · warmup^-0.5 (arXiv 1706.03762, 5.3)."""
+    return round((d_model * warmup_steps) ** -0.5, 7)
+
+
+# Measured on 50,769 pairs of Tatoeba: docs/guide/recipes.md.
+SMALL = Recipe(
+    learning_rate=3e-3, warmup_steps=800, schedule="cosine", tokens_per_batch=1024,
+    gradient_accumulation_steps=1, dropout_rate=0.1, norm_first=True, clip_norm=1.0,
+    sizes={"d_model": 192, "num_heads": 4, "dff": 768, "encoder_layers": 3, "decoder_layers": 3},
+)  # fmt: skip
+# arXiv 1706.03762: 25,000 target tokens an update.
+BASE = Recipe(
+    learning_rate=noam_peak(512, 4000), warmup_steps=4000, schedule="noam", tokens_per_batch=4096,
+    gradient_accumulation_steps=6, dropout_rate=0.1, norm_first=False, clip_norm=0.0, sizes={},
+)  # fmt: skip
+# For distillation: as wide as `small`, with the numbers of encoder and decoder layers of arXiv
+# 2006.10369. The rate is half, because a student begins with its teacher's layers.
+STUDENTS = {
+    f"{encoder}-{decoder}": dataclasses.replace(
+        SMALL,
+        learning_rate=1.5e-3,
+        sizes={**SMALL.sizes, "encoder_layers": encoder, "decoder_layers": decoder},
+    )
+    for encoder, decoder in ((6, 1), (12, 1), (6, 2))
+}
+RECURRENT = dataclasses.replace(SMALL, norm_first=None, sizes={})
+PAPER = dataclasses.replace(RECURRENT, dropout_rate=0.0)  # Cho, Bahdanau et al.: no dropout
+RECIPES = {
+    "transformer": {
+        "small": SMALL,
+        "tiny": dataclasses.replace(SMALL, sizes={}),  # for tests
+        # TensorFlow's tutorial: batches of 64 sentences of up to 128 tokens.
+        "tutorial": dataclasses.replace(
+            BASE, learning_rate=noam_peak(128, 4000), gradient_accumulation_steps=1
+        ),
+        "base": BASE,
+        "big": dataclasses.replace(BASE, learning_rate=noam_peak(1024, 4000), dropout_rate=0.3),
+        **STUDENTS,
+    },
+    "seq2seq": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
+    "rnnsearch": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
+    "convolutional": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT},
+}  # fmt: skip
+PRESETS = {kind: tuple(recipes) for kind, recipes in RECIPES.items()}
+
+
+def option(default, help, *, range=None, resumes=False, flag=True, **argparse_options):
+    """A field of `TrainingConfig`.
+
+    Args:
+        default: The value if none is given; None if it follows from other fields.
+        help: A phrase for `--help`.
+        range: A `Range`, or None if the value is not a number.
+        resumes: Whether it may change when the run is resumed.
+        flag: Whether it has an option of its own.
+        **argparse_options: For `add_argument`.
+    """
+    metadata = {"help": help, "range": range, "resumes": resumes, "flag": flag}
+    return dataclasses.field(default=default, metadata=metadata | {"argparse": argparse_options})
+
+
+def _count(default, help, range=POSITIVE, **about):
+    return option(default, help, range=range, type=int, metavar="N", **about)
+
+
+def _number(default, help, range=POSITIVE, **about):
+    return option(default, help, range=range, type=float, metavar="X", **about)
+
+
+def _switch(default, help, **about):
+    return option(default, help, action=_command_line.Switch, **about)
+
+
+def _words(help, metavar="FILE", nargs="+", **about):
+    return option((), help, nargs=nargs, metavar=metavar, **about)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How a translator is trained. Where a default is None, it follows from data or preset.
+
+    >>> TrainingConfig(minutes=30).resolved().seed
+    1
+    """
+
+    data: tuple = _words(
+        "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .zst), patterns "
+        "such as 'part-*.tsv', tatoeba:por-eng or tfds:ted_hrlr_translate/pt_to_en; weights, as in "
+        "a.tsv:3 b.tsv:1, set the share of each (default: the built-in phrasebook)"
+    )
+    source: str = option(None, "source lines, instead of --data", metavar="FILE")
+    target: str = option(None, "target lines, one for each line of --source", metavar="FILE")
+    validation: tuple = _words(
+        "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a source and a target file "
+        "(default: pairs held out of the training pairs)"
+    )
+    tag: tuple = _words("put TAG in front of the sources from FILE", "FILE=TAG")
+    filters: tuple = _words(
+        "filters that drop pairs: identical, length_ratio, letters, script, near_duplicate, "
+        "language",
+        "NAME",
+    )
+    languages: tuple = _words(
+        "codes of source and target for the filter `language`, as in pt en", "CODE", 2, flag=False
+    )
+    temperature: float = _number(
+        1.0, "mix corpora without weights in proportion to size^(1 / X)", ONE_OR_MORE, flag=False
+    )
+    init_from: str = option(
+        None,
+        "begin with the weights and vocabulary of this finished run, imported run or exported "
+        "version; with other numbers of layers, as a student of it",
+        metavar="RUN",
+    )
+    extend_vocab: bool = option(
+        False, "with --init_from, add the subwords of these pairs that its vocabulary lacks",
+        action="store_true",
+    )  # fmt: skip
+    output: str = option(
+        None,
+        "run folder; an unfinished run in it is resumed "
+        "(default: runs/phrasebook or runs/translator)",
+        resumes=True,
+        metavar="DIR",
+    )
+    overwrite: bool = option(
+        False,
+        "delete an earlier run in the folder; an unfinished run of exactly this command is resumed "
+        "instead",
+        resumes=True, action="store_true",
+    )  # fmt: skip
+
+    minutes: float = _number(
+        None, "train for about X minutes: the first updates are timed, and the number of updates "
+        "is fixed from then on (default: 30, phrasebook 4)",
+        resumes=True,
+    )  # fmt: skip
+    epochs: int = _count(None, "stop after N passes over the pairs", resumes=True, flag=False)
+    steps: int = _count(None, "stop after N updates", resumes=True)
+    patience: int = _count(None, "stop after N validations without a better score", resumes=True)
+    validate_steps: int = _count(
+        None, "validate every N updates (default: 500, phrasebook 300)", resumes=True
+    )
+
+    model: str = option("transformer", "kind of model", choices=tuple(PRESETS))
+    preset: str = option(
+        "small",
+        "size and training recipe of the model; "
+        + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
+        metavar="NAME",
+    )
+    d_model: int = _count(None, "width of the vectors between layers", flag=False)
+    num_heads: int = _count(None, "heads of every attention", flag=False)
+    dff: int = _count(None, "width of the feed-forward hidden layers", flag=False)
+    encoder_layers: int = _count(None, "layers of the encoder", flag=False)
+    decoder_layers: int = _count(None, "layers of the decoder", flag=False)
+    norm_first: bool = _switch(None, "normalise before each sublayer, not after it", flag=False)
+    dropout_rate: float = _number(
+        None, "share of the values dropped in training (default: the preset's)", SHARE
+    )
+    vocab_size: int = _count(8000, "number of subwords")
+    joint_vocab: bool = _switch(True, "share one vocabulary between both sides", flag=False)
+    subword_sampling: float = _number(
+        0.0, "share of the words split into other subwords, drawn again in every epoch", SHARE,
+        flag=False,
+    )  # fmt: skip
+
+    schedule: str = option(
+        None, "how the rate falls after the warm-up", choices=("noam", "cosine"), flag=False
+    )
+    learning_rate: float = _number(
+        None, "learning rate at the end of the warm-up (default: the preset's)"
+    )
+    warmup_steps: int = _count(None, "updates until the full learning rate", flag=False)
+    label_smoothing: float = _number(0.1, "probability spread over the classes", SHARE, flag=False)
+    clip_norm: float = _number(None, "maximum global norm; 0: none", NOT_NEGATIVE, flag=False)
+    ema: float = _number(0.999, "decay of the weights' moving average; 0 for none", SHARE)
+    tokens_per_batch: int = _count(
+        None, "target positions in a batch, over all devices (default: the preset's)"
+    )
+    gradient_accumulation_steps: int = _count(None, "batches in an update (default: the preset's)")
+    precision: str = option(
+        None,
+        "dtype policy of the layers (default: mixed_bfloat16 if the processor multiplies bfloat16, "
+        "else float32)",
+        choices=("float32", "mixed_bfloat16"),
+    )
+    devices: int = _count(1, "devices of this host to train on")
+    cluster: str = option(
+        None, "where the list of hosts comes from (default: TF_CONFIG if set)",
+        resumes=True, choices=("slurm",),
+    )  # fmt: skip
+    seed: int = _count(1, "seed of all random numbers", SEED)
+
+    log_steps: int = _count(
+        None, "updates in a row of history.csv (default: 100 batches' worth)", flag=False
+    )
+    validation_pairs: int = _count(
+        500, "validation pairs used during training", resumes=True, flag=False
+    )
+    checkpoint_minutes: float = _number(
+        1.0, "minutes between checkpoints", NOT_NEGATIVE, resumes=True, flag=False
+    )
+    max_checkpoints: int = _count(3, "number of checkpoints to keep", resumes=True, flag=False)
+    num_beams: int = _count(4, "beam width of the final evaluation and of the export", resumes=True)
+    length_penalty: float = _number(
+        0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True, flag=False
+    )
+    export: bool = _switch(True, "export the trained model to saved_model/1", resumes=True)
+
+    task = "translation"
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, range = getattr(self, field.name), field.metadata["range"]
+            for words, holds in (("finite", math.isfinite), range) if range else ():
+                if value is not None and not holds(value):
+                    raise ValueError(f"--{field.name} must be {words}. Received: {value!r}")
+        self._check_data()
+        self._check_model()
+
+    def _check_data(self):
+        if isinstance(self.data, str):
+            object.__setattr__(self, "data", (self.data,))
+        for name in ("output", "data", "source", "target", "validation", "init_from"):
+            value = getattr(self, name)
+            if "" in (value if isinstance(value, tuple) else (value,)):
+                raise ValueError(f"--{name} must name a file or folder. Received: ''")
+        if bool(self.source) != bool(self.target):
+            raise ValueError(
+                "--source and --target must be given together. Received: "
+                f"--source {self.source}, --target {self.target}"
+            )
+        if self.source and self.data:
+            raise ValueError(
+                "Give either --data or --source and --target. Received: "
+                f"--data {' '.join(self.data)} --source {self.source} --target {self.target}"
+            )
+        if self.phrasebook and self.validation:
+            raise ValueError(
+                "--validation needs --data, or --source and --target. Received: "
+                f"--validation {' '.join(self.validation)} alone"
+            )
+        if len(self.validation) > 2:
+            raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
+
+    def _check_model(self):
+        if self.extend_vocab and not (self.init_from and self.model == "transformer"):
+            raise ValueError(
+                "--extend_vocab needs --init_from and a Transformer. Received: "
+                f"--init_from {self.init_from}, --model {self.model}"
+            )
+        presets = PRESETS.get(self.model)
+        if presets is None:
+            raise ValueError(f"--model must be one of {[*PRESETS]}. Received: {self.model!r}")
+        if self.preset not in presets:
+            raise ValueError(
+                f"--preset of --model {self.model} must be one of: {', '.join(presets)}. "
+                f"Received: {self.preset!r}"
+            )
+        sizes = [name for name, value in self.sizes().items() if value is not None]
+        if sizes and self.model != "transformer":
+            raise ValueError(
+                f"{', '.join(sizes)} cannot be set for --model {self.model}: choose a --preset "
+                f"instead, one of: {', '.join(presets)}"
+            )
+
+    def sizes(self):
+        """{field: value} of the fields that a Transformer's preset sets too."""
+        names = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def free(cls):
+        """Names of the fields that may change when a run is resumed."""
+        return {field.name for field in dataclasses.fields(cls) if field.metadata["resumes"]}
+
+    def to_dict(self):
+        """{field: value}, which JSON can hold."""
+        return dataclasses.asdict(self)
+
+    @property
+    def recipe(self):
+        """The `Recipe` of the preset."""
+        return RECIPES[self.model][self.preset]
+
+    @property
+    def phrasebook(self):
+        """Whether the run trains on the built-in phrasebook."""
+        return not self.data and not self.source
+
+    @property
+    def default_minutes(self):
+        """Minutes of a run without a budget."""
+        return 4.0 if self.phrasebook else 30.0
+
+    @property
+    def default_output(self):
+        """The folder of a run without --output."""
+        return "runs/phrasebook" if self.phrasebook else "runs/translator"
+
+    def resolved(self):
+        """The same with the defaults that follow from other fields filled in."""
+        defaults = {
+            **self.recipe.defaults(),
+            "validate_steps": 300 if self.phrasebook else 500,
+            "precision": best_precision(),
+            "output": self.default_output,
+        }
+        if self.minutes is None and self.epochs is None and self.steps is None:
+            defaults["minutes"] = self.default_minutes
+        changes = {name: v for name, v in defaults.items() if getattr(self, name) is None}
+        found = dataclasses.replace(self, **changes)
+        log_steps = max(1, 100 // found.gradient_accumulation_steps)
+        return dataclasses.replace(found, log_steps=found.log_steps or log_steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConfig(TrainingConfig):
+    """How a classifier, tagger or language model is trained.
+
+    >>> TextConfig(task="tag").resolved().output
+    'runs/tag'
+    """
+
+    task: str = option(
+        "classify",
+        "what to learn: a label for each text, a tag for each token, the next token, or masked "
+        "tokens, as a start for other tasks",
+        choices=TEXT_TASKS,
+    )
+    data: tuple = _words(
+        "files to learn from, also .gz, .bz2 or .zst: TEXT<TAB>LABEL lines, TOKENS<TAB>TAGS lines "
+        "or plain text (default: sentences of the built-in phrasebook)"
+    )
+    validation: tuple = _words(
+        "texts to evaluate on, in the form of --data (default: texts held out of --data)", nargs=1
+    )
+    init_from: str = option(
+        None,
+        "begin with the subwords and encoder of this finished run of --task masked, classify or "
+        "tag; with the whole model of a run of --task language",
+        metavar="RUN",
+    )
+    output: str = option(
+        None, "run folder; an unfinished run in it is resumed (default: runs/TASK)",
+        resumes=True, metavar="DIR",
+    )  # fmt: skip
+    minutes: float = _number(
+        None, "train for about X minutes: the first updates are timed, and the number of updates "
+        "is fixed from then on (default: 30; without --data classify 2, tag 3, the others 4)",
+        resumes=True,
+    )  # fmt: skip
+    preset: str = option(
+        "small",
+        f"size and training recipe of the model: {', '.join(PRESETS['transformer'])}",
+        metavar="NAME",
+    )
+    fresh_weights: bool = option(
+        False, "take the subwords of --init_from, but not its weights, for a comparison",
+        action="store_true", flag=False,
+    )  # fmt: skip
+
+    hidden = ("source", "target", "tag", "filters", "model", "extend_vocab", "num_beams")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.task not in TEXT_TASKS:
+            raise ValueError(f"--task must be one of {[*TEXT_TASKS]}. Received: {self.task!r}")
+
+    @property
+    def default_minutes(self):
+        short = {"classify": 2.0, "tag": 3.0}
+        return short.get(self.task, 4.0) if self.phrasebook else 30.0
+
+    @property
+    def default_output(self):
+        return f"runs/{self.task}"
+
+
+def best_precision():
+    """mixed_bfloat16 if the processor multiplies bfloat16, which is then twice as fast."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    flags = next((line for line in lines if line.startswith("flags")), "").split()
+    return "mixed_bfloat16" if {"avx512_bf16", "amx_bf16"} & {*flags} else "float32"
+
+
+def parse_arguments(description, arguments=None, config_class=TrainingConfig):
+    """A resolved `TrainingConfig` from command-line arguments; ends the process if they are wrong.
+
+    Args:
+        description: The docstring of the script.
+        arguments: Words, or None for those of the process.
+        config_class: `TrainingConfig` or `TextConfig`, whose `hidden` fields have no option.
+    """
+    parser = _command_line.parser(description)
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    hidden = getattr(config_class, "hidden", ())
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path,
+        help="settings from a YAML or JSON file, such as a run's config.json",
+    )  # fmt: skip
+    others = [name for name in fields if not fields[name].metadata["flag"] and name not in hidden]
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", nargs="+", default=[],
+        help=f"any setting by its name, also those without an option: {', '.join(others)}",
+    )  # fmt: skip
+    for name, field in fields.items():
+        if field.metadata["flag"] and name not in hidden:
+            about = {"default": field.default, "help": field.metadata["help"]}
+            parser.add_argument(f"--{name}", **about, **field.metadata["argparse"])
+    unsaid = object()
+    said = argparse.Namespace(**dict.fromkeys(fields, unsaid))
+    found = vars(parser.parse_args(arguments, said))
+    try:
+        given = read_config(found.pop("config"), fields)
+        given |= dict(assigned(word, fields) for word in found.pop("set"))
+        given |= {name: value for name, value in found.items() if value is not unsaid}
+        given = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in given.items()
+        }
+        if given.get("init_from"):
+            given = completed(given, config_class)
+        return config_class(**given).resolved()
+    except (ValueError, TypeError, OSError) as error:
+        parser.error(str(error))
+
+
+def read_config(path, fields):
+    """{setting: value} of a YAML or JSON file; of the entry `arguments` of a run's config.json."""
+    if path is None:
+        return {}
+    text = path.read_text(encoding="utf-8")
+    if path.suffix.lower() in (".yaml", ".yml"):
+        import yaml
+
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--config {path}: {' '.join(str(error).split())}") from error
+    else:
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"--config {path}: {error}") from error
+    if isinstance(values, dict):
+        values = values.get("arguments", values)
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"--config {path}: expected settings by name. Received: {str(values)[:80]}"
+        )
+    if unknown := sorted({*map(str, values)} - {*fields}):
+        raise ValueError(f"--config {path}: unknown setting {', '.join(unknown)}")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def assigned(word, fields):
+    """(setting, value) of a word NAME=VALUE."""
+    name, equals, text = word.partition("=")
+    if not equals or name not in fields:
+        raise ValueError(f"--set needs NAME=VALUE of a setting. Received: {word!r}")
+    about = fields[name].metadata["argparse"]
+    if "action" in about:
+        if text not in ("true", "false"):
+            raise ValueError(f"--set {name} must be true or false. Received: {text!r}")
+        return name, text == "true"
+    if "choices" in about and text not in about["choices"]:
+        choices = ", ".join(about["choices"])
+        raise ValueError(f"--set {name} must be one of {choices}. Received: {text!r}")
+    try:
+        return name, tuple(text.split()) if "nargs" in about else about.get("type", str)(text)
+    except ValueError as error:
+        raise ValueError(f"--set {name}: {error}") from error
+
+
+def completed(given, config_class):
+    """The given settings, with those that follow from the run that the training begins from."""
+    from training.init_from import start_of
+
+    start = start_of(given["init_from"])
+    if config_class is not TrainingConfig:
+        return start.text_settings() | given
+    return start.settings_for(given, RECIPES)

@@ -1,0 +1,182 @@
+"""Several devices and several hosts: data parallelism by `tf.distribute` or `keras.distribution`.
+
+Each worker reads its own rows of every batch, so that the weights do not depend on the number of
+workers, but for rounding and dropout. Restarts belong to Kubernetes, Kubeflow or SLURM.
+"""
+
+import contextlib
+import json
+import os
+
+import keras
+
+from training.run import RunError
+
+
+def connect(settings):
+    """The `Distribution` that settings and environment ask for.
+
+    `TF_CONFIG`, as Kubeflow and Vertex AI set it, names the hosts; with `--cluster slurm`, the
+    variables of `srun` do.
+    """
+    try:
+        tasks = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+        several = sum(map(len, tasks.values())) > 1 or settings.cluster == "slurm"
+    except (ValueError, AttributeError, TypeError) as error:
+        raise RunError(f"Cannot read TF_CONFIG ({error}): {os.environ['TF_CONFIG']}") from error
+    if several and not (settings.steps or settings.epochs):
+        raise RunError("Several hosts cannot measure minutes alike: give --steps")
+    if not several and settings.devices == 1:
+        return Distribution()
+    backend = keras.backend.backend()
+    return {"tensorflow": OnTensorFlow, "jax": OnJax}[backend](settings, several)
+
+
+class Distribution:
+    """One device; the base of the others. Worker 0 is the chief.
+
+    Attributes:
+        pieces: Number of parts in which `fit` wants this worker's rows of a batch.
+    """
+
+    index, workers, devices, pieces = 0, 1, 1, 1
+
+    def scope(self):
+        """A context in which the model and its optimizer are made."""
+        return contextlib.nullcontext()
+
+    @property
+    def chief(self):
+        """Whether this process writes the files."""
+        return self.index == 0
+
+    @property
+    def replicas(self):
+        """Number of devices over all workers."""
+        return self.workers * self.devices
+
+    def barrier(self):
+        """Waits until all workers have called this."""
+
+    def read_config(self, folder):
+        """The config.json that the chief has written."""
+        self.barrier()
+        return folder.read_config()
+
+    def prepare(self, model):
+        """Changes a compiled model as needed."""
+
+    def dataset(self, batches):
+        """What `fit` gets, from a dataset of batches."""
+        return batches
+
+    def part(self, batch):
+        """This worker's rows of each tensor of a batch, `[pieces, rows, …]`."""
+        import tensorflow as tf
+
+        def cut(rows):
+            shape = tf.concat([[self.workers, self.pieces, -1], tf.shape(rows)[1:]], axis=0)
+            return tf.reshape(rows, shape)[self.index]
+
+        return tf.nest.map_structure(cut, batch)
+
+
+class OnTensorFlow(Distribution):
+    """Replicas by a strategy of TensorFlow."""
+
+    def __init__(self, settings, several):
+        import tensorflow as tf
+
+        self.devices = self.pieces = settings.devices
+        devices = _local_devices(self.devices) if self.devices > 1 else None
+        if several:
+            resolvers = tf.distribute.cluster_resolver
+            slurm = settings.cluster == "slurm"
+            resolver = (
+                resolvers.SlurmClusterResolver if slurm else resolvers.TFConfigClusterResolver
+            )()
+            self.strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+            self.index = resolver.task_id or 0
+            self.workers = self.strategy.num_replicas_in_sync // self.devices
+        else:
+            self.strategy = tf.distribute.MirroredStrategy(devices)
+
+    def scope(self):
+        return self.strategy.scope()
+
+    def barrier(self):
+        import tensorflow as tf
+
+        one = tf.function(lambda: self.strategy.run(lambda: tf.constant(1.0)))
+        self.strategy.reduce("SUM", one(), axis=None)
+
+    def prepare(self, model):
+        # Keras 3.15 reduces the scalar results of a step over an axis (keras#20585), and clips
+        # the gradient of each replica before it adds them up: two overrides, for now.
+        step, optimizer = model.train_step, model.optimizer
+        if self.workers > 1:
+            model.train_step = lambda data: {n: value[None] for n, value in step(data).items()}
+        clip = optimizer._clip_gradients
+        optimizer._clip_gradients = lambda gradients: clip(_summed(gradients))
+        optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+
+    def dataset(self, batches):
+        mine = batches.map(lambda *batch: self.part(batch)).unbatch()
+        return self.strategy.distribute_datasets_from_function(lambda context: mine)
+
+
+class OnJax(Distribution):
+    """Devices by `keras.distribution`."""
+
+    def __init__(self, settings, several):
+        import jax
+
+        if settings.devices > 1 and not os.environ.get("XLA_FLAGS"):
+            with contextlib.suppress(RuntimeError):  # JAX has already found its devices
+                jax.config.update("jax_num_cpu_devices", settings.devices)
+        if several and settings.cluster != "slurm":
+            config = json.loads(os.environ["TF_CONFIG"])
+            hosts = [host for name in sorted(config["cluster"]) for host in config["cluster"][name]]
+            before = [n for n in sorted(config["cluster"]) if n < config["task"]["type"]]
+            index = sum(len(config["cluster"][n]) for n in before) + int(config["task"]["index"])
+            keras.distribution.initialize(hosts[0], len(hosts), index)
+        elif several:
+            keras.distribution.initialize()
+        self.index, self.workers = jax.process_index(), jax.process_count()
+        found = [d for i in range(self.workers) for d in jax.local_devices(i)[: settings.devices]]
+        if len(found) < settings.devices * self.workers:
+            raise RunError(f"Expected {settings.devices} devices a process; found {len(found)}")
+        names = [f"{device.platform}:{device.id}" for device in found]
+        self.devices = settings.devices
+        self.distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
+
+    def barrier(self):
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices("run")
+
+    def scope(self):
+        return self.distribution.scope()
+
+    def dataset(self, batches):
+        return batches.map(lambda *batch: self.part(batch)).unbatch()
+
+
+def _summed(gradients):
+    import tensorflow as tf
+
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+
+
+def _local_devices(count):
+    """Names of `count` devices: GPUs, or else parts of the CPU, which are slow but allow tests."""
+    import tensorflow as tf
+
+    kind = "GPU" if len(tf.config.list_physical_devices("GPU")) >= count else "CPU"
+    if kind == "CPU":
+        cpu, part = (
+            tf.config.list_physical_devices("CPU")[0],
+            tf.config.LogicalDeviceConfiguration(),
+        )
+        tf.config.set_logical_device_configuration(cpu, [part] * count)
+    return [f"/{kind}:{i}" for i in range(count)]

@@ -1,0 +1,577 @@
+"""A corpus as token ids in memory-mapped files: cleaned, deduplicated, held out, encoded.
+
+Written once, at constant memory, and used at every start of a run. `store.json` is written last; it
+records what the files were made from and their checksums, so that a run never learns from a partial
+or damaged corpus.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import hashlib
+import itertools
+import json
+import mmap
+import multiprocessing
+import os
+import signal
+import threading
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+from training.clean import Cleaner, Rules, summary
+from training.sources import (
+    CorpusError,
+    Labels,
+    Source,
+    TextFile,
+    corpora_of,
+    read_blocks,
+    rows,
+    sha256,
+    stamp,
+    tags_of,
+)
+
+HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
+LEARNED = 200_000  # lines that a vocabulary is learned from
+ALONE = 8  # blocks that are processed in this process before it starts others
+CHUNK = 1 << 20  # entries of an array handled at a time
+SIDES = ("source", "target")
+ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
+NOTHING_LEFT = "no pair is left to learn from: every pair shares a sentence with held-out pairs"
+INDEX, TEXT = "store.json", "pairs.tsv"
+
+
+class Encoded(NamedTuple):
+    """The encoded training pairs of a run, and its validation and test pairs.
+
+    Fields:
+        sides: `(values, offsets)` of the ids of source and target, memory maps.
+        parts: The number of pairs of each corpus.
+        held_out: `{"validation": pairs, "test": pairs}`, lists of (source, target).
+        record: Counts and checksums, for config.json.
+        summaries: Lines for people.
+        files: A `TextFile` for each file that was read.
+    """
+
+    sides: list
+    parts: list
+    held_out: dict
+    record: dict
+    summaries: list
+    files: list
+
+    def changed_files(self):
+        """The files that have changed: (path, old checksum, new checksum)."""
+        suspects = (f for f in self.files if f.bytes and stamp(f.path) != (f.bytes, f.modified))
+        now = ((file.path, file.sha256, sha256(file.path)) for file in suspects)
+        return [change for change in now if change[1] != change[2]]
+
+
+def identity(tokenizers):
+    """Checksums that identify the tokenizers."""
+    return [hashlib.sha256(tokenizer.model_bytes).hexdigest() for tokenizer in tokenizers]
+
+
+def read(folder, tokenizers):
+    """The `Encoded` of a folder, or None if it is missing, damaged or of other tokenizers."""
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    records = index["arrays"]
+    if index["tokenizers"] != identity(tokenizers):
+        return None
+    if not all(_is_whole(folder / name, records[name]) for name in ARRAYS):
+        return None
+    arrays = [_mapped(folder / name, records[name]["dtype"]) for name in ARRAYS]
+    held_out = {name: [tuple(pair) for pair in rows] for name, rows in index["held_out"].items()}
+    files = [TextFile(*file) for file in index["files"]]
+    sides = [tuple(arrays[:2]), tuple(arrays[2:])]
+    return Encoded(sides, index["parts"], held_out, index["record"], index["summaries"], files)
+
+
+def delete(folder):
+    """Deletes the files of an encoded corpus by their names, and the folder if it is empty then."""
+    for name in (INDEX, TEXT, *ARRAYS):
+        (folder / name).unlink(missing_ok=True)
+    if folder.exists() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def encode(settings, folder, known=None):
+    """Reads, cleans and encodes the corpora of a run; learns the tokenizers.
+
+    Args:
+        settings: A `TrainingConfig`.
+        folder: A `pathlib.Path` to write to.
+        known: `(source, target)` tokenizers to use, or with `extend_vocab` to extend.
+
+    Returns:
+        The `Encoded` and its tokenizers.
+    """
+    delete(folder)
+    folder.mkdir(parents=True)
+    try:
+        return _encode(settings, folder, known)
+    except BaseException:
+        delete(folder)
+        raise
+
+
+def _encode(settings, folder, known):
+    corpora, files = corpora_of(settings), []
+    learned = int(settings.task in ("language", "masked"))  # the column that holds the text
+    tags = [corpus.tag for corpus in corpora]
+    sets = _given_sets(settings, corpora)
+    pile = Pile(folder / TEXT, (c.blocks("train", files) for c in corpora), _rules(settings))
+    if not len(pile):
+        raise CorpusError(
+            f"{corpora[0].name}: no pair is left of {pile.lines:,} lines; "
+            f"dropped: {summary(pile.dropped)}"
+        )
+    sets = sets or {"validation": _hold_out(pile, settings.seed, tags)}
+    pairs = [pair for found in sets.values() for pair in found.pairs]
+    excluded = [{pair[side] for pair in pairs} for side in (0, 1)]
+    if settings.task != "translation":  # labels occur in training and validation
+        excluded[1 - learned] = set()
+    tokenizers = _tokenizers(settings, known, pile, excluded, tags, pairs)
+    parts, records = _write(folder, pile, tokenizers, excluded, tags)
+    pile.path.unlink()
+    record = {"train": _record(sum(parts), files, pile.dropped)}
+    told = [f"train: {_told(sum(parts), files, pile.dropped)}"]
+    for name, found in sets.items():
+        record[name] = _record(len(found.pairs), found.files, found.dropped)
+        told.append(f"{name}: {_told(len(found.pairs), found.files, found.dropped)}")
+    index = {
+        "arrays": records,
+        "parts": parts,
+        "tokenizers": identity(tokenizers),
+        "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
+        "record": record,
+        "summaries": told,
+        "files": [*files, *(file for found in sets.values() for file in found.files)],
+    }
+    temporary = folder / f".{INDEX}"
+    temporary.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
+    temporary.replace(folder / INDEX)
+    return read(folder, tokenizers), tokenizers
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Sentence pairs in memory, each once, with their tags and the files they come from."""
+
+    pairs: list
+    tags: list
+    dropped: dict
+    files: tuple = ()
+
+    def tagged(self):
+        """The pairs as a model reads them."""
+        rows = zip(self.tags, self.pairs, strict=True)
+        return [(_tagged(tag, source), target) for tag, (source, target) in rows]
+
+
+def read_pairs(*paths):
+    """The cleaned `Pairs` of one file of `source<TAB>target` lines, or of two aligned files."""
+    files = []
+    found = clean_pairs(read_blocks(paths, files), files=files)
+    if not found.pairs:
+        raise CorpusError(
+            f"{paths[0]}: no pair is left of {files[0].lines} lines; "
+            f"dropped: {summary(found.dropped)}"
+        )
+    return found
+
+
+def clean_pairs(blocks, tag="", files=()):
+    """The cleaned `Pairs` of blocks of lines."""
+    cleaner, dropped, lines, count = Cleaner(Rules()), collections.Counter(), {}, 0
+    for cleaned in map(cleaner, blocks):
+        mine = cleaned.text.decode().split("\n")[:-1]
+        lines |= dict.fromkeys(mine)
+        dropped.update(cleaned.dropped)
+        count += len(mine)
+    dropped["duplicate"] += count - len(lines)
+    pairs = [tuple(line.split("\t")) for line in lines]
+    return Pairs(pairs, [tag] * len(pairs), dropped, tuple(files))
+
+
+def _given_sets(settings, corpora):
+    """The validation and test sets that were given, {name: Pairs}."""
+    if settings.validation:
+        tag = tags_of(settings.tag).get(settings.validation[0], "")
+        files, paths = [], settings.validation
+        if len(paths) == 2:
+            blocks = read_blocks(paths, files)
+        else:
+            blocks = Source(paths[0], task=settings.task).blocks("train", files)
+        found = clean_pairs(blocks, tag)
+        if not found.pairs:
+            raise CorpusError(f"{paths[0]}: no pair is left; dropped: {summary(found.dropped)}")
+        return {"validation": dataclasses.replace(found, files=tuple(files))}
+    with_splits, sets = [corpus for corpus in corpora if corpus.has_splits], {}
+    for name in ("validation", "test") if with_splits else ():
+        files, dropped = [], collections.Counter()
+        found = [clean_pairs(corpus.blocks(name, files), corpus.tag) for corpus in with_splits]
+        for one in found:
+            dropped.update(one.dropped)
+        columns = ([x for one in found for x in getattr(one, n)] for n in ("pairs", "tags"))
+        sets[name] = Pairs(*columns, dropped, tuple(files))
+    return sets
+
+
+def _rules(settings):
+    """The `Rules` of cleaning; what is usual is measured on the first lines of each corpus."""
+    rules = Rules(filters=settings.filters, languages=settings.languages)
+    if not rules.filters:
+        return rules
+    firsts = (next(corpus.blocks("train", []), None) for corpus in corpora_of(settings))
+    return rules.measured_on(itertools.chain.from_iterable(rows(b) for b in firsts if b))
+
+
+def _hold_out(pile, seed, tags):
+    """Takes validation pairs out of a pile."""
+    every = len(pile)
+    count = min(HELD_OUT, -(-every // 10))
+    if count >= every:
+        raise CorpusError(
+            f"cannot hold out {count} of {every} pairs for validation: give more pairs, or "
+            "--validation"
+        )
+    places = np.random.default_rng([seed, 1]).choice(every, count, replace=False)
+    numbers = np.flatnonzero(pile.kept)[np.sort(places)]
+    found = list(pile.read(numbers))
+    pile.kept[numbers] = False
+    return Pairs([f[:2] for f in found], [tags[part] for *_, part in found], {})
+
+
+def _tokenizers(settings, known, pile, excluded, tags, held_out):
+    """The tokenizers of both sides: known, learned from a pile, or both."""
+    if settings.task == "translation":
+        if known and not settings.extend_vocab:
+            return known
+        pairs = list(_spaced(pile, LEARNED // (1 + settings.joint_vocab), excluded, tags))
+        columns = [[pair[side] for pair in pairs] for side in (0, 1)]
+        columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
+        learned = [_learn(lines, settings.vocab_size) for lines in columns]
+        learned = (learned[0], learned[-1])
+        return _extended(known, learned) if known else learned
+    text = int(settings.task in ("language", "masked"))
+    if known:
+        subwords = known[0]
+    else:
+        pairs = _spaced(pile, LEARNED, excluded, tags)
+        subwords = _learn([pair[text] for pair in pairs], settings.vocab_size)
+    if text:
+        return (subwords, subwords)
+    # With the held-out texts, which may have a label that no training text has.
+    every = itertools.chain(pile.read(np.flatnonzero(pile.kept)), held_out)
+    return (subwords, Labels.learn(row[1] for row in every))
+
+
+def _spaced(pile, most, excluded, tags):
+    """At most `most` evenly spaced pairs that are not held out, with their tags."""
+    numbers = np.flatnonzero(pile.kept)
+    for source, target, part in pile.read(numbers[:: -(-len(numbers) // most)]):
+        if source not in excluded[0] and target not in excluded[1]:
+            yield _tagged(tags[part], source), target
+
+
+def _learn(lines, size):
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+    if not lines:
+        raise CorpusError(NOTHING_LEFT)
+    try:
+        return SubwordTokenizer.learn(lines, size)
+    except ValueError as error:
+        raise CorpusError(str(error)) from error
+
+
+def _extended(known, learned):
+    """The known tokenizers of both sides with the subwords of the learned ones."""
+    try:
+        source = known[0].extended(learned[0])
+        return (source, source if known[0] is known[1] else known[1].extended(learned[1]))
+    except ValueError as error:
+        raise CorpusError(f"--extend_vocab: {error}") from error
+
+
+class Piece(NamedTuple):
+    """A part of a pile's file: its place, the number of its first pair, its pairs, their corpus."""
+
+    offset: int
+    size: int
+    first: int
+    pairs: int
+    part: int
+
+
+class Pile:
+    """Cleaned pairs in a file; `kept` marks those that are left, `dropped` counts the others.
+
+    In memory it holds 8 to 17 bytes a pair while it is made, and 1 byte afterwards.
+
+    Args:
+        path: The file to write, a `pathlib.Path`.
+        corpora: An iterable of iterables of `Block`: the parts.
+        rules: The `clean.Rules`.
+    """
+
+    def __init__(self, path, corpora, rules):
+        self.path, self.pieces, self.lines = path, [], 0
+        self.dropped, parts = collections.Counter(), collections.deque()
+        keys, near_keys, count = [], [], 0
+
+        def blocks():
+            for number, corpus in enumerate(corpora):
+                for block in corpus:
+                    parts.append(number)
+                    yield block
+
+        with path.open("wb") as text:
+            for cleaned in in_processes(Cleaner(rules), blocks()):
+                size = len(cleaned.keys)
+                self.pieces.append(
+                    Piece(text.tell(), len(cleaned.text), count, size, parts.popleft())
+                )
+                text.write(cleaned.text)
+                keys.append(cleaned.keys)
+                near_keys.append(cleaned.near_keys)
+                self.dropped.update(cleaned.dropped)
+                self.lines += cleaned.lines
+                count += size
+        self.kept = np.ones(count, bool)
+        for found, reason in ((keys, "duplicate"), (near_keys, "near_duplicate")):
+            self._drop_repeated(np.concatenate(found) if found else np.zeros(0), reason)
+
+    def _drop_repeated(self, keys, reason):
+        """Keeps the first of the pairs with the same key; sorts a share of the keys at a time."""
+        bits = max(0, (len(keys) >> 22).bit_length())
+        for bucket in range(2**bits if len(keys) else 0):
+            mine = [
+                np.flatnonzero(
+                    self.kept[chunk] & (not bits or keys[chunk] >> np.uint64(64 - bits) == bucket)
+                )
+                + chunk.start
+                for chunk in chunks(len(keys))
+            ]
+            places = np.concatenate(mine)
+            order = np.argsort(keys[places], kind="stable")
+            values = keys[places][order]
+            again = places[order[1:][values[1:] == values[:-1]]]
+            self.kept[again] = False
+            self.dropped[reason] += len(again)
+
+    def __len__(self):
+        return int(self.kept.sum())
+
+    def read(self, numbers):
+        """Yields (source, target, part) of the pairs with these numbers, which are ascending."""
+        with self.path.open("rb") as file:
+            for piece in self.pieces:
+                mine = slice(*np.searchsorted(numbers, [piece.first, piece.first + piece.pairs]))
+                if mine.start == mine.stop:
+                    continue
+                file.seek(piece.offset)
+                lines = file.read(piece.size).split(b"\n")
+                for number in numbers[mine]:
+                    yield (*lines[number - piece.first].decode().split("\t"), piece.part)
+
+
+class Encoder:
+    """Encodes the kept pairs of a piece of a pile, in a process without Keras and TensorFlow."""
+
+    def __init__(self, path, tokenizers, excluded, tags):
+        self._path, self._excluded, self._tags = path, excluded, tags
+        self._tokenizers = [_portable(tokenizer) for tokenizer in tokenizers]
+
+    def __call__(self, job):
+        piece, kept = job
+        with self._path.open("rb") as file:
+            file.seek(piece.offset)
+            lines = file.read(piece.size).decode().split("\n")
+        pairs = [lines[i].split("\t") for i in np.flatnonzero(kept)]
+        left_out = self._excluded
+        found = [pair for pair in pairs if not any(map(set.__contains__, left_out, pair))]
+        tag = self._tags[piece.part]
+        columns = [_tagged(tag, source) for source, _ in found], [target for _, target in found]
+        sides = []
+        for tokenizer, column in zip(self._tokenizers, columns, strict=True):
+            values, offsets = tokenizer.encode_lines(column)
+            sides.append((values, np.diff(offsets)))
+        return len(found), len(pairs) - len(found), sides
+
+
+def _write(folder, pile, tokenizers, excluded, tags):
+    """Encodes the kept pairs into files: the number of pairs in each part, records of the files."""
+    dtypes = [d for t in tokenizers for d in (_id_type(t), np.dtype(np.int64))]
+    writers = [Writer(folder / name, dtype) for name, dtype in zip(ARRAYS, dtypes, strict=True)]
+    sizes, ends = collections.Counter(), [0, 0]
+    for offsets in writers[1::2]:
+        offsets.append([0])
+    jobs = ((p, np.array(pile.kept[p.first : p.first + p.pairs])) for p in pile.pieces)
+    results = in_processes(Encoder(pile.path, tokenizers, excluded, tags), jobs)
+    for piece, (pairs, shared, sides) in zip(pile.pieces, results, strict=True):
+        sizes[piece.part] += pairs
+        pile.dropped["shared"] += shared
+        for i, (values, lengths) in enumerate(sides):
+            writers[2 * i].append(values)
+            writers[2 * i + 1].append(ends[i] + np.cumsum(lengths))
+            ends[i] += len(values)
+    records = {writer.path.name: writer.close() for writer in writers}
+    if not sizes.total():
+        raise CorpusError(NOTHING_LEFT)
+    return [sizes[number] for number in range(1 + max(p.part for p in pile.pieces))], records
+
+
+class Subwords:
+    """`SubwordTokenizer.encode_lines` for processes without TensorFlow."""
+
+    def __init__(self, tokenizer):
+        self._model, self.dtype = tokenizer.model_bytes, _id_type(tokenizer)
+        self._processor = None
+
+    def encode_lines(self, lines):
+        """`(values, offsets)` of a list of lines in composed form."""
+        if self._processor is None:
+            import sentencepiece
+
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
+        # As in the tokenizer, because SentencePiece cannot tell U+2581 from a space.
+        lines = [line.replace("\u2581", "\U0010fffe") for line in lines]
+        ids = self._processor.encode(lines, num_threads=1)  # more do not help on short lines
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        values = np.fromiter(itertools.chain.from_iterable(ids), self.dtype)
+        return values, np.append(0, np.cumsum(lengths))
+
+    def __getstate__(self):
+        return {**self.__dict__, "_processor": None}
+
+
+def _portable(tokenizer):
+    """A picklable encoder like this tokenizer, if it has a light one; else the tokenizer."""
+    if isinstance(tokenizer, Labels):
+        return tokenizer
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+    return Subwords(tokenizer) if type(tokenizer) is SubwordTokenizer else tokenizer
+
+
+def _id_type(tokenizer):
+    return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
+
+
+def _tagged(tag, source):
+    return f"{tag} {source}" if tag else source
+
+
+def _told(pairs, files, dropped):
+    """A line about a corpus: its size, its files, the dropped pairs."""
+    names = ", ".join(f"{file.path} (sha256 {file.sha256[:12]})" for file in files[:3])
+    more = f" and {len(files) - 3} more files" if len(files) > 3 else ""
+    left_out = f"; dropped: {summary(dropped)}" if any(dropped.values()) else ""
+    return f"{pairs:,} pairs{f' from {names}' if names else ''}{more}{left_out}"
+
+
+def _record(pairs, files, dropped):
+    known = [{"path": f.path, "sha256": f.sha256, "lines": f.lines} for f in files]
+    return {"pairs": pairs, "dropped": {k: n for k, n in dropped.items() if n}, "files": known}
+
+
+class Writer:
+    """Appends arrays to a file of one type; `close` gives the record that `read` checks."""
+
+    def __init__(self, path, dtype):
+        self.path, self.dtype, self.length, self._crc = path, np.dtype(dtype), 0, 0
+        self._file = path.open("wb", buffering=1 << 20)
+
+    def append(self, values):
+        """Writes the entries of an array to the end of the file."""
+        data = np.ascontiguousarray(values, self.dtype).tobytes()
+        self._file.write(data)
+        self._crc = zlib.crc32(data, self._crc)
+        self.length += len(values)
+
+    def close(self):
+        """Writes the file to the disk; returns its type, length and checksum."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return {"dtype": self.dtype.str, "length": self.length, "crc32": self._crc}
+
+
+def _mapped(path, dtype):
+    """The entries of a file as a memory map; an empty file cannot be mapped."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+
+
+def _is_whole(path, record):
+    size = record["length"] * np.dtype(record["dtype"]).itemsize
+    if not path.is_file() or path.stat().st_size != size:
+        return False
+    found = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 22):
+            found = zlib.crc32(chunk, found)
+    return found == record["crc32"]
+
+
+def drop_pages(*arrays):
+    """Removes the pages of memory maps from this process's memory; the files keep them."""
+    for array in arrays:
+        if isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
+            array._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def chunks(length, size=CHUNK):
+    """Consecutive slices that cover `length` entries."""
+    return (slice(begin, min(begin + size, length)) for begin in range(0, length, size))
+
+
+def in_processes(function, jobs):
+    """Yields `function(job)` in the order of the jobs, on all cores, a few jobs in progress.
+
+    The first few jobs run in this process, so that a small corpus starts no others.
+    """
+    jobs = iter(jobs)
+    yield from map(function, itertools.islice(jobs, ALONE))
+    first = list(itertools.islice(jobs, 1))
+    if not first:
+        return
+    cores = len(os.sched_getaffinity(0))
+    # Not forked, because TensorFlow's threads may hold locks.
+    with concurrent.futures.ProcessPoolExecutor(
+        cores, multiprocessing.get_context("spawn"), _begin_process, (function,)
+    ) as pool:
+        waiting = collections.deque()
+        try:
+            for job in itertools.chain(first, jobs):
+                waiting.append(pool.submit(_do, job))
+                if len(waiting) > 2 * cores:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin_process(function):
+    global _function
+    _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops this process
+
+    def end_with_parent():
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _do(job):
+    return _function(job)

@@ -1,0 +1,365 @@
+"""Where a training begins from another run: a fine-tuning, a student of a teacher, a text task."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+
+from training.run import RunError, RunFolder, differences, in_words, read_json
+
+RECIPE = "base"  # for a run that names no preset, such as an imported one
+# A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
+# A bias of -50 bans them as well.
+LEAST_BIAS = -50.0
+SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
+FREE = ("encoder_layers", "decoder_layers", "dropout_rate")  # that may differ from a teacher's
+_LAYER = re.compile(r"(encoder|decoder)/layer_(\d+)/")
+_OF_SUBWORDS = re.compile(r"(source_)?embedding/tokens/|logits/")
+
+
+def start_of(path):
+    """The `Start` of a run folder, an exported version, or a folder of versions (the newest)."""
+    path = Path(path)
+    versions = [p for p in path.glob("[0-9]*/saved_model.pb") if p.parent.name.isdigit()]
+    if (path / "saved_model.pb").exists():
+        return ExportedStart(path)
+    if versions and not (path / "config.json").exists():
+        return ExportedStart(max(versions, key=lambda p: int(p.parent.name)).parent)
+    return Start(path)
+
+
+class Start:
+    """A finished run, of a training or of an import, that another run begins from.
+
+    Args:
+        path: Its folder.
+
+    Attributes:
+        kind: Of the model.
+        config: The model's config, a dictionary.
+        settings: {setting: value} of the run.
+        weights: The file that holds the weights.
+    """
+
+    def __init__(self, path):
+        self.path, self.folder = path, RunFolder(path)
+        self._describe(self.folder.read_config())
+        self.weights = self.folder.best
+        for file in (self.weights, self.folder.results):
+            if not file.exists():
+                raise RunError(f"{path} is not a finished run: it has no {file.relative_to(path)}")
+
+    def _describe(self, described):
+        self.described, self.settings = described, described["arguments"]
+        self.kind, self.config = described["model"]["kind"], described["model"]["config"]
+
+    def settings_for(self, given, recipes):
+        """The given settings of a translator, with those that follow from this run.
+
+        Another preset, or other numbers of layers, make a student, which has its own recipe; a
+        model of the same sizes is fine-tuned at a lower rate.
+
+        Args:
+            given: {setting: value}.
+            recipes: `config.RECIPES`.
+
+        Raises:
+            ValueError: If a given setting contradicts the run.
+        """
+        if self.kind not in recipes:
+            raise ValueError(f"--init_from must be a translator. Received: a run of {self.kind}")
+        preset = self.settings.get("preset", RECIPE)
+        of_start = {"model": self.kind, "joint_vocab": self.config["joint_vocab"]}
+        if not given.get("extend_vocab"):
+            of_start["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
+        layers = [given.get(name, self.config.get(name)) for name in FREE[:2]]
+        others = layers != [self.config.get(name) for name in FREE[:2]]
+        is_student = self.kind == "transformer" and (
+            given.get("preset", preset) != preset or others
+        )
+        if not is_student:
+            sizes = SIZES if self.kind == "transformer" else ()
+            of_start |= {"preset": preset, **{name: self.config[name] for name in sizes}}
+        for name, value in of_start.items():
+            if given.get(name, value) != value:
+                raise ValueError(
+                    f"--{name} is that of --init_from {self.path}, {value}: leave it out. "
+                    f"Received: {given[name]}"
+                )
+        if is_student:
+            return {**given, **of_start}
+        rates = recipes[self.kind][preset].for_tuning()
+        return {**rates, "dropout_rate": self.config["dropout_rate"], **given, **of_start}
+
+    def text_settings(self):
+        """The settings of a text task that follow from this run."""
+        names = ("vocab_size", "dropout_rate")
+        return {name: self.settings[name] for name in names if self.settings.get(name) is not None}
+
+    def config_for(self, task):
+        """The config of the model that learns a task: that of the run, with sizes and dropout."""
+        from training.tasks import read_config
+
+        settings = task.settings
+        vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
+        fields = {**self.config, "dropout_rate": settings.dropout_rate}
+        if settings.task == "translation":
+            sizes = {**settings.recipe.sizes, **settings.sizes()}
+            fields |= {n: v for n, v in sizes.items() if v is not None and n in fields}
+            fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
+        try:
+            return read_config(self.kind if settings.task == "translation" else "text", fields)
+        except ValueError as error:
+            raise RunError(str(error)) from error
+
+    def tokenizers(self):
+        """`(source, target)`, the same one twice for a joint vocabulary."""
+        found = self.folder.tokenizers()
+        if found is None:
+            raise RunError(f"{self.path} has no tokenizers")
+        return found
+
+    def assign(self, model, task):
+        """Gives the weights to a new model.
+
+        Args:
+            model: The model.
+            task: The task that it is to learn.
+        """
+        try:
+            if task.settings.task != "translation":
+                if not task.settings.fresh_weights:
+                    self._assign_text(model, task)
+                return
+            if changes := self._changes(model):
+                print(f"The model begins with random weights: it differs in {in_words(changes)}.")
+                return
+            self._assign_translator(model, task)
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).splitlines()[0]
+            raise RunError(f"Cannot load the weights of {self.path}: {reason}") from error
+        for weight in model.trainable_variables:
+            if weight.path.endswith("bias"):
+                weight.assign(np.maximum(values(weight), LEAST_BIAS))
+
+    def _changes(self, model):
+        found = differences(self.config, model.config.to_dict())
+        return {n: p for n, p in found.items() if n not in (*FREE, "source_vocab", "target_vocab")}
+
+    def _assign_translator(self, model, task):
+        from training.tasks import make_model
+
+        layers = [(self.config.get(n), getattr(model.config, n, None)) for n in FREE[:2]]
+        if all(mine == its for mine, its in layers) and not task.settings.extend_vocab:
+            self._load(model)
+            return
+        old = make_model(self.kind, self.config)
+        self._load(old)
+        if task.settings.extend_vocab:
+            carry_over(old, self.tokenizers(), model, task.tokenizers)
+        else:
+            spread_layers(old, model)
+
+    def _assign_text(self, model, task):
+        donor = self.folder.model(self.weights)
+        if task.kind == "language" and self.kind == "language":
+            model.set_weights(donor.get_weights())
+        elif (
+            task.kind != "language" and hasattr(donor, "encoder") and not hasattr(donor, "decoder")
+        ):
+            for mine, its in zip(model.encoder.weights, donor.encoder.weights, strict=True):
+                mine.assign(its)
+        else:
+            of = "language" if task.kind == "language" else "masked, classify or tag"
+            raise RunError(
+                f"--task {task.kind} can start from a run of --task {of}. "
+                f"Received: {self.path}, a run of {self.kind}"
+            )
+
+    def _load(self, model):
+        model.load_weights(self.weights)
+
+    def record(self):
+        """What config.json records about it, with its licence and where it began itself."""
+        with self.weights.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
+        return {"path": str(self.path), "weights_sha256": checksum, **of_it}
+
+
+class ExportedStart(Start):
+    """A run as it was exported, read from the SavedModel alone.
+
+    Args:
+        path: Folder of the version.
+    """
+
+    def __init__(self, path):
+        self.path, self.folder = path, RunFolder(path)
+        self.weights = path / "variables" / "variables.data-00000-of-00001"
+        about = read_json(path / "assets.extra" / "keras_tfmr.json")
+        run = about.get("run", {}).get("config")
+        if not run:
+            raise RunError(f"{path} was not exported from a run: give the run folder instead")
+        self._describe(run)
+
+    def tokenizers(self):
+        from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+        source, target = _Graph(self.path).subwords()
+        tokenizer = SubwordTokenizer.from_bytes(source)
+        return tokenizer, tokenizer if source == target else SubwordTokenizer.from_bytes(target)
+
+    def _load(self, model):
+        import tensorflow as tf
+
+        names = _Graph(self.path).weights()
+        arrays = tf.train.load_checkpoint(str(self.path / "variables" / "variables"))
+        for weight in model.weights:  # exports in bfloat16 are widened
+            weight.assign(arrays.get_tensor(names[weight.path]).astype("float32"))
+
+
+class _Graph:
+    """The variables and tokenizers of a SavedModel, read without loading it."""
+
+    def __init__(self, path):
+        from tensorflow.core.protobuf import saved_model_pb2
+
+        found = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+        self._graph = found.meta_graphs[0]
+        self._nodes = self._graph.object_graph_def.nodes
+
+    def weights(self):
+        """{path of a weight: its name in the checkpoint}."""
+        return {
+            self._nodes[child.node_id].variable.name: (
+                f"weights/{child.local_name}/.ATTRIBUTES/VARIABLE_VALUE"
+            )
+            for child in self._child(self._nodes[0], "weights").children
+        }
+
+    def subwords(self):
+        """The SentencePiece models of the source and the target tokenizer, bytes."""
+        tokenizers = self._child(self._nodes[0], "tokenizers")
+        return [self._subwords(self._child(tokenizers, side)) for side in ("source", "target")]
+
+    def _subwords(self, node):
+        for step in ("_ops", "_model_resource", "_create_resource"):
+            node = self._child(node, step)
+        (function,) = node.function.concrete_functions
+        library = {f.signature.name: f for f in self._graph.graph_def.library.function}
+        (model,) = (
+            op.attr["model"].s for op in library[function].node_def if op.op == "SentencepieceOp"
+        )
+        return model
+
+    def _child(self, node, name):
+        (found,) = (child.node_id for child in node.children if child.local_name == name)
+        return self._nodes[found]
+
+
+def values(variable):
+    """The NumPy value of a variable."""
+    from keras import ops
+
+    return ops.convert_to_numpy(variable)
+
+
+def spread_layers(teacher, student):
+    """Gives a teacher's weights to a model with other numbers of layers.
+
+    A stack of fewer layers begins with some of the teacher's, evenly spread (Shleifer and Rush
+    2020, arXiv 2010.13002). One of more layers begins with all of them, and between them layers
+    that change nothing yet: the output of each of their sublayers is zero.
+    """
+    known = {weight.path: weight for weight in teacher.weights}
+    origin = {
+        side: origins(*(getattr(m.config, f"{side}_layers") for m in (teacher, student)))
+        for side in ("encoder", "decoder")
+    }
+    for weight in student.weights:
+        path = _origin_of(weight.path, origin)
+        if path is not None:
+            weight.assign(values(known[path]))
+        elif "/output/" in weight.path:
+            weight.assign(np.zeros(weight.shape))
+
+
+def origins(teacher, student):
+    """The teacher's layer that each of the student's begins as; None for a new one.
+
+    >>> origins(3, 1), origins(3, 2), origins(3, 6)
+    ([0], [0, 2], [0, None, 1, None, 2, None])
+    """
+    if student <= teacher:
+        return np.linspace(0, teacher - 1, student).round().astype(int).tolist()
+    places = {number * student // teacher: number for number in range(teacher)}
+    return [places.get(number) for number in range(student)]
+
+
+def _origin_of(path, origin):
+    """The path of the teacher's weight that a student's begins as; None if its layer is new."""
+    found = _LAYER.match(path)
+    if not found:
+        return path
+    side, number = found.groups()
+    number = origin[side][int(number)]
+    return None if number is None else f"{side}/layer_{number}/{path[found.end() :]}"
+
+
+def carry_over(old, old_tokenizers, new, new_tokenizers):
+    """Gives the weights of a model to one that differs in its vocabularies only.
+
+    A subword that both vocabularies have keeps its embedding. Another begins with the mean of the
+    embeddings of its parts in the old vocabulary; so do its column of the logits and its bias.
+
+    Args:
+        old: The trained model.
+        old_tokenizers: Its `(source, target)` tokenizers.
+        new: The model that gets the weights.
+        new_tokenizers: Its `(source, target)` tokenizers.
+
+    Reference: Gee et al. 2022, Fast Vocabulary Transfer for Language Model Compression
+    (arXiv 2402.09977).
+    """
+    source, target = map(_parts_of, old_tokenizers, new_tokenizers)
+    arrays = {weight.path: values(weight) for weight in old.weights}
+    for weight in new.weights:
+        value, found = arrays[weight.path], _OF_SUBWORDS.search(weight.path)
+        if found:
+            axis = -1 if "logits/" in weight.path else 0
+            parts = source if found[1] else target
+            value = np.stack([value.take(ids, axis).mean(axis) for ids in parts], axis)
+        weight.assign(value)
+
+
+def _parts_of(old, new):
+    """For each id of a tokenizer, the ids of an older one that make up the same subword."""
+    ids = {piece: i for i, piece in enumerate(_pieces(old))}
+    longest = max(map(len, ids))
+    special = {new.pad_id, new.unknown_id, new.start_id, new.end_id}  # the same in all tokenizers
+    return [
+        [i] if i in special else split(piece, ids, longest) or [old.unknown_id]
+        for i, piece in enumerate(_pieces(new))
+    ]
+
+
+def _pieces(tokenizer):
+    return [piece.decode() for piece in tokenizer.pieces(np.arange(tokenizer.vocab_size)).numpy()]
+
+
+def split(piece, ids, longest):
+    """The ids of the longest known parts of a piece from left to right, leaving out the unknown.
+
+    >>> split("abcd", {"a": 4, "ab": 5, "d": 6}, longest=2)
+    [5, 6]
+    """
+    found, at = [], 0
+    while at < len(piece):
+        ends = range(min(at + longest, len(piece)), at, -1)
+        end = next((end for end in ends if piece[at:end] in ids), None)
+        if end is not None:
+            found.append(ids[piece[at:end]])
+        at = end or at + 1
+    return found

@@ -1,0 +1,96 @@
+"""The optimizer of a run: Keras's Adam with the settings' schedule and moving average."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_tfmr.schedules import NoamSchedule
+
+
+class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up to a peak, then half a cosine down to 0 at the end of the run.
+
+    In place of Keras's `CosineDecay`: the number of steps is a variable, which `--minutes` sets
+    after the first updates, and a run shorter than its warm-up falls to 0 too.
+
+    Args:
+        peak: The largest rate.
+        warmup_steps: Number of steps until the peak.
+        total_steps: Number of steps, a number or a scalar variable.
+
+    >>> round(float(WarmupCosine(1e-3, 10, total_steps=100)(50)), 6)
+    0.0005
+    """
+
+    def __init__(self, peak, warmup_steps, total_steps=0):
+        self.peak, self.warmup_steps, self.total_steps = peak, warmup_steps, total_steps
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        share = ops.minimum(step / ops.maximum(ops.cast(self.total_steps, "float32"), 1.0), 1.0)
+        fall = 0.5 * (1 + ops.cos(math.pi * share))
+        return self.peak * ops.minimum((step + 1) / self.warmup_steps, fall)
+
+
+class Adam(keras.optimizers.Adam):
+    """Keras's Adam, whose moving average of the weights is useful from the start.
+
+    Its decay grows as n / (n + 9) over n updates up to `ema_momentum`. With Keras's constant 0.999
+    the average still consists of the first weights after hundreds of updates.
+
+    Attributes:
+        total_batches: A variable, of the optimizer so that JAX does not make it a constant: the
+            `total_steps` of a `WarmupCosine`.
+    """
+
+    def __init__(self, learning_rate, **options):
+        super().__init__(learning_rate, **options)
+        self.total_batches = self.add_variable((), "zeros", "float32", name="total_batches")
+        learning_rate.total_steps = self.total_batches
+
+    @property
+    def ema_momentum(self):
+        if not hasattr(self, "_iterations"):
+            return self._most
+        n = ops.cast(self.iterations, "float32")
+        decay = ops.minimum(self._most, n / (n + 9))
+        # Keras updates the average after each batch, not after each update.
+        return decay ** (1 / (self.gradient_accumulation_steps or 1))
+
+    @ema_momentum.setter
+    def ema_momentum(self, value):
+        self._most = value
+
+
+def make_optimizer(settings, model):
+    """The optimizer that a resolved `TrainingConfig` asks for.
+
+    Args:
+        settings: The `TrainingConfig`.
+        model: The model, whose width the schedule `noam` needs.
+    """
+    width = getattr(model.config, "d_model", None) or model.config.units
+    # Keras's schedules count batches, not updates.
+    batches = settings.gradient_accumulation_steps
+    peak, warmup = settings.learning_rate, settings.warmup_steps * batches
+    if settings.schedule == "noam":
+        schedule = NoamSchedule(width, warmup, scale=peak * math.sqrt(width * warmup))
+    else:
+        schedule = WarmupCosine(peak, warmup)
+    return Adam(
+        schedule,
+        beta_1=0.9, beta_2=0.98, epsilon=1e-9,  # arXiv 1706.03762, section 5.3
+        global_clipnorm=settings.clip_norm or None,
+        use_ema=settings.ema > 0,
+        ema_momentum=settings.ema,
+        gradient_accumulation_steps=batches if batches > 1 else None,
+    )  # fmt: skip
+
+
+def assign_average(model, other):
+    """Gives the moving averages of a model's trainable weights to another model of its config."""
+    slots = [v for v in model.optimizer.variables if v.path.endswith("_average")]
+    found = slots if model.optimizer.use_ema else model.trainable_variables
+    for weight, average in zip(other.trainable_variables, found, strict=True):
+        weight.assign(ops.convert_to_numpy(average))

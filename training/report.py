@@ -1,0 +1,298 @@
+"""After the training: the final evaluation, the pictures, the report and the export of a run."""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from training.evaluate import class_scores, corpus_scores, make_evaluator, translations
+from training.run import RunError, explained, write_atomically, write_json
+
+SAMPLES = 12
+LONGEST = 64  # tokens of the text in the picture of the attention
+NUMBERED = 20  # with more labels, the numbers of a confusion matrix would not be legible
+
+
+def finish(settings, task, folder, data, state):
+    """Evaluates the best weights, and writes the pictures, the report and the export.
+
+    Args:
+        settings: The `TrainingConfig`.
+        task: The task.
+        folder: The `RunFolder` of a trained run.
+        data: The `prepare.Data`.
+        state: The `callbacks.RunState`.
+
+    Raises:
+        RunError: If a file cannot be written, or the exported model does not pass its check.
+    """
+    begun, model = time.monotonic(), folder.model()
+    results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
+    sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
+    translates, tables = settings.task == "translation", {}
+    text_model = _text_model(folder, settings, task)
+    for name, rows in sets.items():
+        evaluator = make_evaluator(task, model, rows)
+        if translates:
+            found = translations(text_model, [source for source, _ in rows])
+            scores = corpus_scores([f.text for f in found], [reference for _, reference in rows])
+        else:
+            scores, found = evaluator.measure()
+        tables[name] = evaluator.table
+        results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
+        told = ", ".join(
+            f"{evaluator.label(n)} {evaluator.number(n, v)}" for n, v in scores.items()
+        )
+        print(f"{name}: {told} on {len(rows):,} texts")
+        if name == "validation":
+            (_write_translations if translates else _write_predictions)(folder, evaluator, found)
+    results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    texts = [evaluator.text(row) for row in data.validation]
+    _draw(folder, task, model, text_model, data, state, tables)
+    if settings.export and task.exports:
+        _export(folder, text_model, results, texts)
+    results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
+    write_atomically(folder.report, report(settings, task, folder, data, state, results, tables))
+    write_json(folder.results, results)
+    print(f"Report:    {folder.report}")
+    if translates:
+        print(f"Translate: python training/translate.py {folder.path} < in.txt > out.txt")
+    if settings.export and task.exports:
+        print(
+            f"Serve:     python serving/server.py --model_base_path={folder.saved_model.resolve()} "
+            f"--rest_api_port=8501"
+        )
+    elif not task.exports:
+        print(f"Use:       python training/train_text.py --task classify --init_from {folder.path}")
+
+
+def finish_on_tensorflow(settings):
+    """Repeats the command with TensorFlow, which makes the exports, after training on JAX."""
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(("TF_CONFIG", "SLURM"))}
+    words = [*sys.argv, "--precision", settings.precision, "--devices", "1"]
+    ended = subprocess.run(
+        [sys.executable, *words], env={**environment, "KERAS_BACKEND": "tensorflow"}
+    )
+    if ended.returncode:
+        raise RunError(
+            "The training is complete, but TensorFlow failed to evaluate or export the model: to "
+            "try again, repeat the command with KERAS_BACKEND=tensorflow"
+        )
+
+
+def _text_model(folder, settings, task):
+    if settings.task == "translation":
+        width = settings.num_beams  # all of its translations can be returned
+        return folder.translator(
+            num_beams=width, num_return_sequences=width, length_penalty=settings.length_penalty
+        )
+    return folder.text_model() if task.exports else None
+
+
+def _write_translations(folder, evaluator, found):
+    """translations.tsv: source, reference, hypothesis, its score, and its chrF."""
+    import sacrebleu
+
+    lines = ["source\treference\thypothesis\tscore\tchrf"]
+    for (source, reference), one in zip(evaluator.rows, found, strict=True):
+        chrf = sacrebleu.sentence_chrf(one.text, [reference]).score
+        cells = (" ".join(cell.split()) for cell in (source, reference, one.text))
+        lines.append("\t".join((*cells, f"{float(one.score):.4f}", f"{chrf:.1f}")))
+    write_atomically(folder.translations, "\n".join(lines) + "\n")
+
+
+def _write_predictions(folder, evaluator, found):
+    """predictions.tsv: each text with the expected and the found labels, or its log-probability."""
+    if evaluator.learned:
+        rows = zip(evaluator.rows, found, strict=True)
+        lines = ["text\tresult", *(f"{r[1]}\t{f}" for r, f in rows)]
+    else:
+        rows = zip(evaluator.rows, found, strict=True)
+        lines = ["text\texpected\tfound", *(f"{r[0]}\t{r[1]}\t{f}" for r, f in rows)]
+    write_atomically(folder.predictions, "\n".join(lines) + "\n")
+
+
+def _draw(folder, task, model, text_model, data, state, tables):
+    """Draws curves.png, attention.png and, if there are labels, confusion.png."""
+    from keras_tfmr.plots import plot_attention, plot_curves
+
+    column = make_evaluator(task, model, data.validation[:1]).learned
+    texts = [row[column] for row in data.validation]
+    # The text whose length is closest to nine words, for a readable picture.
+    text = min(texts, key=lambda text: (abs(len(text.split()) - 9), text))
+    if folder.translations.exists():
+        found = text_model.explain([text])[0]
+        scores, rows, columns = found.attention[-1], found.source_tokens, found.target_tokens
+    else:
+        tokenizer = task.tokenizers[0]
+        ids = tokenizer.encode_truncated([text], LONGEST)[0].numpy()
+        if task.kind == "language":
+            start = np.full((1, 1), tokenizer.start_id, ids.dtype)
+            ids = np.concatenate([start, ids[:, :-1]], axis=1)
+        stack = model.decoder if task.kind == "language" else model.encoder
+        scores = stack(ids, return_attention_scores=True)[1][-1].numpy()[0]
+        rows = columns = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
+    with explained(folder.path):
+        plot_attention(scores, rows, columns, title=text).savefig(folder.attention, dpi=110)
+        names = tuple(f"val_{name}" for name in task.scores[:2])
+        curves = plot_curves(state.rows, scores=names, title=folder.path.name)
+        curves.savefig(folder.curves, dpi=110)
+        if tables["validation"] is not None:
+            picture = plot_confusion(tables["validation"], task.tokenizers[1].names)
+            picture.savefig(folder.confusion, dpi=110)
+
+
+def plot_confusion(table, names):
+    """A confusion matrix, each row in shares of its label.
+
+    Args:
+        table: int `[classes, classes]`: expected classes by found classes.
+        names: The names of the classes.
+
+    Returns:
+        A Matplotlib figure.
+    """
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    size = 2.2 + 0.42 * len(names)
+    figure = Figure(figsize=(size + 0.6, size), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    escaped = [name.replace("$", r"\$") for name in names]
+    axes.set_xticks(range(len(names)), escaped, rotation=60, ha="right", fontsize=8)
+    axes.set_yticks(range(len(names)), escaped, fontsize=8)
+    axes.set_xlabel("found")
+    axes.set_ylabel("expected")
+    if len(names) <= NUMBERED:
+        for (row, column), count in np.ndenumerate(table):
+            if count:
+                dark = shares[row, column] > 0.5
+                axes.text(column, row, str(count), ha="center", va="center", fontsize=7,
+                          color="white" if dark else "black")  # fmt: skip
+    figure.colorbar(image, ax=axes, shrink=0.6, label="share of the label")
+    return figure
+
+
+def _export(folder, text_model, results, texts):
+    """Writes saved_model/1, checks it, and translates three texts with it."""
+    from keras_tfmr.export import export_text_model
+    from keras_tfmr.export.check import ExportError
+
+    print("Exporting and checking the SavedModel.")
+    folder.clear_exports()  # left by a process that was killed after its export
+    begun = time.monotonic()
+    metadata = {**folder.metadata(), "results": results}
+    try:
+        path = export_text_model(
+            text_model, folder.saved_model, metadata=metadata, warmup_texts=texts[:16]
+        )
+    except ExportError as error:
+        raise RunError(str(error)) from error
+    print(f"{path}, in {time.monotonic() - begun:.0f} s")
+
+
+def report(settings, task, folder, data, state, results, tables):
+    """The text of report.md."""
+    config, sets = folder.read_config(), [*tables]
+    evaluator = make_evaluator(task, folder.model(), data.validation[:1])
+    scores = [
+        (evaluator.label(n), *(evaluator.number(n, results[f"{name}_{n}"]) for name in sets))
+        for n in task.scores
+    ]
+    speeds = [row["tokens_per_second"] for row in state.rows]
+    speed = statistics.median(speeds) if speeds else 0
+    how = f" with beam {settings.num_beams}" if settings.task == "translation" else ""
+    parts = [
+        f"# {folder.path.name}",
+        f"`{config['command']}`",
+        "  \n".join(data.summary.splitlines()),
+        *_beginning(config),
+        "## Results",
+        table(("", *sets), scores),
+        f"The run made {results['steps']:,} updates in {results['minutes']:.1f} minutes, at "
+        f"{speed:,.0f} {task.unit} a second, within {results['peak_memory_mib']:,} MiB of memory. "
+        f"The weights that scored best were evaluated{how}"
+        + (", cased and detokenised, as sacrebleu does by default." if how else "."),
+        "![Loss, validation scores, learning rate and speed by minutes](curves.png)",
+    ]
+    last = sets[-1]
+    if tables[last] is not None:
+        parts += _labels(tables[last], task.tokenizers[1].names, last)
+    rows = folder.rows()
+    chosen = rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES]
+    columns = [name for name in rows[0] if name not in ("score", "chrf")] if rows else []
+    file = folder.translations if folder.translations.exists() else folder.predictions
+    parts += [
+        "## Validation texts",
+        table(columns, [[row[name] for name in columns] for row in chosen]),
+        f"[{file.name}]({file.name}) has the whole validation set.",
+        "## Attention",
+        "What each token (a row) attended to, by head of the last layer.",
+        "![Attention by head](attention.png)",
+        "## Model and settings",
+        _settings(config["model"]["config"]),
+        _settings(config["arguments"]),
+        _settings(config["versions"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _beginning(config):
+    """The run that a fine-tuned run began from, and the licence of a published model."""
+    start = config.get("start")
+    if start is None:
+        return []
+    lines = [
+        f"The run began with the weights of `{start['path']}` (sha256 {start['weights_sha256']})."
+    ]
+    while start and "published" not in start:
+        start = start.get("start")
+    if start:
+        lines.append(
+            f"They are those of the published model {start['published']['name']}, whose licence "
+            "applies to this model too. The models of OPUS-MT are published by the Language "
+            "Technology Research Group at the University of Helsinki under CC BY 4.0 "
+            "(https://creativecommons.org/licenses/by/4.0/): name the group and the licence, and "
+            "say that the model was changed."
+        )
+    return [" ".join(lines)]
+
+
+def _labels(confusions, names, name):
+    """The section of a report about each label."""
+    rows = [
+        (label, *(f"{100 * value:.1f}" for value in scores[:3]), int(scores[3]))
+        for label, scores in zip(names, class_scores(confusions), strict=True)
+    ]
+    return [
+        "## Labels",
+        f"Of the {name} set, in %:",
+        table(("label", "precision", "recall", "F1", "count"), rows),
+        "How the label of each row was classified in the validation set:",
+        "![Confusion matrix](confusion.png)",
+    ]
+
+
+def _settings(values):
+    """A table of settings; those that are not set are left out."""
+    rows = []
+    for name, value in sorted(values.items()):
+        if value is None or value == [] or value == ():
+            continue
+        value = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        rows.append((name, " ".join(map(str, value)) if isinstance(value, list) else value))
+    return table(("setting", "value"), rows)
+
+
+def table(head, rows):
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines)
+
+
+def _cell(value):
+    return str(value).replace("|", "\\|").replace("\n", " ")

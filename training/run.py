@@ -1,0 +1,511 @@
+"""The folder of a run: its files, who may write them, and how a process ends well."""
+
+import contextlib
+import csv
+import ctypes
+import dataclasses
+import fcntl
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+from keras_tfmr._packages import versions
+
+PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
+_NOISE = re.compile(
+    rb"WARNING: All log messages before|To enable the following instructions|normalizer\.cc"
+    rb"|[IWE]\d{4} [\d:. ]+\w+\.cc:\d+\]|\d{4}-\d\d-\d\d [\d:. ]+ [IWE] "
+)
+_MALLOPT = {-4: 0, -8: 1, -1: 2**31 - 1}  # MMAP_MAX, ARENA_MAX and TRIM_THRESHOLD of malloc.h
+
+
+class RunError(Exception):
+    """An error in a run or its folder to show to the user, in one line."""
+
+
+class RunFolder:
+    """Paths of a run, and what can be loaded from them.
+
+    `config.json` holds everything needed to rebuild the model and marks a run folder;
+    `results.json` is written last and marks a finished run.
+
+    Args:
+        path: The folder; it need not exist.
+
+    >>> RunFolder("runs/mine").config.name
+    'config.json'
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        for name, file in {
+            "config": "config.json", "results": "results.json", "history": "history.csv",
+            "report": "report.md", "translations": "translations.tsv",
+            "predictions": "predictions.tsv", "curves": "curves.png", "attention": "attention.png",
+            "confusion": "confusion.png", "lexicon": "lexicon.npz",
+            "joint_tokenizer": "tokenizer.model", "best": "weights/best.weights.h5",
+            "last": "weights/last.weights.h5", "checkpoints": "checkpoints",
+            "tensorboard": "tensorboard", "encoded": "encoded", "saved_model": "saved_model",
+        }.items():  # fmt: skip
+            setattr(self, name, self.path / file)
+        self.side_tokenizers = (self.path / "source.model", self.path / "target.model")
+
+    def read_config(self):
+        """The content of config.json; raises a RunError if it is not that of a run."""
+        config = read_json(self.config)
+        known = isinstance(config, dict) and {"model", "arguments"} <= config.keys()
+        if not known or not all(isinstance(config[k], dict) for k in ("model", "arguments")):
+            raise RunError(
+                f"{self.config} is not the configuration of a run: choose another folder"
+            )
+        return config
+
+    def write_config(self, config):
+        """Writes config.json, which marks the folder as that of a run."""
+        write_json(self.config, config)
+
+    def metadata(self):
+        """What an export records about its run."""
+        results = read_json(self.results) if self.results.exists() else None
+        return {"config": self.read_config(), "results": results}
+
+    def tokenizers(self):
+        """The `(source, target)` tokenizers, one twice if joint; None if there are none."""
+        if self.joint_tokenizer.exists():
+            return (load_tokenizer(self.joint_tokenizer),) * 2
+        if all(path.exists() for path in self.side_tokenizers):
+            return tuple(load_tokenizer(path) for path in self.side_tokenizers)
+        return None
+
+    def save_tokenizers(self, tokenizers):
+        """Writes `(source, target)`, into one file if they are the same."""
+        joint = tokenizers[0] is tokenizers[1]
+        paths = (self.joint_tokenizer,) if joint else self.side_tokenizers
+        for tokenizer, path in zip(tokenizers, paths, strict=False):
+            write_atomically(path, tokenizer.model_bytes)
+
+    def save_best(self, model):
+        """Writes the weights that scored best so far."""
+        save_weights(model, self.best)
+
+    def model(self, weights=None):
+        """The run's model with its best weights, or with those of another file."""
+        from training.tasks import make_model
+
+        described = self.read_config()["model"]
+        model = make_model(described["kind"], described["config"], described.get("classes"))
+        path = weights or self.best
+        try:
+            model.load_weights(path)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} does not fit the model of its run: {error}") from error
+        return model
+
+    def text_model(self, weights=None, max_source_length=128, **decoding):
+        """The run's `Translator`, `Classifier`, `Tagger` or `Completer`."""
+        from training.tasks import TASKS, TRANSLATION
+
+        kind = self.read_config()["model"]["kind"]
+        if kind in TRANSLATION:
+            return self.translator(weights, max_source_length, **decoding)
+        if kind not in TASKS:
+            raise RunError(f"{self.path} holds a run of {kind}, which no task of today makes")
+        return TASKS[kind].text_model(self, self.model(weights), max_source_length)
+
+    def translator(self, weights=None, max_source_length=128, **decoding):
+        """The run's `Translator`.
+
+        Args:
+            weights: A weights file; the best ones if left out.
+            max_source_length: Most tokens of a source text.
+            **decoding: Fields of a `DecodingConfig`; those of the run if left out.
+        """
+        from keras_tfmr.decoding import DecodingConfig
+        from keras_tfmr.text.translator import Translator
+
+        tokenizers = self.tokenizers()
+        if tokenizers is None:
+            raise RunError(f"{self.path} has no tokenizers: no run of a translator began in it")
+        arguments = self.read_config()["arguments"]
+        names = {field.name for field in dataclasses.fields(DecodingConfig)}
+        fields = {name: arguments[name] for name in names & arguments.keys()} | decoding
+        fields.setdefault("num_return_sequences", fields.get("num_beams", 4))
+        return Translator(
+            self.model(weights),
+            *tokenizers,
+            config=DecodingConfig(**fields),
+            max_source_length=max_source_length,
+            lexicon=self.read_lexicon(),
+        )
+
+    def read_lexicon(self):
+        """The run's `Lexicon`, or None if it has none."""
+        from keras_tfmr.text.lexicon import Lexicon
+
+        if not self.lexicon.exists():
+            return None
+        try:
+            return Lexicon.load(self.lexicon)
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise RunError(
+                f"{self.lexicon} is not a lexicon of training/learn_lexicon.py: {error}"
+            ) from error
+
+    def rows(self):
+        """The rows of translations.tsv or predictions.tsv, dictionaries; none before the end."""
+        for path in (self.translations, self.predictions):
+            if path.exists():
+                with path.open(encoding="utf-8", newline="") as lines:
+                    return list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
+        return []
+
+    def sources(self, count=16):
+        """The first texts that the run was evaluated on, or None before the evaluation."""
+        rows = self.rows()[:count]
+        return [row["source"] if "source" in row else row["text"] for row in rows] or None
+
+    def files(self):
+        """The files of a run that exist, config.json last."""
+        yield from self.checkpoints.glob("step-*.npz")
+        yield from self.tensorboard.rglob("events.out.tfevents.*")
+        yield from self.exports()
+        single = (
+            self.joint_tokenizer, *self.side_tokenizers, self.lexicon, self.best, self.last,
+            self.history, self.translations, self.predictions, self.report, self.curves,
+            self.attention, self.confusion, self.results, self.config,
+        )  # fmt: skip
+        yield from (path for path in single if path.exists())
+
+    def exports(self):
+        """The exported versions."""
+        numbers = self.saved_model.glob("[0-9]*")
+        return (path for path in numbers if path.name.isdigit() and any(path.glob("*.pb")))
+
+    def clear_exports(self):
+        """Deletes the exported versions; each is renamed first, so that no server loads half."""
+        with explained(self.saved_model):
+            for path in [*self.exports()]:
+                path.rename(path.with_name(f".unfinished-{path.name}"))
+            for path in [*self.saved_model.glob(".unfinished-*")]:
+                shutil.rmtree(path)
+        _remove_if_empty(self.saved_model)
+
+    def clear(self):
+        """Deletes the run in the folder, by the names of its files, and no other file."""
+        from training.encoded import delete
+
+        with explained(self.path):
+            self.clear_exports()
+            delete(self.encoded)
+            for path in [*self.files(), *self.path.rglob(".*.tmp*")]:
+                path.unlink()
+        logs = [path for path in self.tensorboard.glob("*") if path.is_dir()]
+        for folder in (*logs, self.tensorboard, self.checkpoints, self.best.parent):
+            _remove_if_empty(folder)
+
+
+def load_tokenizer(path):
+    """The tokenizer of one side of a run, or its labels."""
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+    from training.sources import Labels
+
+    return Labels.of_bytes(path.read_bytes()) or SubwordTokenizer.load(path)
+
+
+class RunLock:
+    """Lets one process at a time write in a run folder; a context manager.
+
+    Args:
+        folder: A `RunFolder`; made if it is missing, and removed again if nothing was written.
+        chief: Whether this process writes; other workers of its run do not.
+
+    Raises:
+        RunError: If the folder cannot be made, or another process is training in it.
+    """
+
+    def __init__(self, folder, chief=True):
+        self.folder, self.chief = folder, chief
+
+    def __enter__(self):
+        if not self.chief:
+            return self
+        path = self.folder.path
+        self._file = path / ".lock"
+        with explained(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise RunError(f"Another process is training in {path}") from error
+        return self
+
+    def __exit__(self, *error):
+        if not self.chief:
+            return
+        # Unlinked while it is locked: a process that waits for it would lock a file without a name.
+        self._file.unlink(missing_ok=True)
+        os.close(self._lock)
+        _remove_if_empty(self.folder.path)
+
+
+def begin(folder, asked, free=(), overwrite=False):
+    """Makes a folder ready for a run; returns the config.json of an unfinished one to resume.
+
+    With `overwrite`, an earlier run is deleted; an unfinished one of exactly these settings is
+    resumed all the same, because whoever repeats a command wants its checkpoints.
+
+    Args:
+        folder: The `RunFolder`.
+        asked: {setting: value} of the run that is to begin.
+        free: Names of settings that may change when a run is resumed.
+        overwrite: Whether to delete an earlier run.
+
+    Raises:
+        RunError: If the folder holds a finished run, one with other settings, or files that a run
+            would overwrite but did not write.
+    """
+    if not folder.config.exists():
+        if stranger := next(folder.files(), None):
+            raise RunError(
+                f"{stranger} would be overwritten, but {folder.path} holds no run: "
+                "choose another --output, or move the file away"
+            )
+        return None
+    before = folder.read_config()
+    changes = differences(before["arguments"] | before.get("asked", {}), asked)
+    changes = {n: pair for n, pair in changes.items() if n not in ("output", "overwrite")}
+    if overwrite and (folder.results.exists() or changes):
+        folder.clear()
+        return None
+    if folder.results.exists():
+        raise RunError(
+            f"{folder.path} holds a finished run: choose another --output, or give --overwrite"
+        )
+    if others := {name: pair for name, pair in changes.items() if name not in free}:
+        more = ""
+        if "precision" in others:
+            more = (
+                ". The default precision depends on the processor; "
+                f"--precision {others['precision'][0]} keeps that of the run"
+            )
+        raise RunError(
+            f"{folder.path} holds an unfinished run with other settings ({in_words(others)}): "
+            f"repeat its command, choose another --output, or give --overwrite{more}"
+        )
+    return before
+
+
+def describe(settings, task, config, corpus, start):
+    """The content of a run's config.json."""
+    model = {"kind": task.kind, "config": config.to_dict()}
+    if task.classes:
+        model["classes"] = task.classes
+    return {
+        "model": model,
+        "arguments": settings.to_dict(),
+        "command": shlex.join(["python", *sys.argv]),
+        "corpus": corpus,
+        "versions": versions(*PACKAGES),
+        **({"start": start.record()} if start else {}),
+    }
+
+
+def record_steps(folder, steps):
+    """Records the updates that `--minutes` became, so that config.json repeats the run."""
+    config = folder.read_config()
+    config["asked"] = {name: config["arguments"][name] for name in ("minutes", "steps")}
+    config["arguments"] |= {"minutes": None, "steps": steps}
+    folder.write_config(config)
+
+
+def differences(before, now):
+    """{name: (value before, value now)} of what differs as JSON; an entry only one has may be off.
+
+    >>> differences({"num_beams": 4}, {"num_beams": 4, "extend_vocab": False})
+    {}
+    """
+    now = json.loads(json.dumps(now))
+    pairs = {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
+    return {
+        name: pair
+        for name, pair in pairs.items()
+        if (pair[0] != pair[1] if name in before and name in now else any(pair))
+    }
+
+
+def in_words(others):
+    """Differences for an error message."""
+    return "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in others.items())
+
+
+@contextlib.contextmanager
+def explained(path):
+    """Turns the operating system's errors into a RunError that names the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        # HDF5's errors have an errno too, but messages of several lines.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise RunError(f"Cannot write {path}: {reason}") from error
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """A temporary path, which takes the name `path` when the context ends without an error."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp{''.join(path.suffixes[-2:])}")
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            handle = os.open(path.parent, os.O_RDONLY)  # the new name survives a power failure too
+            os.fsync(handle)
+            os.close(handle)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path, content):
+    """Writes a file so that it has either its new content or its old one.
+
+    Args:
+        path: The file; its folder is made if it is missing.
+        content: Bytes, text, or a function that writes into an open binary file.
+    """
+    content = content.encode() if isinstance(content, str) else content
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        content(file) if callable(content) else file.write(content)
+
+
+def save_weights(model, path):
+    """Keras's weights file of a model, written atomically."""
+    with replacing(path) as temporary:
+        model.save_weights(temporary)
+
+
+def write_json(path, value):
+    """A JSON file, atomically."""
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path):
+    """The value of a JSON file; a RunError if it cannot be read or is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"Cannot read {path}: {error}") from error
+
+
+def write_table(path, columns, rows):
+    """A CSV file of dictionaries, atomically."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def _remove_if_empty(folder):
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def keep_freed_memory():
+    """Makes glibc keep the memory that the process frees.
+
+    By default it returns large blocks to the system, which clears every page of the blocks of the
+    next update: a quarter to a third of the time of an update on some virtual machines. Must be
+    called before other threads allocate memory. Without glibc, nothing happens.
+    """
+    glibc = ctypes.CDLL(None)
+    for option, value in _MALLOPT.items() if hasattr(glibc, "mallopt") else ():
+        glibc.mallopt(option, value)
+
+
+class Signals:
+    """Remembers that Ctrl-C or SIGTERM asked the run to stop; a context manager.
+
+    While `waits` is set, the first signal is only remembered, so that a checkpoint can be written.
+    The second one, and any at another time, ends the process at once.
+    """
+
+    def __init__(self):
+        self.received, self.waits = None, False
+
+    def __enter__(self):
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._before = {number: signal.signal(number, self._receive) for number in numbers}
+        return self
+
+    def __exit__(self, *error):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number, frame):
+        first, self.received = self.received is None, number
+        if not (first and self.waits):
+            raise KeyboardInterrupt
+        print("\nStopping soon, with a checkpoint; Ctrl-C again stops at once.", flush=True)
+
+
+@contextlib.contextmanager
+def without_noise():
+    """A context in which lines that C++ libraries write about themselves are not shown.
+
+    TensorFlow's come before any log level is read, and some of its errors are none; so the
+    process's standard error goes through a filter.
+    """
+    shown, (read, write) = os.dup(2), os.pipe()
+
+    def show():
+        with open(read, "rb") as lines:
+            for line in lines:
+                if not _NOISE.match(line):
+                    os.write(shown, line)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    os.dup2(write, 2)
+    os.close(write)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(shown, 2)
+        thread.join(1.0)  # a child may still hold the other end
+
+
+def command(program, train, errors=(RunError,)):
+    """Calls `train(signals)`; returns the exit status of a script.
+
+    Args:
+        program: The name of the script, for errors.
+        train: Returns whether the run is finished.
+        errors: Exceptions that are shown to the user in one line.
+    """
+    keep_freed_memory()
+    signals = Signals()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with without_noise():
+        try:
+            with signals:
+                done = train(signals)
+        except errors as error:
+            print(f"{program}: error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("\nStopped. Run the same command to resume.", file=sys.stderr)
+            return 128 + (signals.received or signal.SIGINT)
+    return 0 if done else 128 + (signals.received or signal.SIGTERM)

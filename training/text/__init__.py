@@ -1,1 +1,0 @@
-"""Training of classifiers, taggers and language models, beside the translator's."""
