@@ -135,13 +135,13 @@ def sides(args, run, folder, texts, beams, rows):
     for dtype in OURS:
         to = folder / f"{dtype}-{beams}"
         if not to.exists():
-            words = ("--beams", beams, "--precision", dtype, "--to", to)
+            words = ("--num_beams", beams, "--precision", dtype, "--output", to)
             harness.command("serving/export.py", run, *words)
         found[f"keras_tfmr {dtype}"] = settings(engine="keras_tfmr", dtype=dtype, path=to / "1")
     if harness.installed("ctranslate2"):
         to = folder / "ctranslate2"
         if not to.exists():
-            harness.command("serving/export.py", run, "--format", "ctranslate2", "--to", to)
+            harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
         for dtype in THEIRS:
             found[f"CTranslate2 {dtype}"] = settings(
                 engine="ctranslate2", dtype=dtype, path=to, shortlist=shortlist

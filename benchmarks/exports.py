@@ -25,7 +25,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 def export(run, models, precision):
     """Exports and checks."""
-    used = harness.command("serving/export.py", run, "--to", models, "--precision", precision)
+    used = harness.command("serving/export.py", run, "--output", models, "--precision", precision)
     size = sum(file.stat().st_size for file in models.rglob("*") if file.is_file())
     return {"rate": 1 / used["seconds"], "mb": size / 1e6, **used}
 

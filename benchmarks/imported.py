@@ -170,8 +170,8 @@ def measured(args, folder):
         engines += [("CTranslate2", "float32"), ("CTranslate2", "int8")]
     for (_, dtype), beams in itertools.product(engines[:2], args.beams):
         harness.command(
-            "serving/export.py", folder / "run", "--to", folder / f"{dtype}-{beams}", "--beams",
-            beams, "--precision", dtype, "--n", 1, "--max_length", TOKENS,
+            "serving/export.py", folder / "run", "--output", folder / f"{dtype}-{beams}",
+            "--num_beams", beams, "--precision", dtype, "--nbest", 1, "--max_length", TOKENS,
             "--max_length_ratio", 1000, "--length_penalty", 0,
         )  # fmt: skip
     rows = []

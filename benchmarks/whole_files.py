@@ -72,11 +72,11 @@ def sides(args, run, files, folder):
     model = folder / "ctranslate2"
     peers = harness.installed("ctranslate2")
     if peers:
-        harness.command("serving/export.py", run, "--format", "ctranslate2", "--to", model)
+        harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", model)
     for beams in args.beams:
         found = {
             f"keras_tfmr {dtype}": {
-                f"{n} lines": ours("--beams", beams, "--precision", dtype, "--batch_size", n)
+                f"{n} lines": ours("--num_beams", beams, "--precision", dtype, "--batch_size", n)
                 for n in args.batches
             }
             for dtype in OURS

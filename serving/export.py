@@ -1,7 +1,7 @@
 """Exports a trained model as a SavedModel for TensorFlow Serving.
 
     python serving/export.py runs/translator
-    python serving/export.py runs/translator --to models/translator --precision bfloat16
+    python serving/export.py runs/translator --output models/translator --precision bfloat16
     python serving/export.py runs/translator --format ctranslate2
 
 A separate process loads and queries the new version before it appears under the next free number.
@@ -24,20 +24,15 @@ def parse_arguments(arguments=None):
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
     add("run", metavar="RUN_FOLDER", type=Path, help="folder that a script of training/ wrote")
-    add("--to", metavar="DIR", type=Path, help="folder to write to (default: RUN_FOLDER/FORMAT)")
+    add("--output", metavar="DIR", type=Path, help="folder to write (default: RUN_FOLDER/FORMAT)")
     add("--format", choices=FORMATS, default="saved_model", help="format to write")
     add("--weights", metavar="FILE", type=Path, help="weights to export (default: the run's best)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
-    add(
-        "--beams",
-        dest="num_beams",
-        type=int,
-        metavar="N",
-        help="beam width, 1 for greedy (default: the run's)",
-    )
-    best = "translations of translate_nbest (default: --beams)"
-    add("--n", dest="num_return_sequences", type=int, metavar="N", help=best)
+    width = "beam width, 1 for greedy (default: the run's)"
+    add("--num_beams", type=int, metavar="N", help=width)
+    best = "translations of translate_nbest (default: --num_beams)"
+    add("--nbest", dest="num_return_sequences", type=int, metavar="N", help=best)
     penalty = "exponent of the length penalty (default: the run's)"
     add("--length_penalty", type=float, metavar="X", help=penalty)
     longest = "maximum tokens of a translation (default: the run's, else 128)"
@@ -77,7 +72,7 @@ def export(options):
         return export_elsewhere(text_model, options)
     return export_text_model(
         text_model,
-        options.to or folder.saved_model,
+        options.output or folder.saved_model,
         precision=options.precision,
         metadata=folder.metadata(),
         warmup_texts=folder.sources(),
@@ -108,7 +103,7 @@ def export_elsewhere(translator, options):
     from keras_tfmr.export.marian_format import write_marian
 
     write = {"ctranslate2": write_ctranslate2, "marian": write_marian}[options.format]
-    return write(translator, options.to or options.run / options.format)
+    return write(translator, options.output or options.run / options.format)
 
 
 if __name__ == "__main__":

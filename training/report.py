@@ -127,7 +127,7 @@ def _draw(folder, task, model, text_model, data, state, tables):
     text = min(texts, key=lambda text: (abs(len(text.split()) - 9), text))
     if folder.translations.exists():
         found = text_model.explain([text])[0]
-        scores, rows, columns = found.attention[-1], found.source_tokens, found.target_tokens
+        scores, rows, columns = found.attention_heads[-1], found.source_tokens, found.target_tokens
     else:
         tokenizer = task.tokenizers[0]
         ids = tokenizer.encode_truncated([text], LONGEST)[0].numpy()

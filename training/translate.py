@@ -54,7 +54,7 @@ def parse_arguments(arguments=None):
         "--top_k", type=int, metavar="N", help="with --sample, draw from the N most probable tokens"
     )
     add("--seed", type=int, default=1, metavar="N", help="seed of --sample")
-    add("--beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
+    add("--num_beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
     penalty = "exponent of the length penalty (default: the run's)"
     add("--length_penalty", type=float, metavar="X", help=penalty)
     longest = "maximum tokens of a translation (default: the run's, else 128)"
@@ -68,24 +68,24 @@ def parse_arguments(arguments=None):
     threads = "batches translated at the same time (default: one per core)"
     add("--threads", type=int, metavar="N", help=threads)
     options = parser.parse_args(arguments)
-    for name in ("column", "nbest", "batch_size", "threads", "top_k", "beams", "max_length"):
+    for name in ("column", "nbest", "batch_size", "threads", "top_k", "num_beams", "max_length"):
         value = getattr(options, name)
         if value is not None and value < 1:
             parser.error(f"--{name} must be positive. Received: {value}")
-    if options.sample and (options.nbest or (options.beams or 1) > 1):
+    if options.sample and (options.nbest or (options.num_beams or 1) > 1):
         parser.error(
-            "--sample draws one translation of each line: leave out --nbest and --beams. "
-            f"Received: --nbest {options.nbest}, --beams {options.beams}"
+            "--sample draws one translation of each line: leave out --nbest and --num_beams. "
+            f"Received: --nbest {options.nbest}, --num_beams {options.num_beams}"
         )
     if options.pairs and options.nbest:
         parser.error(
             "--pairs writes one translation of each line: leave out --nbest. "
             f"Received: --nbest {options.nbest}"
         )
-    if options.nbest and options.beams and options.nbest > options.beams:
+    if options.nbest and options.num_beams and options.nbest > options.num_beams:
         parser.error(
-            "--nbest must not be greater than --beams. Received: "
-            f"--nbest {options.nbest}, --beams {options.beams}"
+            "--nbest must not be greater than --num_beams. Received: "
+            f"--nbest {options.nbest}, --num_beams {options.num_beams}"
         )
     options.threads = options.threads or len(os.sched_getaffinity(0))
     return options
@@ -95,15 +95,16 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run import RunError
+    from training.run import RunError, without_noise
 
-    try:
-        translate(options)
-    except (TranslateError, RunError, OSError) as error:
-        print(f"translate.py: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    with without_noise():
+        try:
+            translate(options)
+        except (TranslateError, RunError, OSError) as error:
+            print(f"translate.py: error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 130
     return 0
 
 
@@ -236,7 +237,7 @@ def load(options):
 
     folder = RunFolder(options.run)
     n = options.nbest or 1
-    beams = options.beams or folder.read_config()["arguments"].get("num_beams", 4)
+    beams = options.num_beams or folder.read_config()["arguments"].get("num_beams", 4)
     decoding = {"num_return_sequences": n, "num_beams": 1 if options.sample else max(beams, n)}
     for name in ("length_penalty", "max_length"):
         if getattr(options, name) is not None:

@@ -35,7 +35,7 @@ def run(tmp_path):
 
 def test_a_run_becomes_a_version(run, capsys):
     options = ["--max_length", "10", "--max_source_length", "24", "--no_check"]
-    assert command.main([str(run), "--to", str(run / "models"), *options]) == 0
+    assert command.main([str(run), "--output", str(run / "models"), *options]) == 0
     path = Path(capsys.readouterr().out.splitlines()[-1])
     assert path == run / "models" / "1"
     metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def test_what_is_missing_is_named(run, capsys, broken, said):
 
 
 def test_decoding_that_makes_no_sense_is_refused(run, capsys):
-    for option in (["--beams", "0"], ["--n", "3"]):
+    for option in (["--num_beams", "0"], ["--nbest", "3"]):
         assert command.main([str(run), *option]) == 1
         assert "must" in capsys.readouterr().err
     assert not (run / "saved_model").exists()

@@ -197,7 +197,7 @@ def test_translate_and_export_use_the_lexicon_of_a_run(run, capsys):
     assert learned.sizes == (VOCAB, VOCAB) and len(learned.always) == 5
     np.testing.assert_array_equal(translator.lexicon.candidates, learned.candidates)
     expected = translator.translate(LINES)
-    options = ["--max_length", "10", "--max_source_length", "24", "--to", str(run / "models")]
+    options = ["--max_length", "10", "--max_source_length", "24", "--output", str(run / "models")]
     assert export.main([str(run), *options]) == 0, capsys.readouterr().err
     path = Path(capsys.readouterr().out.splitlines()[-1])
     with SavedSession(path) as session:

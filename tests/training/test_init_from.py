@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import json
 import pickle
 
 import numpy as np
@@ -10,13 +9,13 @@ import pytest
 import sentencepiece
 from marian_models import fixture, spms_and_pieces, write_transformers_folder
 from tiny_runs import TINY, train, write_pairs
+
+from keras_tfmr import SubwordTokenizer, TransformerConfig
+from training import import_marian
 from training.config import TrainingConfig, completed
 from training.init_from import LEAST_BIAS, carry_over, spread_layers, start_of
 from training.run import RunError, RunFolder
 from training.tasks import make_config, make_model
-
-from keras_tfmr import SubwordTokenizer, TransformerConfig
-from training import import_marian
 
 TUNING = (
     "--tokens_per_batch", "256", "--num_beams", "2", "--no_export", "--precision", "float32",

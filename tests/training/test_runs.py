@@ -227,9 +227,8 @@ def test_averages_follow_the_weights_from_the_start():
 
 def test_the_default_recipe_learns_a_toy(tmp_path):
     """A floor for BLEU in a short form; the README's figure is measured by its own command."""
-    english = dict(
-        zip(WORDS, ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], strict=True)
-    )
+    names = "one two three four five six seven eight nine ten"
+    english = dict(zip(WORDS, names.split(), strict=True))
     lines = write_pairs(tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
     sources = [line.split("\t")[0] for line in lines]
     pairs = (f"{s}\t{' '.join(english[word] for word in s.split())}\n" for s in sources)

@@ -24,9 +24,9 @@ from training.sources import LONGEST_LINE, CorpusError, Labels, Source
 from training.tasks import MASKED, SHARE, TASKS
 
 SMALL = (
-    "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192", "--validate_steps", "20",
-    "--set", "d_model=16", "encoder_layers=1", "decoder_layers=1", "warmup_steps=5", "log_steps=10",
-    "validation_pairs=20",
+    "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192",
+    "--validate_steps", "20", "--set", "d_model=16", "encoder_layers=1", "decoder_layers=1",
+    "warmup_steps=5", "log_steps=10", "validation_pairs=20",
 )  # fmt: skip
 NOUNS, VERBS = ("cat", "dog", "bird", "horse"), ("sleeps", "eats", "runs", "waits")
 
@@ -144,7 +144,8 @@ def test_loss_of_a_tagger(tasks):
     assert names == ["N", "V", "#", "N"]
     log_probs = log_softmax(model(inputs).numpy(), axis=-1)
     places = np.argwhere(labels)
-    check_loss(task, model, inputs, labels, [(log_probs[r, t], labels[r, t] - 1) for r, t in places])
+    found = [(log_probs[r, t], labels[r, t] - 1) for r, t in places]
+    check_loss(task, model, inputs, labels, found)
 
 
 def test_loss_of_a_language_model(tasks):
@@ -256,7 +257,7 @@ def test_starts_that_do_not_fit_are_errors(runs, tmp_path, capsys):
 
 
 def test_export_of_a_run(runs, tmp_path, capsys):
-    arguments = [str(runs / "tag"), "--to", str(tmp_path / "out"), "--no_check"]
+    arguments = [str(runs / "tag"), "--output", str(tmp_path / "out"), "--no_check"]
     assert export.main(arguments) == 0
     path = Path(capsys.readouterr().out.strip())
     with SavedSession(path) as session:
@@ -264,10 +265,10 @@ def test_export_of_a_run(runs, tmp_path, capsys):
     assert found["tags"].tolist() == [[b"N", b"V", b"#", b"N"]]
     metadata = json.loads((path / "assets.extra" / "keras_tfmr.json").read_text())
     assert metadata["tags"] == ["#", "N", "V"] and "validation_accuracy" in str(metadata["run"])
-    assert export.main([str(runs / "masked"), "--to", str(tmp_path / "out")]) == 1
+    assert export.main([str(runs / "masked"), "--output", str(tmp_path / "out")]) == 1
     assert "cannot be served" in capsys.readouterr().err
-    assert export.main([*arguments, "--beams", "4"]) == 1
-    assert "--beams" in capsys.readouterr().err
+    assert export.main([*arguments, "--num_beams", "4"]) == 1
+    assert "--num_beams" in capsys.readouterr().err
 
 
 def test_a_label_that_is_only_measured_on_is_a_label(tmp_path):

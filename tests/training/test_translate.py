@@ -114,7 +114,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, ending, capsys):
     lines = [f"{i} {TEXTS[i % 60]}" for i in range(2 * window + 100)]
     source.write_text("\n".join(lines) + "\n")
     words = [
-        run, "--input", source, "--output", target, "--beams", "1", "--max_length", "6",
+        run, "--input", source, "--output", target, "--num_beams", "1", "--max_length", "6",
         "--batch_size", "64",
     ]  # fmt: skip
     words = list(map(str, words))
@@ -181,8 +181,11 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--sample", "--nbest", "2"], "leave out --nbest and --beams. Received: --nbest 2"),
-        (["--nbest", "4", "--beams", "2"], "greater than --beams. Received: --nbest 4, --beams 2"),
+        (["--sample", "--nbest", "2"], "leave out --nbest and --num_beams. Received: --nbest 2"),
+        (
+            ["--nbest", "4", "--num_beams", "2"],
+            "greater than --num_beams. Received: --nbest 4",
+        ),
         (["--column", "0"], "must be positive"),
         (["--nbest", "2", "--pairs"], "leave out --nbest. Received: --nbest 2"),
     ],
