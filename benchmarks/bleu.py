@@ -125,7 +125,8 @@ def main():
                "sides": kept.get("sides", {})}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         if args.quick:
-            args.data = args.validation = str(harness.tiny_pairs(Path(folder, "pairs.tsv")))
+            args.data = str(harness.tiny_pairs(Path(folder, "train.tsv")))
+            args.validation = str(harness.tiny_pairs(Path(folder, "valid.tsv"), range(300, 320)))
             args.minutes, args.every, args.pairs, args.run = 0.05, 0.05, 8, f"{folder}/run"
         for side in args.sides:
             if side == "marian" and not harness.installed("torch", "transformers"):

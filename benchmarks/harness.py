@@ -215,9 +215,9 @@ def tiny_run(folder, option="--output"):
 SENTENCES = ["O gato preto dorme.", "A casa é branca e grande.", "Onde está a minha mochila?"]
 
 
-def tiny_pairs(path, count=300):
+def tiny_pairs(path, numbers=range(300)):
     """Pairs with numbers in them, for quick runs; returns the path."""
     lines = (f"A casa {n} tem {n % 7} portas.\tHouse {n} has {n % 7} doors.\n"
-             for n in range(count))  # fmt: skip
+             for n in numbers)  # fmt: skip
     path.write_text("".join(lines), "utf-8")
     return path

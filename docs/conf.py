@@ -1,37 +1,55 @@
 """Sphinx: the guides, and the reference from the docstrings. Built by docs/build.sh."""
 
+import inspect
 import pathlib
+import re
 
+import latex2mathml.converter
 from docutils import nodes
 
 import keras_tfmr
 
 project = "keras_tfmr"
-author = "the keras_tfmr authors"
+author = "The keras_tfmr authors"
+project_copyright = author
 release = keras_tfmr.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "keras_tfmr"
+html_math_renderer = "mathml"
 napoleon_use_ivar = True  # the fields of named tuples are members already
-napoleon_custom_sections = [("Call arguments", "params_style"), "Reference"]
+napoleon_custom_sections = [
+    ("Call arguments", "params_style"), ("Fields", "params_style"), "Reference",
+]  # fmt: skip
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 # The docstrings' Args sections say what the signatures mean.
 autodoc_typehints = "none"
-suppress_warnings = ["myst.xref_missing"]
 
 
 def _skip(app, what, name, obj, skip, options):
     """Leaves out the methods that only Keras calls."""
     keras_hooks = {
         "build", "call", "compute_mask", "compute_output_shape", "compute_output_spec",
-        "from_config", "get_config", "config_class", "layer_class", "attention_class",
-        "self_attention_class", "gated_feed_forward_class",
+        "from_config", "get_config",
     }  # fmt: skip
-    return skip or name in keras_hooks
+    return skip or name in keras_hooks or name.endswith("_class")
+
+
+def _signature(app, what, name, obj, options, signature, annotation):
+    """The arguments of a class, where Sphinx would show those of Keras's `__new__`."""
+    if what == "class" and signature == "(*args, **kwargs)":
+        of_init = inspect.signature(obj.__init__)
+        parameters = [
+            parameter.replace(annotation=parameter.empty)
+            for parameter in of_init.parameters.values()
+            if parameter.name != "self"
+        ]
+        return str(inspect.Signature(parameters)), annotation
+    return signature, annotation
 
 
 def _inline(app, document):
@@ -43,7 +61,26 @@ def _inline(app, document):
             image.replace_self(nodes.raw("", picture, format="html"))
 
 
+def _outside(app, docname, source):
+    """Turns links to files outside of this folder into downloads, which the site then holds."""
+    source[0] = re.sub(r"\]\((\.\./\.\./[^)#]+)(#[^)]*)?\)", r"](path:\1)", source[0])
+
+
+def _formula(display):
+    """A visitor that writes MathML, which browsers show without a script from the network."""
+
+    def visit(self, node):
+        formula = latex2mathml.converter.convert(node.astext(), display=display)
+        self.body.append(formula if display == "inline" else f"<div>{formula}</div>")
+        raise nodes.SkipNode
+
+    return visit, None
+
+
 def setup(app):
-    """Registers the filter of members, and the way SVG pictures are shown."""
+    """Registers the functions above."""
     app.connect("autodoc-skip-member", _skip)
+    app.connect("autodoc-process-signature", _signature)
+    app.connect("source-read", _outside)
     app.connect("doctree-read", _inline, priority=100)  # before the pictures are collected
+    app.add_html_math_renderer("mathml", _formula("inline"), _formula("block"))

@@ -6,10 +6,10 @@ its links work.
 """
 
 import html
+import importlib
 import itertools
 import os
 import pathlib
-import re
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -95,22 +95,17 @@ class Drawing:
 
 
 def linked(shape, of):
-    """The shape within a link to the reference of an object's class, if that is one of ours."""
-    if of is None or not type(of).__module__.startswith("keras_tfmr."):
-        return shape
-    return f'<a href="{address(type(of))}">{shape}</a>'
+    """The shape within a link to the reference of an object's class, if that is a public one."""
+    link = of is not None and address(type(of))
+    return f'<a href="{link}">{shape}</a>' if link else shape
 
 
 def address(cls):
-    """The address of a class, from a guide: its entry on the page that lists its module.
-
-    Raises:
-        ValueError: No page lists the module.
-    """
-    for page in sorted((DOCS / "reference").glob("*.md")):
-        if re.search(rf"automodule:: {re.escape(cls.__module__)}$", page.read_text(), re.MULTILINE):
-            return f"../reference/{page.stem}.html#{cls.__module__}.{cls.__qualname__}"
-    raise ValueError(f"No page of the reference lists {cls.__module__}")
+    """The address of a class, from a guide: its entry on the page of its package, or None."""
+    for package in ("layers", "models", "recurrent"):
+        if cls.__name__ in importlib.import_module(f"keras_tfmr.{package}").__all__:
+            return f"../reference/{package}.html#keras_tfmr.{package}.{cls.__qualname__}"
+    return None
 
 
 def name_of(layer):

@@ -1,5 +1,7 @@
 """The code of README.md and of the guides, extracted and run; commands with a small model."""
 
+import ast
+import doctest
 import json
 import os
 import re
@@ -31,15 +33,6 @@ def test_python_blocks_run(page):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_pictures_and_links_exist(page):
-    # Code has brackets and parentheses of its own.
-    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
-    targets = re.findall(r"\]\((?!http|#)([^)#]+)", text)
-    missing = [t for t in targets if not ((ROOT / page).parent / t).exists()]
-    assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -129,3 +122,20 @@ def test_commands_serve_and_translate(trained):
     finally:
         server.terminate()
         assert server.wait(60) == 0
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "pycon")])
+def test_clients_in_consoles_have_what_they_are_asked(page):
+    """Sessions with a server: their statements parse, and the client has the methods they call."""
+    from keras_tfmr import client
+
+    for block in blocks(page, "pycon"):
+        examples = doctest.DocTestParser().get_examples(block)
+        code = "".join(example.source for example in examples)
+        (made,) = re.findall(r"import (\w+Client)", code)
+        called = [
+            node.attr
+            for node in ast.walk(ast.parse(code))
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == "client"
+        ]
+        assert called and all(hasattr(getattr(client, made), name) for name in called)
