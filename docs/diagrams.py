@@ -177,7 +177,7 @@ def encoder_layer(layer):
     """One layer with what its sublayers hold: post-norm, as the paper has it."""
     drawing = Drawing(600, 535, "One encoder layer: two sublayers, each with its residual")
     x, width, y, start = 290, 240, 70, (290, 24)
-    drawing.words(298, 20, f"x  [batch, length, {layer.d_model}]")
+    drawing.words(298, 20, f"x  [batch, length, {layer.options.d_model}]")
     for sublayer in sublayers_of(layer):
         feed_forward = sublayer is layer.feed_forward
         if feed_forward:
@@ -187,7 +187,7 @@ def encoder_layer(layer):
                     "dense",
                     None,
                 ),
-                (f"Dense, {layer.d_model} wide", "dense", None),
+                (f"Dense, {layer.options.d_model} wide", "dense", None),
             ]
         else:
             attention = sublayer.attention
@@ -276,9 +276,9 @@ def rnnsearch(model):
         [("target ids, the words so far", "tokens", None), (embedded, "embedding", None)],
         width,
     )  # fmt: skip
-    aligned = f"{name_of(decoder.alignment)}, {decoder.alignment.units}"
-    drawing.box(150, y, width, aligned, "attention", decoder.alignment)
-    drawing.box(500, y, width, f"{name_of(decoder.unit)}, {decoder.units}", "dense", decoder.unit)
+    aligned = f"{name_of(decoder.attention)}, {decoder.attention.units}"
+    drawing.box(150, y, width, aligned, "attention", decoder.attention)
+    drawing.box(500, y, width, f"{name_of(decoder.cell)}, {decoder.units}", "dense", decoder.cell)
     drawing.arrow((150, source[-1][1] + HEIGHT / 2), (150, y - HEIGHT / 2))
     drawing.words(158, source[-1][1] + 30, "annotations hⱼ")
     drawing.arrow((500, target[-1][1] + HEIGHT / 2), (500, y - HEIGHT / 2))
