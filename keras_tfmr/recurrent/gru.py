@@ -128,7 +128,7 @@ class GRU(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class BidirectionalEncoder(keras.layers.Layer):
-    """Annotations h_j = [→h_j ; ←h_j]: two `GRU`s, one from each end.
+    """Annotations h_j = [→h_j ; ←h_j]: a `GRU` from each end.
 
     Position 0 of the backward half always holds its last state.
 
