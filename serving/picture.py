@@ -20,7 +20,7 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     add("run", metavar="RUN_FOLDER", type=Path, help="folder that a script of training/ wrote")
     to = ROOT / "docs" / "pictures" / "demo.png"
-    add("--to", metavar="FILE", type=Path, default=to, help="picture to write")
+    add("--output", metavar="FILE", type=Path, default=to, help="picture to write")
     add("--width", type=int, metavar="N", default=1280, help="of the window, in pixels")
     add("--height", type=int, metavar="N", default=1120, help="of the window, in pixels")
     add("--text", metavar="TEXT", default="", help="text to translate (default: an example)")
@@ -49,7 +49,7 @@ def photograph(address, options):
         if options.word >= 0:
             words[options.word].click()
         wait.until(lambda _: "version" in driver.find_element(By.ID, "server").text)
-        driver.save_screenshot(str(options.to))
+        driver.save_screenshot(str(options.output))
     finally:
         driver.quit()
 

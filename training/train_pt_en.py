@@ -56,7 +56,8 @@ def train(settings, signals):
             folder.write_config(describe(settings, task, config, data.record, start))
         workers.barrier()
         say = print if workers.chief else lambda line: None
-        say(f"Run folder: {folder.path}\n{data.summary}\n{task.kind}: {config}")
+        say(f"Run folder: {folder.path}\n{data.summary}")
+        say(f"{task.kind}: {settings.preset}, {model.count_params():,} weights")
 
         # What happens beside the updates
         state = own.RunState(steps=data.steps)

@@ -18,7 +18,6 @@ from marian_models import (
     write_transformers_folder,
 )
 from server_process import ServerProcess
-from training.run.folder import RunFolder
 
 from keras_tfmr.client import ServingClient
 from keras_tfmr.decoding import DecodingConfig
@@ -26,6 +25,7 @@ from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import import_marian
 from training.marian import MarianError
 from training.marian.run import model_of, read
+from training.run import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 2

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training.run.folder import RunFolder
 
 from training import import_marian
+from training.run import RunFolder
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "marian_peer.zip"
 

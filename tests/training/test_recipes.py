@@ -46,13 +46,15 @@ def prepared(folder, monkeypatch):
     monkeypatch.chdir(folder)
     write_pairs(folder / "pairs.tsv", 120)
     lines = (folder / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    (folder / "validation.tsv").write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
     (folder / "mono.en").write_text("".join(f"{line.split()[-1]} x\n" for line in lines[:20]))
 
 
 def test_the_recipe_of_a_student(tmp_path, monkeypatch):
     prepared(tmp_path, monkeypatch)
-    run("python training/train_pt_en.py --data pairs.tsv --output runs/mine")
-    found = commands("students.md", "# A small, fast model")
+    files = "--data pairs.tsv --validation validation.tsv"
+    run(f"python training/train_pt_en.py {files} --output runs/mine")
+    found = commands("faster.md", "## Students")
     assert len(found) == 3
     for command in found:
         run(command)
@@ -66,7 +68,7 @@ def test_the_recipe_of_a_student(tmp_path, monkeypatch):
 
 def test_the_recipe_of_back_translation(tmp_path, monkeypatch):
     prepared(tmp_path, monkeypatch)
-    found = commands("own_corpus.md", "## Back-translation")
+    found = commands("fine_tuning.md", "## Few pairs")
     assert len(found) == 5
     for command in found:
         run(command)
