@@ -41,7 +41,7 @@ class Recipe:
         schedule: How the rate falls after the warm-up.
         tokens_per_batch: Target positions in a batch.
         gradient_accumulation_steps: Batches in an update.
-        dropout_rate: Share of the values dropped in training.
+        dropout_rate: Fraction of the values dropped in training.
         norm_first: Pre-norm instead of post-norm; None for models that have neither.
         clip_norm: Maximum global norm of the gradient; 0 for no limit.
         sizes: Fields of the model's config that differ from its preset of that name.
@@ -177,7 +177,7 @@ class TrainingConfig:
         "codes of source and target for the filter `language`, as in pt en", "CODE", 2, flag=False
     )
     temperature: float = _number(
-        1.0, "mix corpora without weights in proportion to size^(1 / X)", ONE_OR_MORE, flag=False
+        1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE, flag=False
     )
     init_from: str = option(
         None,
@@ -223,18 +223,18 @@ class TrainingConfig:
         metavar="NAME",
     )
     d_model: int = _count(None, "width of the vectors between layers", flag=False)
-    num_heads: int = _count(None, "heads of every attention", flag=False)
+    num_heads: int = _count(None, "attention heads per layer", flag=False)
     dff: int = _count(None, "width of the feed-forward hidden layers", flag=False)
     encoder_layers: int = _count(None, "layers of the encoder", flag=False)
     decoder_layers: int = _count(None, "layers of the decoder", flag=False)
     norm_first: bool = _switch(None, "normalise before each sublayer, not after it", flag=False)
     dropout_rate: float = _number(
-        None, "share of the values dropped in training (default: the preset's)", SHARE
+        None, "fraction of the values dropped in training (default: the preset's)", SHARE
     )
     vocab_size: int = _count(8000, "number of subwords")
     joint_vocab: bool = _switch(True, "share one vocabulary between both sides", flag=False)
     subword_sampling: float = _number(
-        0.0, "share of the words split into other subwords, drawn again in every epoch", SHARE,
+        0.0, "fraction of the words segmented anew each epoch", SHARE,
         flag=False,
     )  # fmt: skip
 
@@ -478,7 +478,7 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
     )  # fmt: skip
     others = [name for name in fields if not fields[name].metadata["flag"] and name not in hidden]
     parser.add_argument(
-        "--set", metavar="NAME=VALUE", nargs="+", default=[],
+        "--set", metavar="NAME=VALUE", nargs="+", default=(),
         help=f"any setting by its name, also those without an option: {', '.join(others)}",
     )  # fmt: skip
     for name, field in fields.items():

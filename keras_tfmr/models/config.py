@@ -55,9 +55,9 @@ class TransformerConfig(ModelConfig):
         encoder_layers: Number of encoder layers.
         decoder_layers: Number of decoder layers; the depths may differ.
         d_model: Width of the vectors between layers.
-        num_heads: Number of heads of every attention.
+        num_heads: Number of attention heads per layer.
         dff: Width of the feed-forward hidden layers.
-        dropout_rate: Share of the values dropped in training.
+        dropout_rate: Fraction of the values dropped in training.
         attention_dropout_rate: Share of the attention weights dropped in training; `dropout_rate`
             if None. With 0, training uses a fused kernel where the backend has one.
         key_dim: Width of a key in one head; `d_model // num_heads` if None.

@@ -13,7 +13,7 @@ SCRIPTS = sorted(
     str(path.relative_to(ROOT))
     for folder in ("training", "serving", "docs")
     for path in (ROOT / folder).glob("*.py")
-    if re.search("argparse|command_line|parse_arguments|flags", path.read_text())
+    if re.search("(?s)(command_line|parse_arguments).*__main__", path.read_text())
 )
 NAME = re.compile(r"--[a-z0-9]+(_[a-z0-9]+)*")
 
