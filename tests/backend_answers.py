@@ -83,7 +83,7 @@ def answers():
         ]  # fmt: skip
     for number, model in enumerate(map(with_weights, language_models())):
         ids = np.full(3, START, "int32")
-        options = {"start_ids": ids, "end_id": END, "max_length": LENGTH, "min_length": 3}
+        options = {"bos_ids": ids, "eos_id": END, "max_length": LENGTH, "min_length": 3}
         decoded = greedy(*model.start(3, max_length=LENGTH), **options)
         found[f"language model {number}"] = [model(TARGET), decoded.ids, decoded.scores]
         drawn = sample(*model.start(3, max_length=LENGTH), **options, seed=1, top_k=9, top_p=0.9)

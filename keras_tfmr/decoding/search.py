@@ -154,6 +154,8 @@ class Search:
         """The result of the search that starts with this cache."""
         cache = tree.map_structure(ops.convert_to_tensor, cache)
         loop = ops.zeros((), "int32"), cache, self.start()
+        if self.examples.shape[0] == 0:  # JAX cannot take rows of an empty batch
+            return self.result(loop[2])
         if self.step.shrinks:
             return self._run_shrinking(*loop)
         return self.result(self._extend_while(*loop)[2])

@@ -85,10 +85,10 @@ def replace_layers(model, replacement):
             that takes its place, or None to keep it. A `Dense` may be replaced by any layer that
             maps `[rows, n]` to `[rows, units]`.
 
-    >>> model = LanguageModel(TransformerConfig.preset("tiny"))
-    >>> met = []
-    >>> replace_layers(model, lambda owner, layer: met.append((owner.name, layer.name)))
-    >>> ("attention", "output") in met
+    >>> from keras_tfmr import LanguageModel, TransformerConfig
+    >>> model, met = LanguageModel(TransformerConfig.preset("tiny")), []
+    >>> replace_layers(model, lambda owner, layer: met.append(type(layer)))
+    >>> MultiHeadAttention in met
     True
     """
     replaced = {}

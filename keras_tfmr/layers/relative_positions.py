@@ -92,7 +92,7 @@ class PositionBias(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
 
-    def build(self, query_shape=None, key_shape=None):
+    def build(self, query_positions_shape=None, key_positions_shape=None):
         self.built = True
 
     def call(self, query_positions, key_positions=None):
@@ -105,8 +105,9 @@ class PositionBias(keras.layers.Layer):
         """The bias float32 `[1, heads, query, key]` of distances (query minus key)."""
         raise NotImplementedError
 
-    def compute_output_shape(self, query_shape, key_shape=None):
-        shapes = query_shape, query_shape if key_shape is None else key_shape
+    def compute_output_shape(self, query_positions_shape, key_positions_shape=None):
+        queries, keys = query_positions_shape, key_positions_shape
+        shapes = queries, queries if keys is None else keys
         return (1, self.num_heads, *(_checks.positions_shape(shape)[0] for shape in shapes))
 
     def compute_output_spec(self, query_positions, key_positions=None):
@@ -153,7 +154,7 @@ class RelativePositionBias(PositionBias):
                 f"num_buckets={num_buckets}, max_distance={max_distance}"
             )
 
-    def build(self, query_shape=None, key_shape=None):
+    def build(self, query_positions_shape=None, key_positions_shape=None):
         self.table = self.add_weight(
             shape=(self.num_buckets, self.num_heads), initializer="zeros", name="table"
         )
