@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr import compat
+from keras_tfmr.export import int8
 from keras_tfmr.layers import MultiHeadAttention, TiedLogits
 from keras_tfmr.layers.attention_sublayers import CrossAttention
 from keras_tfmr.layers.dot_product import flat
@@ -18,7 +19,7 @@ from keras_tfmr.models import LanguageModel, TranslationModel
 from keras_tfmr.precision import assign, is_quantized, merged_weights, to_numpy, with_precision
 
 
-def optimize_for_decoding(model, precision=None):
+def optimize_for_decoding(model, precision=None, examples=()):
     """A copy of a finished model that decodes faster, with the same outputs.
 
     The projections of each self-attention are one product. Logits have a table of their own, which
@@ -27,7 +28,10 @@ def optimize_for_decoding(model, precision=None):
 
     Args:
         model: A `TranslationModel` or `LanguageModel`; of others, only the precision changes.
-        precision: "float32" or "bfloat16"; that of the model by default.
+        precision: "float32", "bfloat16" or "int8"; that of the model by default. In int8, the large
+            products of a `TranslationModel` or `LanguageModel` and its embeddings: see `int8`.
+        examples: For int8, what to call the model with to find the ranges of its inputs, tuples of
+            arrays. Without any, products take longer.
 
     Returns:
         A new model, for decoding only: its weights do not follow those of `model`, and it can be
@@ -35,7 +39,9 @@ def optimize_for_decoding(model, precision=None):
         those of its config, or if nothing changes.
 
     Raises:
-        ValueError: For another precision, or if a quantised model should change its precision.
+        ValueError: For another precision, if a quantised model should change its precision, or if
+            int8 does not take the model.
+        RuntimeError: If this TensorFlow does not multiply in int8.
 
     >>> from keras_tfmr import LanguageModel, TransformerConfig
     >>> model = LanguageModel(TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50))
@@ -43,12 +49,26 @@ def optimize_for_decoding(model, precision=None):
     >>> bool(np.allclose(model(token_ids), fast(token_ids), atol=1e-5))
     True
     """
+    if precision == "int8":
+        return _int8_copy(model, examples)
     if not isinstance(model, (LanguageModel, TranslationModel)) or is_quantized(model):
         return model if precision is None else with_precision(model, precision)
     copy = _untied_copy(model, precision or model.dtype_policy.name)
     if copy is None:
         return model if precision is None else with_precision(model, precision)
     replace_layers(copy, fuse_projections)
+    return copy
+
+
+def _int8_copy(model, examples):
+    """A copy in float32 whose large products are int8 ones."""
+    copy = optimize_for_decoding(model, "float32")
+    if copy is model or not isinstance(model, (LanguageModel, TranslationModel)):
+        raise ValueError(
+            "int8 takes a TranslationModel or LanguageModel whose layers are those of its config "
+            f"and which is not quantised. Received: {type(model).__name__} {model.name!r}"
+        )
+    int8.quantize(copy, examples, replace_layers)
     return copy
 
 

@@ -1,4 +1,4 @@
-"""Products in int8, against integers in NumPy, in a loop and in a new process."""
+"""Products in int8, against integers in NumPy, in a loop, in a new process and in whole models."""
 
 import os
 import subprocess
@@ -13,8 +13,10 @@ if keras.backend.backend() != "tensorflow":
 
 import tensorflow as tf
 
+from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.export import int8
 from keras_tfmr.export.int8 import Int8Dense
+from keras_tfmr.export.optimize import optimize_for_decoding
 
 # oneDNN then takes a processor without VNNI, whatever this one is.
 LOADED = """
@@ -89,9 +91,52 @@ def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
     assert np.allclose(np.load(tmp_path / "y.npy"), module.f(x)["y"], atol=1e-2)
 
 
-def test_missing_op_is_named(monkeypatch):
+@pytest.fixture
+def translation():
+    keras.utils.set_random_seed(3)
+    config = TransformerConfig(
+        source_vocab=600, target_vocab=600, encoder_layers=2, decoder_layers=2, d_model=256,
+        num_heads=4, dff=512,
+    )  # fmt: skip
+    rng = np.random.default_rng(3)
+    pairs = [rng.integers(3, 600, (16, length)).astype("int32") for length in (9, 7)]
+    return TranslationModel(config), pairs
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_model_in_int8_is_close_and_a_third_of_the_size(translation, calibrated):
+    model, pairs = translation
+    fast = optimize_for_decoding(model, "int8", [pairs] if calibrated else ())
+    exact, rounded = np.array(model(pairs)), np.array(fast(pairs))
+    assert np.abs(rounded - exact).std() < 0.05 * exact.std()
+
+    def size(model):
+        return sum(w.value.dtype.size * np.prod(w.shape) for w in model.weights)
+
+    # Not a quarter: the logits have a table of their own, and small products stay.
+    assert size(fast) < 0.35 * size(model)
+
+
+def test_search_in_int8_follows_its_own_log_probabilities(translation):
+    model, pairs = translation
+    fast = optimize_for_decoding(model, "int8", [pairs])
+    source = pairs[0][:5]
+
+    @tf.function(autograph=False)
+    def first_log_probs():
+        step, state = fast.start(source, max_length=4)
+        return step.next(tf.ones([5], tf.int32), state)[0]
+
+    full = keras.ops.log_softmax(fast([source, np.ones((5, 1), "int32")])[:, 0])
+    assert np.allclose(first_log_probs(), full, atol=0.05)
+
+
+def test_errors_name_what_int8_needs(translation, monkeypatch):
+    model, _ = translation
+    with pytest.raises(ValueError, match="int8 takes a TranslationModel or LanguageModel"):
+        optimize_for_decoding(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "int8")
     monkeypatch.setattr(int8, "OP", "_NoSuchProduct")
     int8.check_available.cache_clear()
     with pytest.raises(RuntimeError, match="int8 needs a TensorFlow for Linux on x86-64"):
-        int8.check_available()
+        optimize_for_decoding(model, "int8")
     int8.check_available.cache_clear()
