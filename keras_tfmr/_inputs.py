@@ -1,6 +1,6 @@
 """Inputs of text models, checked alike in process and by the client.
 
-Imports neither Keras nor TensorFlow, because the client must not.
+Imports neither Keras nor TensorFlow, because the client must not; what needs them does.
 """
 
 import secrets
@@ -69,3 +69,24 @@ def seeds_of(seed: int | None, count: int) -> list[int]:
     """
     first = secrets.randbits(62) if seed is None else seed
     return [(first + i) % 2**63 for i in range(count)]
+
+
+def texts_of(examples):
+    """The feature `text` of `tf.train.Example` messages, string [batch], for Classify and Regress.
+
+    If an Example has no or more than one text, the whole batch fails; TensorFlow's error names the
+    feature.
+    """
+    import tensorflow as tf
+
+    features = {"text": tf.io.FixedLenFeature([], tf.string)}
+    return tf.io.parse_example(tf.ensure_shape(examples, [None]), features)["text"]
+
+
+def example_of(text: Text) -> bytes:
+    """A text as a serialised `tf.train.Example`."""
+    import tensorflow as tf
+
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[utf8(text)]))
+    example = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
+    return example.SerializeToString(deterministic=True)

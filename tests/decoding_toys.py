@@ -44,24 +44,24 @@ class HashModel:
         zero = ops.convert_to_tensor(0, dtype="int32")
         return step, {"hash": ops.zeros(batch * beams, dtype="int32"), "count": zero}
 
-    def log_prob(self, example, tokens, start_id=0):
+    def log_prob(self, example, tokens, bos_id=0):
         """Sum of log-probabilities of a sequence, in float32 as the search sums it."""
-        total, hashed, last = np.float32(0), 0, start_id
+        total, hashed, last = np.float32(0), 0, bos_id
         for token in tokens:
             hashed = self.next_hash(hashed, last)
             total, last = np.float32(total + self.table[example, hashed, token]), token
         return total
 
-    def exhaustive(self, example, end_id, limit, alpha, allowed=None, min_length=0):
+    def exhaustive(self, example, eos_id, limit, alpha, allowed=None, min_length=0):
         """All complete hypotheses, best first: `[(score, log_prob, tokens)]`."""
         allowed = range(1, self.vocab) if allowed is None else allowed  # 0 is padding
-        inner = [token for token in allowed if token != end_id]
+        inner = [token for token in allowed if token != eos_id]
         found = []
         for length in range(1, limit + 1):
-            lasts = [end_id] if length < limit else [end_id, *inner]
+            lasts = [eos_id] if length < limit else [eos_id, *inner]
             for body in itertools.product(inner, repeat=length - 1):
                 for last in lasts:
-                    if last == end_id and length < min_length:
+                    if last == eos_id and length < min_length:
                         continue
                     log_prob = self.log_prob(example, (*body, last))
                     score = log_prob / ((5 + length) / 6) ** alpha

@@ -42,8 +42,8 @@ class Evaluator:
         self.task, self.model, self.rows, self.table = task, model, rows, None
         self.tokenizer, self.target = task.tokenizers
         texts = [row[self.learned] for row in rows]
-        end_id = self.tokenizer.end_id
-        ids = [[*row[: self.most], end_id] for row in self.tokenizer.encode(texts).to_list()]
+        eos_id = self.tokenizer.eos_id
+        ids = [[*row[: self.most], eos_id] for row in self.tokenizer.encode(texts).to_list()]
         self.order = np.argsort([len(row) for row in ids], kind="stable")
         rows = [ids[i] for i in self.order]
         self.batches = [padded(rows[i : i + BATCH]) for i in range(0, len(rows), BATCH)]
@@ -99,9 +99,9 @@ class TranslationEvaluator(Evaluator):
         result = self.decoding.decode(
             step,
             state,
-            bos_ids=ops.full(ops.shape(source_ids)[:1], target.start_id, dtype="int32"),
-            eos_id=target.end_id,
-            banned_ids=(target.pad_id, target.unknown_id, target.start_id),
+            bos_ids=ops.full(ops.shape(source_ids)[:1], target.bos_id, dtype="int32"),
+            eos_id=target.eos_id,
+            banned_ids=(target.pad_id, target.unknown_id, target.bos_id),
             max_lengths=self.decoding.max_lengths(lengths),
         )
         return result.ids[:, 0]
@@ -158,7 +158,7 @@ class LanguageEvaluator(Evaluator):
     def of_batch(self, ids):
         from keras_tfmr.decoding import score
 
-        start = ops.full((ops.shape(ids)[0], 1), self.tokenizer.start_id, dtype="int32")
+        start = ops.full((ops.shape(ids)[0], 1), self.tokenizer.bos_id, dtype="int32")
         fed = ops.concatenate([start, ids[:, :-1]], axis=1)
         log_prob, tokens = score(self.model(fed, training=False), ids)
         return ops.stack([log_prob, ops.cast(tokens, "float32")], axis=1)
@@ -196,8 +196,8 @@ class MaskedEvaluator(Evaluator):
 
     def __init__(self, task, model, rows):
         super().__init__(task, model, rows)
-        random, end_id = np.random.default_rng(7), self.tokenizer.end_id
-        masked = [task.masked(ids, ids > end_id, random) for ids in self.batches]
+        random, eos_id = np.random.default_rng(7), self.tokenizer.eos_id
+        masked = [task.masked(ids, ids > eos_id, random) for ids in self.batches]
         self.batches = [np.concatenate(pair, axis=1) for pair in masked]
 
     def measure(self):

@@ -338,7 +338,7 @@ def _parts_of(old, new):
     """For each id of a tokenizer, the ids of an older one that make up the same subword."""
     ids = {piece: i for i, piece in enumerate(_pieces(old))}
     longest = max(map(len, ids))
-    special = {new.pad_id, new.unknown_id, new.start_id, new.end_id}  # the same in all tokenizers
+    special = {new.pad_id, new.unknown_id, new.bos_id, new.eos_id}  # the same in all tokenizers
     return [
         [i] if i in special else split(piece, ids, longest) or [old.unknown_id]
         for i, piece in enumerate(_pieces(new))

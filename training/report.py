@@ -132,7 +132,7 @@ def _draw(folder, task, model, text_model, data, state, tables):
         tokenizer = task.tokenizers[0]
         ids = tokenizer.encode_truncated([text], LONGEST)[0].numpy()
         if task.kind == "language":
-            start = np.full((1, 1), tokenizer.start_id, ids.dtype)
+            start = np.full((1, 1), tokenizer.bos_id, ids.dtype)
             ids = np.concatenate([start, ids[:, :-1]], axis=1)
         stack = model.decoder if task.kind == "language" else model.encoder
         scores = stack(ids, return_attention_scores=True)[1][-1].numpy()[0]

@@ -99,7 +99,9 @@ def _uniform(values, key):
 
 def _spellings(word, tokenizer, share):
     """[(subwords, probability)] of one word, the current split first."""
-    others = [(p, score) for p, score in tokenizer.spellings(word, SPELLINGS) if p != word]
+    others = [
+        (p, score) for p, score in tokenizer.nbest_segmentations(word, SPELLINGS) if p != word
+    ]
     if not others:
         return [(word, 1.0)]
     weights = np.exp(FLATNESS * np.array([score - others[0][1] for _, score in others]))

@@ -62,9 +62,9 @@ class Translation:
     def batch(self, source, target, source_lengths, target_lengths, seed):
         """`(inputs, labels)` of padded ids, for `data.Batches`."""
         source_side, target_side = self.tokenizers
-        end(source, source_lengths, source_side.end_id, filler=True)
-        end(target, target_lengths, target_side.end_id)
-        return (source, shifted(target, target_side.start_id)), target
+        end(source, source_lengths, source_side.eos_id, filler=True)
+        end(target, target_lengths, target_side.eos_id)
+        return (source, shifted(target, target_side.bos_id)), target
 
     def signature(self):
         """The types of what `batch` returns."""
@@ -130,7 +130,7 @@ class Classification(TextTask):
         return len(labels.names)
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
-        end(source, source_lengths, self.tokenizers[0].end_id, filler=True)
+        end(source, source_lengths, self.tokenizers[0].eos_id, filler=True)
         return source, target[:, 0]
 
     @staticmethod
@@ -152,7 +152,7 @@ class Tagging(Classification):
         begins = np.append(tokenizer.word_beginnings(), False)[source]
         places = np.cumsum(begins, axis=1) - 1
         found = np.take_along_axis(target, np.clip(places, 0, target.shape[1] - 1), axis=1)
-        end(source, source_lengths, tokenizer.end_id, filler=True)
+        end(source, source_lengths, tokenizer.eos_id, filler=True)
         return source, np.where(begins, found, 0).astype(np.int32)
 
     @staticmethod
@@ -172,8 +172,8 @@ class Language(TextTask):
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         tokenizer = self.tokenizers[0]
-        end(target, target_lengths, tokenizer.end_id)
-        return shifted(target, tokenizer.start_id), target
+        end(target, target_lengths, tokenizer.eos_id)
+        return shifted(target, tokenizer.bos_id), target
 
     @staticmethod
     def text_model(folder, model, max_length):
@@ -200,7 +200,7 @@ class Masked(TextTask):
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         real = target > 0
-        end(target, target_lengths, self.tokenizers[0].end_id)
+        end(target, target_lengths, self.tokenizers[0].eos_id)
         return self.masked(target, real, np.random.default_rng(seed))
 
     def masked(self, ids, real, random):
@@ -208,7 +208,7 @@ class Masked(TextTask):
         tokenizer = self.tokenizers[0]
         wanted = real & (random.random(ids.shape) < SHARE)
         how = random.random(ids.shape)
-        other = random.integers(tokenizer.end_id + 1, tokenizer.vocab_size, ids.shape)
+        other = random.integers(tokenizer.eos_id + 1, tokenizer.vocab_size, ids.shape)
         changed = np.where(how < MASKED + KEPT, ids, other)
         changed = np.where(how < MASKED, tokenizer.unknown_id, changed)
         fed = np.where(wanted, changed, ids).astype(np.int32)
@@ -229,20 +229,20 @@ TASKS = {
 }  # fmt: skip
 
 
-def end(ids, lengths, end_id, filler=False):
+def end(ids, lengths, eos_id, filler=False):
     """Writes an end id behind each row of padded ids.
 
     Rows that only fill a batch get one too with `filler`, because a row of padding alone has
     nothing to attend to; as labels they stay padding.
     """
-    ids[np.arange(len(lengths)), lengths] = end_id
+    ids[np.arange(len(lengths)), lengths] = eos_id
     if filler:
-        ids[len(lengths) :, 0] = end_id
+        ids[len(lengths) :, 0] = eos_id
 
 
-def shifted(ids, start_id):
+def shifted(ids, bos_id):
     """Padded ids behind a start id, without the last one."""
-    return np.concatenate([np.full([len(ids), 1], start_id, np.int32), ids[:, :-1]], axis=1)
+    return np.concatenate([np.full([len(ids), 1], bos_id, np.int32), ids[:, :-1]], axis=1)
 
 
 def make_config(settings, source_vocab, target_vocab):

@@ -59,7 +59,7 @@ def _open(info):
 def _made_up(info, batch, method):
     import tensorflow as tf
 
-    from keras_tfmr._examples import example_of
+    from keras_tfmr._inputs import example_of
 
     dtype = tf.as_dtype(info.dtype)
     sizes = [-1] if info.tensor_shape.unknown_rank else [d.size for d in info.tensor_shape.dim]

@@ -56,8 +56,8 @@ def _files(translator):
     config, target = translator.model.config, translator.target_tokenizer
     ids = {
         "pad_token_id": target.pad_id,
-        "eos_token_id": target.end_id,
-        "decoder_start_token_id": target.start_id,
+        "eos_token_id": target.eos_id,
+        "decoder_start_token_id": target.bos_id,
         "bos_token_id": None,
         "forced_eos_token_id": None,
     }
@@ -89,7 +89,7 @@ def _files(translator):
             "num_beams": decoding.num_beams,
             "max_length": decoding.max_length + 1,  # in transformers, it includes the start id
             "length_penalty": decoding.length_penalty,
-            "bad_words_ids": [[target.pad_id], [target.unknown_id], [target.start_id]],
+            "bad_words_ids": [[target.pad_id], [target.unknown_id], [target.bos_id]],
             **ids,
         },
         "vocab.json": _vocabulary(translator.source_tokenizer),

@@ -8,8 +8,14 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr import answers, decoding
-from keras_tfmr._examples import example_of, texts_of
-from keras_tfmr._inputs import Text, check_sampling, checked_texts, seeds_of
+from keras_tfmr._inputs import (
+    Text,
+    check_sampling,
+    checked_texts,
+    example_of,
+    seeds_of,
+    texts_of,
+)
 from keras_tfmr.answers import Completion, Likelihood
 from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer, most_characters, valid_utf8
@@ -210,7 +216,7 @@ class Completer(TextModel):
             "text": self._continued(new_ids, ids[: tf.size(prompt), 0] != 0),
             "log_prob": log_prob,
             "tokens": tf.reduce_sum(tf.cast(new_ids != 0, tf.int32), axis=1),
-            "finished": tf.reduce_any(new_ids == self.tokenizer.end_id, axis=1),
+            "finished": tf.reduce_any(new_ids == self.tokenizer.eos_id, axis=1),
             "truncated": truncated,
         }
 
@@ -237,7 +243,7 @@ class Completer(TextModel):
 
         def decode(search, width):
             start, end = [[0, 0], [1, 0]], [[0, 0], [0, width - longest]]
-            padded = tf.pad(tf.pad(ids, end), start, constant_values=self.tokenizer.start_id)
+            padded = tf.pad(tf.pad(ids, end), start, constant_values=self.tokenizer.bos_id)
             return search(tf.ensure_shape(padded, [None, 1 + width]), *inputs)
 
         widths = [*self._searches]
@@ -256,13 +262,13 @@ class Completer(TextModel):
             step,
             state,
             bos_ids=bos_ids,
-            eos_id=self.tokenizer.end_id,
+            eos_id=self.tokenizer.eos_id,
             max_length=longest,
             noise=noise,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
-            banned_ids=(self.tokenizer.unknown_id, self.tokenizer.start_id),
+            banned_ids=(self.tokenizer.unknown_id, self.tokenizer.bos_id),
             prefix=rest,
             max_lengths=tf.where(wanted > 0, forced + wanted, 0),
         )
@@ -298,7 +304,7 @@ class Completer(TextModel):
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
         ids = at_least_one(ids)
-        fed_ids = shifted(ids, self.tokenizer.start_id)
+        fed_ids = shifted(ids, self.tokenizer.bos_id)
         log_prob, tokens = decoding.score(self.model(fed_ids, training=False), ids)
         rows = tf.size(text)
         return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated}

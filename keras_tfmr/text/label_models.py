@@ -7,8 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr import answers
-from keras_tfmr._examples import example_of, texts_of
-from keras_tfmr._inputs import Text
+from keras_tfmr._inputs import Text, example_of, texts_of
 from keras_tfmr.answers import Classification, Tags
 from keras_tfmr.text.text_model import TextModel, at_least_one, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
@@ -314,6 +313,6 @@ def first_pieces(words, tokenizer, max_length):
     rows = tf.RaggedTensor.from_row_splits(pieces.flat_values, starts)  # [batch, (pieces)]
     kept = places < max_length - 1
     truncated = (rows.row_lengths() > max_length - 1) | (given > words.row_lengths())
-    end = tf.fill([rows.nrows(tf.int32), 1], tokenizer.end_id)
+    end = tf.fill([rows.nrows(tf.int32), 1], tokenizer.eos_id)
     ids = tf.concat([rows[:, : max_length - 1], end], axis=1).to_tensor(tokenizer.pad_id)
     return ids, tf.ragged.boolean_mask(words, kept), tf.ragged.boolean_mask(places, kept), truncated

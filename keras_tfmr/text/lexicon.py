@@ -123,8 +123,8 @@ class Lexicon:
         self,
         source_ids: tf.Tensor,
         *,
-        end_id: int,
-        start_id: int,
+        eos_id: int,
+        bos_id: int,
         banned_ids: Sequence[int] = (),
         least: int = STEP,
     ) -> Shortlist:
@@ -132,8 +132,8 @@ class Lexicon:
 
         Args:
             source_ids: int32 `[batch, source]`, padded with 0.
-            end_id: The id that ends a translation.
-            start_id: The id that begins one.
+            eos_id: The id that ends a translation.
+            bos_id: The id that begins one.
             banned_ids: Ids that are in no shortlist.
             least: The least number of places.
 
@@ -151,13 +151,13 @@ class Lexicon:
         always = np.zeros(vocab, bool)
         always[self.always] = True
         special = np.zeros(vocab, bool)
-        special[[0, end_id, start_id, *banned_ids]] = True
+        special[[0, eos_id, bos_id, *banned_ids]] = True
         allowed = ((tf.reshape(found, [batch, vocab]) > 0) | always) & ~special
         ids = tf.where(tf.reduce_any(allowed, axis=0))[:, 0]
-        ids = tf.concat([[0, end_id, start_id], tf.cast(ids, tf.int32)], axis=0)
+        ids = tf.concat([[0, eos_id, bos_id], tf.cast(ids, tf.int32)], axis=0)
         places = -(-tf.maximum(tf.size(ids), least) // STEP) * STEP
         ids = tf.pad(ids, [[0, places - tf.size(ids)]])
-        allowed = tf.gather(allowed | (np.arange(vocab) == end_id), ids, axis=1)
+        allowed = tf.gather(allowed | (np.arange(vocab) == eos_id), ids, axis=1)
         return Shortlist(ids, allowed)
 
 

@@ -78,15 +78,15 @@ class MarianTokenizer(SubwordTokenizer):
     def decode(self, ids):
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
 
-        A row ends before its first `end_id`. Padding, start and unknown ids and ids outside the
+        A row ends before its first `eos_id`. Padding, start and unknown ids and ids outside the
         vocabulary are skipped.
         """
         texts = self._ops.detokenize(self._real(ids))
         # The op leaves U+2581 for spaces in pieces of the other language's model.
         return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, _SPACE_SIGN, " ")))
 
-    def spellings(self, word, most):
-        found = super().spellings(word, most)
+    def nbest_segmentations(self, word, most):
+        found = super().nbest_segmentations(word, most)
         found = [way for way in found if max(way[0]) < self.vocab_size]
         return found or [(list(word), 0.0)]
 

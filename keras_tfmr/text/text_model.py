@@ -186,6 +186,6 @@ def at_least_one(ids: tf.Tensor) -> tf.Tensor:
     return tf.pad(ids, [[0, tf.cast(shape[i] == 0, tf.int32)] for i in range(2)])
 
 
-def shifted(ids: tf.Tensor, start_id: int) -> tf.Tensor:
+def shifted(ids: tf.Tensor, bos_id: int) -> tf.Tensor:
     """What a decoder is fed to predict ids [rows, length]: the start id, then all but the last."""
-    return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=start_id)
+    return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)

@@ -45,7 +45,7 @@ class SubwordTokenizer(tf.Module):
     """Text to subword ids and back, by tensorflow-text ops that TensorFlow Serving links.
 
     As an attribute of an exported `tf.Module`, it is saved with the module. The ids are `pad_id` 0,
-    an unknown id 1 that is never produced, `start_id` 2, `end_id` 3, then the 256 bytes, then the
+    an unknown id 1 that is never produced, `bos_id` 2, `eos_id` 3, then the 256 bytes, then the
     subwords.
 
     Invalid UTF-8 is read as U+FFFD. Decoding gives back all spaces, leading, double and trailing
@@ -68,7 +68,7 @@ class SubwordTokenizer(tf.Module):
     True
     """
 
-    pad_id, unknown_id, start_id, end_id = range(4)
+    pad_id, unknown_id, bos_id, eos_id = range(4)
 
     def __init__(self, model_bytes: bytes) -> None:
         super().__init__(name="subword_tokenizer")
@@ -132,8 +132,8 @@ class SubwordTokenizer(tf.Module):
                 remove_extra_whitespaces=False,
                 pad_id=cls.pad_id,
                 unk_id=cls.unknown_id,
-                bos_id=cls.start_id,
-                eos_id=cls.end_id,
+                bos_id=cls.bos_id,
+                eos_id=cls.eos_id,
                 pad_piece=SPECIALS[cls.pad_id],
                 num_threads=2,  # fixed, because the sums and so the subwords depend on it
                 minloglevel=2,
@@ -204,10 +204,10 @@ class SubwordTokenizer(tf.Module):
 
         Args:
             texts: string tensor [batch], or a list of str or bytes.
-            max_length: The most ids in a row, `end_id` included; at least 1.
+            max_length: The most ids in a row, `eos_id` included; at least 1.
 
         Returns:
-            `ids` int32 [batch, length], every row ended by `end_id` and padded with `pad_id` to the
+            `ids` int32 [batch, length], every row ended by `eos_id` and padded with `pad_id` to the
             longest; `truncated` bool [batch], True if `max_length` cut the text.
         """
         if not tf.is_tensor(max_length) and max_length < 1:
@@ -215,13 +215,13 @@ class SubwordTokenizer(tf.Module):
                 f"max_length includes the end id and must be at least 1, not {max_length}"
             )
         pieces, truncated = self._encode(texts, max_length - 1)
-        end = tf.fill([pieces.nrows(tf.int32), 1], self.end_id)
+        end = tf.fill([pieces.nrows(tf.int32), 1], self.eos_id)
         return tf.concat([pieces, end], axis=1).to_tensor(self.pad_id), truncated
 
     def decode(self, ids: Tensor) -> tf.Tensor:
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
 
-        A row ends before its first `end_id`. Padding, start ids and ids outside the vocabulary are
+        A row ends before its first `eos_id`. Padding, start ids and ids outside the vocabulary are
         skipped; bytes that are not UTF-8 become U+FFFD.
         """
         ids = self._real(ids)
@@ -237,8 +237,8 @@ class SubwordTokenizer(tf.Module):
             ids = ids.to_tensor(self.pad_id)
         ids = tf.ensure_shape(tf.cast(ids, tf.int32), [None, None])
         # An id outside the vocabulary would make the op fail, and with it the whole batch.
-        wanted = (ids > self.end_id) & (ids < self.vocab_size)
-        wanted &= tf.cumsum(tf.cast(ids == self.end_id, tf.int32), axis=1) == 0
+        wanted = (ids > self.eos_id) & (ids < self.vocab_size)
+        wanted &= tf.cumsum(tf.cast(ids == self.eos_id, tf.int32), axis=1) == 0
         return tf.ragged.boolean_mask(ids, wanted)
 
     def pieces(self, ids: Tensor) -> tf.Tensor:
@@ -276,7 +276,7 @@ class SubwordTokenizer(tf.Module):
         pieces = (processor.id_to_piece(i) for i in range(self.vocab_size))
         return np.array([piece.startswith(_SPACE_SIGN) for piece in pieces])
 
-    def spellings(self, word: Sequence[int], most: int) -> list[tuple[list[int], float]]:
+    def nbest_segmentations(self, word: Sequence[int], most: int) -> list[tuple[list[int], float]]:
         """The most probable ways to split a word into subwords.
 
         Args:

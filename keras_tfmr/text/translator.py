@@ -241,7 +241,7 @@ class Translator(TextModel):
         target = self.target_tokenizer
         target_ids, cut = target.encode_truncated(reference, self.config.max_length)
         target_ids = at_least_one(target_ids)  # [batch, target], end id included
-        fed_ids = shifted(target_ids, target.start_id)
+        fed_ids = shifted(target_ids, target.bos_id)
         logits = self.model([source_ids, fed_ids], training=False)
         log_prob, tokens = decoding.score(logits, target_ids)
         rows = tf.size(text)
@@ -263,7 +263,7 @@ class Translator(TextModel):
         source_ids = source_ids[: tf.size(blank)]
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
-        fed_ids = shifted(target_ids, self.target_tokenizer.start_id)
+        fed_ids = shifted(target_ids, self.target_tokenizer.bos_id)
         _, scores = self.model.explain(source_ids, fed_ids)
         heads = _stacked(scores.cross, target_ids, source_ids)
         outputs = {
@@ -307,8 +307,8 @@ class Translator(TextModel):
         return self.lexicon.shortlist(
             source_ids,
             banned_ids=(target.unknown_id,),
-            end_id=target.end_id,
-            start_id=target.start_id,
+            eos_id=target.eos_id,
+            bos_id=target.bos_id,
             least=2 * self.config.num_beams * GROUP,
         )
 
@@ -316,16 +316,16 @@ class Translator(TextModel):
         """From ids and maximum lengths to the `DecodingResult`."""
         config, ids = self.config, self.target_tokenizer
         start = {"num_beams": config.num_beams, "max_length": config.max_length}
-        start_id, end_id, banned_ids = ids.start_id, ids.end_id, (ids.unknown_id, ids.start_id)
+        bos_id, eos_id, banned_ids = ids.bos_id, ids.eos_id, (ids.unknown_id, ids.bos_id)
         if shortlist:
             start["shortlist"] = Shortlist(*shortlist)
-            start_id, end_id, banned_ids = START, END, (START,)
+            bos_id, eos_id, banned_ids = START, END, (START,)
         step, state = self.model.start(source_ids, **start)
         result = config.decode(
             step,
             state,
-            bos_ids=tf.fill(tf.shape(max_lengths), start_id),
-            eos_id=end_id,
+            bos_ids=tf.fill(tf.shape(max_lengths), bos_id),
+            eos_id=eos_id,
             banned_ids=banned_ids,
             max_lengths=max_lengths,
             num_certain=num_certain,

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import types
 
 import keras
 import numpy as np
@@ -71,15 +70,6 @@ def test_a_sound_model_has_no_problems(tmp_path):
     assert report.problems == [] and report.facts["warm-up requests"] == 1
 
 
-def test_what_this_tensorflow_cannot_be_asked_is_noted(tmp_path, monkeypatch):
-    path = save_texts(tmp_path, upper)
-    monkeypatch.setattr("ctypes.CDLL", lambda *_: types.SimpleNamespace())
-    report = check_saved_model(path)
-    assert report.problems == []
-    (note,) = report.notes
-    assert "loader could not be used" in note and "TF_NewStatus" in note
-
-
 def test_python_inside_the_graph_is_found(tmp_path):
     path = save_texts(tmp_path, lambda text: {"y": tf.py_function(lambda t: t, [text], tf.string)})
     assert "EagerPyFunc calls Python" in only_problem(check_saved_model(path))
@@ -99,12 +89,6 @@ def test_the_server_has_text_ops_and_no_younger_ones():
     assert {"MatMul", "While", "StringUpper", "XlaLaunch", "DynamicPartition"} <= ops
     assert not ops & {"PyFunc", "EagerPyFunc", "PyFuncStateless", "DecodeJxl"}
     assert not ops & TEXT_OPS and len(TEXT_OPS) == 38
-
-
-def test_weights_stored_twice_are_found(tmp_path):
-    module = Dense(copies=2)
-    report = check_saved_model(save(tmp_path, module, module.call))
-    assert "stored twice: kernels/0" in only_problem(report) and "kernels/1" in report.problems[0]
 
 
 def test_weights_nobody_reads_are_found(tmp_path):

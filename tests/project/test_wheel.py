@@ -24,7 +24,7 @@ EXTRAS_OF = {
     "text": {"tensorflow"},
     "export": {"tensorflow", "formats"},
     "plots.py": {"plots"},
-    "_examples.py": {"tensorflow"},
+    "_inputs.py": {"tensorflow"},
     "compat.py": {"tensorflow"},
 }
 

@@ -21,22 +21,9 @@ def locked(folder):
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory):
-    """A folder of all workers of this run."""
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent
-    folder = base / "serving"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def toys(shared):
-    """The folder of the version of `server_models.Toys`, for tests that copy it."""
-    with locked(shared):
-        path = shared / "toys" / "1"
-        return path if path.exists() else server_models.save(shared / "toys")
+def toys(once):
+    """The folder of the version of `server_models.Toys`."""
+    return once("toys", server_models.save) / "1"
 
 
 @pytest.fixture(scope="session")

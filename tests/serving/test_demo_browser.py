@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
-from test_demo import demo, swapping
+from test_demo import demo
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (pip)")
 from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
@@ -112,13 +112,6 @@ def test_translation_and_nbest_appear_as_one_types(page):
     assert [mark.text for mark in page.all("#nbest mark")] == ["1", "2"]
 
 
-def test_typing_is_not_sent_letter_by_letter(page, stub):
-    before = len(stub.requests)
-    page.one("#source").send_keys(" e depois sonha muito")
-    page.shows("O GATO PRETO DORME E DEPOIS SONHA MUITO")
-    assert len(stub.requests) - before <= 6  # two for each text that was sent
-
-
 def test_pointing_at_a_word_shows_what_it_looked_at(page):
     page.point(page.all(".words.target button")[1])
     page.until(lambda: len(page.lit()) > 0)
@@ -130,11 +123,6 @@ def test_pointing_at_a_word_shows_what_it_looked_at(page):
     assert [span.get_attribute("textContent") for span in marked] == TEXT.split()
     page.point(page.one("h1"))
     assert page.until(lambda: not page.lit())
-
-
-def test_pointing_at_the_translation_itself(page):
-    page.point(page.all("#translation span")[2])
-    assert page.until(lambda: {target for _, target in page.lit()} == {2})
 
 
 def test_one_layer_and_its_heads(page):
@@ -179,14 +167,6 @@ def test_each_text_looks_at_itself(page):
     assert page.until(lambda: page.words("source") == TEXT.split())
 
 
-def test_source_words_show_who_looked_at_them(page):
-    page.all("#layers label")[1].click()
-    page.all("#heads label")[0].click()
-    page.point(page.all(".words.source button")[3])
-    page.until(lambda: page.lit() == {(3, 3)})
-    assert page.one("#hint").text == "dorme is attended to by: DORME 100 %"
-
-
 def test_keyboard(page):
     page.all(".words.source button")[0].send_keys(Keys.ARROW_RIGHT)
     page.until(lambda: {target for _, target in page.lit()} == {0})
@@ -218,17 +198,6 @@ def test_examples_address_and_no_text(page):
     assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
 
 
-def test_a_phone_says_tap_and_a_computer_says_point(driver, page):
-    assert page.one("#hint").text.startswith("Point at a word")
-    phone = {"enabled": True, "maxTouchPoints": 1}
-    driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", phone)
-    try:
-        driver.refresh()
-        page.until(lambda: page.one("#hint").text.startswith("Tap a word"))
-    finally:
-        driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
-
-
 def test_a_model_that_is_no_translator_is_named_as_such(page, stub):
     def refuse(request, context):
         known = "classify, serving_default"
@@ -244,17 +213,6 @@ def test_a_model_that_is_no_translator_is_named_as_such(page, stub):
     finally:
         stub.behave = lambda request, context: None
         page.driver.get_log("browser")  # failed requests are reported there, and were meant
-
-
-def test_light_and_dark(page):
-    def background():
-        return page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-
-    before = background()
-    page.one("#theme").click()
-    page.until(lambda: background() != before)
-    page.one("#theme").click()
-    assert page.until(lambda: background() == before)
 
 
 def test_says_so_while_the_server_is_down_and_recovers(driver, stub):
@@ -277,29 +235,6 @@ def test_says_so_while_the_server_is_down_and_recovers(driver, stub):
         page.until(lambda: page.one("#trouble").is_displayed())
         assert page.one("#translation").text == "VOLTOU"
     page.until(lambda: "demo.py is not running" in page.one("#trouble").text)
-    driver.get_log("browser")  # failed requests are reported there, and were meant
-
-
-def test_shows_that_the_model_loads_and_then_the_page(driver, stub):
-    with serving(stub) as server, demo(f"--server={server}") as (address, _):
-        page = Page(driver)
-        with swapping(stub):
-            driver.get("about:blank")
-            driver.get(address)
-            page.until(lambda: page.one("#loading").is_displayed())
-            assert page.one("#server").text == "loading …"
-            assert not page.one("#trouble").is_displayed()
-        page.until(lambda: "version 7" in page.one("#server").text)
-        assert not page.one("#loading").is_displayed() and page.one("#translation").text
-        stub.versions = [(8, "LOADING"), (7, "AVAILABLE")]
-        try:
-            page.until(lambda: page.one("#server").text.endswith("; version 8 is loading …"))
-            before = len(stub.requests)
-            stub.versions = [(8, "AVAILABLE"), (7, "END")]
-            page.until(lambda: "version 8 at" in page.one("#server").text)
-            page.until(lambda: len(stub.requests) > before)  # the text is translated anew
-        finally:
-            stub.versions = [(7, "AVAILABLE")]
     driver.get_log("browser")  # failed requests are reported there, and were meant
 
 
@@ -336,15 +271,3 @@ def test_pieces_make_words(page):
     assert found == ["isn't", "sexta-feira", ".", "🙂", "!", "end"]
     assert all(abs(sum(row) - 1) < 1e-9 for row in weights)
     assert weights[0][:2] == pytest.approx([3 / 15, 4 / 15])
-
-
-def test_subwords_on_request(page):
-    page.write("guarda-chuva-amarelo novo")
-    whole = ["GUARDA-CHUVA-AMARELO", "NOVO"]
-    page.until(lambda: page.words("target") == whole)
-    page.one("#pieces").click()
-    page.until(lambda: page.words("target") == ["GUARDA-CHUVA", "-AMARELO", "NOVO"])
-    page.point(page.all(".words.target button")[1])
-    page.until(lambda: {target for _, target in page.lit()} == {1})
-    page.one("#pieces").click()
-    assert page.until(lambda: page.words("target") == whole)

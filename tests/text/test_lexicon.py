@@ -19,7 +19,7 @@ from keras_tfmr import Translator
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.decoding.topk import GROUP, argmax, top_sums
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.text.lexicon import STEP, Lexicon
+from keras_tfmr.text.lexicon import Lexicon
 from serving import export
 from training import learn_lexicon
 from training.run import RunError, RunFolder
@@ -45,7 +45,7 @@ def listed(model, lexicon, **decoding):
 
 def by_hand(translator, text):
     """Greedy decoding by the full pass and sets of allowed ids: ids and log-probability."""
-    start, end = tokenizer().start_id, tokenizer().end_id
+    start, end = tokenizer().bos_id, tokenizer().eos_id
     source = tokenizer().encode_truncated([text], 24)[0].numpy()
     allowed = {*translator.lexicon.always, *translator.lexicon.candidates.numpy()[source].ravel()}
     allowed = sorted((allowed | {end}) - {0, tokenizer().unknown_id, start})
@@ -127,16 +127,6 @@ def test_groups_of_a_number_that_only_the_run_knows():
     np.testing.assert_array_equal(beams * 20 * GROUP + tokens, np.argsort(-sums, axis=1)[:, :8])
     np.testing.assert_array_equal(greatest, -np.sort(-sums, axis=1)[:, :8])
     np.testing.assert_array_equal(best, values.argmax(axis=1))
-
-
-def test_places_are_padded_to_few_sizes():
-    big = Lexicon(np.zeros((4, 1)), np.arange(700), 1000)
-    for source, places in ([[1, 2]], 3 * STEP), ([[0]], 3 * STEP):
-        found = big.shortlist(tf.constant(source), end_id=3, start_id=2)
-        assert found.token_ids.shape == (places,) and found.allowed.shape == (1, places)
-        ids = found.token_ids.numpy()
-        assert ids[:3].tolist() == [0, 3, 2]
-        assert sorted(ids[found.allowed.numpy()[0]]) == [1, *range(3, 700)]
 
 
 def model_1(pairs, rounds):

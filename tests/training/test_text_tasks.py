@@ -164,7 +164,7 @@ def test_masks(tasks):
     ids[:, 90:] = 0
     made = [task.batch(None, ids.copy(), None, np.full(200, 90), seed) for seed in (3, 3, 4)]
     (fed, labels), tokens = made[0], ids.copy()
-    tokens[:, 90] = tokenizer.end_id
+    tokens[:, 90] = tokenizer.eos_id
     assert (fed == made[1][0]).all() and (fed != made[2][0]).any()
     wanted = labels > 0
     assert (fed[~wanted] == tokens[~wanted]).all() and (labels[wanted] == tokens[wanted] + 1).all()

@@ -226,7 +226,7 @@ def _banned(options):
 
 def _vocabularies(folder, config, options):
     start = _option(options, "decoder_start_token_id", config.get("pad_token_id"))
-    fields = {"pad_id": config.get("pad_token_id"), "start_id": start}
+    fields = {"pad_id": config.get("pad_token_id"), "bos_id": start}
     size, second = config["vocab_size"], folder / "target_vocab.json"
     source = vocabulary_of(read_json(folder / "vocab.json"), "vocab.json", size, **fields)
     if not second.exists():

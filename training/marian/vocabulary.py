@@ -18,17 +18,17 @@ class Vocabulary:
 
     Fields:
         pieces: A list of str; empty for ids without a piece.
-        end_id: The published id of the end of a sentence.
+        eos_id: The published id of the end of a sentence.
         unknown_id: The published id of unknown subwords.
         pad_id: The published id of padding, or None if the model has none.
-        start_id: The id whose embedding the decoder starts from, or None for a vector of zeros.
+        bos_id: The id whose embedding the decoder starts from, or None for a vector of zeros.
     """
 
     pieces: list
-    end_id: int
+    eos_id: int
     unknown_id: int
     pad_id: int | None = None
-    start_id: int | None = None
+    bos_id: int | None = None
 
     @property
     def order(self):
@@ -36,9 +36,9 @@ class Vocabulary:
 
         Ours begin with padding, unknown, start and end.
         """
-        special = {self.pad_id, self.unknown_id, self.end_id}
+        special = {self.pad_id, self.unknown_id, self.eos_id}
         rest = [i for i in range(len(self.pieces)) if i not in special]
-        first = [self.pad_id, self.unknown_id, self.start_id, self.end_id]
+        first = [self.pad_id, self.unknown_id, self.bos_id, self.eos_id]
         return np.array([-1 if i is None else i for i in (*first, *rest)])
 
     def own_pieces(self):
@@ -81,7 +81,7 @@ def vocabulary_of(ids, name, size=None, **fields):
         pieces[number] = piece
     if size and len(pieces) > size:
         raise MarianError(f"{name} has {len(pieces)} pieces, the model {size} embeddings")
-    return Vocabulary(pieces, end_id=ids["</s>"], unknown_id=ids["<unk>"], **fields)
+    return Vocabulary(pieces, eos_id=ids["</s>"], unknown_id=ids["<unk>"], **fields)
 
 
 def read_spm(path):
