@@ -1,0 +1,143 @@
+"""Documents to sentences: nothing lost, borders where readers see them, nothing left too long."""
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the splitter needs TensorFlow", allow_module_level=True)
+
+import re
+import time
+
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from translators import LINES, tokenizer
+
+from keras_tfmr.text.sentences import SentenceSplitter
+
+PT, EN = SentenceSplitter("pt"), SentenceSplitter("en")
+LIMIT = 24
+SHORT = {"tokenizer": tokenizer(), "max_length": LIMIT}
+
+
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+def both(texts):
+    return PT.split(texts), PT.split(texts, **SHORT)
+
+
+SPACE_AT_ENDS = re.compile(
+    r"^[ \t\r\n\v\f\x85\xa0\u2000-\u200a\u2028\u2029\u3000]|[ \t\r\n\u2028]$"
+)
+TEXTS = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [
+                ". ",
+                "! ",
+                "?",
+                "…",
+                "\n",
+                "\r\n\r\n",
+                "\u2028",
+                "  ",
+                "\t",
+                ", ",
+                "; ",
+                "- ",
+                "12. ",
+                "Sr. ",
+                "n. 5",
+                "J. ",
+                "”",
+                '"',
+                "。",
+                "Olá",
+                "olá",
+                "\ufdd0",
+                "\ufdd2",
+                "\x00",
+                "é",
+                "palavra " * 40,
+                "palavra" * 90,
+                "uma, duas; " * 30,
+            ]
+        ),
+        st.text(max_size=8),
+    ),
+    max_size=24,
+).map("".join)
+
+
+def listed(answer):
+    pieces, real = answer
+    return [piece.decode() for piece in pieces.to_list()[0]], real.to_list()[0]
+
+
+def split(text, splitter=PT, **options):
+    return listed(splitter.split(tf.constant([text]), **options))
+
+
+def sentences(text, splitter=PT):
+    return [piece for piece, real in zip(*split(text, splitter), strict=True) if real]
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS)
+def test_the_pieces_joined_are_the_text_and_no_sentence_is_cut_off(text):
+    for pieces, real in map(listed, both(tf.constant([text]))):
+        assert "".join(pieces) == text
+        read = [piece for piece, is_one in zip(pieces, real, strict=True) if is_one]
+        assert not any(SPACE_AT_ENDS.search(piece) for piece in read)
+    assert not tokenizer().encode_truncated(tf.constant(read, tf.string), LIMIT)[1].numpy().any()
+
+
+@pytest.mark.parametrize(
+    "text, count",
+    [
+        ("O Sr. e a Dra. Reis vivem na R. Augusta, n.º 5, às 8.30. Sim?", 2),
+        ("Ver a fig. 3 e o art. 5. Não. E o J. R. Silva? Claro!", 4),
+        ('Ele disse: "Vamos embora." Eu fiquei.', 2),
+        ('"Socorro!" gritou ele. "Já vou!" — disse ela.', 2),
+        ("Bem... não sei. Talvez… Quem sabe?! (Ninguém.) Fim", 5),
+        ("Olá.Tudo bem? Use Node.js ou a U.S.A. hoje.", 3),
+        ("你好。再见！「好。」吗？", 4),
+        ("Uma linha\noutra linha\r\n\r\n  * um ponto\n1. outro\n2) mais um", 5),
+        ("\u00a0 ", 0),
+        ("", 0),
+    ],
+)
+def test_borders_of_portuguese(text, count):
+    assert len(sentences(text)) == count, sentences(text)
+
+
+def test_abbreviations_are_those_of_the_language(tmp_path):
+    assert (
+        len(sentences("Mrs. Smith said No. 5 is open. He said no. I left at 5 p.m. daily.", EN))
+        == 3
+    )
+    assert len(sentences("Mrs. Smith left.")) == 2
+    own = tmp_path / "de.txt"
+    own.write_text("z.B\nNr #\n")
+    text = "Er mag z.B. Tee. Siehe Nr. 5. Nr. Nein."
+    assert len(sentences(text, SentenceSplitter(own))) == 4
+    with pytest.raises(ValueError, match=r"'de'.*en, pt"):
+        SentenceSplitter("de")
+
+
+def test_too_long_a_sentence_is_cut_at_clauses_then_at_words():
+    clause = "the black cat sees the dog"
+    pieces, real = split(", ".join([clause] * 6), **SHORT)
+    cut = [piece for piece, is_one in zip(pieces, real, strict=True) if is_one]
+    assert len(cut) > 1 and all(piece.rstrip(",").endswith("dog") for piece in cut)
+    words = split("gato " * 90, **SHORT)[0]
+    assert {word for piece in words for word in piece.split()} == {"gato"}
+
+
+def test_whole_books_are_split_at_a_mebibyte_a_second():
+    book = " ".join(LINES * (2**20 // len(" ".join(LINES).encode()) + 1))
+    for splitter in (PT, EN):
+        begun = time.monotonic()
+        _, real = splitter.split(tf.constant([book]))
+        assert time.monotonic() - begun < 1.0 * len(book.encode()) / 2**20
+        assert int(tf.reduce_sum(tf.cast(real.flat_values, tf.int32))) >= book.count(". ")
