@@ -12,67 +12,41 @@ import sys
 
 __version__ = "0.1.0"
 
-# The module of each public name. Modules are imported on demand, so that the client does not import
-# Keras, nor the layers TensorFlow. After `import keras`, those with Keras classes are imported at
-# once, so that `keras.models.load_model` knows them.
+# The public names of each module. Modules are imported on demand, so that the client does not
+# import Keras, nor the layers TensorFlow. After `import keras`, those with Keras classes are
+# imported at once, so that `keras.models.load_model` knows them.
 _ON_KERAS = {
-    "CausalSelfAttention": "layers",
-    "CrossAttention": "layers",
-    "Decoder": "layers",
-    "DecoderLayer": "layers",
-    "CausalDecoder": "layers",
-    "CausalDecoderLayer": "layers",
-    "Dropout": "layers",
-    "Encoder": "layers",
-    "EncoderLayer": "layers",
-    "FeedForward": "layers",
-    "GlobalSelfAttention": "layers",
-    "LayerNormalization": "layers",
-    "LearnedPositions": "layers",
-    "LMHead": "layers",
-    "MultiHeadAttention": "layers",
-    "PositionalEmbedding": "layers",
-    "PostNormResidual": "layers",
-    "PreNormResidual": "layers",
-    "SinusoidalPositions": "layers",
-    "TiedLogits": "layers",
-    "positional_encoding": "layers",
-    "scaled_dot_product_attention": "layers",
-    "AddPositions": "layers",
-    "RotaryPositions": "layers",
-    "RelativePositionBias": "layers",
-    "RMSNormalization": "layers",
-    "NoPositions": "layers",
-    "GatedFeedForward": "layers",
-    "ALiBi": "layers",
-    "LanguageModel": "models",
-    "MeanOverTokens": "models",
-    "SequenceClassifier": "models",
-    "TokenClassifier": "models",
-    "TransformerConfig": "models",
-    "TranslationModel": "models",
-    "LabelSmoothedCrossEntropy": "losses",
-    "NoamSchedule": "schedules",
-    "Perplexity": "metrics",
-    "TokenAccuracy": "metrics",
-    "smoothed_cross_entropy": "losses",
+    "layers": """
+        AddPositions ALiBi CausalDecoder CausalDecoderLayer CausalSelfAttention CrossAttention
+        Decoder DecoderLayer Dropout Encoder EncoderLayer FeedForward GatedFeedForward
+        GlobalSelfAttention LayerNormalization LearnedPositions LMHead MultiHeadAttention
+        NoPositions positional_encoding PositionalEmbedding PostNormResidual PreNormResidual
+        RelativePositionBias RMSNormalization RotaryPositions scaled_dot_product_attention
+        SinusoidalPositions TiedLogits
+    """,
+    "models": """
+        LanguageModel MeanOverTokens SequenceClassifier TokenClassifier TransformerConfig
+        TranslationModel
+    """,
+    "losses": "LabelSmoothedCrossEntropy smoothed_cross_entropy",
+    "schedules": "NoamSchedule",
+    "metrics": "Perplexity TokenAccuracy",
 }
 # These need TensorFlow or Matplotlib, so `from keras_tfmr import *` leaves them out.
 _ON_MORE = {
-    "SubwordTokenizer": "text.tokenizer",
-    "Classifier": "text.label_models",
-    "Completer": "text.completer",
-    "Tagger": "text.label_models",
-    "Translator": "text.translator",
-    "export_text_model": "export",
-    "plot_attention": "plots",
-    "plot_positional_encoding": "plots",
-    "plot_word": "plots",
+    "text.tokenizer": "SubwordTokenizer",
+    "text.label_models": "Classifier Tagger",
+    "text.completer": "Completer",
+    "text.translator": "Translator",
+    "export": "export_text_model",
+    "plots": "plot_attention plot_positional_encoding plot_word",
 }
-_HOMES = {**_ON_KERAS, **_ON_MORE}
+_HOMES = {
+    name: module for module, names in (_ON_KERAS | _ON_MORE).items() for name in names.split()
+}
 _PACKAGES = ("client", "decoding", "layers", "models", "recurrent")
 
-__all__ = [*_ON_KERAS, "recurrent"]
+__all__ = ["recurrent", *(name for name, module in _HOMES.items() if module in _ON_KERAS)]
 
 
 # Keras loads a model from a file only if its classes are known, and so these modules imported.
@@ -80,7 +54,7 @@ _REGISTERED = ("layers", "models", "recurrent", "losses", "schedules", "metrics"
 
 
 def __getattr__(name):
-    if name in _ON_KERAS:
+    if _HOMES.get(name) in _ON_KERAS:
         _register()
     if name in _HOMES:
         return getattr(importlib.import_module(f"keras_tfmr.{_HOMES[name]}"), name)

@@ -1,7 +1,9 @@
-"""The base of all configs: frozen dataclasses that can be saved as JSON."""
+"""The base of all configs, which can be saved as JSON, and the versions saved beside them."""
 
 import dataclasses
+import importlib
 import json
+import platform
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -41,3 +43,17 @@ class Config:
     def from_json(cls, text: str) -> Self:
         """The config that `to_json` wrote."""
         return cls.from_dict(json.loads(text))
+
+
+def versions(*packages: str) -> dict[str, str | None]:
+    """{"python" or package: version, or None if it cannot be imported}.
+
+    The modules themselves say it: the package that holds `tensorflow` may be `tensorflow-cpu`.
+    """
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.import_module(package.replace("-", "_")).__version__
+        except ImportError:
+            found[package] = None
+    return found

@@ -17,7 +17,7 @@ import threading
 import zipfile
 from pathlib import Path
 
-from keras_tfmr._packages import versions
+from keras_tfmr.config import versions
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 _NOISE = re.compile(

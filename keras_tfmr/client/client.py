@@ -178,13 +178,7 @@ class ServingClient:
             prompts: List of str; an empty one starts a new text.
             length: Maximum number of tokens of a completion; the server clips it to the export's
                 maximum.
-            temperature: Log-probabilities are divided by it; with 0, each token is the most
-                probable one.
-            top_k: Draw from the k most probable tokens only; 0 for all.
-            top_p: Draw from the smallest set of most probable tokens whose probabilities sum to p
-                or more; 1 for all.
-            seed: An int; prompt i is completed with seed + i. The same seed and options give the
-                same text, whatever the other prompts are. None draws a new seed at each call.
+            temperature: As the other options, it is that of `Completer.complete`.
 
         Returns:
             List of `Completion(text, log_prob, tokens, finished, truncated)`, one for each prompt.

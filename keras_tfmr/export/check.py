@@ -2,8 +2,8 @@
 
     python -m keras_tfmr.export.check MODEL/1
 
-The SavedModel may come from any exporter. In a separate process and with the server's own loader,
-it checks that the server has every op, that no op is pinned to a device, that each variable is
+The SavedModel may come from any exporter. In a separate process, and in a session as the server has
+one, it checks that the server has every op, that no op is pinned to a device, that each variable is
 stored once, that every signature runs for batches of 1, 3 and 0 rows and returns valid UTF-8, and
 that the warm-up file replays. With --cases, it compares answers with known ones.
 """
@@ -94,14 +94,6 @@ def check_saved_model(
 def _check_running(path, cases, tolerance, report):
     from keras_tfmr.export import golden_cases, saved_session, warmup
 
-    try:
-        error = saved_session.native_load_error(path)
-    except (OSError, AttributeError) as missing:  # another build of TensorFlow
-        error = None
-        report.notes.append(f"the server's own loader could not be used: {missing}")
-    if error:
-        report.problems.append(f"the server's loader fails: {error}")
-        return
     try:
         session = saved_session.SavedSession(path)
     except Exception as error:  # any error of the loader is a problem to report

@@ -1,15 +1,42 @@
-"""Checks of a SavedModel that only read it: its ops, its devices, its variables."""
+"""Checks of a SavedModel that only read it: its ops, its devices, its variables.
 
-import hashlib
+A stock TensorFlow Serving 2.20 links all ops of TensorFlow core and of TensorFlow Text, and no
+others. The core ops are read from the registry of the installed TensorFlow, without those that are
+newer than the server and those whose kernels need Python. TensorFlow Text's are listed here.
+"""
 
 import numpy as np
 
-from keras_tfmr.export import allow_list, saved_session
+from keras_tfmr import compat
+from keras_tfmr.export import saved_session
+
+# Registered in TensorFlow 2.21, unknown to 2.20.
+_YOUNGER_THAN_SERVER = frozenset({"DecodeJxl", "_CopyFromGpuToHost", "_CopyFromHostToGpu"})
+
+# The server has these ops, but only a Python process has kernels for them.
+PYTHON_OPS = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless"})
+
+# Attributes that 2.21 added to older ops. SavedModels omit them if they have their default value.
+_YOUNGER_ATTRIBUTES = {"TensorListGetItem": frozenset({"Tshape"})}
+
+TEXT_OPS = frozenset(
+    """
+    CaseFoldUTF8 ConstrainedSequence FastBertNormalize FastWordpieceTokenizeWithOffsets
+    FindSourceOffsets MaxSpanningTree NormalizeUTF8 NormalizeUTF8WithOffsetsMap PhraseTokenize
+    RegexSplitWithOffsets RougeL SentenceFragments SentenceFragmentsV2 SentencepieceDetokenizeOp
+    SentencepieceIdToStringOp SentencepieceOp SentencepieceStringToIdOp SentencepieceTokenizeOp
+    SentencepieceTokenizeWithOffsetsOp SentencepieceVocabSizeOp SplitMergeTokenizeWithOffsets
+    TokenizerFromLogits UnicodeScriptTokenizeWithOffsets WhitespaceTokenizeWithOffsets
+    WordpieceTokenizeWithOffsets TFText>BoiseTagsToOffsets TFText>ByteSplitByOffsets
+    TFText>ByteSplitWithOffsets TFText>FastSentencepieceDetokenize TFText>FastSentencepieceTokenize
+    TFText>FastWordpieceDetokenize TFText>NgramsStringJoin TFText>OffsetsToBoiseTags
+    TFText>PhraseDetokenize TFText>RoundRobinGenerateMasks TFText>RoundRobinTrim TFText>Utf8Binarize
+    TFText>WhitespaceTokenizeWithOffsetsV2
+    """.split()  # noqa: SIM905
+)
 
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Smaller variables, such as a bias of a few numbers, can be equal by chance.
-_SMALLEST_COPY = 32
 
 
 def read_meta_graph(path, report):
@@ -41,9 +68,37 @@ def _nodes(meta_graph):
             yield function.signature.name, node
 
 
+def core_ops():
+    """Names of the ops of the installed TensorFlow that TensorFlow Serving 2.20 has, too.
+
+    Call it in a process that has not loaded other op libraries, because the registry does not say
+    where an op comes from. TensorFlow Text's ops are left out, whether they are loaded or not.
+    """
+    return frozenset(compat.registered_ops() - TEXT_OPS - _YOUNGER_THAN_SERVER - PYTHON_OPS)
+
+
+def op_problem(node, served):
+    """Why the server would refuse a NodeDef, as a sentence, or None if it would not.
+
+    Args:
+        node: A `NodeDef`.
+        served: The names of the server's ops, a set.
+    """
+    if node.op in PYTHON_OPS:
+        return f"{node.op} calls Python, which the server does not have"
+    if node.op not in served:
+        return f"{node.op} is not an op of TensorFlow Serving 2.20"
+    younger = _YOUNGER_ATTRIBUTES.get(node.op, frozenset()) & set(node.attr)
+    if younger:
+        return (
+            f"{node.op} has attributes that the server does not know: {', '.join(sorted(younger))}"
+        )
+    return None
+
+
 def check_ops(meta_graph, report):
     """Checks that the server has every op, and that none needs XLA, which it does not enable."""
-    served = allow_list.core_ops() | allow_list.TEXT_OPS
+    served = core_ops() | TEXT_OPS
     functions = {function.signature.name for function in meta_graph.graph_def.library.function}
     problems, ops = {}, set()
     for function, node in _nodes(meta_graph):
@@ -51,7 +106,7 @@ def check_ops(meta_graph, report):
         # In old graphs, the name of an op can be that of a function.
         if node.op in functions:
             continue
-        problem = allow_list.op_problem(node, served)
+        problem = op_problem(node, served)
         if problem:
             problems.setdefault(problem, f"{node.name} in {function or 'the main graph'}")
     report.problems += [f"{problem} (node {where})" for problem, where in problems.items()]
@@ -86,16 +141,12 @@ def check_variables(path, meta_graph, report):
 
     try:
         stored = _stored_variables(path)
-        copies = _copies(path, stored)
     except tf.errors.OpError as error:
         report.problems.append(f"its variables cannot be read: {error}")
         return
     read = _read_variables(meta_graph)
     stored_bytes = sum(_bytes(shape, dtype) for shape, dtype in stored.values())
     report.facts["variables"], report.facts["variable bytes"] = len(stored), stored_bytes
-    report.problems += [f"stored twice: {first} and {second}" for first, second in copies[:5]]
-    if len(copies) > 5:
-        report.problems.append(f"and {len(copies) - 5} more variables are stored twice")
     if any(shape is None for shape, _ in read.values()):
         report.notes.append("sizes were not compared, because a variable has no fixed shape")
         return
@@ -153,27 +204,3 @@ def _read_variables(meta_graph):
 
 def _bytes(shape, dtype):
     return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-
-
-def _copies(path, stored):
-    # Pairs of checkpoint keys with the same content. Constants are left out, because variables with
-    # the same initial value are equal.
-    import tensorflow as tf
-
-    if not stored:
-        return []
-    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
-    first, copies = {}, []
-    for key in sorted(stored):
-        shape, dtype = stored[key]
-        if np.dtype(dtype).hasobject or np.prod(shape) < _SMALLEST_COPY:
-            continue
-        value = np.ascontiguousarray(reader.get_tensor(key))
-        if (value == value.flat[0]).all():
-            continue
-        digest = (shape, np.dtype(dtype).name, hashlib.sha256(value.tobytes()).digest())
-        if digest in first:
-            copies.append((first[digest], key))
-        else:
-            first[digest] = key
-    return copies

@@ -1,6 +1,5 @@
 """Runs a SavedModel as TensorFlow Serving does: in a session, by its tags and tensor names."""
 
-import ctypes
 import importlib.util
 import pathlib
 
@@ -89,41 +88,6 @@ class SavedSession:
 
     def __exit__(self, *exception):
         self.close()
-
-
-def native_load_error(path):
-    """The error message of TensorFlow's C API, and so of the server's loader; None if it loads.
-
-    Raises:
-        OSError: If the installed TensorFlow has no library with the C API.
-    """
-    import tensorflow as tf
-
-    register_text_ops()
-    found = sorted(pathlib.Path(tf.sysconfig.get_lib()).glob("libtensorflow_cc.*"))
-    library = ctypes.CDLL(str(found[0]) if found else "libtensorflow_cc")
-
-    def call(name, *arguments, returns=ctypes.c_void_p):
-        function = getattr(library, name)
-        function.restype = returns
-        return function(*arguments)
-
-    def new(kind):
-        return ctypes.c_void_p(call(f"TF_New{kind}"))
-
-    status, options, graph = new("Status"), new("SessionOptions"), new("Graph")
-    tags = (ctypes.c_char_p * len(SERVE_TAGS))(*(tag.encode() for tag in SERVE_TAGS))
-    session = call(
-        "TF_LoadSessionFromSavedModel", options, None, str(path).encode(), tags,
-        len(SERVE_TAGS), graph, None, status,
-    )  # fmt: skip
-    failed = call("TF_GetCode", status, returns=ctypes.c_int)
-    message = call("TF_Message", status, returns=ctypes.c_char_p).decode("utf-8", "replace")
-    if session:
-        call("TF_DeleteSession", ctypes.c_void_p(session), status, returns=None)
-    for kind, handle in {"Graph": graph, "SessionOptions": options, "Status": status}.items():
-        call(f"TF_Delete{kind}", handle, returns=None)
-    return message if failed else None
 
 
 def register_text_ops():

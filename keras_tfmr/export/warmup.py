@@ -101,35 +101,6 @@ class Request(NamedTuple):
     inputs: dict
 
 
-def records(path):
-    """Yields `(kind, request)` of each record in a version's warm-up file, if there is one.
-
-    The kind is a field of a PredictionLog; both are None for an empty log.
-
-    Raises:
-        ImportError: If tensorflow-serving-api is not installed.
-        ValueError: If a record is not a PredictionLog, or there are more than the server accepts.
-        tf.errors.OpError: If it is not a TFRecord file.
-    """
-    import tensorflow as tf
-
-    file = pathlib.Path(path) / FILE
-    if not file.exists():
-        return
-    from tensorflow_serving.apis import prediction_log_pb2
-
-    for number, record in enumerate(tf.data.TFRecordDataset(str(file)).as_numpy_iterator()):
-        if number >= MOST_RECORDS:
-            raise ValueError(f"Number of warmup records exceeds the maximum ({MOST_RECORDS})")
-        try:
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-        except Exception as error:
-            text = f"Failed to parse warmup record: {record[:60]!r} from {file}"
-            raise ValueError(text) from error
-        kind = log.WhichOneof("log_type")
-        yield kind, getattr(log, kind).request if kind else None
-
-
 def read(path, problems):
     """The requests in a version's warm-up file; records that call no signature are left out.
 
@@ -140,12 +111,22 @@ def read(path, problems):
     Returns:
         A list of `Request`, up to the first record that cannot be read.
     """
-    found, number = [], 1
+    import tensorflow as tf
+
+    file, found, number = pathlib.Path(path) / FILE, [], 1
+    if not file.exists():
+        return found
     try:
-        for kind, asked in records(path):
-            if kind is None:
+        from tensorflow_serving.apis import prediction_log_pb2
+
+        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+            if number > MOST_RECORDS:
+                raise ValueError(f"Number of warmup records exceeds the maximum ({MOST_RECORDS})")
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            if (kind := log.WhichOneof("log_type")) is None:
                 raise ValueError("the record holds no request")
             if kind in METHODS.values():
+                asked = getattr(log, kind).request
                 name = asked.model_spec.signature_name or "serving_default"
                 found.append(Request(number, name, _inputs(asked)))
             number += 1

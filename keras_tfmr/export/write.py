@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_tfmr import _packages
+from keras_tfmr.config import versions
 from keras_tfmr.export import golden_cases, graph_edits, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.text.text_model import TextModel
@@ -147,7 +147,7 @@ def _write_metadata(text_model, path, run):
         "precision": model.dtype_policy.name,
         "model": {"class": type(model).__name__, **model.config.to_dict()},
         "parameters": int(model.count_params()),
-        "versions": _packages.versions(*PACKAGES),
+        "versions": versions(*PACKAGES),
         "run": run,
     }
     file = path / METADATA_FILE

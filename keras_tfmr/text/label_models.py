@@ -23,18 +23,7 @@ _SPACE = r"[\pZ\p{Cc}]+"
 
 
 class LabelModel(TextModel):
-    """The base of both: a model that gives each label a probability, and its tokenizer.
-
-    Args:
-        model: A `SequenceClassifier` or `TokenClassifier`.
-        tokenizer: A `SubwordTokenizer`.
-        labels: The names of the model's classes, in their order.
-        max_length: Maximum number of tokens of a text, its end id included.
-
-    Raises:
-        RuntimeError: If Keras does not run on TensorFlow.
-        ValueError: If the vocabulary, the labels or the lengths do not fit the model.
-    """
+    """The base of both: a model that gives each label a probability, and its tokenizer."""
 
     def __init__(
         self,

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_tfmr.export import check, golden_cases, warmup
-from keras_tfmr.export.allow_list import TEXT_OPS, core_ops
 from keras_tfmr.export.check import check_in_fresh_process, check_saved_model
+from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 NUMBERS = tf.TensorSpec([None, 8], tf.float32, name="x")
@@ -78,7 +78,7 @@ def test_python_inside_the_graph_is_found(tmp_path):
 def test_an_op_the_server_lacks_is_found(tmp_path, monkeypatch):
     path = save_texts(tmp_path, upper)
     ops = core_ops() - {"StringUpper"}
-    monkeypatch.setattr("keras_tfmr.export.allow_list.core_ops", lambda: ops)
+    monkeypatch.setattr("keras_tfmr.export.graph_checks.core_ops", lambda: ops)
     assert "StringUpper is not an op of TensorFlow Serving" in only_problem(check_saved_model(path))
 
 
@@ -251,7 +251,7 @@ def test_lost_weights_are_found(tmp_path):
     save(tmp_path, module, module.call)
     for file in (tmp_path / "variables").glob("*.data*"):
         file.unlink()
-    assert "cannot be read" in only_problem(check_saved_model(tmp_path))
+    assert "does not load" in only_problem(check_saved_model(tmp_path))
     for file in (tmp_path / "variables").iterdir():
         file.unlink()
     assert "0 bytes in 0 variables" in only_problem(check_saved_model(tmp_path))

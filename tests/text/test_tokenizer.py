@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from keras_tfmr.export.allow_list import TEXT_OPS, core_ops, op_problem
+from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops, op_problem
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 TEXT = [

@@ -3,7 +3,7 @@
 import shlex
 import sys
 
-from keras_tfmr._packages import versions
+from keras_tfmr.config import versions
 from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
 from training.marian import MarianError
 from training.marian.files import unpacked
