@@ -20,7 +20,7 @@ from pathlib import Path
 
 import harness
 
-OURS = ("float32", "bfloat16")
+OURS = ("float32", "bfloat16", "int8")
 THEIRS = ("float32", "int8")
 THREADS = {  # of an operation or translator × operations or translators side by side
     1: ((1, 1), (2, 2), (harness.CORES, 1)),
@@ -186,7 +186,7 @@ def page(numbers):
     lines = []
     for (shortlist, beams, size, engine), row in cells.items():
         ours = cells[shortlist, beams, size, f"keras_tfmr {OURS[0]}"]
-        narrow = cells[shortlist, beams, size, f"keras_tfmr {OURS[1]}"]
+        narrow = cells[shortlist, beams, size, f"keras_tfmr {OURS[-1]}"]
         theirs = not engine.startswith("keras_tfmr")
         lines.append([
             "shortlists" if shortlist else "all", beams, size, engine, f"{row['bleu']:.2f}",
@@ -196,7 +196,7 @@ def page(numbers):
         ])  # fmt: skip
     header = ["vocabulary", "beams", "sentences in a request", "engine", "BLEU",
               "same as float32", "sentences/s", "ms a request", "threads",
-              "our float32 / it", "our bfloat16 / it"]  # fmt: skip
+              "our float32 / it", "our int8 / it"]  # fmt: skip
     return (
         f"{numbers['sentences']:,} sentences. One sentence: one caller; {max(THREADS)}: one "
         f"caller per core.\n\n{harness.table(header, lines)}"

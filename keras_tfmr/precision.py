@@ -48,6 +48,11 @@ def with_precision(model, precision):
     return copy
 
 
+def precision_of(model):
+    """The dtype policy of a model, or "int8" if layers of it have integer weights."""
+    return "int8" if is_quantized(model) else model.dtype_policy.name
+
+
 def is_quantized(model):
     """Whether any layer of a model has integer weights."""
     return any(layer.quantization_mode for layer in flatten_layers(model))

@@ -28,7 +28,7 @@ def parse_arguments(arguments=None):
     add("--format", choices=FORMATS, default="saved_model", help="format to write")
     add("--weights", metavar="FILE", type=Path, help="weights to export (default: the run's best)")
     precision = "precision of weights and layers"
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
+    add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
     width = "beam width, 1 for greedy (default: the run's)"
     add("--num_beams", type=int, metavar="N", help=width)
     best = "translations of translate_nbest (default: --num_beams)"
@@ -76,6 +76,7 @@ def export(options):
         precision=options.precision,
         metadata=folder.metadata(),
         warmup_texts=folder.sources(),
+        calibration_texts=folder.sources(256),
         check=not options.no_check,
     )
 

@@ -63,7 +63,7 @@ def parse_arguments(arguments=None):
     add("--max_source_length", type=int, metavar="N", default=128, help=read)
     add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
     precision = "precision of weights and layers"
-    add("--precision", choices=("float32", "bfloat16"), default="float32", help=precision)
+    add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
     add("--batch_size", type=int, default=128, metavar="N", help="lines translated together")
     threads = "batches translated at the same time (default: one per core)"
     add("--threads", type=int, metavar="N", help=threads)
@@ -243,7 +243,7 @@ def load(options):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
     translator = folder.translator(options.weights, options.max_source_length, **decoding)
-    return translator.replace(precision=options.precision).untied()
+    return translator.for_decoding(options.precision, folder.sources(64) or ())
 
 
 def sampling_caller(translator, options):

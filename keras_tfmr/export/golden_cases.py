@@ -4,6 +4,8 @@ import contextlib
 
 import numpy as np
 
+from keras_tfmr.precision import precision_of
+
 # Short and long texts, with and without accents, which any model of text should answer.
 TEXTS = (
     "Bom dia!",
@@ -102,7 +104,7 @@ def record(text_model):
         A list of cases for `compare`, which JSON can hold.
     """
     plain = [text.encode() for text in TEXTS]
-    rounded = text_model.model.dtype_policy.name != "float32"
+    rounded = precision_of(text_model.model) != "float32"
     cases = []
     for name in text_model.signatures:
         adversarial = ADVERSARIAL if name == text_model.default else ()

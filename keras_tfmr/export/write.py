@@ -14,8 +14,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_tfmr.config import versions
-from keras_tfmr.export import golden_cases, graph_edits, warmup
+from keras_tfmr.export import golden_cases, graph_edits, int8_agreement, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
+from keras_tfmr.precision import precision_of
 from keras_tfmr.text.text_model import TextModel
 
 PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
@@ -33,6 +34,7 @@ def export_text_model(
     precision: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     warmup_texts: Iterable[str] | None = None,
+    calibration_texts: Iterable[str] | None = None,
     check: bool = True,
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel, with everything that a server needs.
@@ -48,19 +50,24 @@ def export_text_model(
     Args:
         text_model: A `Translator`, `Classifier`, `Tagger` or `Completer`.
         directory: The folder of versions, a server's `--model_base_path`.
-        precision: "float32" or "bfloat16" for weights and layers; log-probabilities are float32
-            in both. None: that of the model.
+        precision: "float32", "bfloat16" or "int8" for weights and layers; log-probabilities are
+            float32 in all. None: that of the model. See `optimize_for_decoding` for int8, which
+            needs TensorFlow 2.20 or newer for Linux on x86-64, in the server too.
         metadata: Other entries for the export's JSON file, such as the run's config and BLEU.
         warmup_texts: Texts like those of real requests, for the warm-up file. Blank ones are left
             out; if there are no others, a few built-in sentences are used.
+        calibration_texts: For int8, texts like those of real requests, to find the ranges of
+            products with and to compare the answers with those in float32; by default, those for
+            the warm-up. A few hundred are better than a few.
         check: Whether a new process loads and queries the result before it appears.
 
     Returns:
         The path of the new version.
 
     Raises:
-        ExportError: If the version cannot be written or the check finds a problem; no version is
-            left behind.
+        ExportError: If the version cannot be written, the answers in int8 stray from those in
+            float32, or the check finds a problem; no version is left behind.
+        ValueError: If the model does not have the precision, such as a classifier int8.
 
     >>> import tempfile
     >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
@@ -73,9 +80,17 @@ def export_text_model(
     ...     print(path.name, (path / "saved_model.pb").exists())
     1 True
     """
-    # As it is if it can be: what it was asked has then been traced already.
-    trained = text_model if precision is None else text_model.replace(precision=precision)
-    text_model = trained.untied()
+    texts = [text for text in warmup_texts or () if text.split()] or golden_cases.TEXTS
+    facts = dict(metadata or {})
+    if precision == "int8":
+        examples = [text for text in calibration_texts or () if text.split()] or texts
+        exact, trained = text_model, text_model.for_decoding("int8", examples)
+        facts["int8"] = int8_agreement.measured(exact, trained, examples)
+        text_model = trained
+    else:
+        # As it is if it can be: what it was asked has then been traced already.
+        trained = text_model if precision is None else text_model.replace(precision=precision)
+        text_model = trained.for_decoding()
     directory = pathlib.Path(directory)
     # Not a number, so that no server loads it; on the same file system, so that renaming is atomic.
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
@@ -83,10 +98,9 @@ def export_text_model(
         unfinished.mkdir(parents=True)
         with _checking(text_model, unfinished) if check else contextlib.nullcontext() as process:
             _save(text_model, unfinished)
-            texts = [text for text in warmup_texts or () if text.split()] or golden_cases.TEXTS
             asked = warmup.requests(text_model, texts)
             warmup.write(unfinished, asked, text_model.methods)
-            _write_metadata(trained, unfinished, metadata or {})
+            _write_metadata(trained, unfinished, facts)
             if process:
                 _refuse_problems(process.report(lambda: golden_cases.record(trained)))
         return _publish(unfinished, directory)
@@ -144,7 +158,7 @@ def _write_metadata(text_model, path, run):
     metadata = {
         "kind": type(text_model).__name__,
         **text_model.to_metadata(),
-        "precision": model.dtype_policy.name,
+        "precision": precision_of(model),
         "model": {"class": type(model).__name__, **model.config.to_dict()},
         "parameters": int(model.count_params()),
         "versions": versions(*PACKAGES),
@@ -160,7 +174,7 @@ def _checking(text_model, path):
     """The process that will check what is about to be written."""
     return FreshProcess(
         path,
-        _TOLERANCE.get(text_model.model.dtype_policy.name, _TOLERANCE["bfloat16"]),
+        _TOLERANCE.get(precision_of(text_model.model), _TOLERANCE["bfloat16"]),
     )
 
 

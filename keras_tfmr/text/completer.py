@@ -15,6 +15,7 @@ from keras_tfmr._inputs import (
     example_of,
     seeds_of,
     texts_of,
+    utf8,
 )
 from keras_tfmr.answers import Completion, Likelihood
 from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
@@ -114,6 +115,14 @@ class Completer(TextModel):
 
     def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
         return ("truncated",) if signature.startswith("complete") else None
+
+    def examples(self, texts: Sequence[Text]) -> list[Any]:
+        if not texts:
+            return []
+        ids, _ = self.tokenizer.encode_truncated(
+            tf.constant([utf8(text) for text in texts]), self.max_length
+        )
+        return [shifted(at_least_one(ids), self.tokenizer.bos_id)]
 
     def to_metadata(self) -> dict[str, Any]:
         return {**super().to_metadata(), "max_new_tokens": self.max_new_tokens}

@@ -88,9 +88,19 @@ class TextModel(abc.ABC):
         model = model if precision is None else with_precision(model, precision)
         return type(self)(model, **self.arguments())
 
-    def untied(self) -> Self:
-        """A copy whose model is the one of `optimize_for_decoding`."""
-        return self.replace(model=optimize_for_decoding(self.model))
+    def for_decoding(self, precision: str | None = None, texts: Sequence[Text] = ()) -> Self:
+        """A copy whose model is the one of `optimize_for_decoding`, for decoding only.
+
+        Args:
+            precision: "float32", "bfloat16" or "int8"; None keeps the precision.
+            texts: For int8, texts like those to come, to find the ranges of products with.
+        """
+        examples = self.examples(texts) if precision == "int8" else ()
+        return self.replace(model=optimize_for_decoding(self.model, precision, examples))
+
+    def examples(self, texts: Sequence[Text]) -> list[Any]:
+        """What the model is called with for these texts, in batches: the examples of int8."""
+        return []
 
     def token_counts(self, texts: Sequence[Text]) -> np.ndarray:
         """How many tokens the model reads of each text, the end id included: int64 `[texts]`."""

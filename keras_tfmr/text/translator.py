@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr import answers, decoding
-from keras_tfmr._inputs import Text, checked_pairs
+from keras_tfmr._inputs import Text, checked_pairs, utf8
 from keras_tfmr.answers import Explanation, Likelihood, Translation
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.decoding.shortlist import END, START, Shortlist
@@ -116,9 +116,25 @@ class Translator(TextModel):
             "lexicon": self.lexicon,
         }
 
-    def untied(self) -> Self:
-        # The rows of a shortlist are transposed in as little time as its columns are picked.
-        return self if self.lexicon is not None else super().untied()
+    def for_decoding(self, precision: str | None = None, texts: Sequence[Text] = ()) -> Self:
+        if self.lexicon is not None and precision != "int8":
+            # The rows of a shortlist are transposed in as little time as its columns are picked.
+            return self if precision is None else self.replace(precision=precision)
+        return super().for_decoding(precision, texts)
+
+    def examples(self, texts: Sequence[Text]) -> list[Any]:
+        texts = list(texts)
+        translations = self.translate(texts)
+        found = []
+        for start in range(0, len(texts), 32):
+            rows = slice(start, start + 32)
+            source_ids, _, _ = self._read(tf.constant([utf8(text) for text in texts[rows]]))
+            target_ids, _ = self.target_tokenizer.encode_truncated(
+                tf.constant(translations[rows]), self.config.max_length
+            )
+            fed_ids = shifted(at_least_one(target_ids), self.target_tokenizer.bos_id)
+            found.append([source_ids, fed_ids])
+        return found
 
     def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
         texts = list(texts)

@@ -1,0 +1,41 @@
+"""How far the answers of a text model in int8 are from those in float32."""
+
+import numpy as np
+
+from keras_tfmr.export.check import ExportError
+
+MOST = 0.1  # nats a token; a trained translator's log-probabilities move by a tenth of it
+
+
+def measured(exact, rounded, texts):
+    """Compares a `Translator` or `Completer` with its copy in int8.
+
+    Args:
+        exact: The text model in float32.
+        rounded: Its copy in int8.
+        texts: A list of texts.
+
+    Returns:
+        {"texts": their number, "nats_per_token": the mean difference of the log-probability of a
+        token, "same": how many translations are the same}; of a `Completer`, without the last.
+
+    Raises:
+        ExportError: If the log-probabilities differ by more than `MOST`.
+    """
+    texts, facts = list(texts), {"texts": len(texts)}
+    if hasattr(exact, "translate"):
+        translations = exact.translate(texts)
+        facts["same"] = sum(map(str.__eq__, translations, rounded.translate(texts)))
+        pairs = [model.score(texts, translations) for model in (exact, rounded)]
+    else:
+        pairs = [model.log_prob(texts) for model in (exact, rounded)]
+    tokens = sum(one.tokens for one in pairs[0])
+    differences = [abs(a.log_prob - b.log_prob) for a, b in zip(*pairs, strict=True)]
+    facts["nats_per_token"] = round(float(np.sum(differences)) / max(tokens, 1), 5)
+    if not facts["nats_per_token"] <= MOST:
+        raise ExportError(
+            f"In int8, the log-probability of a token differs by {facts['nats_per_token']} nats "
+            f"from float32, on the mean of {len(texts)} texts (at most {MOST} is expected): this "
+            "model, or this processor, does not suit int8"
+        )
+    return facts
