@@ -11,9 +11,8 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("SavedModels need TensorFlow", allow_module_level=True)
 
 import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
 
-from keras_tfmr.export import check, golden_cases, warmup
+from keras_tfmr.export import check, warmup
 from keras_tfmr.export.check import check_in_fresh_process, check_saved_model
 from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops
 
@@ -206,34 +205,6 @@ def test_a_wrong_answer_is_found(tmp_path):
     [problem] = problems("A", 1.1)
     assert "output score is [1.], but in process it is [1.1]" in problem
     assert problems("A", 1.1, tolerance=0.2) == []
-
-
-def test_a_tie_is_a_matter_of_its_own_row():
-    """Of rows that rounding may have decided, those of another score have to have the same text."""
-
-    class Session:
-        def __init__(self):
-            definition = meta_graph_pb2.SignatureDef()
-            definition.inputs["text"].dtype = tf.string.as_datatype_enum
-            self.signatures = {"translate": definition}
-
-        def run(self, name, inputs):
-            texts = np.array([b"A", b"B\x00"], object)
-            return {"translation": texts, "score": np.array([-1.0, -2.0], "float32")}
-
-    def problems(translations, scores, **more):
-        outputs = {"translation": translations, "score": scores}
-        inputs = {"text": ["a", "b"]}
-        case = {"signature": "translate", "inputs": inputs, "outputs": outputs, **more}
-        return golden_cases.compare(Session(), [case], tolerance=0.05)
-
-    assert problems(["A", "B\x00"], [-1.0, -2.0]) == []
-    assert len(problems(["A", "B"], [-1.0, -2.0])) == 1
-    assert len(problems(["A", "C"], [-1.0, -2.01])) == 1, "no ties in float32"
-    assert problems(["A", "C"], [-1.0, -2.01], ties=True) == []
-    found = problems(["A", "C"], [-1.0, -3.0], ties=True)
-    assert ["score" in found[0], "translation" in found[1]] == [True, True]
-    assert len(problems(["A"], [-1.0], ties=True)) == 2, "another number of rows"
 
 
 def test_what_is_no_servable_is_found(tmp_path):

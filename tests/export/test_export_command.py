@@ -1,8 +1,6 @@
 """`serving/export.py`: from a run folder to a version, or one line that says why not."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -17,7 +15,6 @@ from translators import LINES, tiny_translator, write_run
 from keras_tfmr.export import METADATA_FILE
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
-from training.run import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,12 +48,6 @@ def test_a_run_becomes_a_version(run, capsys):
     assert [t.decode() for t in found] == translator.translate(LINES)
 
 
-def test_the_first_sentences_of_the_run_warm_it_up(run):
-    assert RunFolder(run).sources(count=3) == list(LINES[:3])
-    (run / "translations.tsv").unlink()
-    assert RunFolder(run).sources() is None
-
-
 @pytest.mark.parametrize(
     ("broken", "said"), [("config.json", "config.json"), ("tokenizer.model", "source.model")]
 )
@@ -72,11 +63,3 @@ def test_decoding_that_makes_no_sense_is_refused(run, capsys):
         assert command.main([str(run), *option]) == 1
         assert "must" in capsys.readouterr().err
     assert not (run / "saved_model").exists()
-
-
-def test_the_command_explains_itself():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "serving" / "export.py"), "--help"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    assert "RUN_FOLDER" in done.stdout and "--precision" in done.stdout

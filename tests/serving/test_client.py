@@ -132,18 +132,6 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(client):
         ServingClient(timeout=0)
 
 
-def test_ports_are_the_servers_defaults():
-    for settings, server in (
-        ({}, "127.0.0.1:8500"),
-        ({"rest": True}, "127.0.0.1:8501"),
-        ({"server": "[::1]"}, "[::1]:8500"),
-        ({"server": "dns:///translator:8500"}, "dns:///translator:8500"),
-        ({"server": "https://host/prefix", "rest": True}, "https://host/prefix"),
-    ):
-        with ServingClient(**settings) as client:
-            assert client.target.server == server
-
-
 def test_threads_share_a_client(client):
     def ask(n):
         texts = [f"texto {n} {k}" for k in range(n % 4 + 1)]
@@ -151,16 +139,6 @@ def test_threads_share_a_client(client):
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(ask, range(100)))
-
-
-def test_version_label_and_signature_are_named_in_the_request(server, stub):
-    with ServingClient(server, version=3) as client:
-        client.translate(["a"])
-    with ServingClient(server, label="stable") as client:
-        client.translate_nbest(["a"])
-    first, second = (request.model_spec for request in stub.requests)
-    assert first.version.value == 3 and first.signature_name == "translate"
-    assert second.version_label == "stable" and second.signature_name == "translate_nbest"
 
 
 def test_unavailable_is_tried_again(server, stub, caplog):
@@ -213,14 +191,6 @@ def test_rest_says_when_the_answer_is_not_tensorflow_servings():
         serving_rest(lambda handler: (200, ["hello"])) as rest,
         ServingClient(rest.address, rest=True) as client,
         pytest.raises(ServingError, match="hello"),
-    ):
-        client.translate(["a"])
-
-
-def test_unknown_model(server):
-    with (
-        ServingClient(server, model="nobody") as client,
-        pytest.raises(ModelNotFoundError, match="nobody"),
     ):
         client.translate(["a"])
 

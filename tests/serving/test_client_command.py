@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from stub_translator import LONGEST, StubTranslator, english, serving, serving_rest, unused_port
+from stub_translator import LONGEST, StubTranslator, english, serving, unused_port
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, str(ROOT / "serving" / "client.py")]
@@ -50,12 +50,6 @@ def test_five_thousand_lines_in_order_and_none_lost(server, stub):
     assert 1 < stub.largest <= 4
 
 
-def test_rest(server):
-    with serving_rest() as rest:
-        done = run("--rest", f"--server={rest.address}", input=b"bom dia\r\nol\xe1\n\n")
-    assert done.stdout.decode() == "BOM DIA\nOL\N{REPLACEMENT CHARACTER}\n\n"
-
-
 def test_a_line_is_answered_before_the_next_is_written(server):
     with subprocess.Popen(
         [*COMMAND, server], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -73,12 +67,6 @@ def test_nbest(server):
     assert len(rows) == 6
     long = run(server, "--nbest", "x" * (LONGEST + 1))
     assert b"line 1 is too long" in long.stderr and len(long.stdout.splitlines()) == 3
-
-
-def test_truncated_lines_are_named(server):
-    done = run(server, "curto", "x" * (LONGEST + 1))
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
-    assert b"line 2" in done.stderr and b"line 1" not in done.stderr
 
 
 def test_explain_draws_a_picture(server, tmp_path):

@@ -8,11 +8,7 @@ import grpc
 import pytest
 from stub_translator import StubTranslator, serving
 
-from keras_tfmr.client import (
-    TLS,
-    ServingClient,
-    UnavailableError,
-)
+from keras_tfmr.client import TLS, ServingClient, UnavailableError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,16 +27,8 @@ def certificates(tmp_path_factory):
     openssl(*new, "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")
     for name, subject in (("server", "translator.test"), ("client", "somebody")):
         signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", f"subjectAltName=DNS:{subject}")
-        openssl(
-            *new,
-            *signed,
-            "-subj",
-            f"/CN={subject}",
-            "-keyout",
-            f"{name}.key",
-            "-out",
-            f"{name}.pem",
-        )
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
+        openssl(*new, *signed, "-subj", f"/CN={subject}", *files)
     return {path.name: path for path in folder.iterdir()}
 
 

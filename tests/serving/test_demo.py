@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -146,15 +145,6 @@ def test_with_a_server_of_its_own_that_ends(tmp_path):
             assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
         finally:
             process.kill()
-
-
-def test_its_server_ends_with_it(tmp_path):
-    (tmp_path / "1").mkdir()  # it need not load for this
-    with demo(f"--model_base_path={tmp_path}") as (_, process):
-        (server,) = psutil.Process(process.pid).children()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(40) == 0
-        assert not server.is_running()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import shutil
 import time
 
-import grpc
 import pytest
 from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
 from test_demo import demo
@@ -145,28 +144,6 @@ def test_one_layer_and_its_heads(page):
     assert page.until(lambda: page.lit() == {(3, 0), (1, 0)})
 
 
-def test_each_text_looks_at_itself(page):
-    views = page.all("#views label")
-    assert [label.text for label in views] == [
-        "English to Portuguese",
-        "within Portuguese",
-        "within English",
-    ]
-    page.all("#layers label")[1].click()
-    page.all("#heads label")[1].click()
-    views[1].click()  # the stub's head 1 looks two words ahead there, round the end
-    page.until(lambda: page.words("target") == TEXT.split())
-    page.point(page.all(".words.target button")[0])
-    page.until(lambda: page.lit() == {(2, 0)})
-    assert page.one("#hint").text == "o attends to: preto 100 %"
-    views[2].click()  # and here one, less the start of the sentence, which is no word
-    page.until(lambda: page.words("source") == TEXT.upper().split())
-    page.point(page.all(".words.target button")[2])
-    assert page.until(lambda: page.lit() == {(2, 2)})
-    views[0].click()
-    assert page.until(lambda: page.words("source") == TEXT.split())
-
-
 def test_keyboard(page):
     page.all(".words.source button")[0].send_keys(Keys.ARROW_RIGHT)
     page.until(lambda: {target for _, target in page.lit()} == {0})
@@ -196,23 +173,6 @@ def test_examples_address_and_no_text(page):
     page.shows(text.upper())
     page.write(" ")
     assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
-
-
-def test_a_model_that_is_no_translator_is_named_as_such(page, stub):
-    def refuse(request, context):
-        known = "classify, serving_default"
-        received = request.model_spec.signature_name
-        text = f"Expected a signature: {known}. Received: {received}"
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-
-    stub.behave = refuse
-    try:
-        page.one("#source").send_keys(" bem")
-        page.until(lambda: "is not a translator" in page.one("#trouble").text)
-        assert "serving/client.py --ask classify" in page.one("#trouble").text
-    finally:
-        stub.behave = lambda request, context: None
-        page.driver.get_log("browser")  # failed requests are reported there, and were meant
 
 
 def test_says_so_while_the_server_is_down_and_recovers(driver, stub):
@@ -253,21 +213,3 @@ def test_an_answer_to_an_older_text_is_dropped(page, stub):
         assert page.one("#translation").text == "DEPRESSA"
     finally:
         stub.behave = lambda request, context: None
-
-
-def test_pieces_make_words(page):
-    """Also those of bytes, with apostrophes and hyphens inside, and punctuation by itself."""
-    pieces = ["▁isn", "'", "t", "▁sexta", "-", "fei", "ra", ".", "▁", "<0xF0>", "<0x9F>", "<0x99>"]
-    pieces += ["<0x82>", "!", "</s>"]
-    found, weights = page.driver.execute_async_script(
-        """const [pieces, done] = arguments;
-        import("/words.js").then(({ merged, words }) => {
-          const found = words(pieces, true);
-          const even = pieces.map(() => pieces.map(() => 1 / pieces.length));
-          done([found.map((word) => word.text), merged(even, found, found)]);
-        });""",
-        pieces,
-    )
-    assert found == ["isn't", "sexta-feira", ".", "🙂", "!", "end"]
-    assert all(abs(sum(row) - 1) < 1e-9 for row in weights)
-    assert weights[0][:2] == pytest.approx([3 / 15, 4 / 15])

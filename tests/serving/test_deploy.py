@@ -71,38 +71,10 @@ def test_compose_file():
     assert "${MODEL_DIR:?" in COMPOSE_TEXT
 
 
-@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, as the image has it")
-def test_compose_health_check_runs():
-    def exit_code(port):
-        kind, *command = COMPOSE["healthcheck"]["test"]
-        assert kind == "CMD"
-        command = [word.replace("/8501", f"/{port}") for word in command]
-        return subprocess.run(command, capture_output=True, timeout=10).returncode
-
-    with serving_rest() as server:
-        assert exit_code(server.server_port) == 0
-        server.state = "LOADING"
-        assert exit_code(server.server_port) != 0
-    with unused_port() as port:
-        assert exit_code(port) != 0
-
-
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("key", OBJECTS, ids="-".join)
 def test_kubernetes_schema(key, version):
     assert kubernetes_validate.validate(OBJECTS[key], version, strict=True) == version
-
-
-def test_threads_follow_the_limit():
-    (cpus,) = SERVER["env"]
-    assert "--tensorflow_inter_op_parallelism=$(CPUS)" in SERVER["args"]
-    assert cpus["name"] == "CPUS"
-    assert cpus["valueFrom"]["resourceFieldRef"] == {
-        "containerName": SERVER["name"],
-        "resource": "limits.cpu",
-        "divisor": "1",
-    }
-    assert "cpu" in SERVER["resources"]["limits"]
 
 
 def test_images_are_pinned_to_one_version():
@@ -172,22 +144,6 @@ def test_kustomization_takes_every_file():
 
 def volume_named(name):
     return next(volume for volume in POD["spec"]["volumes"] if volume["name"] == name)
-
-
-def test_network_policy_lets_in_clients_and_lets_out_nothing():
-    policy = OBJECTS["NetworkPolicy", "translator"]["spec"]
-    assert policy["podSelector"]["matchLabels"].items() <= POD["metadata"]["labels"].items()
-    assert policy["policyTypes"] == ["Ingress", "Egress"] and policy["egress"] == []
-    clients, scrapers = policy["ingress"]
-    assert clients["from"] == [{"podSelector": {"matchLabels": {"translator-client": "true"}}}]
-    assert {port["port"] for port in clients["ports"]} == {"grpc", "rest"}
-    assert scrapers["ports"] == [{"port": "rest"}]
-
-
-def test_docker_run_comes_first_and_mounts_the_model_where_the_image_looks():
-    block = re.search(r"```sh\n(.*?)```", README, re.DOTALL)[1]
-    assert block.count("\n") == 3 and IMAGE in block
-    assert "target=/models/default,readonly" in block and "MODEL_NAME=default" in block
 
 
 def built(folder):

@@ -88,16 +88,6 @@ def test_a_lexicon_that_allows_everything_changes_nothing(beams):
         assert [h.text for h in mine] == [h.text for h in other]
 
 
-def test_a_quantised_model_keeps_to_the_shortlist():
-    model = tiny_model()
-    model.quantize("int8")
-    found = listed(model, lexicon(), num_beams=1, num_return_sequences=1)
-    for text in LINES[:3]:
-        ids, _ = by_hand(found, text)
-        expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
-        assert found.translate([text]) == [expected]
-
-
 @pytest.mark.parametrize("beams", [1, 3])
 def test_no_row_depends_on_its_neighbours(beams):
     translate = listed(tiny_model(), lexicon(), num_beams=beams, num_return_sequences=1).signatures[

@@ -58,15 +58,6 @@ def test_regress_is_the_probability_of_the_second_of_two_labels(models):
     assert "regress_examples" not in models["classifier"].signatures, "three have no one value"
 
 
-@pytest.mark.parametrize(
-    ("example", "named"), [(tf.train.Example(), "text"), (b"not an example", "parse")], ids=str
-)
-def test_an_example_without_a_text_is_an_error(models, example, named):
-    content = example if isinstance(example, bytes) else example.SerializeToString()
-    with pytest.raises(tf.errors.InvalidArgumentError, match=named):
-        models["classifier"].signatures["classify_examples"](tf.constant([content]))
-
-
 TEXTS = [*LINES[:3], "It's 3.5 km, at 10:30 (or so)…", "d'água", "", " \t\n", "👋🏽!"]
 WORDS = [
     ["Bom", "dia", "!", "Onde", "fica", "a", "estação", "de", "comboios", "?"],
@@ -96,11 +87,6 @@ def test_a_word_has_the_tag_of_its_first_piece():
             probabilities = softmax(model.model(ids))[0][beginnings[ids[0]]]
             assert found.tags == [TAGS[i] for i in probabilities.argmax(1)]
             np.testing.assert_allclose(found.probabilities, probabilities.max(1), atol=1e-5)
-
-
-def test_words_with_spaces_between_them_are_left_as_they_are(models):
-    [found] = models["tagger"].tag(["It 's U.S. law ."], split=False)
-    assert found.words == ["It", "'s", "U.S.", "law", "."]
 
 
 def test_words_behind_the_longest_text_are_missing_and_said_to_be(models):
