@@ -181,8 +181,8 @@ class TrainingConfig:
     )
     init_from: str = option(
         None,
-        "begin with the weights and vocabulary of this finished run, imported run or exported "
-        "version; with other numbers of layers, as a student of it",
+        "begin with the weights and vocabulary of this finished or imported run; with other "
+        "numbers of layers, as a student of it",
         metavar="RUN",
     )
     extend_vocab: bool = option(
@@ -551,9 +551,9 @@ def assigned(word, fields):
 
 def completed(given, config_class):
     """The given settings, with those that follow from the run that the training begins from."""
-    from training.init_from import start_of
+    from training.init_from import Start
 
-    start = start_of(given["init_from"])
+    start = Start(given["init_from"])
     if config_class is not TrainingConfig:
         return start.text_settings() | given
     return start.settings_for(given, RECIPES)

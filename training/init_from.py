@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.run import RunError, RunFolder, differences, in_words, read_json
+from training.run import RunError, RunFolder, differences, in_words
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
@@ -16,17 +16,6 @@ SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "nor
 FREE = ("encoder_layers", "decoder_layers", "dropout_rate")  # that may differ from a teacher's
 _LAYER = re.compile(r"(encoder|decoder)/layer_(\d+)/")
 _OF_SUBWORDS = re.compile(r"(source_)?embedding/tokens/|logits/")
-
-
-def start_of(path):
-    """The `Start` of a run folder, an exported version, or a folder of versions (the newest)."""
-    path = Path(path)
-    versions = [p for p in path.glob("[0-9]*/saved_model.pb") if p.parent.name.isdigit()]
-    if (path / "saved_model.pb").exists():
-        return ExportedStart(path)
-    if versions and not (path / "config.json").exists():
-        return ExportedStart(max(versions, key=lambda p: int(p.parent.name)).parent)
-    return Start(path)
 
 
 class Start:
@@ -43,16 +32,14 @@ class Start:
     """
 
     def __init__(self, path):
-        self.path, self.folder = path, RunFolder(path)
-        self._describe(self.folder.read_config())
+        self.path, self.folder = Path(path), RunFolder(path)
+        self.described = self.folder.read_config()
+        self.settings = self.described["arguments"]
+        self.kind, self.config = (self.described["model"][n] for n in ("kind", "config"))
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
                 raise RunError(f"{path} is not a finished run: it has no {file.relative_to(path)}")
-
-    def _describe(self, described):
-        self.described, self.settings = described, described["arguments"]
-        self.kind, self.config = described["model"]["kind"], described["model"]["config"]
 
     def settings_for(self, given, recipes):
         """The given settings of a translator, with those that follow from this run.
@@ -152,10 +139,10 @@ class Start:
 
         layers = [(self.config.get(n), getattr(model.config, n, None)) for n in FREE[:2]]
         if all(mine == its for mine, its in layers) and not task.settings.extend_vocab:
-            self._load(model)
+            model.load_weights(self.weights)
             return
         old = make_model(self.kind, self.config)
-        self._load(old)
+        old.load_weights(self.weights)
         if task.settings.extend_vocab:
             carry_over(old, self.tokenizers(), model, task.tokenizers)
         else:
@@ -177,86 +164,12 @@ class Start:
                 f"Received: {self.path}, a run of {self.kind}"
             )
 
-    def _load(self, model):
-        model.load_weights(self.weights)
-
     def record(self):
         """What config.json records about it, with its licence and where it began itself."""
         with self.weights.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
         of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
         return {"path": str(self.path), "weights_sha256": checksum, **of_it}
-
-
-class ExportedStart(Start):
-    """A run as it was exported, read from the SavedModel alone.
-
-    Args:
-        path: Folder of the version.
-    """
-
-    def __init__(self, path):
-        self.path, self.folder = path, RunFolder(path)
-        self.weights = path / "variables" / "variables.data-00000-of-00001"
-        about = read_json(path / "assets.extra" / "keras_tfmr.json")
-        run = about.get("run", {}).get("config")
-        if not run:
-            raise RunError(f"{path} was not exported from a run: give the run folder instead")
-        self._describe(run)
-
-    def tokenizers(self):
-        from keras_tfmr.text.tokenizer import SubwordTokenizer
-
-        source, target = _Graph(self.path).subwords()
-        tokenizer = SubwordTokenizer.from_bytes(source)
-        return tokenizer, tokenizer if source == target else SubwordTokenizer.from_bytes(target)
-
-    def _load(self, model):
-        import tensorflow as tf
-
-        names = _Graph(self.path).weights()
-        arrays = tf.train.load_checkpoint(str(self.path / "variables" / "variables"))
-        for weight in model.weights:  # exports in bfloat16 are widened
-            weight.assign(arrays.get_tensor(names[weight.path]).astype("float32"))
-
-
-class _Graph:
-    """The variables and tokenizers of a SavedModel, read without loading it."""
-
-    def __init__(self, path):
-        from tensorflow.core.protobuf import saved_model_pb2
-
-        found = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-        self._graph = found.meta_graphs[0]
-        self._nodes = self._graph.object_graph_def.nodes
-
-    def weights(self):
-        """{path of a weight: its name in the checkpoint}."""
-        return {
-            self._nodes[child.node_id].variable.name: (
-                f"weights/{child.local_name}/.ATTRIBUTES/VARIABLE_VALUE"
-            )
-            for child in self._child(self._nodes[0], "weights").children
-        }
-
-    def subwords(self):
-        """The SentencePiece models of the source and the target tokenizer, bytes."""
-        tokenizers = self._child(self._nodes[0], "tokenizers")
-        return [self._subwords(self._child(tokenizers, side)) for side in ("source", "target")]
-
-    def _subwords(self, node):
-        for step in ("_ops", "_model_resource", "_create_resource"):
-            node = self._child(node, step)
-        (function,) = node.function.concrete_functions
-        library = {f.signature.name: f for f in self._graph.graph_def.library.function}
-        (model,) = (
-            op.attr["model"].s for op in library[function].node_def if op.op == "SentencepieceOp"
-        )
-        return model
-
-    def _child(self, node, name):
-        (found,) = (child.node_id for child in node.children if child.local_name == name)
-        return self._nodes[found]
 
 
 def values(variable):

@@ -25,7 +25,7 @@ def train(settings, signals):
     from training.checkpoints import Checkpoints
     from training.distributed import connect
     from training.evaluate import make_evaluator
-    from training.init_from import start_of
+    from training.init_from import Start
     from training.optimizer import make_optimizer
     from training.prepare import prepare
     from training.report import finish, finish_on_tensorflow
@@ -37,7 +37,7 @@ def train(settings, signals):
         # The data
         about = (settings.to_dict(), settings.free(), settings.overwrite)
         before = begin(folder, *about) if workers.chief else workers.read_config(folder)
-        start = start_of(settings.init_from) if settings.init_from else None
+        start = Start(settings.init_from) if settings.init_from else None
         data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
         task, batches = data.task, data.batches
 

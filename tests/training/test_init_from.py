@@ -1,4 +1,4 @@
-"""Runs that begin from another one: from its folder, its export, or a published model."""
+"""Runs that begin from another one: from its folder, or a published model."""
 
 import csv
 import hashlib
@@ -13,7 +13,7 @@ from tiny_runs import TINY, train, write_pairs
 from keras_tfmr import SubwordTokenizer, TransformerConfig
 from training import import_marian
 from training.config import TrainingConfig, completed
-from training.init_from import LEAST_BIAS, carry_over, spread_layers, start_of
+from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
 from training.run import RunError, RunFolder
 from training.tasks import make_config, make_model
 
@@ -35,7 +35,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """A finished run with two vocabularies and an export."""
+    """A finished run with two vocabularies."""
     path = tmp_path_factory.mktemp("start")
     words = ("--data", write_pairs(path / "train.tsv"), "--output", path / "first", *TINY)
     more = ("joint_vocab=false", "--vocab_size", "280", "--steps", "10", "--dropout_rate", "0.3")
@@ -77,25 +77,6 @@ def test_a_run_begins_with_the_weights_and_tokenizers_of_another(first, data, tm
     assert checksum in now.report.read_text()
     with now.history.open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["1"]
-
-
-def test_an_export_holds_all_that_its_run_does(first):
-    """The newest version, without loading it."""
-    start, export = start_of(first), start_of(first / "saved_model")
-    assert export.path == first / "saved_model" / "1"
-    assert (export.kind, export.config, export.settings) == (
-        start.kind, start.config, start.settings
-    )  # fmt: skip
-    assert [one.model_bytes for one in export.tokenizers()] == [
-        one.model_bytes for one in start.tokenizers()
-    ]
-    models = [make_model(one.kind, one.config) for one in (start, export)]
-    for one, model in zip((start, export), models, strict=True):
-        one._load(model)
-    expected, found = map(weights_of, models)
-    assert expected.keys() == found.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 def test_a_published_model_is_tuned_with_more_subwords_and_its_licence_kept(
@@ -208,12 +189,12 @@ def test_what_agrees_with_the_other_run_is_none(first):
 
 def test_what_is_no_run_is_named(tmp_path, first):
     with pytest.raises(RunError, match=r"config\.json"):
-        start_of(tmp_path)
+        Start(tmp_path)
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     (unfinished / "config.json").write_text((first / "config.json").read_text())
     with pytest.raises(RunError, match=r"not a finished run: it has no weights/best\.weights"):
-        start_of(unfinished)
+        Start(unfinished)
 
 
 @pytest.mark.parametrize("layers", [(1, 1), (2, 1), (5, 2)])

@@ -17,7 +17,7 @@ from keras_tfmr.export.saved_session import SavedSession
 from serving import export
 from training.config import TEXT_TASKS, TextConfig, parse_arguments
 from training.evaluate import accuracy_and_f1, class_scores, confusion
-from training.init_from import start_of
+from training.init_from import Start
 from training.prepare import prepare
 from training.run import RunFolder
 from training.sources import LONGEST_LINE, CorpusError, Labels, Source
@@ -237,7 +237,7 @@ def test_a_start_gives_subwords_sizes_and_encoder(runs, tmp_path):
     assert mine.tokenizers()[0].model_bytes == its.tokenizers()[0].model_bytes
     data = write(tmp_path / "few.tsv", lines("classify", 60))
     words = ["--task", "classify", "--data", str(data), "--init_from", str(its.path), *SMALL]
-    settings, begun = parse_arguments("", words, TextConfig), start_of(its.path)
+    settings, begun = parse_arguments("", words, TextConfig), Start(its.path)
     task = prepare(settings, RunFolder(tmp_path / "run"), None, begun.tokenizers()).task
     model = task.model(begun.config_for(task))
     begun.assign(model, task)
