@@ -51,7 +51,7 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
     from keras_tfmr.export.check import ExportError
-    from training.run import RunError
+    from training.files import RunError
 
     try:
         print(export(options))
@@ -85,7 +85,7 @@ def rebuilt(folder, options):
     """The text model of a run."""
     from keras_tfmr.decoding import DecodingConfig
     from training.config import TEXT_TASKS
-    from training.run import RunError
+    from training.files import RunError
 
     names = {field.name for field in dataclasses.fields(DecodingConfig)}
     decoding = {name: v for name, v in vars(options).items() if name in names and v is not None}

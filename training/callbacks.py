@@ -14,8 +14,8 @@ import keras
 from keras import ops
 
 from training.checkpoints import read_meta, restore
+from training.files import RunError, write_table
 from training.optimizer import assign_average
-from training.run import RunError, write_table
 
 SAID = 60.0  # seconds between two lines off a terminal
 MEASURED = 20  # updates that are not timed, because the first ones compile

@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 from keras import ops
 
-from training.run import RunError, write_atomically
+from training.files import RunError, write_atomically
 
 META = "meta"
 

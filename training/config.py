@@ -551,9 +551,13 @@ def assigned(word, fields):
 
 def completed(given, config_class):
     """The given settings, with those that follow from the run that the training begins from."""
+    from training.files import RunError
     from training.init_from import Start
 
-    start = Start(given["init_from"])
+    try:
+        start = Start(given["init_from"])
+    except RunError as error:
+        raise ValueError(str(error)) from error
     if config_class is not TrainingConfig:
         return start.text_settings() | given
     return start.settings_for(given, RECIPES)

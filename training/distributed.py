@@ -10,7 +10,7 @@ import os
 
 import keras
 
-from training.run import RunError
+from training.files import RunError
 
 
 def connect(settings):

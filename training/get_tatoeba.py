@@ -20,41 +20,16 @@ import urllib.request
 import numpy as np
 
 from training.encoded import clean_pairs
-from training.sources import CorpusError, in_memory, sha256
+from training.sources import SUMS, TATOEBA, CorpusError, in_memory
 
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
-FOLDER = pathlib.Path("data/tatoeba")
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 1000  # pairs in validation and in test, each at most a twentieth of all
-SUMS = "SHA256SUMS"
 ATTRIBUTION = """Sentence pairs of Tatoeba, https://tatoeba.org, by its contributors.
 Licence: CC BY 2.0 FR, https://creativecommons.org/licenses/by/2.0/fr/
 Made from the exports {names}: direct translations, composed (NFC), without duplicates, split so
 that no sentence of validation.tsv or test.tsv occurs in another file.
 """
-
-
-def split_path(name, split):
-    """The file of a split of a downloaded pair of languages.
-
-    Args:
-        name: Two codes such as `por-eng`, or the path of a folder that `build` wrote.
-        split: `train`, `validation` or `test`.
-
-    Raises:
-        CorpusError: If the file is missing or has changed.
-    """
-    path = (pathlib.Path(name) if "/" in name else FOLDER / name) / f"{split}.tsv"
-    if not path.exists():
-        pair = pathlib.Path(name).name
-        raise CorpusError(f"{path} is missing: run `python training/get_tatoeba.py {pair}` first")
-    sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
-    if sums.get(path.name) != sha256(path):
-        raise CorpusError(
-            f"{path} does not match {path.parent / SUMS}: delete the folder and run "
-            f"`python training/get_tatoeba.py {pathlib.Path(name).name}` again"
-        )
-    return path
 
 
 def export_names(pair):
@@ -188,7 +163,7 @@ def main(arguments=None):
     parser = _command_line.parser(__doc__)
     parser.add_argument("pair", help="two ISO 639-3 codes, source first, as in por-eng")
     parser.add_argument(
-        "--folder", metavar="DIR", type=pathlib.Path, default=FOLDER, help="folder to write to"
+        "--folder", metavar="DIR", type=pathlib.Path, default=TATOEBA, help="folder to write to"
     )
     parser.add_argument(
         "--exports",

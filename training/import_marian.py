@@ -34,10 +34,11 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
+    from training.files import RunError
     from training.marian import MarianError
     from training.marian.files import found
     from training.marian.run import import_model
-    from training.run import RunError, RunFolder, RunLock, begin
+    from training.run import RunFolder, RunLock, begin
 
     try:
         path = found(options.model, options.revision)

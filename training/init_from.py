@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.run import RunError, RunFolder, differences, in_words
+from training.files import RunError
+from training.run import RunFolder, differences, in_words
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.

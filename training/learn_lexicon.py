@@ -41,7 +41,8 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run import RunError, RunFolder
+    from training.files import RunError
+    from training.run import RunFolder
     from training.sources import CorpusError
 
     try:
@@ -58,7 +59,7 @@ def learn(folder, options):
     """Learns the lexicon of a run and writes it into its folder; returns it."""
     from keras_tfmr.text.lexicon import Lexicon
     from training.encoded import read_pairs
-    from training.run import RunError, write_atomically
+    from training.files import RunError, write_atomically
 
     config, tokenizers = folder.read_config()["model"], folder.tokenizers()
     if config["kind"] != "transformer" or tokenizers is None:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from training import encoded
 from training.data import Batches, Part
-from training.run import RunError, differences, in_words
+from training.files import RunError
+from training.run import differences, in_words
 from training.sources import CorpusError, corpora_of, rates
 from training.tasks import TASKS
 

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from training.evaluate import class_scores, corpus_scores, make_evaluator, translations
-from training.run import RunError, explained, write_atomically, write_json
+from training.files import RunError, explained, write_atomically, write_json
 
 SAMPLES = 12
 LONGEST = 64  # tokens of the text in the picture of the attention

@@ -5,7 +5,6 @@ import csv
 import ctypes
 import dataclasses
 import fcntl
-import io
 import json
 import os
 import re
@@ -18,6 +17,14 @@ import zipfile
 from pathlib import Path
 
 from keras_tfmr.config import versions
+from training.files import (
+    RunError,
+    explained,
+    read_json,
+    save_weights,
+    write_atomically,
+    write_json,
+)
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 _NOISE = re.compile(
@@ -25,10 +32,6 @@ _NOISE = re.compile(
     rb"|[IWE]\d{4} [\d:. ]+\w+\.cc:\d+\]|\d{4}-\d\d-\d\d [\d:. ]+ [IWE] "
 )
 _MALLOPT = {-4: 0, -8: 1, -1: 2**31 - 1}  # MMAP_MAX, ARENA_MAX and TRIM_THRESHOLD of malloc.h
-
-
-class RunError(Exception):
-    """An error in a run or its folder to show to the user, in one line."""
 
 
 class RunFolder:
@@ -346,75 +349,6 @@ def differences(before, now):
 def in_words(others):
     """Differences for an error message."""
     return "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in others.items())
-
-
-@contextlib.contextmanager
-def explained(path):
-    """Turns the operating system's errors into a RunError that names the path and the reason."""
-    try:
-        yield
-    except OSError as error:
-        # HDF5's errors have an errno too, but messages of several lines.
-        reason = os.strerror(error.errno) if error.errno else error
-        raise RunError(f"Cannot write {path}: {reason}") from error
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """A temporary path, which takes the name `path` when the context ends without an error."""
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp{''.join(path.suffixes[-2:])}")
-        try:
-            yield temporary
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            handle = os.open(path.parent, os.O_RDONLY)  # the new name survives a power failure too
-            os.fsync(handle)
-            os.close(handle)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def write_atomically(path, content):
-    """Writes a file so that it has either its new content or its old one.
-
-    Args:
-        path: The file; its folder is made if it is missing.
-        content: Bytes, text, or a function that writes into an open binary file.
-    """
-    content = content.encode() if isinstance(content, str) else content
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        content(file) if callable(content) else file.write(content)
-
-
-def save_weights(model, path):
-    """Keras's weights file of a model, written atomically."""
-    with replacing(path) as temporary:
-        model.save_weights(temporary)
-
-
-def write_json(path, value):
-    """A JSON file, atomically."""
-    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_json(path):
-    """The value of a JSON file; a RunError if it cannot be read or is not JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"Cannot read {path}: {error}") from error
-
-
-def write_table(path, columns, rows):
-    """A CSV file of dictionaries, atomically."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
 
 
 def _remove_if_empty(folder):

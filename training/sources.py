@@ -23,6 +23,7 @@ import numpy as np
 LINES = 20_000  # in a block
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
 MOST_LABELS = 1000  # more are probably free text, given by mistake
+TATOEBA, SUMS = pathlib.Path("data/tatoeba"), "SHA256SUMS"  # of training/get_tatoeba.py
 NOTHING = "-"  # stands for the source side of plain text
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 _ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
@@ -90,8 +91,6 @@ class Source:
 
     def _paths(self, split):
         if self.name.startswith("tatoeba:"):
-            from training.get_tatoeba import split_path
-
             return [(split_path(self.name.removeprefix("tatoeba:"), split),)]
         if not self.aligned:
             return [(path,) for path in find(self.name)]
@@ -200,6 +199,29 @@ def rates(sources, sizes, temperature=1.0):
     ]
     per_share = sum(sizes) / sum(shares)
     return [share * per_share / (size or 1) for share, size in zip(shares, sizes, strict=True)]
+
+
+def split_path(name, split):
+    """The file of a split of a downloaded pair of languages.
+
+    Args:
+        name: Two codes such as `por-eng`, or the path of a folder that `build` wrote.
+        split: `train`, `validation` or `test`.
+
+    Raises:
+        CorpusError: If the file is missing or has changed.
+    """
+    path = (pathlib.Path(name) if "/" in name else TATOEBA / name) / f"{split}.tsv"
+    if not path.exists():
+        pair = pathlib.Path(name).name
+        raise CorpusError(f"{path} is missing: run `python training/get_tatoeba.py {pair}` first")
+    sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
+    if sums.get(path.name) != sha256(path):
+        raise CorpusError(
+            f"{path} does not match {path.parent / SUMS}: delete the folder and run "
+            f"`python training/get_tatoeba.py {pathlib.Path(name).name}` again"
+        )
+    return path
 
 
 def find(pattern):

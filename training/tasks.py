@@ -8,7 +8,7 @@ from keras import ops
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.precision import dtype_policy
-from training.run import RunError
+from training.files import RunError
 
 _MODELS = {  # kind of translator: module, config class, model class
     "transformer": ("keras_tfmr.models", "TransformerConfig", "TranslationModel"),

@@ -95,7 +95,8 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run import RunError, without_noise
+    from training.files import RunError
+    from training.run import without_noise
 
     with without_noise():
         try:

@@ -7,15 +7,7 @@ import keras
 import numpy as np
 import pytest
 from helpers import POLICIES, check_layer, dtype_policy, random, random_ids, to_numpy
-
-from keras_tfmr.recurrent import (
-    AdjacentMemories,
-    LayerwiseMemories,
-    MemoryNetwork,
-    MemoryNetworkConfig,
-    position_weights,
-)
-from training.stories import (
+from stories import (
     DROPS,
     MOVES,
     ROOMS,
@@ -25,6 +17,14 @@ from training.stories import (
     generate,
     one_fact,
     two_facts,
+)
+
+from keras_tfmr.recurrent import (
+    AdjacentMemories,
+    LayerwiseMemories,
+    MemoryNetwork,
+    MemoryNetworkConfig,
+    position_weights,
 )
 
 VOCAB, WIDTH, HOPS, AGES = 13, 6, 3, 4

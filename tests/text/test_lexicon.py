@@ -22,7 +22,8 @@ from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import Lexicon
 from serving import export
 from training import learn_lexicon
-from training.run import RunError, RunFolder
+from training.files import RunError
+from training.run import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB = tokenizer().vocab_size

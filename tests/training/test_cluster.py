@@ -17,7 +17,7 @@ from tiny_runs import TINY, finished, last_arrays, start, write_pairs
 
 from training.config import TrainingConfig
 from training.distributed import connect
-from training.run import RunError
+from training.files import RunError
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "training" / "deploy"

@@ -377,12 +377,12 @@ def test_tatoeba_exports_are_joined_and_split(tmp_path, monkeypatch, capsys):
     digest = hashlib.sha256((folder / "train.tsv").read_bytes()).hexdigest()
     assert f"{digest}  train.tsv" in told and "CC BY 2.0 FR" in (folder / "ATTRIBUTION").read_text()
     assert get_tatoeba.main(words) == 0 and capsys.readouterr().out == told
-    monkeypatch.setattr(get_tatoeba, "FOLDER", tmp_path / "data")
+    monkeypatch.setattr(sources, "TATOEBA", tmp_path / "data")
     assert sources.parse([str(folder)])[0].name == str(folder)
-    assert get_tatoeba.split_path(str(folder), "test") == folder / "test.tsv"
+    assert sources.split_path(str(folder), "test") == folder / "test.tsv"
     (folder / "test.tsv").write_text("x\ty\n")
     with pytest.raises(CorpusError, match=r"does not match .*SHA256SUMS"):
-        get_tatoeba.split_path(str(folder), "test")
+        sources.split_path(str(folder), "test")
 
 
 def test_a_missing_download_says_how_to_get_it(tmp_path, capsys):

@@ -13,8 +13,9 @@ from tiny_runs import TINY, train, write_pairs
 from keras_tfmr import SubwordTokenizer, TransformerConfig
 from training import import_marian
 from training.config import TrainingConfig, completed
+from training.files import RunError
 from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
-from training.run import RunError, RunFolder
+from training.run import RunFolder
 from training.tasks import make_config, make_model
 
 TUNING = (
@@ -38,8 +39,17 @@ def first(tmp_path_factory):
     """A finished run with two vocabularies."""
     path = tmp_path_factory.mktemp("start")
     words = ("--data", write_pairs(path / "train.tsv"), "--output", path / "first", *TINY)
-    more = ("joint_vocab=false", "--vocab_size", "280", "--steps", "10", "--dropout_rate", "0.3")
-    assert train(*words, *more) == 0
+    more = (
+        "joint_vocab=false",
+        "--no_export",
+        "--vocab_size",
+        "280",
+        "--steps",
+        "10",
+        "--dropout_rate",
+        "0.3",
+    )
+    assert train(*words, *more, "--dropout_rate", "0.3") == 0
     return path / "first"
 
 
@@ -112,7 +122,7 @@ def test_added_subwords_begin_with_the_embeddings_of_their_parts(first, data, tm
     """After one update of a rate that changes nothing."""
     words = ("--data", data, "--output", tmp_path / "second", *TUNING, "--learning_rate", "1e-12")
     more = ("--init_from", first, "--extend_vocab", "--vocab_size", "300", "--steps", "1")
-    assert train(*words, *more) == 0
+    assert train(*words, *more, "--dropout_rate", "0.3") == 0
     before, now = RunFolder(first), RunFolder(tmp_path / "second")
     expected, weights = weights_of(before.model()), weights_of(now.model())
     tables = [

@@ -16,8 +16,9 @@ from tiny_runs import ROOT, TINY, WORDS, finished, history, last_arrays, start, 
 from training import train_pt_en
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
+from training.files import RunError, replacing, write_atomically
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
-from training.run import RunError, RunFolder, RunLock, begin, replacing, write_atomically
+from training.run import RunFolder, RunLock, begin
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def import_model(path, folder, *, target_language=None):
     Raises:
         MarianError: If the model cannot be imported.
     """
-    from training.run import write_atomically, write_json
+    from training.files import write_atomically, write_json
 
     published = read(path)
     tokenizers = tokenizers_of(published, target_language)

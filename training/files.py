@@ -1,0 +1,80 @@
+"""Files that are written whole or not at all, and errors in one line."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+
+
+class RunError(Exception):
+    """An error in a run or its folder to show to the user, in one line."""
+
+
+@contextlib.contextmanager
+def explained(path):
+    """Turns the operating system's errors into a RunError that names the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        # HDF5's errors have an errno too, but messages of several lines.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise RunError(f"Cannot write {path}: {reason}") from error
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """A temporary path, which takes the name `path` when the context ends without an error."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp{''.join(path.suffixes[-2:])}")
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            handle = os.open(path.parent, os.O_RDONLY)  # the new name survives a power failure too
+            os.fsync(handle)
+            os.close(handle)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path, content):
+    """Writes a file so that it has either its new content or its old one.
+
+    Args:
+        path: The file; its folder is made if it is missing.
+        content: Bytes, text, or a function that writes into an open binary file.
+    """
+    content = content.encode() if isinstance(content, str) else content
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        content(file) if callable(content) else file.write(content)
+
+
+def save_weights(model, path):
+    """Keras's weights file of a model, written atomically."""
+    with replacing(path) as temporary:
+        model.save_weights(temporary)
+
+
+def write_json(path, value):
+    """A JSON file, atomically."""
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path):
+    """The value of a JSON file; a RunError if it cannot be read or is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"Cannot read {path}: {error}") from error
+
+
+def write_table(path, columns, rows):
+    """A CSV file of dictionaries, atomically."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
