@@ -77,6 +77,8 @@ def sequence_of_ids(name, ids, axes=("batch", "length")):
 
     Floats are cast, because Keras builds a model without `Input` on placeholders of floats.
     """
+    if getattr(ids, "ragged_rank", 0) or getattr(ids, "ragged", False):
+        raise ValueError(f"`{name}` must be dense, padded with 0. Received: a ragged tensor")
     shape = getattr(ids, "shape", None)
     if shape is None or len(shape) != len(axes):
         received = type(ids).__name__ if shape is None else f"shape {tuple(shape)}"

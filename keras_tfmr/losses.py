@@ -42,7 +42,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
             upstream = args[0] if upstream is None else upstream
             probs = ops.reshape(ops.exp(log_probs), (-1, vocab))
             at_label = ops.reshape(ops.exp(label_log_probs), (-1,)) - (1 - label_smoothing)
-            rows = ops.stack([ops.arange(ops.shape(probs)[0]), ops.reshape(labels, (-1,))], -1)
+            rows = ops.arange(ops.shape(probs)[0], dtype="int32")
+            rows = ops.stack([rows, ops.reshape(labels, (-1,))], -1)
             difference = ops.scatter_update(probs, rows, at_label)
             if label_smoothing:
                 difference = difference - label_smoothing / vocab

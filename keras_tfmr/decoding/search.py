@@ -184,7 +184,8 @@ class Search:
                 some.step.resize(cache, end),
                 hypotheses,
                 end=end,
-                few=ops.maximum(count - LEAVING, 0),
+                # ops.maximum would make it an integer of floatx's width.
+                few=ops.where(count > LEAVING, count - LEAVING, np.int32(0)),
             )
             results = tree.map_structure(
                 lambda old, new: ops.scatter_update(old, examples[:, None], new),

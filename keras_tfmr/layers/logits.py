@@ -1,5 +1,6 @@
 """From vectors to logits: the linear layer at the top of the paper's Figure 1."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import keras
@@ -145,6 +146,12 @@ class TiedLogits(Head):
 
     @classmethod
     def from_config(cls, config):
+        if "shared_object_id" not in config["embedding"]:
+            warnings.warn(
+                "Only a saved model keeps TiedLogits tied to another layer's embedding. This copy "
+                "from a config has a table of its own; copy with `save` and `load_model` instead.",
+                stacklevel=2,
+            )
         return super().from_config(
             {**config, "embedding": deserialize_unbuilt(config["embedding"])}
         )

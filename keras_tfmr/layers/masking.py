@@ -34,7 +34,7 @@ def attention_mask(may_attend):
 
 def causal_mask(query, key):
     """bool `[query, key]`: a query may attend only to its own and earlier positions."""
-    return ops.arange(query)[:, None] >= ops.arange(key)[None, :]
+    return ops.arange(query, dtype="int32")[:, None] >= ops.arange(key, dtype="int32")[None, :]
 
 
 def merge_masks(masks, position_bias=None):

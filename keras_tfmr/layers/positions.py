@@ -183,6 +183,9 @@ class NoPositions(Positions):
     TensorShape([5, 1])
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
     def call(self, positions):
         return ops.zeros((ops.shape(_checks.positions(positions))[0], 1), "float32")
 

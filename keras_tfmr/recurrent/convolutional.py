@@ -157,7 +157,7 @@ class ConvolutionalEncoder(keras.layers.Layer):
 
     def call(self, x, mask=None):
         x = ops.cast(x, self.compute_dtype)
-        x = x + self.positions(ops.arange(ops.shape(x)[1]))  # [batch, source, width]
+        x = x + self.positions(ops.arange(ops.shape(x)[1], dtype="int32"))  # [batch, source, width]
         stacks = (self.alignment_stack, self.context_stack)
         return ops.concatenate([stack(x, mask=mask) for stack in stacks], axis=-1)
 

@@ -69,18 +69,6 @@ def test_eager_graph_and_compiled_agree(name):
         assert_same(function(*map(ops.convert_to_tensor, INPUTS)), run(*INPUTS))
 
 
-@pytest.mark.parametrize("floatx", ["float64", "float16"])
-@pytest.mark.parametrize("name", DECODERS)
-def test_another_floatx_changes_nothing(name, floatx):
-    run = decoder_of(name)
-    expected = run(*INPUTS)
-    keras.config.set_floatx(floatx)
-    try:
-        assert_same(run(*INPUTS), expected)
-    finally:
-        keras.config.set_floatx("float32")
-
-
 @tensorflow_only
 @pytest.mark.parametrize("beams", [1, 3])
 def test_one_trace_for_all_batch_sizes(beams):

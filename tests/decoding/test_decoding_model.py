@@ -286,3 +286,22 @@ def test_the_caches_are_not_reordered_by_beams():
     assert moved["cache"] is state["cache"]
     leaves = keras.tree.flatten(state["cache"])
     assert {tuple(leaf.shape) for leaf in leaves} == {(2, 2, 12, 16)}  # rows share a sentence's
+
+
+@pytest.mark.parametrize("floatx", ["float64", "float16"])
+def test_another_floatx_changes_nothing(floatx):
+    """Keras makes integers as wide as floatx where none asks for another width."""
+    model, source = make_model(), make_sources(3, 5)
+    options = dict(bos_ids=np.full(3, START, "int32"), eos_id=END, max_length=6)
+    searches = {
+        1: functools.partial(sample, **options, noise=np.full((3, 6), 0.4, "float32"), top_k=3),
+        3: functools.partial(beam_search, **options, num_beams=3, num_return_sequences=2),
+    }
+    for beams, run in searches.items():
+        expected = run(*model.start(source, beams, max_length=6))
+        keras.config.set_floatx(floatx)
+        try:
+            found = run(*model.start(source, beams, max_length=6))
+        finally:
+            keras.config.set_floatx("float32")
+        assert_same(found, expected, range(3))

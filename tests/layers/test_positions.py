@@ -112,6 +112,11 @@ def test_bad_ids():
             layer(bad)
     with pytest.raises(TypeError, match=r"integers.*Received.*bool"):
         layer(np.ones((3, 4), bool))
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with pytest.raises(ValueError, match=r"`token_ids` must be dense.*ragged"):
+            layer(tf.ragged.constant([[1, 2], [3]]))
 
 
 @pytest.mark.parametrize(

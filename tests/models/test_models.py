@@ -207,6 +207,8 @@ def test_layers_combined_by_hand_keep_what_they_share(fresh, tmp_path):
     np.testing.assert_allclose(loaded, model(batch()), atol=1e-4)
     again = keras.models.load_model(path)
     assert sum(tuple(weight.shape) == (20, 8) for weight in again.weights) == 1
+    with pytest.warns(UserWarning, match="TiedLogits"):  # a config alone cannot share
+        keras.Model.from_config(model.get_config())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
