@@ -50,14 +50,17 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from keras_tfmr.export.check import ExportError
     from training.files import RunError
+    from training.run import without_noise
 
-    try:
-        print(export(options))
-    except (ExportError, RunError, ValueError, OSError) as error:
-        print(f"export.py: error: {error}", file=sys.stderr)
-        return 1
+    with without_noise():
+        from keras_tfmr.export.check import ExportError
+
+        try:
+            print(export(options))
+        except (ExportError, RunError, ValueError, OSError) as error:
+            print(f"export.py: error: {error}", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -158,11 +158,12 @@ class Validation(keras.callbacks.Callback):
         self.budget.validation = time.monotonic() - began
 
     def _tell(self, scores, texts):
-        told = ", ".join(f"{self.evaluator.label(n)} {value:.2f}" for n, value in scores.items())
+        of = self.evaluator
+        told = ", ".join(f"{of.label(n)} {of.number(n, value)}" for n, value in scores.items())
         begun = f"{self.budget.seconds() / 60:.1f} min, update {self.state.step:,}"
         print(f"{begun}: {told} on {len(texts)} validation texts")
         for i in sorted({0, len(texts) // 3, 2 * len(texts) // 3}):
-            print(f"    {self.evaluator.sample(i, texts[i])}")
+            print(f"    {of.sample(i, texts[i])}")
 
 
 class NotFinite(keras.callbacks.TerminateOnNaN):

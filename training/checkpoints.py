@@ -18,8 +18,7 @@ META = "meta"
 class Checkpoints:
     """The newest checkpoints of one run, each a zip archive of NumPy arrays with checksums.
 
-    A file appears under its name only when it is complete and on the disk. Arrays are written and
-    read one after the other, so that memory never holds a second copy of all of them.
+    A file appears under its name only when it is complete and on the disk.
 
     Args:
         directory: A `pathlib.Path`; made when it is needed.
@@ -38,15 +37,11 @@ class Checkpoints:
             meta: A value that JSON can hold.
         """
 
-        def write(file):
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name, variable in variables.items():
-                    _write(archive, name, ops.convert_to_numpy(variable))
-                _write(archive, META, np.frombuffer(json.dumps(meta).encode(), np.uint8))
-
+        arrays = {name: ops.convert_to_numpy(variable) for name, variable in variables.items()}
+        arrays[META] = np.array(json.dumps(meta))
         path = self.directory / f"step-{step:09d}.npz"
         try:
-            write_atomically(path, write)
+            write_atomically(path, lambda file: np.savez(file, **arrays))
         except RunError as error:
             kept = self.paths()
             last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no earlier one"
@@ -92,8 +87,8 @@ def damage(path):
 
 def read_meta(path):
     """The meta data of a checkpoint."""
-    with zipfile.ZipFile(path) as archive:
-        return json.loads(_read(archive, META).tobytes())
+    with np.load(path) as archive:
+        return json.loads(archive[META].item())
 
 
 def restore(path, variables):
@@ -104,33 +99,19 @@ def restore(path, variables):
         variables: {name: variable}.
 
     Raises:
-        RunError: If the names or shapes are those of another model; no variable is changed then.
+        RunError: If the names or shapes are those of another model.
     """
-    with zipfile.ZipFile(path) as archive:
-        names = {member.removesuffix(".npy") for member in archive.namelist()} - {META}
-        if others := names ^ variables.keys():
+    with np.load(path) as archive:
+        if others := ({*archive.files} - {META}) ^ variables.keys():
             raise RunError(
                 f"{path} and the model differ in {len(others)} weights, such as "
                 f"{min(others)}: the checkpoint is from another model or version"
             )
         for name, variable in variables.items():
-            with archive.open(f"{name}.npy") as file:
-                np.lib.format.read_magic(file)
-                shape = np.lib.format.read_array_header_1_0(file)[0]
-            if shape != tuple(variable.shape):
+            array = archive[name]  # the only one in memory
+            if array.shape != tuple(variable.shape):
                 raise RunError(
-                    f"{path} holds {name} with shape {shape}; expected {tuple(variable.shape)}: "
-                    "it is from another model"
+                    f"{path} holds {name} with shape {array.shape}; expected "
+                    f"{tuple(variable.shape)}: it is from another model"
                 )
-        for name, variable in variables.items():
-            variable.assign(_read(archive, name))
-
-
-def _write(archive, name, array):
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
-
-
-def _read(archive, name):
-    with archive.open(f"{name}.npy") as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
+            variable.assign(array)

@@ -9,15 +9,15 @@ from keras import ops
 
 BATCH = 64  # texts in a batch
 PADDING = 8  # lengths are padded to multiples of this, so that there are fewer shapes
-# The names of scores for people, and their number of decimal places.
+# The names of scores for people, and the form of their numbers.
 SCORES = {
-    "bleu": ("BLEU", 2),
-    "chrf": ("chrF", 2),
-    "accuracy": ("accuracy, %", 2),
-    "macro_f1": ("F1, mean over labels, %", 2),
-    "byte_probability": ("probability of a byte, geometric mean, %", 2),
-    "bits_per_byte": ("bits per byte", 4),
-    "perplexity": ("perplexity of a token", 3),
+    "bleu": ("BLEU", "{:.2f}"),
+    "chrf": ("chrF", "{:.2f}"),
+    "accuracy": ("accuracy", "{:.2f} %"),
+    "macro_f1": ("mean F1 of the labels", "{:.2f} %"),
+    "byte_probability": ("geometric mean of a byte's probability", "{:.2f} %"),
+    "bits_per_byte": ("bits per byte", "{:.4f}"),
+    "perplexity": ("perplexity of a token", "{:.3f}"),
 }
 
 
@@ -69,7 +69,7 @@ class Evaluator:
     @staticmethod
     def number(score, value):
         """A score for people."""
-        return f"{value:.{SCORES[score][1]}f}"
+        return SCORES[score][1].format(value)
 
     def sample(self, number, found):
         """A result with its text and what was expected, for people."""

@@ -38,12 +38,12 @@ def main(arguments=None):
     from training.marian import MarianError
     from training.marian.files import found
     from training.marian.run import import_model
-    from training.run import RunFolder, RunLock, begin
+    from training.run import RunFolder, RunLock, begin, without_noise
 
     try:
         path = found(options.model, options.revision)
         folder = RunFolder(options.output)
-        with RunLock(folder):
+        with without_noise(), RunLock(folder):
             begin(folder, {"folder": options.model}, overwrite=options.overwrite)
             published = import_model(path, folder, target_language=options.target_language)
     except (MarianError, RunError) as error:

@@ -42,11 +42,12 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
     from training.files import RunError
-    from training.run import RunFolder
+    from training.run import RunFolder, without_noise
     from training.sources import CorpusError
 
     try:
-        lexicon = learn(RunFolder(options.run), options)
+        with without_noise():
+            lexicon = learn(RunFolder(options.run), options)
     except (CorpusError, RunError, OSError) as error:
         print(f"learn_lexicon.py: error: {error}", file=sys.stderr)
         return 1

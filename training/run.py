@@ -136,7 +136,8 @@ class RunFolder:
 
         tokenizers = self.tokenizers()
         if tokenizers is None:
-            raise RunError(f"{self.path} has no tokenizers: no run of a translator began in it")
+            joint, *sides = (p.name for p in (self.joint_tokenizer, *self.side_tokenizers))
+            raise RunError(f"{self.path} needs {joint}, or {' and '.join(sides)}, of a translator")
         arguments = self.read_config()["arguments"]
         names = {field.name for field in dataclasses.fields(DecodingConfig)}
         fields = {name: arguments[name] for name in names & arguments.keys()} | decoding
