@@ -7,6 +7,11 @@ import platform
 from collections.abc import Mapping
 from typing import Any, Self
 
+# Types that checkers cannot follow: a tensor of Keras's backend, or an array or list that it takes
+# for one; and tensors nested in tuples, lists and dictionaries.
+Tensor = Any
+Nested = Any
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

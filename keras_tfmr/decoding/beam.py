@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_tfmr._types import Nested, Tensor
+from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.constraints import Task, check_sequences
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.sample import SingleSearch, most_probable

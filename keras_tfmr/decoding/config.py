@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from keras import ops
 
-from keras_tfmr._types import Nested, Tensor
-from keras_tfmr.config import Config
+from keras_tfmr.config import Config, Nested, Tensor
 from keras_tfmr.decoding.beam import beam_search
 from keras_tfmr.decoding.constraints import check_lengths, check_sequences
 from keras_tfmr.decoding.result import DecodingResult

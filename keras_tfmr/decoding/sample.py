@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfmr._types import Nested, Tensor
+from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.constraints import Task, forced_lengths
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.search import DecodingStep, Search, StepFunction

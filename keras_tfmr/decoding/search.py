@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr._types import Nested, Tensor
+from keras_tfmr.config import Nested, Tensor
 
 # While the batch shrinks, examples that have ended leave it after this many steps,
 STRETCH = 8

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_tfmr._types import Tensor
+from keras_tfmr.config import Tensor
 from keras_tfmr.decoding.result import DecodingResult
 
 # The places of the special ids.

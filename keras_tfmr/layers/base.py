@@ -9,6 +9,20 @@ WEIGHT_OPTIONS = (
 )  # fmt: skip
 
 
+class ConfigLayer(keras.layers.Layer):
+    """The base of layers whose config is Keras's own and the attributes in `config_fields`.
+
+    A subclass adds its own `config_fields` to those of its bases.
+    """
+
+    config_fields: tuple[str, ...] = ()
+
+    def get_config(self):
+        kinds = [vars(kind).get("config_fields", ()) for kind in type(self).__mro__]
+        fields = {name: getattr(self, name) for names in kinds for name in names}
+        return {**super().get_config(), **fields}
+
+
 class TransformerLayer(keras.layers.Layer):
     """The base of the layers that project: Keras's options of weights, and symbolic calls.
 

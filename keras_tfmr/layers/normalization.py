@@ -4,11 +4,11 @@ import keras
 from keras import backend, ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers.base import maybe_deserialize
+from keras_tfmr.layers.base import ConfigLayer, maybe_deserialize
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LayerNormalization(keras.layers.Layer):
+class LayerNormalization(ConfigLayer):
     """(x - mean) / √(variance + ε) · γ + β over the last axis, in float32 under every policy.
 
     In training, the derivative is computed explicitly, with two sums over the last axis. On a CPU
@@ -33,6 +33,8 @@ class LayerNormalization(keras.layers.Layer):
     >>> LayerNormalization()(np.ones((2, 3, 8), "float32")).shape
     TensorShape([2, 3, 8])
     """
+
+    config_fields = ("epsilon", "axis")
 
     def __init__(self, epsilon=1e-6, *, axis=-1, **kwargs):
         # Not autocast: gamma and beta would be rounded before they are cast to float32.
@@ -77,9 +79,6 @@ class LayerNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon, "axis": self.axis}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

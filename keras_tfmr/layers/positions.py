@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.layers.base import ConfigLayer
 
 MAX_WAVELENGTH = 10_000
 
@@ -46,7 +47,7 @@ def _rates(depth, max_wavelength):
     return float(max_wavelength) ** (-np.arange(0, depth, 2) / depth)
 
 
-class Positions(keras.layers.Layer):
+class Positions(ConfigLayer):
     """The base of the layers that make position vectors of int32 positions `[length]`."""
 
     def build(self, positions_shape=None):
@@ -80,6 +81,8 @@ class SinusoidalPositions(Positions):
     TensorShape([5, 16])
     """
 
+    config_fields = ("d_model", "max_wavelength")
+
     def __init__(self, d_model, max_wavelength=MAX_WAVELENGTH, **kwargs):
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
@@ -103,10 +106,6 @@ class SinusoidalPositions(Positions):
 
     def compute_output_shape(self, positions_shape):
         return (_checks.positions_shape(positions_shape)[0], self.d_model)
-
-    def get_config(self):
-        sizes = {"d_model": self.d_model, "max_wavelength": self.max_wavelength}
-        return {**super().get_config(), **sizes}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -132,6 +131,8 @@ class LearnedPositions(Positions):
     >>> LearnedPositions(max_length=10, d_model=16)(np.arange(5)).shape
     TensorShape([5, 16])
     """
+
+    config_fields = ("max_length", "d_model")
 
     def __init__(self, max_length, d_model, **kwargs):
         super().__init__(**kwargs)
@@ -160,13 +161,6 @@ class LearnedPositions(Positions):
 
     def compute_output_spec(self, positions):
         return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "max_length": self.max_length,
-            "d_model": self.d_model,
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.layers.base import ConfigLayer
 from keras_tfmr.layers.positions import MAX_WAVELENGTH, Positions
 
 
@@ -39,6 +40,8 @@ class RotaryPositions(Positions):
     (5, 4)
     """
 
+    config_fields = ("key_dim", "max_wavelength")
+
     def __init__(self, key_dim, max_wavelength=MAX_WAVELENGTH, **kwargs):
         super().__init__(**kwargs)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
@@ -61,10 +64,6 @@ class RotaryPositions(Positions):
         shapes = self.compute_output_shape(positions.shape)
         return tuple(keras.KerasTensor(shape, "float32") for shape in shapes)
 
-    def get_config(self):
-        sizes = {"key_dim": self.key_dim, "max_wavelength": self.max_wavelength}
-        return {**super().get_config(), **sizes}
-
 
 def rotated(x, rotation):
     """`x` `[batch, heads, length, key_dim]` rotated by what `RotaryPositions` gave, or itself."""
@@ -76,7 +75,7 @@ def rotated(x, rotation):
     return ops.cast(turned, x.dtype)
 
 
-class PositionBias(keras.layers.Layer):
+class PositionBias(ConfigLayer):
     """The base of biases of attention's scores by position; a subclass implements `bias`.
 
     Call arguments:
@@ -86,6 +85,8 @@ class PositionBias(keras.layers.Layer):
     Returns:
         float32 tensor `[1, heads, query, key]`: the `position_bias` of attention.
     """
+
+    config_fields = ("num_heads",)
 
     def __init__(self, num_heads, **kwargs):
         # Not autocast: a learned bias would be rounded before it is cast to float32.
@@ -114,9 +115,6 @@ class PositionBias(keras.layers.Layer):
         shapes = [one and one.shape for one in (query_positions, key_positions)]
         return keras.KerasTensor(self.compute_output_shape(*shapes), "float32")
 
-    def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads}
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class RelativePositionBias(PositionBias):
@@ -140,6 +138,8 @@ class RelativePositionBias(PositionBias):
     >>> tuple(bias(np.arange(5)).shape)
     (1, 2, 5, 5)
     """
+
+    config_fields = ("bidirectional", "num_buckets", "max_distance")
 
     def __init__(self, num_heads, *, bidirectional, num_buckets=32, max_distance=128, **kwargs):
         super().__init__(num_heads, **kwargs)
@@ -177,14 +177,6 @@ class RelativePositionBias(PositionBias):
         far = ops.log(ops.cast(ops.maximum(distances, 1), "float32") / near) * growth
         far = ops.minimum(near + ops.cast(far, "int32"), buckets - 1)
         return first + ops.where(distances < near, ops.cast(distances, "int32"), far)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "bidirectional": self.bidirectional,
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -19,9 +19,10 @@ from keras_tfmr.recurrent.memory_network import (
     AdjacentMemories,
     LayerwiseMemories,
     MemoryNetwork,
+    SentenceEmbedding,
+    position_weights,
 )
 from keras_tfmr.recurrent.rnnsearch import AdditiveAttention, AlignedDecoder, RNNSearchModel
-from keras_tfmr.recurrent.sentence_embedding import SentenceEmbedding, position_weights
 from keras_tfmr.recurrent.seq2seq import GRUEncoder, Maxout, Seq2SeqModel, SummaryDecoder
 
 __all__ = [

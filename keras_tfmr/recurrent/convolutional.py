@@ -6,11 +6,12 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.layers import LearnedPositions
 from keras_tfmr.recurrent.config import ConvolutionalConfig
+from keras_tfmr.recurrent.gru import RecurrentLayer
 from keras_tfmr.recurrent.rnnsearch import AlignedDecoder, RNNSearchModel
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class ConvolutionStack(keras.layers.Layer):
+class ConvolutionStack(RecurrentLayer):
     """A projection and a stack of residual convolutions, z ← z + tanh(conv(z)).
 
     Every position sees `num_layers * (kernel_size - 1) + 1` positions around it, its receptive
@@ -31,7 +32,6 @@ class ConvolutionStack(keras.layers.Layer):
     Raises:
         ValueError: If a size is not positive, the kernel is even, or `x` is not a sequence of
             vectors.
-        TypeError: If the mask is not bool.
 
     Reference: Gehring, Auli, Grangier, Dauphin 2016, A Convolutional Encoder Model for Neural
     Machine Translation (arXiv 1611.02344), section 3.2.
@@ -41,6 +41,8 @@ class ConvolutionStack(keras.layers.Layer):
     (TensorShape([2, 5, 4]), 7)
     """
 
+    config_fields = ("units", "num_layers", "kernel_size")
+
     def __init__(self, units, num_layers, kernel_size=3, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
@@ -48,7 +50,7 @@ class ConvolutionStack(keras.layers.Layer):
         self.kernel_size = _checks.positive_int("kernel_size", kernel_size)
         if kernel_size % 2 == 0:
             raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
-        self.input_dense = keras.layers.Dense(units, dtype=self.dtype_policy, name="input")
+        self.input_dense = self.make_dense(units, "input")
         self.convolutions = [
             keras.layers.Conv1D(
                 units,
@@ -86,21 +88,13 @@ class ConvolutionStack(keras.layers.Layer):
     def compute_output_shape(self, x_shape):
         return (*x_shape[:-1], self.units)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "num_layers": self.num_layers,
-            "kernel_size": self.kernel_size,
-        }
-
 
 def _zero_at_padding(z, mask):
     return z if mask is None else z * mask
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class ConvolutionalEncoder(keras.layers.Layer):
+class ConvolutionalEncoder(RecurrentLayer):
     """Annotations [a_j ; c_j] of two convolution stacks: a for the alignment, c for the contexts.
 
     Learned position vectors are added to the embedded words.
@@ -122,7 +116,6 @@ class ConvolutionalEncoder(keras.layers.Layer):
     Raises:
         ValueError: If a size is not positive, the kernel is even, `x` is not a sequence of
             vectors or longer than `max_length`.
-        TypeError: If the mask is not bool.
 
     Reference: Gehring et al. 2016 (arXiv 1611.02344), section 3.
 

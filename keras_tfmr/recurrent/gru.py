@@ -1,14 +1,21 @@
-"""The gated recurrent unit of the papers, and the bidirectional encoder made of two of them."""
+"""The gated recurrent unit of the papers, an encoder made of two of them, and their loop."""
 
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.recurrent._loop import over_time
+from keras_tfmr.layers.base import ConfigLayer
+
+
+class RecurrentLayer(ConfigLayer):
+    """The base of the recurrent layers: their dense parts, under their own dtype policy."""
+
+    def make_dense(self, units, name, **options):
+        return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GRUCell(keras.layers.Layer):
+class GRUCell(RecurrentLayer):
     """One step of the gated unit on inputs that are projected already.
 
         r = σ(x_r + U_r s),  z = σ(x_z + U_z s),  s̃ = tanh(x_s + U [r ∘ s])
@@ -35,12 +42,14 @@ class GRUCell(keras.layers.Layer):
     TensorShape([2, 4])
     """
 
+    config_fields = ("units",)
+
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
-        fields = {"use_bias": False, "kernel_initializer": "orthogonal", "dtype": self.dtype_policy}
-        self.gates = keras.layers.Dense(2 * units, name="gates", **fields)
-        self.candidate = keras.layers.Dense(units, name="candidate", **fields)
+        options = {"use_bias": False, "kernel_initializer": "orthogonal"}
+        self.gates = self.make_dense(2 * units, "gates", **options)
+        self.candidate = self.make_dense(units, "candidate", **options)
 
     def build(self, x_shape, state_shape=None):
         self.gates.build((x_shape[0], self.units))
@@ -57,12 +66,9 @@ class GRUCell(keras.layers.Layer):
     def compute_output_shape(self, x_shape, state_shape):
         return state_shape
 
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GRU(keras.layers.Layer):
+class GRU(RecurrentLayer):
     """A `GRUCell` over a sequence. Padding changes no state.
 
     Args:
@@ -80,18 +86,17 @@ class GRU(keras.layers.Layer):
 
     Raises:
         ValueError: If `units` is not positive or `x` is not a sequence of vectors.
-        TypeError: If the mask is not bool.
 
     >>> GRU(4)(np.ones((2, 5, 3), "float32")).shape
     TensorShape([2, 5, 4])
     """
 
+    config_fields = ("units", "go_backwards")
+
     def __init__(self, units, go_backwards=False, **kwargs):
         super().__init__(**kwargs)
         self.units, self.go_backwards = _checks.positive_int("units", units), bool(go_backwards)
-        self.input_dense = keras.layers.Dense(
-            3 * units, dtype=self.dtype_policy, name="input"
-        )  # W_r, W_z, W and the biases
+        self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
         self.cell = GRUCell(units, dtype=self.dtype_policy, name="cell")
         self.supports_masking = True
 
@@ -121,13 +126,9 @@ class GRU(keras.layers.Layer):
     def compute_output_shape(self, x_shape, initial_state_shape=None):
         return (*x_shape[:-1], self.units)
 
-    def get_config(self):
-        fields = {"units": self.units, "go_backwards": self.go_backwards}
-        return {**super().get_config(), **fields}
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class BidirectionalEncoder(keras.layers.Layer):
+class BidirectionalEncoder(RecurrentLayer):
     """Annotations h_j = [→h_j ; ←h_j]: a `GRU` from each end.
 
     Position 0 of the backward half always holds its last state.
@@ -151,6 +152,8 @@ class BidirectionalEncoder(keras.layers.Layer):
     TensorShape([2, 5, 8])
     """
 
+    config_fields = ("units",)
+
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = units
@@ -170,5 +173,45 @@ class BidirectionalEncoder(keras.layers.Layer):
     def compute_output_shape(self, x_shape):
         return (*x_shape[:-1], 2 * self.units)
 
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
+
+class _Cell:
+    """A function in the form of a cell of `keras.layers.RNN`."""
+
+    def __init__(self, step, state_size, dtype):
+        self.step = step
+        self.state_size = state_size
+        self.compute_dtype = dtype
+
+    def __call__(self, inputs, states):
+        return self.step(inputs, states)
+
+    # `keras.layers.RNN` checks that this name exists before it calls the cell.
+    call = __call__
+
+
+def over_time(step, sequence, states, dtype_policy, mask=None, go_backwards=False):
+    """Calls `step(x_t, states) -> (output_t, states)` for every position of a sequence.
+
+    The step may use any tensors and layers of its enclosing function. What does not depend on the
+    states should be computed before or after the loop, as one product over all positions.
+
+    Args:
+        step: A function of `[batch, width]` and a list of states to an output `[batch, …]` and
+            the next states.
+        sequence: Tensor `[batch, length, width]`.
+        states: List of tensors `[batch, …]`; all get the compute dtype of the policy.
+        dtype_policy: The dtype policy of the layer that loops.
+        mask: bool tensor `[batch, length]`; where it is False, output and states do not change. The
+            output must then be the first state.
+        go_backwards: Whether to go from the last position to the first.
+
+    Returns:
+        Tensor `[batch, length, …]`: the outputs, each at the position of its input.
+    """
+    sizes = [state.shape[-1] for state in states]
+    cell = _Cell(step, sizes, dtype_policy.compute_dtype)
+    loop = keras.layers.RNN(
+        cell, return_sequences=True, go_backwards=go_backwards, dtype=dtype_policy, name="loop"
+    )
+    outputs = loop.call(sequence, initial_state=states, mask=mask)
+    return keras.ops.flip(outputs, axis=1) if go_backwards else outputs

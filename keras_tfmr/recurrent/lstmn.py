@@ -8,12 +8,12 @@ from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
 from keras_tfmr.models._parts import NextTokenModel
-from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.config import LSTMNConfig
+from keras_tfmr.recurrent.gru import RecurrentLayer, over_time
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LSTMN(keras.layers.Layer):
+class LSTMN(RecurrentLayer):
     """LSTMN: attention over a hidden tape and a memory tape instead of one memory cell.
 
         a_i = vᵀ tanh(W_h h_i + W_x x_t + W_h̃ h̃_{t-1}),  s = softmax(a)  over i < t
@@ -39,7 +39,6 @@ class LSTMN(keras.layers.Layer):
 
     Raises:
         ValueError: If `units` is not positive or `x` is not a sequence of vectors.
-        TypeError: If the mask is not bool.
 
     Reference: Cheng, Dong, Lapata 2016, Long Short-Term Memory-Networks for Machine Reading
     (arXiv 1601.06733), section 3.1.
@@ -50,27 +49,22 @@ class LSTMN(keras.layers.Layer):
     (TensorShape([2, 5, 8]), TensorShape([2, 5, 5]))
     """
 
+    config_fields = ("units", "return_sequences")
+
     def __init__(self, units, return_sequences=False, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.return_sequences = bool(return_sequences)
         # W_x and the gates' half of W, with the biases of both: one product over all positions.
-        self.input_dense = self._dense(5 * units, "input", "glorot_uniform", _forget_at_first)
-        self.key_dense = self._dense(units, "key")  # W_h
-        self.summary_dense = self._dense(units, "summary")  # W_h̃
-        self.score_dense = self._dense(1, "score")  # v
-        self.gate_dense = self._dense(4 * units, "gate", "orthogonal")  # the other half of W
+        self.input_dense = self.make_dense(5 * units, "input", bias_initializer=_forget_at_first)
+        plain = {"use_bias": False}
+        self.key_dense = self.make_dense(units, "key", **plain)  # W_h
+        self.summary_dense = self.make_dense(units, "summary", **plain)  # W_h̃
+        self.score_dense = self.make_dense(1, "score", **plain)  # v
+        self.gate_dense = self.make_dense(
+            4 * units, "gate", kernel_initializer="orthogonal", **plain
+        )  # the other half of W
         self.supports_masking = True
-
-    def _dense(self, units, name, kernel="glorot_uniform", bias=None):
-        return keras.layers.Dense(
-            units,
-            use_bias=bias is not None,
-            kernel_initializer=kernel,
-            bias_initializer=bias or "zeros",
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
     def build(self, x_shape):
         _checks.sequence_of_vectors("x", x_shape)
@@ -165,13 +159,6 @@ class LSTMN(keras.layers.Layer):
         h = keras.KerasTensor(self.compute_output_shape(x.shape), self.compute_dtype)
         scores = keras.KerasTensor((*x.shape[:2], x.shape[1]), self.compute_dtype)
         return (h, scores) if return_attention_scores else h
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "return_sequences": self.return_sequences,
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr", name="forget_at_first")

@@ -6,14 +6,13 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
 from keras_tfmr.models import AttentionScores
-from keras_tfmr.recurrent._loop import over_time
 from keras_tfmr.recurrent.config import RNNSearchConfig
-from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell
+from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer, over_time
 from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class AdditiveAttention(keras.layers.Layer):
+class AdditiveAttention(RecurrentLayer):
     """e_ij = v_aᵀ tanh(W_a s_i + U_a h_j), α_i = softmax_j(e_ij), c_i = Σ α h.
 
     Keras's `AdditiveAttention` has neither W_a nor U_a, and attends to padding alike where nothing
@@ -43,16 +42,14 @@ class AdditiveAttention(keras.layers.Layer):
     (TensorShape([2, 3, 6]), TensorShape([2, 3, 5]))
     """
 
+    config_fields = ("units",)
+
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
-
-        def dense(units, name, use_bias=False):
-            return keras.layers.Dense(units, use_bias=use_bias, dtype=self.dtype_policy, name=name)
-
-        self.state_dense = dense(units, "state")  # W_a
-        self.annotation_dense = dense(units, "annotation", use_bias=True)  # U_a, the bias of both
-        self.score_dense = dense(1, "score")  # v_a
+        self.state_dense = self.make_dense(units, "state", use_bias=False)  # W_a
+        self.annotation_dense = self.make_dense(units, "annotation")  # U_a, the bias of both
+        self.score_dense = self.make_dense(1, "score", use_bias=False)  # v_a
 
     def build(self, states_shape, annotations_shape, keys_shape=None):
         self.state_dense.build(states_shape)
@@ -76,12 +73,9 @@ class AdditiveAttention(keras.layers.Layer):
         batch, query = states_shape[:2]
         return (batch, query, annotations_shape[-1]), (batch, query, annotations_shape[1])
 
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class AlignedDecoder(keras.layers.Layer):
+class AlignedDecoder(RecurrentLayer):
     """A `GRUCell` that attends before each word and reads the context c_i beside it.
 
     s_0 = tanh(W_s ←h_1) with the backward annotation of the first word. Only what depends on the
@@ -104,7 +98,6 @@ class AlignedDecoder(keras.layers.Layer):
 
     Raises:
         ValueError: If a size is not positive, or an input or the mask has the wrong shape.
-        TypeError: If the mask is not bool.
 
     Reference: Bahdanau, Cho, Bengio 2015 (arXiv 1409.0473), appendix A.2.2.
 
@@ -114,21 +107,17 @@ class AlignedDecoder(keras.layers.Layer):
     TensorShape([2, 3, 18])
     """
 
+    config_fields = ("units", "alignment_units")
+
     def __init__(self, units, alignment_units, **kwargs):
         super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        self.units, self.alignment_units = _checks.positive_int("units", units), alignment_units
         policy = self.dtype_policy
         self.attention = AdditiveAttention(alignment_units, dtype=policy, name="attention")
         self.cell = GRUCell(units, dtype=policy, name="cell")
-        self.word_dense = keras.layers.Dense(
-            3 * units, dtype=policy, name="word"
-        )  # W_r, W_z, W and the biases
-        self.context_dense = keras.layers.Dense(
-            3 * units, use_bias=False, dtype=policy, name="context"
-        )  # C_r, C_z, C
-        self.start_dense = keras.layers.Dense(
-            units, activation="tanh", dtype=policy, name="start"
-        )  # W_s
+        self.word_dense = self.make_dense(3 * units, "word")  # W_r, W_z, W and the biases
+        self.context_dense = self.make_dense(3 * units, "context", use_bias=False)  # C_r, C_z, C
+        self.start_dense = self.make_dense(units, "start", activation="tanh")  # W_s
         self.supports_masking = True
 
     def build(self, y_shape, annotations_shape):
@@ -226,13 +215,6 @@ class AlignedDecoder(keras.layers.Layer):
             return features
         shape = (*y.shape[:2], annotations.shape[1])
         return features, keras.KerasTensor(shape, self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "alignment_units": self.attention.units,
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

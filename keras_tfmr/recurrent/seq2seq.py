@@ -9,11 +9,11 @@ from keras_tfmr.layers import LMHead
 from keras_tfmr.models import AttentionScores
 from keras_tfmr.models._parts import ConfiguredModel, at_least_one_column
 from keras_tfmr.recurrent.config import Seq2SeqConfig
-from keras_tfmr.recurrent.gru import GRU
+from keras_tfmr.recurrent.gru import GRU, RecurrentLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GRUEncoder(keras.layers.Layer):
+class GRUEncoder(RecurrentLayer):
     """A sentence as one vector, c = tanh(V h), where h is the last state of a `GRU`.
 
     The sentence is read from its last word to its first, so that the first words of both languages
@@ -31,7 +31,6 @@ class GRUEncoder(keras.layers.Layer):
 
     Raises:
         ValueError: If `units` is not positive or `x` is not a sequence of vectors.
-        TypeError: If the mask is not bool.
 
     Reference: Cho et al. 2014, Learning Phrase Representations using RNN Encoder–Decoder
     (arXiv 1406.1078), appendix A.1; Sutskever, Vinyals, Le 2014, Sequence to Sequence Learning
@@ -41,13 +40,13 @@ class GRUEncoder(keras.layers.Layer):
     TensorShape([2, 4])
     """
 
+    config_fields = ("units",)
+
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.gru = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="gru")
-        self.summary_dense = keras.layers.Dense(
-            units, activation="tanh", dtype=self.dtype_policy, name="summary"
-        )  # V
+        self.summary_dense = self.make_dense(units, "summary", activation="tanh")  # V
         self.supports_masking = True
 
     def build(self, x_shape):
@@ -64,12 +63,9 @@ class GRUEncoder(keras.layers.Layer):
     def compute_output_shape(self, x_shape):
         return (x_shape[0], self.units)
 
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class SummaryDecoder(keras.layers.Layer):
+class SummaryDecoder(RecurrentLayer):
     """A `GRU` that reads the same summary c beside every word, from s_0 = tanh(V' c).
 
     Only c comes from the source.
@@ -96,16 +92,14 @@ class SummaryDecoder(keras.layers.Layer):
     TensorShape([2, 3, 15])
     """
 
+    config_fields = ("units",)
+
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.gru = GRU(units, dtype=self.dtype_policy, name="gru")
-        self.summary_dense = keras.layers.Dense(
-            3 * units, use_bias=False, dtype=self.dtype_policy, name="summary"
-        )  # C_r, C_z, C
-        self.start_dense = keras.layers.Dense(
-            units, activation="tanh", dtype=self.dtype_policy, name="start"
-        )  # V'
+        self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
+        self.start_dense = self.make_dense(units, "start", activation="tanh")  # V'
         self.supports_masking = True
 
     def build(self, y_shape, summary_shape):
@@ -154,12 +148,9 @@ class SummaryDecoder(keras.layers.Layer):
     def compute_output_shape(self, y_shape, summary_shape):
         return (*y_shape[:-1], self.units + y_shape[-1] + summary_shape[-1])
 
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Maxout(keras.layers.Layer):
+class Maxout(RecurrentLayer):
     """A linear layer of twice the width, then the maximum of each two neighbouring numbers.
 
         t_j = max(t̃_2j, t̃_2j+1),  t̃ = U_o s_{i-1} + V_o E y_{i-1} + C_o c_i
@@ -182,10 +173,12 @@ class Maxout(keras.layers.Layer):
     TensorShape([2, 3, 4])
     """
 
+    config_fields = ("units",)
+
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
-        self.dense = keras.layers.Dense(2 * units, dtype=self.dtype_policy, name="dense")
+        self.dense = self.make_dense(2 * units, "dense")
         self.supports_masking = True
 
     def build(self, x_shape):
@@ -198,9 +191,6 @@ class Maxout(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return (*x_shape[:-1], self.units)
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
 
 
 class RecurrentTranslator(ConfiguredModel, keras.Model):

@@ -19,7 +19,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_tfmr import compat
-from keras_tfmr._types import Tensor
+from keras_tfmr.config import Tensor
 
 # SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 in the text. The latter is
 # replaced by a code point that Unicode guarantees never to assign.

@@ -186,16 +186,6 @@ def test_the_exit_waits_for_a_longer_and_better_hypothesis():
         assert hypotheses(result, 0)[0][0] == expected
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_banned_ids_and_minimum_length(beams):
-    model = HashModel(vocab=6, batch=8, seed=5)
-    result = search(model, beams, max_length=7, min_length=4, banned_ids=(0, 3))
-    for example in range(8):
-        (tokens, log_prob, _) = hypotheses(result, example)[0]
-        assert len(tokens) >= 4 and not {0, 3} & set(tokens)
-        assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
-
-
 def test_prefix_is_forced_counted_and_may_hold_banned_ids():
     model = HashModel(vocab=6, batch=4, seed=9)
     options = dict(prefix=np.array([[4, 3], [5, 0], [0, 0], [2, END]]), banned_ids=(0, 4))

@@ -91,20 +91,6 @@ def teacher_forced(model, source, found):
     return np.array(score(logits, target)[0])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_step_equals_the_full_forward_pass(variant):
-    model = make_model(**VARIANTS[variant])
-    source, beams = make_sources(3, 6), 2
-    rng = np.random.default_rng(5)
-    target = rng.integers(4, VOCAB, size=(6, 7)).astype("int32")
-    logits = model([np.repeat(source, beams, axis=0), target])
-    expected = np.array(ops.log_softmax(logits, axis=-1))
-    step, state = model.start(source, beams, max_length=7)
-    for position in range(7):
-        log_probs, state = step.next(ops.convert_to_tensor(target[:, position]), state)
-        np.testing.assert_allclose(np.array(log_probs), expected[:, position], atol=2e-5)
-
-
 @pytest.mark.parametrize("beams", range(1, 6))
 def test_scores_are_those_of_the_full_forward_pass(beams):
     model = make_model()

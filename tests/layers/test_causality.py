@@ -9,7 +9,6 @@ from helpers import gradients, random, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import (
-    CausalSelfAttention,
     Decoder,
     DecoderLayer,
     LanguageModel,
@@ -43,12 +42,6 @@ def check(run_on, vary, length=LENGTH):
         assert np.abs(changed[:, t + 1 :] - reference[:, t + 1 :]).max() > 0, "nothing changed"
 
 
-def vary_vectors(t, seed):
-    x = random(BATCH, LENGTH, 8)
-    x[:, t + 1 :] += random(BATCH, LENGTH - t - 1, 8, seed=seed)
-    return x
-
-
 def vary_ids(t, seed):
     ids = random_ids(BATCH, LENGTH, vocab=20)
     if t + 1 < LENGTH:
@@ -59,30 +52,6 @@ def vary_ids(t, seed):
 def padding_mask():
     """[batch, length]: two real positions at least, so that every row sees something change."""
     return np.arange(LENGTH) < np.array([[LENGTH], [5], [2]])
-
-
-@pytest.mark.parametrize("dropout, scores, padding", CASES)
-def test_causal_self_attention(dropout, scores, padding):
-    layer = CausalSelfAttention(2, 4, dropout_rate=dropout)
-    call = {"mask": padding_mask()} if padding else {}
-
-    def run_on(x):
-        return run(layer, x, training=dropout > 0, return_attention_scores=scores, **call)
-
-    check(run_on, vary_vectors)
-
-
-@pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("dropout, scores, padding", CASES)
-def test_decoder_layer(dropout, scores, padding, norm_first):
-    layer = DecoderLayer(**SIZES, dropout_rate=dropout, norm_first=norm_first)
-    context = random(BATCH, 4, 8, seed=3)
-    call = {"mask": padding_mask()} if padding else {}
-
-    def run_on(x):
-        return run(layer, x, context, training=dropout > 0, return_attention_scores=scores, **call)
-
-    check(run_on, vary_vectors)
 
 
 @pytest.mark.parametrize("kind", [Decoder, CausalDecoder])

@@ -117,13 +117,6 @@ def test_padding_changes_nothing(layerwise):
     assert np.isfinite(to_numpy(model([np.zeros_like(FACTS), QUESTION]))).all()
 
 
-def test_order_of_words_and_of_facts_matters():
-    model = network()
-    expected = to_numpy(model([FACTS, QUESTION]))[0]
-    for changed in (FACTS[:, ::-1], FACTS[:, :, ::-1]):
-        assert np.abs(to_numpy(model([changed, QUESTION]))[0] - expected).max() > 1e-3
-
-
 def test_adjacent_tying_shares_and_layerwise_does_too():
     assert network().count_params() == (HOPS + 1) * (VOCAB + AGES) * WIDTH
     layerwise = 2 * (VOCAB + AGES) * WIDTH + 2 * VOCAB * WIDTH + WIDTH * WIDTH
@@ -172,8 +165,9 @@ def functional(layer, arrays, **call):
     return keras.Model(inputs, layer(*inputs, **call), name="only")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("layerwise", [False, True])
+@pytest.mark.parametrize(
+    ("layerwise", "policy"), [(False, "mixed_float16"), (True, "mixed_bfloat16")]
+)
 def test_saved_model_in_another_process(layerwise, policy, fresh, tmp_path):
     with dtype_policy(policy):
         model = MemoryNetwork(CONFIG.replace(layerwise=layerwise))

@@ -1,6 +1,5 @@
 """Appended padding changes no real position; a row that is all padding stays finite."""
 
-import keras
 import numpy as np
 import pytest
 from helpers import POLICIES, dtype_policy, gradients, random, random_ids, randomize, to_numpy
@@ -120,24 +119,6 @@ def test_empty_sentence_in_a_training_batch():
     np.testing.assert_allclose(together, model(without), atol=TOLERANCE)
 
 
-def test_gradient_of_an_empty_row_is_zero():
-    """Through the encoder stack and the loss's own mask, an empty row moves no weight."""
-    encoder = Encoder(**SIZES)
-    ids = random_ids(2, 5, vocab=20)
-    longer = np.concatenate([ids, np.zeros((1, 5), ids.dtype)])
-    encoder(ids)
-
-    def loss(ids):
-        real = ops.cast(ids != 0, "float32")[:, :, None]
-        return ops.sum((encoder(ops.convert_to_tensor(ids)) * real) ** 3)
-
-    variables = encoder.trainable_variables
-    without = gradients(lambda: loss(ids), variables=variables)[2]
-    with_empty = gradients(lambda: loss(longer), variables=variables)[2]
-    for one, other in zip(without, with_empty, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
-
-
 def test_multi_head_attention_where_a_query_may_attend_to_nothing():
     """Documented: the output projection of zero, hence the bias alone."""
     layer = MultiHeadAttention(2, 4)
@@ -148,17 +129,3 @@ def test_multi_head_attention_where_a_query_may_attend_to_nothing():
     mask[0, 1] = False
     output = to_numpy(layer(x, attention_mask=mask))
     np.testing.assert_allclose(output[0, 1], layer.output_dense.bias, atol=1e-6)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_padding_under_every_policy(policy):
-    """What is masked out leaves no trace, however the scores are rounded."""
-    with dtype_policy(policy):
-        encoder = Encoder(**SIZES)
-        ids = padded(random_ids(3, 5, vocab=20))
-        _, scores = encoder(ids, return_attention_scores=True)
-        for layer_scores in scores:
-            assert (to_numpy(layer_scores)[:, :, :, 5:] == 0).all()
-            assert keras.backend.standardize_dtype(layer_scores.dtype) == policy.removeprefix(
-                "mixed_"
-            )

@@ -7,7 +7,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import POLICIES, check_layer, dtype_policy, random_ids, to_numpy
+from helpers import POLICIES, check_layer, random_ids, to_numpy
 
 from keras_tfmr import PositionalEmbedding
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
@@ -50,35 +50,10 @@ def test_learned_positions_are_added():
     np.testing.assert_allclose(layer(ids), expected, atol=1e-5)
 
 
-def test_one_matrix_over_token_and_one_hot_position():
-    """[one-hot token; one-hot position] times one matrix is embedding plus position."""
-    layer = PositionalEmbedding(vocab_size=11, d_model=8)
-    ids = random_ids(2, 6, vocab=11)
-    output = to_numpy(layer(ids))
-    matrix = np.concatenate(
-        [to_numpy(layer.tokens.embeddings) * math.sqrt(8), positional_encoding(6, 8)]
-    )
-    joined = np.concatenate([np.eye(11)[ids], np.broadcast_to(np.eye(6), (2, 6, 6))], axis=-1)
-    np.testing.assert_allclose(joined @ matrix, output, atol=1e-5)
-
-
 def test_mask_is_id_not_zero():
     ids = np.array([[5, 7, 0], [3, 0, 0]])
     mask = PositionalEmbedding(10, 4)(ids)._keras_mask
     np.testing.assert_array_equal(mask, ids != 0)
-
-
-def test_any_length_with_one_layer():
-    layer = PositionalEmbedding(10, 4)
-    short, long = (to_numpy(layer(random_ids(1, n, vocab=10))) for n in (3, 3000))
-    assert short.shape == (1, 3, 4) and long.shape == (1, 3000, 4)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_output_has_the_compute_dtype(policy):
-    with dtype_policy(policy):
-        output = PositionalEmbedding(10, 4)(random_ids(2, 3, vocab=10))
-        assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -88,12 +63,6 @@ def test_layer_contract(learned, fresh, tmp_path):
         return PositionalEmbedding(20, 8, positions=positions, **kwargs)
 
     check_layer(make, [random_ids(3, 5, vocab=20)], fresh, tmp_path)
-
-
-def test_learned_positions_survive_their_config():
-    layer = PositionalEmbedding(20, 8, positions=LearnedPositions(9, 8))
-    again = PositionalEmbedding.from_config(layer.get_config())
-    assert isinstance(again.positions, LearnedPositions) and again.positions.max_length == 9
 
 
 def test_too_long_for_learned_positions():

@@ -144,15 +144,6 @@ def test_saved_model_in_another_process(kind, policy, fresh, tmp_path):
     np.testing.assert_allclose(loaded, to_numpy(logits), atol=POLICIES[policy])
 
 
-def test_weights_file(model, tmp_path):
-    model.save_weights(tmp_path / "model.weights.h5")
-    other = type(model)(model.config)
-    other.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_allclose(
-        to_numpy(other([SOURCE, TARGET])), to_numpy(model([SOURCE, TARGET])), rtol=1e-6
-    )
-
-
 @pytest.mark.parametrize(("kind", "alpha"), [("rnnsearch", 0.0), ("seq2seq", 0.6)])
 def test_beam_search_finds_what_exhaustive_search_finds(kind, alpha):
     """Start id 1, end id 2, words from 3 on, at most three tokens: every sequence is looked at."""

@@ -81,14 +81,6 @@ def test_padding_gets_no_gradient(model):
     assert (np.abs(by_x[real]).sum(axis=-1) > 0).all(), "a real word is not used"
 
 
-def test_backward_half_starts_at_the_last_real_word(model):
-    real = np.array([[1, 1, 1, 0, 0]], bool)
-    x = random(1, 5, EMBED)
-    padded = to_numpy(model.encoder(x, mask=real))
-    alone = annotate(model.encoder, x[0, :3])
-    np.testing.assert_allclose(padded[0, :3], alone, rtol=1e-4, atol=1e-6)
-
-
 LAYERS = {  # a loop takes seconds to compile: two policies each, all three between them
     "encoder": (
         functools.partial(BidirectionalEncoder, 8),

@@ -5,13 +5,10 @@ import numpy as np
 import pytest
 from helpers import (
     check_layer,
-    dtype_policy,
-    functional,
     random,
     random_ids,
     randomize,
     to_numpy,
-    weights_by_path,
 )
 from keras import ops
 
@@ -21,9 +18,7 @@ from keras_tfmr.layers import (
     ALiBi,
     CausalDecoder,
     Encoder,
-    EncoderLayer,
     GatedFeedForward,
-    LayerNormalization,
     MultiHeadAttention,
     RelativePositionBias,
     RMSNormalization,
@@ -186,7 +181,7 @@ BLOCKS = {  # a block, its input, and what else `check_layer` has to know
             **kw,
             vocab_size=20,
             norm_first=True,
-            norm=RMSNormalization(),
+            norm=RMSNormalization(0.1),  # lost, it would show
             relative_positions=RelativePositionBias(2, bidirectional=False, **kw),
         ),
         random_ids(3, 5, vocab=20),
@@ -210,23 +205,6 @@ def test_one_head_in_public_is_the_formula():
     found, found_weights = scaled_dot_product_attention(query, key, value, mask=may_attend)
     np.testing.assert_allclose(found_weights, weights, atol=1e-6)
     np.testing.assert_allclose(found, weights @ value, atol=1e-5)
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_a_variant_is_saved_and_loaded(policy, tmp_path):
-    x = random(3, 4, 12)
-    with dtype_policy(policy):
-        layer = EncoderLayer(
-            d_model=12, num_heads=2, dff=20, norm_first=True, gated=True, activation="silu",
-            norm=RMSNormalization(1e-5), qk_norm=LayerNormalization(), num_kv_heads=1,
-        )  # fmt: skip
-        model = functional(layer, [x])
-    randomize(model)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert any("gate" in path for path in weights_by_path(loaded))
-    assert loaded.layers[-1].self_attention.residual.norm.epsilon == 1e-5
-    np.testing.assert_array_equal(to_numpy(loaded([x])), to_numpy(model([x])))
 
 
 def test_numbers_of_the_gated_layer():

@@ -46,29 +46,6 @@ def test_probabilities_of_all_sequences_sum_to_one(fields):
     assert abs(total - 1) < 1e-5
 
 
-def test_log_prob_over_all_real_sequences():
-    """`log_prob` itself: of the sequences without 0, its exponentials sum to what is left."""
-    model = model_of()
-    ids = every_sequence(3)
-    ids = ids[(ids != 0).all(axis=1)]
-    total = np.exp(to_numpy(model.log_prob(ids)).astype("float64")).sum()
-    # Exactly: the probability of never drawing 0, by the tree of conditionals.
-    log_probs = formulas.log_softmax(to_numpy(model(ids[:, :-1])).astype("float64"))
-    survives = {}
-    for row, row_log_probs in zip(ids, log_probs, strict=True):
-        for t in range(3):
-            survives[tuple(row[: t + 1])] = row_log_probs[t]
-
-    def alive(prefix):
-        if len(prefix) == 4:
-            return 1.0
-        given = np.exp(survives[prefix])
-        return sum(given[token] * alive((*prefix, token)) for token in range(1, VOCAB))
-
-    assert abs(total - alive((START,))) < 1e-5
-    assert 0 < total < 1
-
-
 def test_log_prob_is_the_sum_of_conditionals():
     model = model_of()
     ids = random_ids(4, 6, vocab=VOCAB)
@@ -80,16 +57,6 @@ def test_log_prob_is_the_sum_of_conditionals():
     ]
     np.testing.assert_allclose(model.log_prob(ids), expected, atol=1e-4)
     assert to_numpy(model.log_prob(ids))[2] == 0  # nothing after the start token
-
-
-def test_steps_equal_the_whole_forward():
-    model = model_of(value_dim=3)
-    ids = random_ids(4, 6, vocab=VOCAB)
-    expected = formulas.log_softmax(to_numpy(model(ids)))
-    step, state = model.start(4, max_length=6)
-    for index in range(6):
-        log_probs, state = step.next(keras.ops.convert_to_tensor(ids[:, index]), state)
-        np.testing.assert_allclose(log_probs, expected[:, index], atol=1e-4)
 
 
 @pytest.mark.parametrize(
