@@ -6,7 +6,6 @@ import importlib
 _LAZY = {
     "METADATA_FILE": "write",
     "ExportError": "check",
-    "check_in_fresh_process": "check",
     "check_saved_model": "check",
     "export_text_model": "write",
 }

@@ -127,32 +127,11 @@ def _ask(session, cases, warm, tolerance, name):
     return problems
 
 
-def check_in_fresh_process(
-    path: str | os.PathLike[str],
-    cases: Cases = (),
-    tolerance: float = 1e-4,
-    timeout: float = 1800,
-) -> Report:
-    """Runs `check_saved_model` in a new Python process, in which only the SavedModel is loaded.
-
-    Args:
-        path: The folder that holds `saved_model.pb`.
-        cases: As for `check_saved_model`; a function is called while the process starts.
-        tolerance: As for `check_saved_model`.
-        timeout: Seconds after which the check fails.
-
-    Returns:
-        A `Report`. If the process crashes or hangs, this is a problem in the report.
-    """
-    with FreshProcess(path, tolerance) as process:
-        return process.report(cases, timeout)
-
-
 class FreshProcess:
     """A new Python process that checks a SavedModel once it is complete.
 
     It imports TensorFlow, which takes seconds, while the SavedModel is still being written. Leaving
-    the context ends it. The arguments are those of `check_in_fresh_process`.
+    the context ends it. The arguments are those of `check_saved_model`.
     """
 
     def __init__(self, path: str | os.PathLike[str], tolerance: float = 1e-4):
@@ -172,7 +151,10 @@ class FreshProcess:
         )  # fmt: skip
 
     def report(self, cases: Cases = (), timeout: float = 1800) -> Report:
-        """Lets it begin, since the SavedModel is complete, and returns what it found."""
+        """Lets it begin, since the SavedModel is complete, and returns what it found.
+
+        If the process crashes, or hangs for `timeout` seconds, this is a problem in the report.
+        """
         process, begin = self._process, self._process.stdin
         assert begin is not None  # for the type checker: it is a pipe
         try:

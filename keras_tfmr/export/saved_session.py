@@ -20,8 +20,6 @@ class SavedSession:
 
     Args:
         path: The folder that holds `saved_model.pb`.
-        tags: The tags of the meta graph.
-        config: A `ConfigProto`; None for TensorFlow's defaults.
 
     Attributes:
         signatures: A dict from name to `SignatureDef`, without the initialiser.
@@ -30,17 +28,17 @@ class SavedSession:
         Whatever TensorFlow raises when the graph or its variables cannot be loaded.
     """
 
-    def __init__(self, path, tags=SERVE_TAGS, config=None):
+    def __init__(self, path):
         import tensorflow as tf
 
         register_text_ops()
         graph = tf.Graph()
         # Without soft placement, as in the server, so that pinned nodes fail here too.
-        config = tf.compat.v1.ConfigProto() if config is None else config
-        self.session = tf.compat.v1.Session(graph=graph, config=config)
+        self.session = tf.compat.v1.Session(graph=graph)
         try:
             with graph.as_default():
-                self.meta_graph = tf.compat.v1.saved_model.load(self.session, list(tags), str(path))
+                load = tf.compat.v1.saved_model.load
+                self.meta_graph = load(self.session, list(SERVE_TAGS), str(path))
         except BaseException:
             self.session.close()
             raise

@@ -96,7 +96,9 @@ def export_text_model(
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
-        with _checking(text_model, unfinished) if check else contextlib.nullcontext() as process:
+        tolerance = _TOLERANCE.get(text_model.model.dtype_policy.name, _TOLERANCE["bfloat16"])
+        checking = FreshProcess(unfinished, tolerance) if check else contextlib.nullcontext()
+        with checking as process:
             _save(text_model, unfinished)
             asked = warmup.requests(text_model, texts)
             warmup.write(unfinished, asked, text_model.methods)
@@ -168,14 +170,6 @@ def _write_metadata(text_model, path, run):
     file.parent.mkdir(exist_ok=True)
     text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
     file.write_text(text + "\n", encoding="utf-8")
-
-
-def _checking(text_model, path):
-    """The process that will check what is about to be written."""
-    return FreshProcess(
-        path,
-        _TOLERANCE.get(precision_of(text_model.model), _TOLERANCE["bfloat16"]),
-    )
 
 
 def _refuse_problems(report):

@@ -13,7 +13,7 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 
 from keras_tfmr.export import check, warmup
-from keras_tfmr.export.check import check_in_fresh_process, check_saved_model
+from keras_tfmr.export.check import check_saved_model
 from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
@@ -233,7 +233,8 @@ def test_the_command_reports_and_exits(tmp_path):
     command = [sys.executable, "-m", "keras_tfmr.export.check"]
     done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "sound" in done.stdout
-    report = check_in_fresh_process(path, [{"signature": "other", "inputs": {}, "outputs": {}}])
+    with check.FreshProcess(path) as process:
+        report = process.report([{"signature": "other", "inputs": {}, "outputs": {}}])
     assert report.problems == ["there is no signature other"]
 
 
@@ -248,4 +249,5 @@ def test_a_process_that_dies_is_a_problem(tmp_path, monkeypatch):
         problem = only_problem(process.report())
     assert "died with code -11" in problem and "falling" in problem
     dying.write_text("#!/bin/sh\nexec sleep 60\n")
-    assert "did not end within 0.5 s" in only_problem(check_in_fresh_process(path, timeout=0.5))
+    with check.FreshProcess(path) as process:
+        assert "did not end within 0.5 s" in only_problem(process.report(timeout=0.5))
