@@ -5,7 +5,7 @@
 The SavedModel may come from any exporter. In a separate process, and in a session as the server has
 one, it checks that the server has every op, that no op is pinned to a device, that each variable is
 stored once, that every signature runs for batches of 1, 3 and 0 rows and returns valid UTF-8, and
-that the warm-up file replays. With --cases, it compares answers with known ones.
+that the warm-up file replays.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import functools
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +30,7 @@ Cases = Iterable[dict[str, Any]] | Callable[[], Iterable[dict[str, Any]]]
 BATCHES = (1, 3, 0)
 
 # `FreshProcess` sends this line to its process when the SavedModel is complete.
-_BEGIN = "begin\n"
+_BEGIN = b"begin\n"
 
 
 class ExportError(RuntimeError):
@@ -135,8 +136,8 @@ class FreshProcess:
     """
 
     def __init__(self, path: str | os.PathLike[str], tolerance: float = 1e-4):
-        command = [sys.executable, "-m", "keras_tfmr.export.check", str(path), "--json", "--wait"]
-        command += ["--tolerance", str(tolerance), "--cases", "-"]
+        command = [sys.executable, "-m", "keras_tfmr.export.check", str(path)]
+        command += ["--child", str(tolerance)]
         # The package is found from where it was imported, whatever the working directory is.
         root = str(pathlib.Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -147,7 +148,7 @@ class FreshProcess:
         }  # fmt: skip
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=environment,
+            env=environment,
         )  # fmt: skip
 
     def report(self, cases: Cases = (), timeout: float = 1800) -> Report:
@@ -160,15 +161,15 @@ class FreshProcess:
         try:
             with contextlib.suppress(BrokenPipeError):  # it has died: see below
                 # Not by the buffer, from which `communicate` would try to write it once more.
-                os.write(begin.fileno(), _BEGIN.encode())
+                os.write(begin.fileno(), _BEGIN)
             known = list(cases() if callable(cases) else cases)
-            output, errors = process.communicate(json.dumps(known), timeout=timeout)
+            output, errors = process.communicate(pickle.dumps(known), timeout=timeout)
         except subprocess.TimeoutExpired:
             return Report([f"the check did not end within {timeout} s"])
         try:
             return Report(**json.loads(output.splitlines()[-1]))
         except (IndexError, ValueError, TypeError):
-            ending = "\n".join(errors.splitlines()[-10:])
+            ending = "\n".join(errors.decode(errors="replace").splitlines()[-10:])
             code = process.returncode
             return Report([f"the check's process died with code {code}: {ending}"])
 
@@ -184,34 +185,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints a report; returns 0, or 1 if there are problems."""
     parser = _command_line.parser(__doc__, prog="python -m keras_tfmr.export.check")
     parser.add_argument("path", help="folder of the version, which holds saved_model.pb")
-    parser.add_argument(
-        "--cases", metavar="FILE", help="JSON file of known answers; - for standard input"
-    )
-    parser.add_argument(
-        "--tolerance", metavar="X", type=float, default=1e-4,
-        help="greatest difference of a float from its known value",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one line of JSON, not text")
-    parser.add_argument("--wait", action="store_true", help=argparse.SUPPRESS)
+    # Of a `FreshProcess`: the tolerance; cases come through standard input.
+    parser.add_argument("--child", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.wait:
+    if options.child is None:
+        report = check_saved_model(options.path)
+        print(report.text(options.path))
+    else:
         from keras_tfmr.export import golden_cases, graph_checks, saved_session, warmup  # noqa: F401
 
-        sys.stdin.readline()
-    cases = functools.partial(_read_cases, options.cases)
-    report = check_saved_model(options.path, cases, options.tolerance)
-    if options.json:
-        print(json.dumps(dataclasses.asdict(report)))
-    else:
-        print(report.text(options.path))
+        sys.stdin.buffer.readline()
+        cases = functools.partial(pickle.load, sys.stdin.buffer)
+        print(json.dumps(dataclasses.asdict(check_saved_model(options.path, cases, options.child))))
+        return 0
     return 1 if report.problems else 0
-
-
-def _read_cases(source):
-    if source is None:
-        return []
-    text = sys.stdin.read() if source == "-" else pathlib.Path(source).read_text(encoding="utf-8")
-    return json.loads(text)
 
 
 if __name__ == "__main__":

@@ -80,17 +80,10 @@ def requests(text_model, texts, batches=BATCHES):
     default = text_model.default
     names = [default, *(name for name in text_model.signatures if name != default)]
     return [
-        (name, _arrays(text_model.signatures[name], text_model.request(name, rows)))
+        (name, golden_cases.arrays(text_model.signatures[name], text_model.request(name, rows)))
         for name in names
         for rows in ([texts[i % len(texts)] for i in range(batch)] for batch in batches)
     ]
-
-
-def _arrays(function, request):
-    return {
-        spec.name: np.array(request[spec.name], spec.dtype.as_numpy_dtype)
-        for spec in function.input_signature
-    }
 
 
 class Request(NamedTuple):

@@ -96,7 +96,7 @@ def export_text_model(
     unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
-        tolerance = _TOLERANCE.get(text_model.model.dtype_policy.name, _TOLERANCE["bfloat16"])
+        tolerance = _TOLERANCE.get(precision_of(text_model.model), _TOLERANCE["bfloat16"])
         checking = FreshProcess(unfinished, tolerance) if check else contextlib.nullcontext()
         with checking as process:
             _save(text_model, unfinished)

@@ -194,13 +194,15 @@ def test_a_wrong_answer_is_found(tmp_path):
     path = save_texts(tmp_path, answer)
 
     def problems(translation, score, **options):
-        outputs = {"translation": [translation], "score": [score]}
-        case = {"signature": "serving_default", "inputs": {"text": ["a"]}, "outputs": outputs}
+        outputs = {"translation": np.array([translation.encode()], object)}
+        outputs["score"] = np.array([score], "float32")
+        inputs = {"text": np.array([b"a"], object)}
+        case = {"signature": "serving_default", "inputs": inputs, "outputs": outputs}
         return check_saved_model(path, [case], **options).problems
 
     assert problems("A", 1.0) == []
     [problem] = problems("B", 1.00001)
-    assert "output translation is ['A'], but in process it is ['B']" in problem
+    assert "output translation is [b'A'], but in process it is [b'B']" in problem
     assert len(problems("B", 2.0)) == 2
     [problem] = problems("A", 1.1)
     assert "output score is [1.], but in process it is [1.1]" in problem
