@@ -1,8 +1,5 @@
 """The check finds what keeps TensorFlow Serving from loading or answering, in anybody's model."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -230,11 +227,9 @@ def test_lost_weights_are_found(tmp_path):
     assert "0 bytes in 0 variables" in only_problem(check_saved_model(tmp_path))
 
 
-def test_the_command_reports_and_exits(tmp_path):
+def test_the_command_reports_and_exits(tmp_path, capsys):
     path = save_texts(tmp_path / "1", upper)
-    command = [sys.executable, "-m", "keras_tfmr.export.check"]
-    done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and "sound" in done.stdout
+    assert check.main([str(path)]) == 0 and "sound" in capsys.readouterr().out
     with check.FreshProcess(path) as process:
         report = process.report([{"signature": "other", "inputs": {}, "outputs": {}}])
     assert report.problems == ["there is no signature other"]

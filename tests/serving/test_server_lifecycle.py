@@ -10,7 +10,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 import server_models
 from server_models import request
 from server_process import ROOT, ServerProcess, status_of
@@ -110,11 +109,8 @@ def test_names_that_are_no_versions(tmp_path):
     }
 
 
-@pytest.mark.parametrize(
-    "record", [b"not a log", request("boom", text=["boom"])], ids=["bytes", "boom"]
-)
-def test_a_warm_up_file_that_fails_stops_the_start(tmp_path, record):
-    server_models.save(tmp_path / "models", warmup=[record])
+def test_a_warm_up_file_that_fails_stops_the_start(tmp_path):
+    server_models.save(tmp_path / "models", warmup=[request("boom", text=["boom"])])
     status, text = run("--rest_api_port=0", f"--model_base_path={tmp_path / 'models'}")
     assert status == 1 and "did not start" in text
 
