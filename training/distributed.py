@@ -63,7 +63,7 @@ class Distribution:
         self.barrier()
         return folder.read_config()
 
-    def prepare(self, model):
+    def prepare(self, model, task):
         """Changes a compiled model as needed."""
 
     def dataset(self, batches):
@@ -110,12 +110,14 @@ class OnTensorFlow(Distribution):
         one = tf.function(lambda: self.strategy.run(lambda: tf.constant(1.0)), autograph=False)
         self.strategy.reduce("SUM", one(), axis=None)
 
-    def prepare(self, model):
+    def prepare(self, model, task):
         # Keras 3.15 reduces the scalar results of a step over an axis (keras#20585), clips the
         # gradient of each replica before it adds them up, and builds losses and metrics on the
         # mean of the replicas' first batches, in which ids are floats: three overrides, for now.
-        step, optimizer, build = model.train_step, model.optimizer, model._symbolic_build
-        model._symbolic_build = lambda data_batch: build(data_batch=_whole_numbers(data_batch))
+        step, optimizer = model.train_step, model.optimizer
+        with self.scope():
+            model._symbolic_build(data_batch=task.signature())
+        model._maybe_symbolic_build = lambda iterator: None
         if self.workers > 1:
             model.train_step = lambda data: {n: value[None] for n, value in step(data).items()}
         clip = optimizer._clip_gradients
@@ -162,12 +164,6 @@ class OnJax(Distribution):
 
     def dataset(self, batches):
         return batches.map(lambda *batch: self.part(batch)).unbatch()
-
-
-def _whole_numbers(batch):
-    import tensorflow as tf
-
-    return tf.nest.map_structure(lambda ids: tf.cast(ids, tf.int32), batch)
 
 
 def _summed(gradients):

@@ -43,18 +43,19 @@ def train(settings, signals):
 
         # The model
         config = start.config_for(task) if start else task.config()
+        if workers.chief and not before:
+            folder.save_tokenizers(task.tokenizers)
+            folder.write_config(describe(settings, task, config, data.record, start))
+        if workers.chief:
+            workers.barrier()  # for which the others wait in `read_config`
         with workers.scope():
             model = task.model(config, settings.precision)
             optimizer = make_optimizer(settings, model)
             model.compile(optimizer, loss=task.loss(batches.nominal_tokens), metrics=task.metrics())
             optimizer.build(model.trainable_variables)
-        workers.prepare(model)
+        workers.prepare(model, task)
         if start:
             start.assign(model, task)
-        if workers.chief and not before:
-            folder.save_tokenizers(task.tokenizers)
-            folder.write_config(describe(settings, task, config, data.record, start))
-        workers.barrier()
         say = print if workers.chief else lambda line: None
         say(f"Run folder: {folder.path}\n{data.summary}")
         say(f"{task.kind}: {settings.preset}, {model.count_params():,} weights")
