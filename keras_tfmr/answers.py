@@ -31,6 +31,20 @@ class Translation(NamedTuple):
     truncated: bool
 
 
+class Document(NamedTuple):
+    """A translation of a text of any length.
+
+    Attributes:
+        text: The translation, with the source's white space.
+        sentences: How many sentences were translated.
+        truncated: Whether the model read only the beginning of one of them.
+    """
+
+    text: str
+    sentences: int
+    truncated: bool
+
+
 class Likelihood(NamedTuple):
     """The log-probability of a given text, or of a given translation.
 
@@ -130,6 +144,11 @@ def nbest_translations(outputs: Outputs) -> list[list[Translation]]:
         return [Translation(text, score, truncated) for text, score in pairs if score > NO_SCORE]
 
     return _rows(outputs, row, "translations", "scores", "truncated")
+
+
+def documents(outputs: Outputs) -> list[Document]:
+    """Reads the outputs of `translate_document`."""
+    return _rows(outputs, Document, "translation", "sentences", "truncated")
 
 
 def likelihoods(outputs: Outputs) -> list[Likelihood]:

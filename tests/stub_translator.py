@@ -87,7 +87,17 @@ def explain(texts):
     }
 
 
+def translate_document(texts):
+    lines = [[line for line in text.split("\n") if line] for text in texts]
+    return {
+        "translation": [english(text).encode() for text in texts],
+        "sentences": np.array([len(one) for one in lines], "int32"),
+        "truncated": np.array([max(map(len, one), default=0) > 200 for one in lines]),
+    }
+
+
 SIGNATURES = {
+    "translate_document": translate_document,
     "translate": translate,
     "translate_nbest": translate_nbest,
     "score": score,

@@ -6,6 +6,7 @@ from typing import assert_type
 import keras_tfmr
 from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
 from keras_tfmr.client import (
+    Document,
     Explanation,
     Likelihood,
     ServingClient,
@@ -18,6 +19,7 @@ from keras_tfmr.text import translator as in_process
 def ask(client: ServingClient) -> None:
     assert_type(client.translate(["bom dia"]), list[Translation])
     assert_type(client.translate_nbest(["bom dia"]), list[list[Translation]])
+    assert_type(client.translate_document(["bom dia"]), list[Document])
     assert_type(client.score(["bom dia"], ["good day"]), list[Likelihood])
     (explanation,) = client.explain(["bom dia"])
     assert_type(explanation, Explanation)

@@ -9,6 +9,7 @@
 from keras_tfmr.answers import (
     Classification,
     Completion,
+    Document,
     Explanation,
     Likelihood,
     Tags,
@@ -30,6 +31,7 @@ __all__ = [
     "Classification",
     "Completion",
     "DeadlineExceededError",
+    "Document",
     "Explanation",
     "Likelihood",
     "MessageTooLargeError",

@@ -15,6 +15,7 @@ from keras_tfmr.answers import (
     Answer,
     Classification,
     Completion,
+    Document,
     Explanation,
     Likelihood,
     Outputs,
@@ -122,6 +123,13 @@ class ServingClient:
         """The n best translations of each text: a list of `Translation`, best first, for each."""
         inputs = {"text": checked_texts(texts)}
         return self._ask("translate_nbest", inputs, answers.nbest_translations)
+
+    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
+        """The translation of each text sentence by sentence, whatever its length.
+
+        Returns a list of `Document(text, sentences, truncated)`, one for each text.
+        """
+        return self._ask("translate_document", {"text": checked_texts(texts)}, answers.documents)
 
     def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text.

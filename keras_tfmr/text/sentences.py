@@ -7,7 +7,6 @@ abbreviations and never at a line break.
 
 import os
 import pathlib
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -119,13 +118,14 @@ class SentenceSplitter(tf.Module):
         Returns:
             Both ragged [batch, (pieces)], no piece empty.
         """
+        count = tf.size(texts, tf.int64)
         texts = tf.strings.regex_replace(valid_utf8(texts), _SIGN, _ESCAPED)
-        pieces = _split(_replaced(self._bordered(texts), *_LAYOUT))
+        texts = _replaced(self._bordered(texts), *_LAYOUT)
+        pieces, rows = _split(texts, tf.range(count))
         if tokenizer is not None:
-            pieces = _cut(pieces, lambda texts: tokenizer.encode(texts, max_length), max_length)
-        pieces = pieces.with_flat_values(
-            tf.strings.regex_replace(pieces.flat_values, _ESCAPED, _SIGN)
-        )
+            pieces, rows = _cut(pieces, rows, tokenizer, max_length)
+        pieces = tf.strings.regex_replace(pieces, _ESCAPED, _SIGN)
+        pieces = tf.RaggedTensor.from_value_rowids(pieces, rows, count, validate=False)
         kept = tf.strings.regex_full_match(pieces.flat_values, _KEPT)
         return pieces, pieces.with_flat_values(~kept)
 
@@ -151,61 +151,54 @@ def _replaced(texts, *rules):
     return texts
 
 
-def _split(texts):
-    """Strings with marks [rows] -> pieces, ragged [rows, (pieces)], without empty ones."""
-    pieces = tf.strings.split(texts, _MARK)
-    return tf.ragged.boolean_mask(pieces, pieces.with_flat_values(pieces.flat_values != ""))
+def _split(texts, rows):
+    """Strings with marks and their rows, both [texts], to pieces without marks, both [pieces]."""
+    split = tf.strings.split(texts, _MARK)
+    pieces, real = split.flat_values, split.flat_values != ""
+    return pieces[real], tf.gather(rows, split.value_rowids()[real])
 
 
-def _cut(pieces, encode: Callable, limit: int):
-    """Cuts pieces that have `limit` tokens or more; white space is on its own afterwards."""
+def _cut(pieces, rows, tokenizer, limit):
+    """Pieces of which none has more than `limit` tokens, the end id included, and their rows."""
 
     def is_long(texts):
-        # A token has a byte at least, so that most texts need no tokenizer.
+        # A token has a byte at least, so that few texts need the tokenizer.
         may_be = tf.strings.length(texts) >= limit - 1
-        return _counts(texts, may_be, encode) >= limit
+        return _counts(texts, may_be, tokenizer, limit) >= limit
 
-    def cut():
-        found = pieces
-        for pattern in _CUTS:
-            found = _cut_at(found, pattern, is_long(found.flat_values), encode, limit)
-        return _merged(found, _split(_replaced(found.flat_values, _ENDS)))
+    def cut(level, pieces, rows, long):
+        pieces, rows = _cut_at(tf.gather(_CUTS, level), pieces, rows, long, tokenizer, limit)
+        pieces, rows = _split(_replaced(pieces, _ENDS), rows)
+        return level + 1, pieces, rows, is_long(pieces)
 
-    any_long = tf.reduce_any(is_long(pieces.flat_values))
-    return tf.cond(any_long, cut, lambda: pieces)
+    def go_on(level, pieces, rows, long):
+        return (level < len(_CUTS)) & tf.reduce_any(long)
+
+    state = tf.constant(0), pieces, rows, is_long(pieces)
+    shapes = tuple(tf.TensorShape(shape) for shape in ([], [None], [None], [None]))
+    return tf.while_loop(go_on, cut, state, shape_invariants=shapes)[1:3]
 
 
-def _cut_at(pieces, pattern, is_long, encode, limit):
+def _cut_at(pattern, pieces, rows, long, tokenizer, limit):
     """Cuts the long ones of some pieces where a pattern ends, as seldom as can be told at once.
 
     Units that begin in the same half of the limit stay together. If none is longer than this half,
     no chunk is longer than the limit.
     """
-    texts = pieces.flat_values
-    marked = tf.strings.regex_replace(texts, pattern, rf"\1{_MARK}")
-    units = _split(tf.where(is_long, marked, texts))
-    of_long = tf.gather(is_long, units.value_rowids())
-    counts = _counts(tf.strings.strip(units.flat_values), of_long, encode)
-    begins = tf.cumsum(counts, exclusive=True)
-    begins -= tf.gather(begins, tf.gather(units.row_starts(), units.value_rowids()))
-    chunk = begins // max(limit // 2, 1)
-    # The number of each unit's chunk among all.
-    row = units.value_rowids()
-    differs = (chunk[1:] != chunk[:-1]) | (row[1:] != row[:-1])
-    first = tf.concat([tf.ones_like(row[:1], bool), differs], 0)
-    number = tf.cumsum(tf.cast(first, tf.int64)) - 1
-    total = tf.reduce_sum(tf.cast(first, tf.int64))
-    chunks = tf.strings.unsorted_segment_join(units.flat_values, number, total)
-    rows = tf.boolean_mask(row, first)
-    return _merged(pieces, tf.RaggedTensor.from_value_rowids(chunks, rows, units.nrows()))
+    marked = tf.strings.regex_replace(pieces, pattern, rf"\1{_MARK}")
+    units, piece = _split(tf.where(long, marked, pieces), tf.range(tf.size(pieces)))
+    counts = _counts(tf.strings.strip(units), tf.gather(long, piece), tokenizer, limit)
+    before = tf.cumsum(counts, exclusive=True)
+    before -= tf.gather(tf.math.segment_min(before, piece), piece)  # in the piece alone
+    half = before // max(limit // 2, 1)
+    first = (half[1:] != half[:-1]) | (piece[1:] != piece[:-1])
+    first = tf.concat([tf.ones_like(piece[:1], bool), first], 0)
+    chunk = tf.cumsum(tf.cast(first, tf.int32)) - 1
+    chunks = tf.strings.unsorted_segment_join(units, chunk, tf.reduce_max(chunk) + 1)
+    return chunks, tf.gather(rows, piece[first])
 
 
-def _counts(texts, wanted, encode):
-    """int64 [rows]: the tokens of the wanted texts, 0 for the others."""
-    counts = encode(tf.boolean_mask(texts, wanted)).row_lengths()
+def _counts(texts, wanted, tokenizer, most):
+    """int64 [texts]: the tokens of the wanted texts, up to `most`; 0 for the others."""
+    counts = tokenizer.encode(texts[wanted], most).row_lengths()
     return tf.scatter_nd(tf.where(wanted), counts, tf.shape(texts, tf.int64))
-
-
-def _merged(pieces, parts):
-    """Pieces [batch, (pieces)], each of which is given as parts, as [batch, (parts)]."""
-    return pieces.with_flat_values(parts).merge_dims(1, 2)

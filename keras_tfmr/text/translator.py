@@ -1,5 +1,6 @@
 """Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -8,18 +9,22 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr import answers, decoding
-from keras_tfmr._inputs import Text, checked_pairs, utf8
-from keras_tfmr.answers import Explanation, Likelihood, Translation
+from keras_tfmr._inputs import Text, checked_pairs, checked_texts, utf8
+from keras_tfmr.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.decoding.shortlist import END, START, Shortlist
 from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.models import TranslationModel
 from keras_tfmr.text.lexicon import Lexicon
+from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 # Only separators and control characters, so that there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
+
+# The sentences of documents that are translated together, whatever the number of documents.
+_SENTENCES = 32
 
 
 class Translator(TextModel):
@@ -36,6 +41,7 @@ class Translator(TextModel):
             cut.
         lexicon: A `Lexicon`. Translations are then searched for among the target subwords that it
             makes likely, which takes less time; None for the whole vocabulary.
+        abbreviations: Those of the texts' language, for documents: see `SentenceSplitter`.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
@@ -61,17 +67,20 @@ class Translator(TextModel):
         *,
         max_source_length: int = 128,
         lexicon: Lexicon | None = None,
+        abbreviations: str | os.PathLike[str] = "pt",
     ) -> None:
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
         super().__init__(model, tokenizers, max_source_length)
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
         self.max_source_length, self.lexicon = max_source_length, lexicon
+        self.splitter = SentenceSplitter(abbreviations)
         self._check()
         self.tables = [] if lexicon is None else [lexicon.candidates]
         self.signatures = {
             "translate": traced(self._translate, text=tf.string),
             "translate_nbest": traced(self._translate_nbest, text=tf.string),
+            "translate_document": traced(self._translate_document, text=tf.string),
             "score": traced(self._score, text=tf.string, reference=tf.string),
             "explain": traced(self._explain, text=tf.string),
         }
@@ -114,6 +123,7 @@ class Translator(TextModel):
             "config": self.config,
             "max_source_length": self.max_source_length,
             "lexicon": self.lexicon,
+            "abbreviations": self.splitter.abbreviations,
         }
 
     def for_decoding(self, precision: str | None = None, texts: Sequence[Text] = ()) -> Self:
@@ -179,6 +189,22 @@ class Translator(TextModel):
         read = answers.nbest_translations
         return self._ask("translate_nbest", read, texts, batch_size=batch_size)
 
+    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
+        """The translation of each text sentence by sentence, whatever its length.
+
+        All sentences of all texts are translated in batches of similar length; the source's white
+        space stays between them. A text of one sentence gets the answer of `translate`.
+
+        Args:
+            texts: A list of str or bytes.
+
+        Returns:
+            A list of `Document`, in the order of `texts`.
+        """
+        texts = checked_texts(texts)
+        size = max(len(texts), 1)
+        return self._ask("translate_document", answers.documents, texts, batch_size=size)
+
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = 32
     ) -> list[Likelihood]:
@@ -241,6 +267,52 @@ class Translator(TextModel):
             "scores": tf.maximum(result.scores, tf.float32.min),
             "truncated": truncated,
         }
+
+    def _translate_document(self, text):
+        """`text` string -> `translation` string, `sentences` int32, `truncated` bool, all [batch].
+
+        Too long a sentence is cut, and counts as several; `truncated` is true if even a word was.
+        """
+        text = tf.ensure_shape(text, [None])
+        pieces, real = self.splitter.split(text, self.source_tokenizer, self.max_source_length)
+        flat, rows = tf.where(real.flat_values), pieces.value_rowids()
+        sentences = tf.gather_nd(pieces.flat_values, flat)
+        order = tf.argsort(tf.strings.length(sentences), stable=True)
+        found, cut = self._in_batches(tf.gather(sentences, order))
+        flat = tf.gather(flat, order)
+        translated = tf.tensor_scatter_nd_update(pieces.flat_values, flat, found)
+        count, own = tf.size(text, tf.int64), tf.gather_nd(rows, flat)
+        return {
+            "translation": tf.strings.unsorted_segment_join(translated, rows, count),
+            "sentences": tf.math.unsorted_segment_sum(tf.ones_like(own, tf.int32), own, count),
+            "truncated": tf.math.unsorted_segment_sum(tf.cast(cut, tf.int32), own, count) > 0,
+        }
+
+    def _in_batches(self, texts):
+        """Translations string and truncated bool [texts], in the memory that one batch takes."""
+
+        one = self.signatures["translate"].get_concrete_function()  # not another copy of its graph
+
+        def translate(row, *arrays):
+            answer = one(texts[row : row + _SENTENCES])
+            row_of = row // _SENTENCES
+            fields = answer["translation"], answer["truncated"]
+            arrays = (
+                array.write(row_of, field) for array, field in zip(arrays, fields, strict=True)
+            )
+            return row + _SENTENCES, *arrays
+
+        total = tf.size(texts)
+        batches = (total + _SENTENCES - 1) // _SENTENCES
+        # Of batches of different sizes: the last one is smaller.
+        arrays = [
+            tf.TensorArray(dtype, batches, infer_shape=False, element_shape=[None])
+            for dtype in (tf.string, tf.bool)
+        ]
+        _, *arrays = tf.while_loop(
+            lambda row, *_: row < total, translate, [tf.constant(0), *arrays]
+        )
+        return [array.concat() for array in arrays]
 
     def _score(self, text, reference):
         """`text`, `reference` string -> `log_prob` float32, `tokens` int32, `truncated` bool.

@@ -34,6 +34,11 @@ SIGNATURES = {  # outputs: type and rank
         "scores": ("float32", 2),
         "truncated": ("bool", 1),
     },
+    "translate_document": {
+        "translation": ("string", 1),
+        "sentences": ("int32", 1),
+        "truncated": ("bool", 1),
+    },
     "score": {"log_prob": ("float32", 1), "tokens": ("int32", 1), "truncated": ("bool", 1)},
     "explain": {
         "source_tokens": ("string", 2),

@@ -99,6 +99,12 @@ def test_nbest_scores_and_explanations(client):
     assert np.shape(short.encoder_heads) == np.shape(short.decoder_heads) == (2, 4, 2, 2)
 
 
+def test_documents(client):
+    found = client.translate_document(["um\n\n  dois ", "", TEXTS[-1]])
+    assert found[:2] == [("UM\n\n  DOIS ", 2, False), ("", 0, False)]
+    assert found[2] == (english(TEXTS[-1]), 1, True)
+
+
 def test_status_and_no_texts(client):
     assert client.status() == [(7, "AVAILABLE", "")]
     assert client.translate([]) == [] and client.explain([]) == []

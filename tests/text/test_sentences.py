@@ -31,38 +31,10 @@ SPACE_AT_ENDS = re.compile(
 )
 TEXTS = st.lists(
     st.one_of(
-        st.sampled_from(
-            [
-                ". ",
-                "! ",
-                "?",
-                "…",
-                "\n",
-                "\r\n\r\n",
-                "\u2028",
-                "  ",
-                "\t",
-                ", ",
-                "; ",
-                "- ",
-                "12. ",
-                "Sr. ",
-                "n. 5",
-                "J. ",
-                "”",
-                '"',
-                "。",
-                "Olá",
-                "olá",
-                "\ufdd0",
-                "\ufdd2",
-                "\x00",
-                "é",
-                "palavra " * 40,
-                "palavra" * 90,
-                "uma, duas; " * 30,
-            ]
-        ),
+        st.sampled_from([". ", "! ", "?", "…", "  ", "\t", ", ", "; ", "- ", "12. ", "Sr. "]),
+        st.sampled_from(["n. 5", "J. ", "”", '"', "。", "Olá", "olá"]),
+        st.sampled_from(["\n", "\r\n\r\n", "\u2028", "\ufdd0", "\ufdd2", "\x00"]),
+        st.sampled_from(["palavra " * 40, "palavra" * 90, "uma, duas; " * 30]),
         st.text(max_size=8),
     ),
     max_size=24,
@@ -82,7 +54,7 @@ def sentences(text, splitter=PT):
     return [piece for piece, real in zip(*split(text, splitter), strict=True) if real]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(TEXTS)
 def test_the_pieces_joined_are_the_text_and_no_sentence_is_cut_off(text):
     for pieces, real in map(listed, both(tf.constant([text]))):

@@ -218,3 +218,26 @@ def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
     for text, explanation in zip(texts, translator.explain(texts), strict=True):
         source = int(tokenizer().encode_truncated([text], 24)[0].shape[1])
         assert len(explanation.target_tokens) == min(40, int(1.5 * source) + 8)
+
+
+def test_a_document_is_its_sentences_in_its_white_space():
+    translator = tiny_translator(max_source_length=64)
+    first, second, third = LINES[1:4:2] + LINES[5:]
+    documents = [f" {first}  {second}\r\n\r\n\t- {third}\n", "", " \n", second, first]
+    one, two, three = translator.translate([first, "Good morning!", third])
+    station = translator.translate(["Where is the railway station?"])[0]
+    found = translator.translate_document(documents)
+    assert found[0] == (f" {one}  {two} {station}\r\n\r\n\t- {three}\n", 4, False)
+    assert found[1:3] == [("", 0, False), (" \n", 0, False)]
+    assert found[3] == (f"{two} {station}", 2, False) and found[4] == (one, 1, False)
+    assert translator.translate_document([]) == []
+
+
+def test_a_long_document_is_translated_whole_and_in_order():
+    greedy = tiny_translator(num_beams=1, num_return_sequences=1, max_source_length=64)
+    lines = [line for line in LINES[1:] if "!" not in line] * 30
+    translations = greedy.translate(lines)
+    (found,) = greedy.translate_document(["\n".join(lines)])
+    assert found == ("\n".join(translations), len(lines), False)
+    (found,) = greedy.translate_document(["gato " * 500])  # a sentence too long for the model
+    assert found.sentences > 10 and not found.truncated
