@@ -4,7 +4,7 @@
     python training/translate.py runs/translator --input in.txt.gz --output out.txt.gz
 
 Lines are written in the order of the input. In lines with tabs, one column is translated and the
-others are kept. With --output, repeat an interrupted command to resume.
+others are kept. With --output, repeat an interrupted command to resume. Texts are plain text.
 """
 
 import collections
@@ -42,6 +42,13 @@ def parse_arguments(arguments=None):
     add("--input", metavar="FILE", type=Path, help="text or .gz file (default: standard input)")
     add("--output", metavar="FILE", type=Path, help="text or .gz file (default: standard output)")
     add("--overwrite", action="store_true", help="start again if --output exists")
+    documents = "each line is a paragraph: translate its sentences, keep its white space"
+    add("--documents", action="store_true", help=documents)
+    part = (
+        "translate part I of N only, and write OUTPUT.I-of-N; auto/N: the part of this task of a "
+        "SLURM array (0 to N-1) or of an Indexed Job"
+    )
+    add("--shard", metavar="I/N", type=shard, help=part)
     add("--column", type=int, default=1, metavar="N", help="column to translate in lines with tabs")
     nbest = "write the N best for each line: line number ||| translation ||| score"
     add("--nbest", type=int, metavar="N", help=nbest)
@@ -77,6 +84,17 @@ def parse_arguments(arguments=None):
             "--sample draws one translation of each line: leave out --nbest and --num_beams. "
             f"Received: --nbest {options.nbest}, --num_beams {options.num_beams}"
         )
+    if options.documents and (options.sample or options.nbest or options.scores):
+        parser.error("--documents has no --sample, --nbest and --scores")
+    if options.shard:
+        packed = options.input and options.input.suffix.lower() == ".gz"
+        if not (options.input and options.output) or packed or options.nbest:
+            parser.error("--shard needs --input, not packed, and --output, and has no --nbest")
+        index, count = options.shard
+        part = f".{index:0{len(str(count))}}-of-{count}"  # so that names sort in order
+        options.output = options.output.with_name(
+            options.output.stem + part + options.output.suffix
+        )
     if options.pairs and options.nbest:
         parser.error(
             "--pairs writes one translation of each line: leave out --nbest. "
@@ -89,6 +107,18 @@ def parse_arguments(arguments=None):
         )
     options.threads = options.threads or len(os.sched_getaffinity(0))
     return options
+
+
+def shard(value):
+    """`I/N` as two ints; `auto/N` with the index that SLURM or Kubernetes gives, from 0."""
+    index, _, count = value.partition("/")
+    if index == "auto":
+        names = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+        index = next((int(os.environ[name]) + 1 for name in names if name in os.environ), 0)
+    index, count = int(index), int(count)
+    if not 1 <= index <= count:
+        raise ValueError(f"there is no part {index} of {count}")
+    return index, count
 
 
 def main(arguments=None):
@@ -111,7 +141,10 @@ def main(arguments=None):
 
 def translate(options):
     """Translates what the options name."""
-    with opened_input(options.input) as lines, contextlib.ExitStack() as stack:
+    if options.shard and is_complete(options):
+        print(f"{options.output} is complete", file=sys.stderr)
+        return
+    with opened_input(options.input, options.shard) as lines, contextlib.ExitStack() as stack:
         output = Output(options) if options.output else Stream(sys.stdout.buffer)
         stack.callback(output.close)
         for _ in itertools.islice(lines, output.lines):  # already translated
@@ -201,7 +234,10 @@ def text_of(line, column):
 
 def formatted(line, hypotheses, number, options):
     """The output for a line: its columns with the translation, or its n best translations."""
-    texts = [(" ".join(text.split()).encode(), score) for text, score, _ in hypotheses]
+    texts = [
+        ((text if options.documents else " ".join(text.split())).encode(), score)
+        for text, score, _ in hypotheses
+    ]
     if options.nbest:
         rows = texts[: options.nbest]
         return b"".join(b"%d ||| %s ||| %.4f\n" % (number, text, score) for text, score in rows)
@@ -224,7 +260,13 @@ def make_callers(options):
         # One core per caller: several batches at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
     translator = load(options)
-    if options.sample:
+    if options.documents:
+
+        def documents(texts, seed):
+            return [[(text, 0.0, cut)] for text, _, cut in translator.translate_document(texts)]
+
+        callers = [documents] * options.threads
+    elif options.sample:
         callers = [sampling_caller(translator, options) for _ in range(options.threads)]
     else:
         nbest = translator.translate_nbest
@@ -280,8 +322,8 @@ def sampling_caller(translator, options):
 class Lines:
     """The lines of a binary stream, without line ends; knows how much of it has been read."""
 
-    def __init__(self, raw, packed):
-        self._raw = raw
+    def __init__(self, raw, packed, begin=0, end=None):
+        self._raw, self._begin, self._end = raw, begin, end
         self._lines = gzip.GzipFile(fileobj=raw) if packed else raw
         try:
             self.size = os.fstat(raw.fileno()).st_size if raw.seekable() else 0
@@ -292,6 +334,8 @@ class Lines:
         return self
 
     def __next__(self):
+        if self._end is not None and self._raw.tell() >= self._end:
+            raise StopIteration
         try:
             return next(iter(self._lines)).rstrip(b"\r\n")
         except (EOFError, gzip.BadGzipFile) as error:
@@ -299,16 +343,26 @@ class Lines:
 
     def share(self):
         """The share of the input that has been read, or None if its size is unknown."""
-        return self._raw.tell() / self.size if self.size else None
+        end = self.size if self._end is None else self._end
+        return (self._raw.tell() - self._begin) / (end - self._begin) if end > self._begin else None
 
 
 @contextlib.contextmanager
-def opened_input(path):
-    """The `Lines` of a file or of standard input."""
+def opened_input(path, shard=None):
+    """The `Lines` of a file, or of a part of it, or of standard input."""
     if path is None:
         yield Lines(sys.stdin.buffer, packed=False)
         return
     with path.open("rb") as file:
+        if shard:
+            index, count = shard
+            size = path.stat().st_size
+            begin, end = ((size * i) // count for i in (index - 1, index))
+            if begin:  # a line belongs to the part in which it begins
+                file.seek(begin - 1)
+                file.readline()
+            yield Lines(file, False, begin, end)
+            return
         yield Lines(file, packed=path.suffix.lower() == ".gz")
 
 
@@ -328,6 +382,13 @@ class Stream:
         """Does nothing: everything has been written."""
 
     close = finish
+
+
+def is_complete(options):
+    """Whether an earlier process wrote the whole output."""
+    path = options.output
+    begun = path.with_name(path.name + ".progress").exists()
+    return path.exists() and not begun and not options.overwrite
 
 
 class Output:

@@ -109,7 +109,7 @@ def test_too_long_a_sentence_is_cut_at_clauses_then_at_words():
 def test_whole_books_are_split_at_a_mebibyte_a_second():
     book = " ".join(LINES * (2**20 // len(" ".join(LINES).encode()) + 1))
     for splitter in (PT, EN):
-        begun = time.monotonic()
+        begun = time.process_time()
         _, real = splitter.split(tf.constant([book]))
-        assert time.monotonic() - begun < 1.0 * len(book.encode()) / 2**20
+        assert time.process_time() - begun < 1.0 * len(book.encode()) / 2**20
         assert int(tf.reduce_sum(tf.cast(real.flat_values, tf.int32))) >= book.count(". ")

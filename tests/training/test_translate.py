@@ -201,3 +201,43 @@ def test_a_folder_without_a_run_is_one_line(tmp_path, capsys):
     assert translate.main([str(tmp_path / "none"), "--input", str(tmp_path / "in")]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert os.listdir(tmp_path) == ["in"]
+
+
+def test_parts_of_a_file_joined_are_the_file(tmp_path):
+    file = tmp_path / "in.txt"
+    for lines in ([], ["one"], ["", "a" * 50, "", *TEXTS, ""]):
+        file.write_text("".join(f"{line}\n" for line in lines))
+        for count in (1, 2, 7, 200):
+            read = []
+            for index in range(1, count + 1):
+                with translate.opened_input(file, (index, count)) as part:
+                    read += part
+            assert [line.decode() for line in read] == lines
+
+
+def test_shards_are_written_once_under_names_in_order(run, tmp_path, monkeypatch, capsys):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{line}\n" for line in TEXTS[:12]))
+    words = [str(run), "--input", str(source), "--max_length", "12", "--batch_size", "4"]
+    assert translate.main([*words, "--output", str(target)]) == 0
+    for index, name in enumerate(["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"]):
+        monkeypatch.setenv(name, str(index))
+        assert translate.main([*words, "--output", str(target), "--shard", "auto/2"]) == 0
+        monkeypatch.delenv(name)
+    parts = sorted(tmp_path.glob("out.*-of-2.txt"))
+    assert "".join(part.read_text() for part in parts) == target.read_text()
+    assert translate.main([*words, "--output", str(target), "--shard", "2/2"]) == 0
+    assert "is complete" in capsys.readouterr().err
+    for wrong in ("0/2", "3/2", "auto/2", "x"):
+        with pytest.raises(SystemExit):
+            translate.parse_arguments([*words, "--output", str(target), "--shard", wrong])
+
+
+def test_documents_are_translated_by_sentence_in_their_layout(run, tmp_path):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text(f"  {LINES[2]}  {LINES[2]}\n\n- {LINES[2]}\n")
+    words = [str(run), "--input", str(source), "--output", str(target), "--documents"]
+    assert translate.main([*words, "--max_length", "12"]) == 0
+    first, empty, third = target.read_text().split("\n")[:-1]
+    one = third.removeprefix("- ")
+    assert (first, empty) == (f"  {one}  {one}", "") and one
