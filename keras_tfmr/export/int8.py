@@ -25,7 +25,7 @@ OP = "_QuantizedMatMul"
 INPUT_STEPS = 255
 WEIGHT_STEPS = 63
 MIDDLE = 128  # the integer for 0, if a row has a range of its own
-LEAST_WEIGHTS = 2**16  # a product with fewer takes as long in float32
+LEAST_WEIGHTS = 2**15  # a product with fewer takes as long in float32
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
