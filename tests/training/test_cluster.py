@@ -100,6 +100,28 @@ def test_the_indexed_job_fits_its_schema(version):
         kubernetes_validate.validate(broken, version, strict=True)
 
 
+def test_the_jobs_that_translate_give_each_part_to_one_task(monkeypatch):
+    from training.translate import parse_arguments
+
+    job = yaml.safe_load((DEPLOY / "translate_job.yaml").read_text())
+    kubernetes_validate.validate(job, "1.30", strict=True)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    script = (DEPLOY / "translate_array.sh").read_text().replace("\\\n", " ")
+    tasks = range(16)
+    assert f"--array=0-{tasks[-1]}\n" in script
+    assert job["spec"]["completions"] == len(tasks) and job["spec"]["completionMode"] == "Indexed"
+    for name, words in (
+        ("JOB_COMPLETION_INDEX", container["command"][2:]),
+        ("SLURM_ARRAY_TASK_ID", script.split("training/translate.py")[-1].split()),
+    ):
+        outputs = []
+        for index in tasks:
+            monkeypatch.setenv(name, str(index))
+            outputs.append(parse_arguments(words).output.name)
+        monkeypatch.delenv(name)
+        assert outputs == sorted({f"out.{index + 1:02}-of-16.txt" for index in tasks})
+
+
 def check_fields(value, kind):
     """Whether the fields of a value are those of a type of Kubeflow's published API."""
     if inner := re.fullmatch(r"dict\(str, (.*)\)|list\[(.*)\]", kind):
@@ -155,6 +177,7 @@ def test_manifests_run_the_command_with_options_it_has(file):
     assert options and all(hasattr(TrainingConfig, name) for name in options)
 
 
-def test_the_batch_script_is_a_shell_script():
-    done = subprocess.run(["bash", "-n", DEPLOY / "slurm.sh"], capture_output=True, text=True)
+@pytest.mark.parametrize("file", ["slurm.sh", "translate_array.sh"])
+def test_the_batch_script_is_a_shell_script(file):
+    done = subprocess.run(["bash", "-n", DEPLOY / file], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
