@@ -44,7 +44,6 @@ class Recipe:
         dropout_rate: Fraction of the values dropped in training.
         norm_first: Pre-norm instead of post-norm; None for models that have neither.
         clip_norm: Maximum global norm of the gradient; 0 for no limit.
-        sizes: Fields of the model's config that differ from its preset of that name.
     """
 
     learning_rate: float
@@ -55,13 +54,10 @@ class Recipe:
     dropout_rate: float
     norm_first: bool | None
     clip_norm: float
-    sizes: dict
 
     def defaults(self):
         """{setting: value}."""
-        fields = dataclasses.asdict(self)
-        fields.pop("sizes")
-        return fields
+        return dataclasses.asdict(self)
 
     def for_tuning(self):
         """{setting: value} for fine-tuning: a lower rate, reached after a short warm-up."""
@@ -79,36 +75,27 @@ def noam_peak(d_model, warmup_steps):
 SMALL = Recipe(
     learning_rate=3e-3, warmup_steps=800, schedule="cosine", tokens_per_batch=1024,
     gradient_accumulation_steps=1, dropout_rate=0.1, norm_first=True, clip_norm=1.0,
-    sizes={"d_model": 192, "num_heads": 4, "dff": 768, "encoder_layers": 3, "decoder_layers": 3},
 )  # fmt: skip
 # arXiv 1706.03762: 25,000 target tokens an update.
 BASE = Recipe(
     learning_rate=noam_peak(512, 4000), warmup_steps=4000, schedule="noam", tokens_per_batch=4096,
-    gradient_accumulation_steps=6, dropout_rate=0.1, norm_first=False, clip_norm=0.0, sizes={},
+    gradient_accumulation_steps=6, dropout_rate=0.1, norm_first=False, clip_norm=0.0,
 )  # fmt: skip
-# For distillation: as wide as `small`, with the numbers of encoder and decoder layers of arXiv
-# 2006.10369. The rate is half, because a student begins with its teacher's layers.
-STUDENTS = {
-    f"{encoder}-{decoder}": dataclasses.replace(
-        SMALL,
-        learning_rate=1.5e-3,
-        sizes={**SMALL.sizes, "encoder_layers": encoder, "decoder_layers": decoder},
-    )
-    for encoder, decoder in ((6, 1), (12, 1), (6, 2))
-}
-RECURRENT = dataclasses.replace(SMALL, norm_first=None, sizes={})
+# For distillation: half the rate, because a student begins with its teacher's layers.
+STUDENT = dataclasses.replace(SMALL, learning_rate=1.5e-3)
+RECURRENT = dataclasses.replace(SMALL, norm_first=None)
 PAPER = dataclasses.replace(RECURRENT, dropout_rate=0.0)  # Cho, Bahdanau et al.: no dropout
 RECIPES = {
     "transformer": {
         "small": SMALL,
-        "tiny": dataclasses.replace(SMALL, sizes={}),  # for tests
+        "tiny": SMALL,  # for tests
         # TensorFlow's tutorial: batches of 64 sentences of up to 128 tokens.
         "tutorial": dataclasses.replace(
             BASE, learning_rate=noam_peak(128, 4000), gradient_accumulation_steps=1
         ),
         "base": BASE,
         "big": dataclasses.replace(BASE, learning_rate=noam_peak(1024, 4000), dropout_rate=0.3),
-        **STUDENTS,
+        **dict.fromkeys(("6-1", "12-1", "6-2"), STUDENT),
     },
     "seq2seq": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
     "rnnsearch": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},

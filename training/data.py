@@ -5,6 +5,7 @@ needs no list of its pairs in memory and the order is a function of (seed, epoch
 the smallest bucket that holds it; a full bucket is a batch.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -279,9 +280,15 @@ def choose_buckets(counts, tokens_per_batch, rows_multiple=1):
         below = target
     sizes.add((int(longest[1]), int(longest[0])))
     return [
-        Bucket(target, source, budget // max(target, source) * rows_multiple)
+        Bucket(target, source, _rows(tokens_per_batch // max(target, source), rows_multiple))
         for target, source in sorted(sizes)
     ]
+
+
+def _rows(most, multiple):
+    """The rows of a batch: an even number if possible, so that one device and two learn alike."""
+    step = math.lcm(2, multiple)
+    return most // step * step or most // multiple * multiple
 
 
 def lengths_to_pad_to(counts, most):

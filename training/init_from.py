@@ -87,13 +87,13 @@ class Start:
 
     def config_for(self, task):
         """The config of the model that learns a task: that of the run, with sizes and dropout."""
-        from training.tasks import read_config
+        from training.tasks import preset_of, read_config
 
         settings = task.settings
         vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
         fields = {**self.config, "dropout_rate": settings.dropout_rate}
         if settings.task == "translation":
-            sizes = {**settings.recipe.sizes, **settings.sizes()}
+            sizes = {**preset_of(self.kind, settings.preset), **settings.sizes()}
             fields |= {n: v for n, v in sizes.items() if v is not None and n in fields}
             fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
         try:

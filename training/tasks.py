@@ -245,12 +245,16 @@ def shifted(ids, bos_id):
     return np.concatenate([np.full([len(ids), 1], bos_id, np.int32), ids[:, :-1]], axis=1)
 
 
+def preset_of(kind, name):
+    """The fields of a model's preset; none if the model has no preset of that name."""
+    return _classes(kind)[0].presets.get(name, {})
+
+
 def make_config(settings, source_vocab, target_vocab):
     """The model config that a `TrainingConfig` asks for."""
     config_class, recipe = _classes(settings.model)[0], settings.recipe
     given = {**settings.sizes(), "dropout_rate": settings.dropout_rate}
     fields = {
-        **recipe.sizes,
         **{name: value for name, value in recipe.defaults().items() if name in given},
         **{name: value for name, value in given.items() if value is not None},
         "source_vocab": source_vocab,
@@ -259,9 +263,7 @@ def make_config(settings, source_vocab, target_vocab):
     }
     fields = {name: value for name, value in fields.items() if value is not None}
     try:
-        if settings.preset in config_class.presets:
-            return config_class.preset(settings.preset, **fields)
-        return config_class(**fields)
+        return config_class(**{**preset_of(settings.model, settings.preset), **fields})
     except ValueError as error:
         raise RunError(str(error)) from error
 

@@ -10,10 +10,11 @@ POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "alibi", "none")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
-def _sizes(layers: int, d_model: int, num_heads: int, dff: int) -> dict[str, int]:
+def _sizes(layers: int | tuple[int, int], d_model: int, num_heads: int, dff: int) -> dict[str, Any]:
+    encoder, decoder = layers if isinstance(layers, tuple) else (layers, layers)
     return {
-        "encoder_layers": layers,
-        "decoder_layers": layers,
+        "encoder_layers": encoder,
+        "decoder_layers": decoder,
         "d_model": d_model,
         "num_heads": num_heads,
         "dff": dff,
@@ -91,9 +92,14 @@ class TransformerConfig(ModelConfig):
 
     presets: ClassVar = {
         "tiny": _sizes(2, 32, 2, 64),
+        "small": {**_sizes(3, 192, 4, 768), "norm_first": True},
         "tutorial": _sizes(4, 128, 8, 512),
         "base": _sizes(6, 512, 8, 2048),
         "big": _sizes(6, 1024, 16, 4096),
+        # For distillation: numbers of encoder and decoder layers of arXiv 2006.10369.
+        "6-1": {**_sizes((6, 1), 192, 4, 768), "norm_first": True},
+        "12-1": {**_sizes((12, 1), 192, 4, 768), "norm_first": True},
+        "6-2": {**_sizes((6, 2), 192, 4, 768), "norm_first": True},
     }
 
     source_vocab: int = 8000
