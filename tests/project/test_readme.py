@@ -22,11 +22,11 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
 
 
-# Asks a server: see `test_commands_serve_and_translate`.
-ASKS = "docs/guide/serving.md"
+# Ask a server: see `test_commands_serve_and_translate`.
+ASK = ("docs/guide/serving.md", "docs/guide/documents.md")
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p != ASKS and blocks(p, "python")])
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in ASK and blocks(p, "python")])
 def test_python_blocks_run(page):
     code = "\n".join(blocks(page, "python"))
     done = subprocess.run(
@@ -96,8 +96,17 @@ def command(word):
     return found
 
 
+def run_program(page, port, folder):
+    """The lines that the page's program prints when it asks the server on `port`."""
+    (program,) = [b for b in blocks(page, "python") if "8500" in b]
+    program = program.replace("8500", str(port))
+    done = shell(f"{sys.executable} - <<'END'\n{program}END", folder, 60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def test_commands_serve_and_translate(trained):
-    """The server, the client, curl and the guide's program, word for word but for the ports."""
+    """The server, the client, curl and the guides' programs, word for word but for the ports."""
     folder, _ = trained
     grpc_port, rest_port = free_ports()
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
@@ -114,11 +123,10 @@ def test_commands_serve_and_translate(trained):
         line = shell(ask, folder, 60)
         assert line.returncode == 0, line.stderr
         assert line.stdout.rstrip("\n") == outputs["translation"][0]
-        (program,) = [b for b in blocks(ASKS, "python") if "8500" in b]
-        program = program.replace("8500", str(grpc_port))
-        printed = shell(f"{sys.executable} - <<'END'\n{program}END", folder, 60).stdout.splitlines()
-        assert len(printed) == 2 and repr(outputs["translation"][0]) in printed[0]
-        assert all(re.match(r"Translation\(text=.*, score=-\d.*, truncated=", p) for p in printed)
+        sentences, document = (run_program(page, grpc_port, folder) for page in ASK)
+        assert len(sentences) == 2 and repr(outputs["translation"][0]) in sentences[0]
+        assert all(re.match(r"Translation\(text=.*, score=-\d.*, truncated=", s) for s in sentences)
+        assert len(document) == 3 and document[1] == ""
     finally:
         server.terminate()
         assert server.wait(60) == 0

@@ -59,7 +59,7 @@ def run(command, **options):
 def test_it_holds_the_package_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     installed = {name for name in names if ".dist-info/" not in name}
-    suffixes = {".py", ".pyi", ".typed"}
+    suffixes = {".py", ".pyi", ".typed", ".txt"}
     files = [path for path in (ROOT / "keras_tfmr").rglob("*") if path.suffix in suffixes]
     assert installed == {str(path.relative_to(ROOT)) for path in files}
     assert "keras_tfmr/py.typed" in installed

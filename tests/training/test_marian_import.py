@@ -145,7 +145,7 @@ def test_the_command_writes_a_run_that_translates(tmp_path, known, spms, capsys)
     assert import_marian.main([*command, "--overwrite"]) == 0
     config = json.loads((run / "config.json").read_text())
     assert config["arguments"] == {
-        "beams": 4, "length_penalty": 1.0, "length_penalty_offset": 0.0, "max_length": 14,
+        "num_beams": 4, "length_penalty": 1.0, "length_penalty_offset": 0.0, "max_length": 14,
     }  # fmt: skip
     assert config["published"]["target_languages"] == ["eng", "fra"]
     assert "CC BY 4.0" in (run / "report.md").read_text()
@@ -208,7 +208,7 @@ def test_what_has_no_effect_is_named(tmp_path, known, spms):
     published = read(write_release(tmp_path / "release", known[1], spms=spms, decoder=decoder))
     assert "after 2 tokens for each source token" in published.notes[0]
     assert published.notes[1] == "word-penalty: 0.5 in decoder.yml has no effect here"
-    assert published.decoding["beams"] == 6 and published.decoding["length_penalty"] == 1.0
+    assert published.decoding["num_beams"] == 6 and published.decoding["length_penalty"] == 1.0
     assert published.decoding["max_length_ratio"] == 2.0
 
 
