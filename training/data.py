@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from training.encoded import chunks, drop_pages
+from training.arrays import chunks, drop_pages
 from training.sources import CorpusError
 
 LONGEST = 256  # tokens on a side; longer pairs are dropped

@@ -6,22 +6,17 @@ or damaged corpus.
 """
 
 import collections
-import concurrent.futures
 import dataclasses
 import hashlib
 import itertools
 import json
-import mmap
-import multiprocessing
-import os
-import signal
-import threading
-import zlib
 from typing import NamedTuple
 
 import numpy as np
 
+from training.arrays import Writer, is_whole, mapped
 from training.clean import Cleaner, Rules, summary
+from training.cleaned import CleanedCorpus, in_processes
 from training.sources import (
     CorpusError,
     Labels,
@@ -37,8 +32,6 @@ from training.sources import (
 
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 LEARNED = 200_000  # lines that a vocabulary is learned from
-ALONE = 8  # blocks that are processed in this process before it starts others
-CHUNK = 1 << 20  # entries of an array handled at a time
 SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
 NOTHING_LEFT = "no pair is left to learn from: every pair shares a sentence with held-out pairs"
@@ -85,9 +78,9 @@ def read(folder, tokenizers):
     records = index["arrays"]
     if index["tokenizers"] != identity(tokenizers):
         return None
-    if not all(_is_whole(folder / name, records[name]) for name in ARRAYS):
+    if not all(is_whole(folder / name, records[name]) for name in ARRAYS):
         return None
-    arrays = [_mapped(folder / name, records[name]["dtype"]) for name in ARRAYS]
+    arrays = [mapped(folder / name, records[name]["dtype"]) for name in ARRAYS]
     held_out = {name: [tuple(pair) for pair in rows] for name, rows in index["held_out"].items()}
     files = [TextFile(*file) for file in index["files"]]
     sides = [tuple(arrays[:2]), tuple(arrays[2:])]
@@ -127,22 +120,24 @@ def _encode(settings, folder, known):
     learned = int(settings.task in ("language", "masked"))  # the column that holds the text
     tags = [corpus.tag for corpus in corpora]
     sets = _given_sets(settings, corpora)
-    pile = Pile(folder / TEXT, (c.blocks("train", files) for c in corpora), _rules(settings))
-    if not len(pile):
+    cleaned = CleanedCorpus(
+        folder / TEXT, (c.blocks("train", files) for c in corpora), _rules(settings)
+    )
+    if not len(cleaned):
         raise CorpusError(
-            f"{corpora[0].name}: no pair is left of {pile.lines:,} lines; "
-            f"dropped: {summary(pile.dropped)}"
+            f"{corpora[0].name}: no pair is left of {cleaned.lines:,} lines; "
+            f"dropped: {summary(cleaned.dropped)}"
         )
-    sets = sets or {"validation": _hold_out(pile, settings.seed, tags)}
+    sets = sets or {"validation": _hold_out(cleaned, settings.seed, tags)}
     pairs = [pair for found in sets.values() for pair in found.pairs]
     excluded = [{pair[side] for pair in pairs} for side in (0, 1)]
     if settings.task != "translation":  # labels occur in training and validation
         excluded[1 - learned] = set()
-    tokenizers = _tokenizers(settings, known, pile, excluded, tags, pairs)
-    parts, records = _write(folder, pile, tokenizers, excluded, tags)
-    pile.path.unlink()
-    record = {"train": _record(sum(parts), files, pile.dropped)}
-    told = [f"train: {_told(sum(parts), files, pile.dropped)}"]
+    tokenizers = _tokenizers(settings, known, cleaned, excluded, tags, pairs)
+    parts, records = _write(folder, cleaned, tokenizers, excluded, tags)
+    cleaned.path.unlink()
+    record = {"train": _record(sum(parts), files, cleaned.dropped)}
+    told = [f"train: {_told(sum(parts), files, cleaned.dropped)}"]
     for name, found in sets.items():
         record[name] = _record(len(found.pairs), found.files, found.dropped)
         told.append(f"{name}: {_told(len(found.pairs), found.files, found.dropped)}")
@@ -234,9 +229,9 @@ def _rules(settings):
     return rules.measured_on(itertools.chain.from_iterable(rows(b) for b in firsts if b))
 
 
-def _hold_out(pile, seed, tags):
-    """Takes validation pairs out of a pile."""
-    every = len(pile)
+def _hold_out(cleaned, seed, tags):
+    """Takes validation pairs out of a cleaned corpus."""
+    every = len(cleaned)
     count = min(HELD_OUT, -(-every // 10))
     if count >= every:
         raise CorpusError(
@@ -244,18 +239,18 @@ def _hold_out(pile, seed, tags):
             "--validation"
         )
     places = np.random.default_rng([seed, 1]).choice(every, count, replace=False)
-    numbers = np.flatnonzero(pile.kept)[np.sort(places)]
-    found = list(pile.read(numbers))
-    pile.kept[numbers] = False
+    numbers = np.flatnonzero(cleaned.kept)[np.sort(places)]
+    found = list(cleaned.read(numbers))
+    cleaned.kept[numbers] = False
     return Pairs([f[:2] for f in found], [tags[part] for *_, part in found], {})
 
 
-def _tokenizers(settings, known, pile, excluded, tags, held_out):
-    """The tokenizers of both sides: known, learned from a pile, or both."""
+def _tokenizers(settings, known, cleaned, excluded, tags, held_out):
+    """The tokenizers of both sides: known, learned from a cleaned corpus, or both."""
     if settings.task == "translation":
         if known and not settings.extend_vocab:
             return known
-        pairs = list(_spaced(pile, LEARNED // (1 + settings.joint_vocab), excluded, tags))
+        pairs = list(_spaced(cleaned, LEARNED // (1 + settings.joint_vocab), excluded, tags))
         columns = [[pair[side] for pair in pairs] for side in (0, 1)]
         columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
         learned = [_learn(lines, settings.vocab_size) for lines in columns]
@@ -265,19 +260,19 @@ def _tokenizers(settings, known, pile, excluded, tags, held_out):
     if known:
         subwords = known[0]
     else:
-        pairs = _spaced(pile, LEARNED, excluded, tags)
+        pairs = _spaced(cleaned, LEARNED, excluded, tags)
         subwords = _learn([pair[text] for pair in pairs], settings.vocab_size)
     if text:
         return (subwords, subwords)
     # With the held-out texts, which may have a label that no training text has.
-    every = itertools.chain(pile.read(np.flatnonzero(pile.kept)), held_out)
+    every = itertools.chain(cleaned.read(np.flatnonzero(cleaned.kept)), held_out)
     return (subwords, Labels.learn(row[1] for row in every))
 
 
-def _spaced(pile, most, excluded, tags):
+def _spaced(cleaned, most, excluded, tags):
     """At most `most` evenly spaced pairs that are not held out, with their tags."""
-    numbers = np.flatnonzero(pile.kept)
-    for source, target, part in pile.read(numbers[:: -(-len(numbers) // most)]):
+    numbers = np.flatnonzero(cleaned.kept)
+    for source, target, part in cleaned.read(numbers[:: -(-len(numbers) // most)]):
         if source not in excluded[0] and target not in excluded[1]:
             yield _tagged(tags[part], source), target
 
@@ -302,90 +297,8 @@ def _extended(known, learned):
         raise CorpusError(f"--extend_vocab: {error}") from error
 
 
-class Piece(NamedTuple):
-    """A part of a pile's file: its place, the number of its first pair, its pairs, their corpus."""
-
-    offset: int
-    size: int
-    first: int
-    pairs: int
-    part: int
-
-
-class Pile:
-    """Cleaned pairs in a file; `kept` marks those that are left, `dropped` counts the others.
-
-    In memory it holds 8 to 17 bytes a pair while it is made, and 1 byte afterwards.
-
-    Args:
-        path: The file to write, a `pathlib.Path`.
-        corpora: An iterable of iterables of `Block`: the parts.
-        rules: The `clean.Rules`.
-    """
-
-    def __init__(self, path, corpora, rules):
-        self.path, self.pieces, self.lines = path, [], 0
-        self.dropped, parts = collections.Counter(), collections.deque()
-        keys, near_keys, count = [], [], 0
-
-        def blocks():
-            for number, corpus in enumerate(corpora):
-                for block in corpus:
-                    parts.append(number)
-                    yield block
-
-        with path.open("wb") as text:
-            for cleaned in in_processes(Cleaner(rules), blocks()):
-                size = len(cleaned.keys)
-                self.pieces.append(
-                    Piece(text.tell(), len(cleaned.text), count, size, parts.popleft())
-                )
-                text.write(cleaned.text)
-                keys.append(cleaned.keys)
-                near_keys.append(cleaned.near_keys)
-                self.dropped.update(cleaned.dropped)
-                self.lines += cleaned.lines
-                count += size
-        self.kept = np.ones(count, bool)
-        for found, reason in ((keys, "duplicate"), (near_keys, "near_duplicate")):
-            self._drop_repeated(np.concatenate(found) if found else np.zeros(0), reason)
-
-    def _drop_repeated(self, keys, reason):
-        """Keeps the first of the pairs with the same key; sorts a share of the keys at a time."""
-        bits = max(0, (len(keys) >> 22).bit_length())
-        for bucket in range(2**bits if len(keys) else 0):
-            mine = [
-                np.flatnonzero(
-                    self.kept[chunk] & (not bits or keys[chunk] >> np.uint64(64 - bits) == bucket)
-                )
-                + chunk.start
-                for chunk in chunks(len(keys))
-            ]
-            places = np.concatenate(mine)
-            order = np.argsort(keys[places], kind="stable")
-            values = keys[places][order]
-            again = places[order[1:][values[1:] == values[:-1]]]
-            self.kept[again] = False
-            self.dropped[reason] += len(again)
-
-    def __len__(self):
-        return int(self.kept.sum())
-
-    def read(self, numbers):
-        """Yields (source, target, part) of the pairs with these numbers, which are ascending."""
-        with self.path.open("rb") as file:
-            for piece in self.pieces:
-                mine = slice(*np.searchsorted(numbers, [piece.first, piece.first + piece.pairs]))
-                if mine.start == mine.stop:
-                    continue
-                file.seek(piece.offset)
-                lines = file.read(piece.size).split(b"\n")
-                for number in numbers[mine]:
-                    yield (*lines[number - piece.first].decode().split("\t"), piece.part)
-
-
 class Encoder:
-    """Encodes the kept pairs of a piece of a pile, in a process without Keras and TensorFlow."""
+    """Encodes the pairs of a `Piece` that are kept, in a process without Keras and TensorFlow."""
 
     def __init__(self, path, tokenizers, excluded, tags):
         self._path, self._excluded, self._tags = path, excluded, tags
@@ -408,18 +321,18 @@ class Encoder:
         return len(found), len(pairs) - len(found), sides
 
 
-def _write(folder, pile, tokenizers, excluded, tags):
+def _write(folder, cleaned, tokenizers, excluded, tags):
     """Encodes the kept pairs into files: the number of pairs in each part, records of the files."""
     dtypes = [d for t in tokenizers for d in (_id_type(t), np.dtype(np.int64))]
     writers = [Writer(folder / name, dtype) for name, dtype in zip(ARRAYS, dtypes, strict=True)]
     sizes, ends = collections.Counter(), [0, 0]
     for offsets in writers[1::2]:
         offsets.append([0])
-    jobs = ((p, np.array(pile.kept[p.first : p.first + p.pairs])) for p in pile.pieces)
-    results = in_processes(Encoder(pile.path, tokenizers, excluded, tags), jobs)
-    for piece, (pairs, shared, sides) in zip(pile.pieces, results, strict=True):
+    jobs = ((p, np.array(cleaned.kept[p.first : p.first + p.pairs])) for p in cleaned.pieces)
+    results = in_processes(Encoder(cleaned.path, tokenizers, excluded, tags), jobs)
+    for piece, (pairs, shared, sides) in zip(cleaned.pieces, results, strict=True):
         sizes[piece.part] += pairs
-        pile.dropped["shared"] += shared
+        cleaned.dropped["shared"] += shared
         for i, (values, lengths) in enumerate(sides):
             writers[2 * i].append(values)
             writers[2 * i + 1].append(ends[i] + np.cumsum(lengths))
@@ -427,7 +340,7 @@ def _write(folder, pile, tokenizers, excluded, tags):
     records = {writer.path.name: writer.close() for writer in writers}
     if not sizes.total():
         raise CorpusError(NOTHING_LEFT)
-    return [sizes[number] for number in range(1 + max(p.part for p in pile.pieces))], records
+    return [sizes[number] for number in range(1 + max(p.part for p in cleaned.pieces))], records
 
 
 class Subwords:
@@ -482,96 +395,3 @@ def _told(pairs, files, dropped):
 def _record(pairs, files, dropped):
     known = [{"path": f.path, "sha256": f.sha256, "lines": f.lines} for f in files]
     return {"pairs": pairs, "dropped": {k: n for k, n in dropped.items() if n}, "files": known}
-
-
-class Writer:
-    """Appends arrays to a file of one type; `close` gives the record that `read` checks."""
-
-    def __init__(self, path, dtype):
-        self.path, self.dtype, self.length, self._crc = path, np.dtype(dtype), 0, 0
-        self._file = path.open("wb", buffering=1 << 20)
-
-    def append(self, values):
-        """Writes the entries of an array to the end of the file."""
-        data = np.ascontiguousarray(values, self.dtype).tobytes()
-        self._file.write(data)
-        self._crc = zlib.crc32(data, self._crc)
-        self.length += len(values)
-
-    def close(self):
-        """Writes the file to the disk; returns its type, length and checksum."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return {"dtype": self.dtype.str, "length": self.length, "crc32": self._crc}
-
-
-def _mapped(path, dtype):
-    """The entries of a file as a memory map; an empty file cannot be mapped."""
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
-
-
-def _is_whole(path, record):
-    size = record["length"] * np.dtype(record["dtype"]).itemsize
-    if not path.is_file() or path.stat().st_size != size:
-        return False
-    found = 0
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 22):
-            found = zlib.crc32(chunk, found)
-    return found == record["crc32"]
-
-
-def drop_pages(*arrays):
-    """Removes the pages of memory maps from this process's memory; the files keep them."""
-    for array in arrays:
-        if isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
-            array._mmap.madvise(mmap.MADV_DONTNEED)
-
-
-def chunks(length, size=CHUNK):
-    """Consecutive slices that cover `length` entries."""
-    return (slice(begin, min(begin + size, length)) for begin in range(0, length, size))
-
-
-def in_processes(function, jobs):
-    """Yields `function(job)` in the order of the jobs, on all cores, a few jobs in progress.
-
-    The first few jobs run in this process, so that a small corpus starts no others.
-    """
-    jobs = iter(jobs)
-    yield from map(function, itertools.islice(jobs, ALONE))
-    first = list(itertools.islice(jobs, 1))
-    if not first:
-        return
-    cores = len(os.sched_getaffinity(0))
-    # Not forked, because TensorFlow's threads may hold locks.
-    with concurrent.futures.ProcessPoolExecutor(
-        cores, multiprocessing.get_context("spawn"), _begin_process, (function,)
-    ) as pool:
-        waiting = collections.deque()
-        try:
-            for job in itertools.chain(first, jobs):
-                waiting.append(pool.submit(_do, job))
-                if len(waiting) > 2 * cores:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _begin_process(function):
-    global _function
-    _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops this process
-
-    def end_with_parent():
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _do(job):
-    return _function(job)

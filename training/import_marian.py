@@ -38,7 +38,8 @@ def main(arguments=None):
     from training.marian import MarianError
     from training.marian.files import found
     from training.marian.run import import_model
-    from training.run import RunFolder, RunLock, begin, without_noise
+    from training.process import without_noise
+    from training.run import RunFolder, RunLock, begin
 
     try:
         path = found(options.model, options.revision)

@@ -42,7 +42,8 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
     from training.files import RunError
-    from training.run import RunFolder, without_noise
+    from training.process import without_noise
+    from training.run import RunFolder
     from training.sources import CorpusError
 
     try:

@@ -1,18 +1,14 @@
-"""The folder of a run: its files, who may write them, and how a process ends well."""
+"""The folder of a run: its files, and who may write them."""
 
 import contextlib
 import csv
-import ctypes
 import dataclasses
 import fcntl
 import json
 import os
-import re
 import shlex
 import shutil
-import signal
 import sys
-import threading
 import zipfile
 from pathlib import Path
 
@@ -27,11 +23,6 @@ from training.files import (
 )
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
-_NOISE = re.compile(
-    rb"WARNING: All log messages before|To enable the following instructions|normalizer\.cc"
-    rb"|[IWE]\d{4} [\d:. ]+\w+\.cc:\d+\]|\d{4}-\d\d-\d\d [\d:. ]+ [IWE] "
-)
-_MALLOPT = {-4: 0, -8: 1, -1: 2**31 - 1}  # MMAP_MAX, ARENA_MAX and TRIM_THRESHOLD of malloc.h
 
 
 class RunFolder:
@@ -355,92 +346,3 @@ def in_words(others):
 def _remove_if_empty(folder):
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def keep_freed_memory():
-    """Makes glibc keep the memory that the process frees.
-
-    By default it returns large blocks to the system, which clears every page of the blocks of the
-    next update: a quarter to a third of the time of an update on some virtual machines. Must be
-    called before other threads allocate memory. Without glibc, nothing happens.
-    """
-    glibc = ctypes.CDLL(None)
-    for option, value in _MALLOPT.items() if hasattr(glibc, "mallopt") else ():
-        glibc.mallopt(option, value)
-
-
-class Signals:
-    """Remembers that Ctrl-C or SIGTERM asked the run to stop; a context manager.
-
-    While `waits` is set, the first signal is only remembered, so that a checkpoint can be written.
-    The second one, and any at another time, ends the process at once.
-    """
-
-    def __init__(self):
-        self.received, self.waits = None, False
-
-    def __enter__(self):
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        self._before = {number: signal.signal(number, self._receive) for number in numbers}
-        return self
-
-    def __exit__(self, *error):
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number, frame):
-        first, self.received = self.received is None, number
-        if not (first and self.waits):
-            raise KeyboardInterrupt
-        print("\nStopping soon, with a checkpoint; Ctrl-C again stops at once.", flush=True)
-
-
-@contextlib.contextmanager
-def without_noise():
-    """A context in which lines that C++ libraries write about themselves are not shown.
-
-    TensorFlow's come before any log level is read, and some of its errors are none; so the
-    process's standard error goes through a filter.
-    """
-    shown, (read, write) = os.dup(2), os.pipe()
-
-    def show():
-        with open(read, "rb") as lines:
-            for line in lines:
-                if not _NOISE.match(line):
-                    os.write(shown, line)
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    os.dup2(write, 2)
-    os.close(write)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(shown, 2)
-        thread.join(1.0)  # a child may still hold the other end
-
-
-def command(program, train, errors=(RunError,)):
-    """Calls `train(signals)`; returns the exit status of a script.
-
-    Args:
-        program: The name of the script, for errors.
-        train: Returns whether the run is finished.
-        errors: Exceptions that are shown to the user in one line.
-    """
-    keep_freed_memory()
-    signals = Signals()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with without_noise():
-        try:
-            with signals:
-                done = train(signals)
-        except errors as error:
-            print(f"{program}: error: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print("\nStopped. Run the same command to resume.", file=sys.stderr)
-            return 128 + (signals.received or signal.SIGINT)
-    return 0 if done else 128 + (signals.received or signal.SIGTERM)

@@ -109,7 +109,7 @@ def main(arguments=None):
     from training.config import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.run import command
+    from training.process import command
 
     return command("train_pt_en.py", lambda signals: train(settings, signals))
 

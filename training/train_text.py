@@ -17,7 +17,7 @@ def main(arguments=None):
     from training.config import TextConfig, parse_arguments
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
-    from training.run import command
+    from training.process import command
     from training.train_pt_en import train
 
     return command("train_text.py", lambda signals: train(settings, signals))

@@ -126,7 +126,7 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
     from training.files import RunError
-    from training.run import without_noise
+    from training.process import without_noise
 
     with without_noise():
         try:

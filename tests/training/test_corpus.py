@@ -14,10 +14,11 @@ import pytest
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
-from training import encoded, get_tatoeba, sources
+from training import cleaned, encoded, get_tatoeba, sources
 from training.clean import REASONS, Rules, summary
+from training.cleaned import CleanedCorpus
 from training.config import TrainingConfig
-from training.encoded import Pile, Subwords, encode, read_pairs
+from training.encoded import Subwords, encode, read_pairs
 from training.prepare import make_batches
 from training.sources import CorpusError, in_memory
 from training.tasks import Translation
@@ -109,14 +110,14 @@ def test_gzip_with_damage_inside_is_refused(write):
 
 
 def pile_of(tmp_path, *corpora, **rules):
-    return Pile(tmp_path / "pile", [in_memory(pairs) for pairs in corpora], Rules(**rules))
+    return CleanedCorpus(tmp_path / "pile", [in_memory(pairs) for pairs in corpora], Rules(**rules))
 
 
 def read(pile):
     return [pair[:2] for pair in pile.read(np.flatnonzero(pile.kept))]
 
 
-def test_a_pile_keeps_the_first_of_equal_pairs(tmp_path, monkeypatch):
+def test_the_first_of_equal_pairs_is_kept(tmp_path, monkeypatch):
     draw = np.random.default_rng(0)
     pairs = [(f"pt {a}", f"en {b}") for a, b in draw.integers(0, 20, [2000, 2])]
     monkeypatch.setattr(sources, "LINES", 64)  # 32 blocks
@@ -180,7 +181,7 @@ def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "LINES", 30)
     stores = []
     for alone in (10**6, 2):
-        monkeypatch.setattr(encoded, "ALONE", alone)
+        monkeypatch.setattr(cleaned, "ALONE", alone)
         encoded_of(tmp_path, pairs)
         names = (*encoded.ARRAYS, encoded.INDEX)
         stores.append([(tmp_path / "encoded" / name).read_bytes() for name in names])
@@ -190,9 +191,9 @@ def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
 def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
     (tmp_path / "bad.tsv").write_text("a\tb\n" * 100 + "a b\n")
     monkeypatch.setattr(sources, "LINES", 10)
-    monkeypatch.setattr(encoded, "ALONE", 1)
+    monkeypatch.setattr(cleaned, "ALONE", 1)
     with pytest.raises(CorpusError, match=r"bad\.tsv, line 101: expected"):
-        Pile(tmp_path / "pile", [sources.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
+        CleanedCorpus(tmp_path / "pile", [sources.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
 
 
 def test_lines_are_encoded_as_the_tokenizer_does():
@@ -289,7 +290,7 @@ def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
         pytest.importorskip("py3langid")
     rules = Rules(filters=(name,), languages=("pt", "en")).measured_on(GOOD)
     good = GOOD if name != "near_duplicate" else GOOD[:1]
-    pile = Pile(tmp_path / "pile", [in_memory([*good, bad])], rules)
+    pile = CleanedCorpus(tmp_path / "pile", [in_memory([*good, bad])], rules)
     assert read(pile) == good and pile.dropped[name] == 1
     assert f"1 {REASONS[name]}" in summary(pile.dropped)
     assert len(pile_of(tmp_path, [*good, bad])) == len(good) + 1  # unless asked for

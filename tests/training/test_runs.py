@@ -267,7 +267,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(corpus, tmp_pat
 def test_freed_memory_stays_in_the_process():
     code = (
         "import sys, resource; sys.path.insert(0, '.')\n"
-        "from training.run import keep_freed_memory\n"
+        "from training.process import keep_freed_memory\n"
         "if sys.argv[1] == 'keep': keep_freed_memory()\n"
         "for _ in range(60): bytearray(32 << 20)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
