@@ -106,7 +106,7 @@ def train(settings, signals):
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
-    from training.config import parse_arguments
+    from training.command_line import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
     from training.process import command

@@ -14,7 +14,8 @@ import sys
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
-    from training.config import TextConfig, parse_arguments
+    from training.command_line import parse_arguments
+    from training.config import TextConfig
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
     from training.process import command

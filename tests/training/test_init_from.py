@@ -12,7 +12,8 @@ from tiny_runs import TINY, train, write_pairs
 
 from keras_tfmr import SubwordTokenizer, TransformerConfig
 from training import import_marian
-from training.config import TrainingConfig, completed
+from training.command_line import completed
+from training.config import TrainingConfig
 from training.files import RunError
 from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
 from training.run import RunFolder

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from training.command_line import parse_arguments
 from training.config import (
     PRESETS,
     TEXT_TASKS,
     TextConfig,
     TrainingConfig,
     noam_peak,
-    parse_arguments,
 )
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,8 @@ if keras.backend.backend() != "tensorflow":
 
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export
-from training.config import TEXT_TASKS, TextConfig, parse_arguments
+from training.command_line import parse_arguments
+from training.config import TEXT_TASKS, TextConfig
 from training.evaluate import accuracy_and_f1, class_scores, confusion
 from training.init_from import Start
 from training.prepare import prepare

@@ -1,0 +1,114 @@
+"""The command line of training: an option for each setting, `--config` and `--set`.
+
+Nothing here imports Keras, so that `--help` is instant.
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from keras_tfmr import _command_line
+from training.config import RECIPES, TrainingConfig
+
+
+def parse_arguments(description, arguments=None, config_class=TrainingConfig):
+    """A resolved `TrainingConfig` from command-line arguments; ends the process if they are wrong.
+
+    Args:
+        description: The docstring of the script.
+        arguments: Words, or None for those of the process.
+        config_class: `TrainingConfig` or `TextConfig`, whose `hidden` fields have no option.
+    """
+    parser = _command_line.parser(description)
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    hidden = getattr(config_class, "hidden", ())
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path,
+        help="settings from a YAML or JSON file, such as a run's config.json",
+    )  # fmt: skip
+    others = [name for name in fields if not fields[name].metadata["flag"] and name not in hidden]
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", nargs="+", default=(),
+        help=f"any setting by its name, also those without an option: {', '.join(others)}",
+    )  # fmt: skip
+    for name, field in fields.items():
+        if field.metadata["flag"] and name not in hidden:
+            about = {"default": field.default, "help": field.metadata["help"]}
+            parser.add_argument(f"--{name}", **about, **field.metadata["argparse"])
+    unsaid = object()
+    said = argparse.Namespace(**dict.fromkeys(fields, unsaid))
+    found = vars(parser.parse_args(arguments, said))
+    try:
+        given = read_config(found.pop("config"), fields)
+        given |= dict(assigned(word, fields) for word in found.pop("set"))
+        given |= {name: value for name, value in found.items() if value is not unsaid}
+        given = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in given.items()
+        }
+        if given.get("init_from"):
+            given = completed(given, config_class)
+        return config_class(**given).resolved()
+    except (ValueError, TypeError, OSError) as error:
+        parser.error(str(error))
+
+
+def read_config(path, fields):
+    """{setting: value} of a YAML or JSON file; of the entry `arguments` of a run's config.json."""
+    if path is None:
+        return {}
+    text = path.read_text(encoding="utf-8")
+    if path.suffix.lower() in (".yaml", ".yml"):
+        import yaml
+
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--config {path}: {' '.join(str(error).split())}") from error
+    else:
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"--config {path}: {error}") from error
+    if isinstance(values, dict):
+        values = values.get("arguments", values)
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"--config {path}: expected settings by name. Received: {str(values)[:80]}"
+        )
+    if unknown := sorted({*map(str, values)} - {*fields}):
+        raise ValueError(f"--config {path}: unknown setting {', '.join(unknown)}")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def assigned(word, fields):
+    """(setting, value) of a word NAME=VALUE."""
+    name, equals, text = word.partition("=")
+    if not equals or name not in fields:
+        raise ValueError(f"--set needs NAME=VALUE of a setting. Received: {word!r}")
+    about = fields[name].metadata["argparse"]
+    if "action" in about:
+        if text not in ("true", "false"):
+            raise ValueError(f"--set {name} must be true or false. Received: {text!r}")
+        return name, text == "true"
+    if "choices" in about and text not in about["choices"]:
+        choices = ", ".join(about["choices"])
+        raise ValueError(f"--set {name} must be one of {choices}. Received: {text!r}")
+    try:
+        return name, tuple(text.split()) if "nargs" in about else about.get("type", str)(text)
+    except ValueError as error:
+        raise ValueError(f"--set {name}: {error}") from error
+
+
+def completed(given, config_class):
+    """The given settings, with those that follow from the run that the training begins from."""
+    from training.files import RunError
+    from training.init_from import Start
+
+    try:
+        start = Start(given["init_from"])
+    except RunError as error:
+        raise ValueError(str(error)) from error
+    if config_class is not TrainingConfig:
+        return start.text_settings() | given
+    return start.settings_for(given, RECIPES)
