@@ -38,11 +38,14 @@ class Document(NamedTuple):
         text: The translation, with the source's white space.
         sentences: How many sentences were translated.
         truncated: Whether the model read only the beginning of one of them.
+        pieces: List of (source, translation): the sentences, and what stands between them, which
+            is the same in both. Joined, the sources are the text, the translations `text`.
     """
 
     text: str
     sentences: int
     truncated: bool
+    pieces: list[tuple[str, str]]
 
 
 class Likelihood(NamedTuple):
@@ -148,7 +151,14 @@ def nbest_translations(outputs: Outputs) -> list[list[Translation]]:
 
 def documents(outputs: Outputs) -> list[Document]:
     """Reads the outputs of `translate_document`."""
-    return _rows(outputs, Document, "translation", "sentences", "truncated")
+
+    def row(*values):
+        *values, sources, targets = values
+        pieces = [pair for pair in zip(sources, targets, strict=True) if pair[0]]
+        return Document(*values, pieces)
+
+    names = ("translation", "sentences", "truncated", "source_pieces", "target_pieces")
+    return _rows(outputs, row, *names)
 
 
 def likelihoods(outputs: Outputs) -> list[Likelihood]:

@@ -7,6 +7,7 @@ is the Portuguese in capitals; `behave` makes it fail the way a server can.
 import base64
 import contextlib
 import json
+import re
 import socket
 import threading
 from concurrent import futures
@@ -88,11 +89,19 @@ def explain(texts):
 
 
 def translate_document(texts):
-    lines = [[line for line in text.split("\n") if line] for text in texts]
+    """A sentence ends after a full stop or a line."""
+    pieces = [re.findall(r"[^\n.]+\.?|\n+|\.", text) for text in texts]
+    longest = max(map(len, pieces), default=0)
+    padded = [[*one, *[""] * (longest - len(one))] for one in pieces]
+    sentences = [[piece for piece in one if piece.strip()] for one in pieces]
     return {
         "translation": [english(text).encode() for text in texts],
-        "sentences": np.array([len(one) for one in lines], "int32"),
-        "truncated": np.array([max(map(len, one), default=0) > 200 for one in lines]),
+        "sentences": np.array([len(one) for one in sentences], "int32"),
+        "truncated": np.array([max(map(len, one), default=0) > LONGEST for one in sentences]),
+        "source_pieces": np.array([[piece.encode() for piece in one] for one in padded], object),
+        "target_pieces": np.array(
+            [[english(piece).encode() for piece in one] for one in padded], object
+        ),
     }
 
 
@@ -228,7 +237,9 @@ def _text(value):
 def _plain(value):
     if isinstance(value, bytes):
         return value.decode()
-    return value.tolist() if isinstance(value, np.ndarray) else [_plain(one) for one in value]
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.tolist()
+    return [_plain(one) for one in value]
 
 
 @contextlib.contextmanager

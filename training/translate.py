@@ -263,7 +263,7 @@ def make_callers(options):
     if options.documents:
 
         def documents(texts, seed):
-            return [[(text, 0.0, cut)] for text, _, cut in translator.translate_document(texts)]
+            return [[(text, 0.0, cut)] for text, _, cut, _ in translator.translate_document(texts)]
 
         callers = [documents] * options.threads
     elif options.sample:

@@ -1,16 +1,18 @@
 """The client: texts to a server, answers from it."""
 
 import functools
+import itertools
 import logging
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import tenacity
 
 from keras_tfmr import answers
-from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of
+from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of, utf8
 from keras_tfmr.answers import (
     Answer,
     Classification,
@@ -35,6 +37,7 @@ from keras_tfmr.client.grpc_transport import GrpcTransport, Numbers
 from keras_tfmr.client.rest_transport import RestTransport
 
 MAX_MESSAGE_BYTES = 256 << 20
+STREAM_BYTES = 2000  # in which the lines of a request begin: a batch of sentences on the server
 Version = tuple[int, str, str]  # number, state, message
 
 log = logging.getLogger("keras_tfmr.client")
@@ -127,9 +130,28 @@ class ServingClient:
     def translate_document(self, texts: Iterable[Text]) -> list[Document]:
         """The translation of each text sentence by sentence, whatever its length.
 
-        Returns a list of `Document(text, sentences, truncated)`, one for each text.
+        Returns a list of `Document(text, sentences, truncated, pieces)`, one for each text.
         """
         return self._ask("translate_document", {"text": checked_texts(texts)}, answers.documents)
+
+    def stream_document(self, text: Text) -> Iterator[Document]:
+        """The translation of one text paragraph by paragraph, for texts of any size.
+
+        Each request has its own timeout, and holds whole paragraphs of some 30 sentences.
+
+        Args:
+            text: str or bytes.
+
+        Yields:
+            A `Document` for each line of the text, its line end included, in order. Their texts
+            joined are the text of `translate_document`.
+        """
+        (text,) = checked_texts([text])
+        lines = re.findall(rb"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", utf8(text))
+        begun = itertools.accumulate(map(len, lines), initial=0)
+        numbered = zip(begun, lines, strict=False)
+        for _, group in itertools.groupby(numbered, lambda line: line[0] // STREAM_BYTES):
+            yield from self.translate_document([line for _, line in group])
 
     def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text.

@@ -272,6 +272,8 @@ class Translator(TextModel):
         """`text` string -> `translation` string, `sentences` int32, `truncated` bool, all [batch].
 
         Too long a sentence is cut, and counts as several; `truncated` is true if even a word was.
+        `source_pieces` and `target_pieces` string [batch, pieces] are the sentences and what is
+        between them, of the text and of its translation, padded with empty strings.
         """
         text = tf.ensure_shape(text, [None])
         pieces, real = self.splitter.split(text, self.source_tokenizer, self.max_source_length)
@@ -286,6 +288,8 @@ class Translator(TextModel):
             "translation": tf.strings.unsorted_segment_join(translated, rows, count),
             "sentences": tf.math.unsorted_segment_sum(tf.ones_like(own, tf.int32), own, count),
             "truncated": tf.math.unsorted_segment_sum(tf.cast(cut, tf.int32), own, count) > 0,
+            "source_pieces": pieces.to_tensor(""),
+            "target_pieces": pieces.with_flat_values(translated).to_tensor(""),
         }
 
     def _in_batches(self, texts):

@@ -18,9 +18,11 @@ if keras.backend.backend() != "tensorflow":
 
 import tensorflow as tf
 from helpers import full_disk
+from server_process import ServerProcess
 from translators import LINES, Plain, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr import export_text_model
+from keras_tfmr.client import ServingClient
 from keras_tfmr.export import golden_cases, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
@@ -38,6 +40,8 @@ SIGNATURES = {  # outputs: type and rank
         "translation": ("string", 1),
         "sentences": ("int32", 1),
         "truncated": ("bool", 1),
+        "source_pieces": ("string", 2),
+        "target_pieces": ("string", 2),
     },
     "score": {"log_prob": ("float32", 1), "tokens": ("int32", 1), "truncated": ("bool", 1)},
     "explain": {
@@ -99,6 +103,21 @@ def stored(path):
     kinds = reader.get_variable_to_dtype_map()
     shapes = reader.get_variable_to_shape_map()
     return {n: (shapes[n], kinds[n]) for n in shapes if n != "_CHECKPOINTABLE_OBJECT_GRAPH"}
+
+
+def test_a_served_document_streams_as_it_is_in_process(version, translator, tmp_path):
+    text = f"- {LINES[0]}\r\n\r\n{' '.join(LINES) * 9}\n\tO Sr.\nReis saiu.  {LINES[1]}\n" * 2
+    (expected,) = translator.translate_document([text])
+    with (
+        ServerProcess(tmp_path, f"--model_base_path={version.parent}") as server,
+        ServingClient(f"127.0.0.1:{server.port}") as client,
+    ):
+        assert client.translate_document([text]) == [expected]
+        found = [*client.stream_document(text)]
+    assert "".join(document.text for document in found) == expected.text
+    assert sum(document.sentences for document in found) == expected.sentences
+    sources = ["".join(source for source, _ in document.pieces) for document in found]
+    assert sources == text.splitlines(keepends=True)
 
 
 def test_a_version_appears_complete_and_alone(version):

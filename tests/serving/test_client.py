@@ -101,8 +101,28 @@ def test_nbest_scores_and_explanations(client):
 
 def test_documents(client):
     found = client.translate_document(["um\n\n  dois ", "", TEXTS[-1]])
-    assert found[:2] == [("UM\n\n  DOIS ", 2, False), ("", 0, False)]
-    assert found[2] == (english(TEXTS[-1]), 1, True)
+    pieces = [("um", "UM"), ("\n\n", "\n\n"), ("  dois ", "  DOIS ")]
+    assert found[:2] == [("UM\n\n  DOIS ", 2, False, pieces), ("", 0, False, [])]
+    assert found[2] == (english(TEXTS[-1]), 1, True, [(TEXTS[-1], english(TEXTS[-1]))])
+
+
+def test_a_document_streams_in_order_while_it_is_translated(client):
+    lines = ["um\r\n", "\n", "\r", f"{'dois ' * 300}\n", f"{'três ' * 300}\n", "quatro"]
+    stream = client.stream_document("".join(lines))
+    assert next(stream).text == "UM\r\n"
+    rest = [document.text for document in stream]
+    assert ["UM\r\n", *rest] == [english(line) for line in lines]
+    assert [*client.stream_document("")] == []
+    (found,) = client.stream_document(b"ol\xe1")
+    assert found.text == "OL\N{REPLACEMENT CHARACTER}" and found.sentences == 1
+
+
+def test_a_stream_asks_for_no_more_than_it_gives(server, stub):
+    with ServingClient(server) as client:
+        stream = client.stream_document("".join(f"{'um ' * 300}\n" for _ in range(9)))
+        next(stream)
+        assert len(stub.requests) == 1
+        assert len([*stream]) == 8 and 3 <= len(stub.requests) <= 5
 
 
 def test_status_and_no_texts(client):

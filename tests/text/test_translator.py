@@ -227,9 +227,14 @@ def test_a_document_is_its_sentences_in_its_white_space():
     one, two, three = translator.translate([first, "Good morning!", third])
     station = translator.translate(["Where is the railway station?"])[0]
     found = translator.translate_document(documents)
-    assert found[0] == (f" {one}  {two} {station}\r\n\r\n\t- {three}\n", 4, False)
-    assert found[1:3] == [("", 0, False), (" \n", 0, False)]
-    assert found[3] == (f"{two} {station}", 2, False) and found[4] == (one, 1, False)
+    assert found[0][:3] == (f" {one}  {two} {station}\r\n\r\n\t- {three}\n", 4, False)
+    assert found[1:3] == [("", 0, False, []), (" \n", 0, False, [(" \n", " \n")])]
+    assert found[3][:3] == (f"{two} {station}", 2, False) and found[4][:3] == (one, 1, False)
+    for document, (text, sentences, _, pieces) in zip(documents, found, strict=True):
+        sources, targets = zip(*pieces, strict=True) if pieces else ((), ())
+        assert ("".join(sources), "".join(targets)) == (document, text)
+        assert sum(source.strip(" \r\n\t-") != "" for source in sources) == sentences
+    assert (first, one) in found[0].pieces and (third, three) in found[0].pieces
     assert translator.translate_document([]) == []
 
 
@@ -238,6 +243,7 @@ def test_a_long_document_is_translated_whole_and_in_order():
     lines = [line for line in LINES[1:] if "!" not in line] * 30
     translations = greedy.translate(lines)
     (found,) = greedy.translate_document(["\n".join(lines)])
-    assert found == ("\n".join(translations), len(lines), False)
+    assert found[:3] == ("\n".join(translations), len(lines), False)
+    assert found.pieces[::2] == [*zip(lines, translations, strict=True)]
     (found,) = greedy.translate_document(["gato " * 500])  # a sentence too long for the model
     assert found.sentences > 10 and not found.truncated
