@@ -22,7 +22,7 @@ _ON_KERAS = {
         GlobalSelfAttention LayerNormalization LearnedPositions LMHead MultiHeadAttention
         NoPositions positional_encoding PositionalEmbedding PostNormResidual PreNormResidual
         RelativePositionBias RMSNormalization RotaryPositions scaled_dot_product_attention
-        SinusoidalPositions TiedLogits
+        SinusoidalPositions SSRU SSRUDecoder SSRUDecoderLayer TiedLogits
     """,
     "models": """
         LanguageModel MeanOverTokens SequenceClassifier TokenClassifier TransformerConfig

@@ -6,6 +6,7 @@ from keras_tfmr import layers as layers
 from keras_tfmr import models as models
 from keras_tfmr import recurrent as recurrent
 from keras_tfmr.export import export_text_model as export_text_model
+from keras_tfmr.layers import SSRU as SSRU
 from keras_tfmr.layers import AddPositions as AddPositions
 from keras_tfmr.layers import ALiBi as ALiBi
 from keras_tfmr.layers import CausalDecoder as CausalDecoder
@@ -32,6 +33,8 @@ from keras_tfmr.layers import RelativePositionBias as RelativePositionBias
 from keras_tfmr.layers import RMSNormalization as RMSNormalization
 from keras_tfmr.layers import RotaryPositions as RotaryPositions
 from keras_tfmr.layers import SinusoidalPositions as SinusoidalPositions
+from keras_tfmr.layers import SSRUDecoder as SSRUDecoder
+from keras_tfmr.layers import SSRUDecoderLayer as SSRUDecoderLayer
 from keras_tfmr.layers import TiedLogits as TiedLogits
 from keras_tfmr.layers import positional_encoding as positional_encoding
 from keras_tfmr.layers import scaled_dot_product_attention as scaled_dot_product_attention

@@ -93,7 +93,7 @@ RECIPES = {
         ),
         "base": BASE,
         "big": dataclasses.replace(BASE, learning_rate=noam_peak(1024, 4000), dropout_rate=0.3),
-        **dict.fromkeys(("6-1", "12-1", "6-2"), STUDENT),
+        **dict.fromkeys(("6-1", "12-1", "6-2", "12-1-ssru", "6-2-ssru"), STUDENT),
     },
     "seq2seq": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
     "rnnsearch": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},

@@ -17,6 +17,7 @@ COMMON = {
     "num_kv_heads": (None,),
     "use_bias": (True,),
     "embedding_norm": (False,),
+    "decoder_self": ("attention",),
 }
 
 

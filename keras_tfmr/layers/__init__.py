@@ -22,8 +22,10 @@ from keras_tfmr.layers.positions import (
 )
 from keras_tfmr.layers.relative_positions import ALiBi, RelativePositionBias, RotaryPositions
 from keras_tfmr.layers.residual import PostNormResidual, PreNormResidual
+from keras_tfmr.layers.ssru import SSRU, SSRUDecoder, SSRUDecoderLayer
 
 __all__ = [
+    "SSRU",
     "ALiBi",
     "AddPositions",
     "CausalDecoder",
@@ -49,6 +51,8 @@ __all__ = [
     "RMSNormalization",
     "RelativePositionBias",
     "RotaryPositions",
+    "SSRUDecoder",
+    "SSRUDecoderLayer",
     "SinusoidalPositions",
     "TiedLogits",
     "positional_encoding",

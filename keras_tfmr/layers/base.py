@@ -47,10 +47,14 @@ class TransformerLayer(keras.layers.Layer):
         }
         self.supports_masking = True
 
-    def make_dense(self, units, name):
+    def make_dense(self, units, name, use_bias=None):
         """A `Dense` with this layer's options of weights."""
         return keras.layers.Dense(
-            units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name, **self.weight_options
+            units,
+            use_bias=self.use_bias if use_bias is None else use_bias,
+            dtype=self.dtype_policy,
+            name=name,
+            **self.weight_options,
         )
 
     def compute_output_spec(self, *args, **kwargs):

@@ -9,6 +9,7 @@ from keras_tfmr.compat import flatten_layers
 from keras_tfmr.decoding import score
 from keras_tfmr.layers import (
     ALiBi,
+    CausalDecoder,
     LayerNormalization,
     LearnedPositions,
     LMHead,
@@ -18,6 +19,7 @@ from keras_tfmr.layers import (
     RMSNormalization,
     RotaryPositions,
     SinusoidalPositions,
+    SSRUDecoder,
     TiedLogits,
 )
 from keras_tfmr.layers.block import BlockOptions
@@ -66,11 +68,17 @@ def stack(kind, config, num_layers, vocab_embedding, *, bidirectional, name, dty
         field.name: getattr(config, field.name) for field in dataclasses.fields(BlockOptions)
     }
     options |= {"norm": norm(config), "qk_norm": norm(config) if config.qk_norm else None}
+    if kind is CausalDecoder and config.decoder_self != "attention":
+        raise ValueError(
+            "Only the decoder of a TranslationModel has another sublayer than self-attention. "
+            f"Received: decoder_self={config.decoder_self!r}"
+        )
+    if kind is not SSRUDecoder:
+        options["relative_positions"] = relative_positions(config, bidirectional, dtype)
     return kind(
         num_layers,
         **options,
         embedding=vocab_embedding,
-        relative_positions=relative_positions(config, bidirectional, dtype),
         name=name,
         dtype=dtype,
     )

@@ -177,6 +177,38 @@ class CachedStep(DecodingStep):
         return state
 
 
+class StateStep(CachedStep):
+    """The `DecodingStep` of an `SSRUDecoder`: a vector for each hypothesis and layer.
+
+    The arguments are those of `CachedStep`, without a prompt.
+    """
+
+    def _scatter_indices(self, places):
+        return None
+
+    def start(self):
+        cache = self.stack.cache(self.batch, self.num_beams)
+        return {"index": ops.zeros((), "int32"), "cache": cache}
+
+    def _advance(self, state):
+        index = state["index"]
+        return {"index": index + 1}, CachePosition(index, index[None], None)
+
+    def reorder(self, state, rows):
+        def select(vectors):  # [batch, 1, beams, d_model]
+            width = vectors.shape[-1]
+            chosen = ops.take(ops.reshape(vectors, (-1, width)), rows, axis=0)
+            return ops.reshape(chosen, (-1, 1, self.num_beams, width))
+
+        return {**state, "cache": tree.map_structure(select, state["cache"])}
+
+    def resize(self, state, cache_size):
+        return state
+
+    def select_state(self, state, examples):
+        return {**state, "cache": select_rows(state["cache"], examples)}
+
+
 def _resized(x, axis, size, value=0):
     """`x` cut or padded to `size` along an axis."""
     x = x[:, :size] if axis == 1 else x[:, :, :size]

@@ -7,6 +7,7 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Config
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "alibi", "none")
+DECODER_SELF = ("attention", "ssru")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
@@ -78,6 +79,8 @@ class TransformerConfig(ModelConfig):
         embedding_norm: Whether a normalisation follows the embedding.
         positions: "sinusoidal", "learned" (up to `max_length`), "rotary", "relative" (T5's
             buckets), "alibi" or "none".
+        decoder_self: The first sublayer of a translator's decoder: "attention", or "ssru", a
+            recurrence that makes steps of decoding cheaper; it takes no relative positions.
         max_wavelength: The base of the sinusoidal and of the rotary angles.
         max_length: Number of learned positions.
 
@@ -100,6 +103,8 @@ class TransformerConfig(ModelConfig):
         "6-1": {**_sizes((6, 1), 192, 4, 768), "norm_first": True},
         "12-1": {**_sizes((12, 1), 192, 4, 768), "norm_first": True},
         "6-2": {**_sizes((6, 2), 192, 4, 768), "norm_first": True},
+        "12-1-ssru": {**_sizes((12, 1), 192, 4, 768), "norm_first": True, "decoder_self": "ssru"},
+        "6-2-ssru": {**_sizes((6, 2), 192, 4, 768), "norm_first": True, "decoder_self": "ssru"},
     }
 
     source_vocab: int = 8000
@@ -127,6 +132,7 @@ class TransformerConfig(ModelConfig):
     embedding_scale: bool = True
     embedding_norm: bool = False
     positions: str = "sinusoidal"
+    decoder_self: str = "attention"
     max_wavelength: float = 10_000.0
     max_length: int = 512
 
@@ -145,6 +151,7 @@ class TransformerConfig(ModelConfig):
         _checks.positive("norm_epsilon", self.norm_epsilon)
         _checks.one_of("activation", self.activation, ACTIVATIONS)
         _checks.one_of("positions", self.positions, POSITIONS)
+        _checks.one_of("decoder_self", self.decoder_self, DECODER_SELF)
         _checks.positive("max_wavelength", self.max_wavelength)
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from keras_tfmr.layers import Decoder, Encoder
+from keras_tfmr.layers import Decoder, Encoder, SSRUDecoder
 from keras_tfmr.models import _parts
-from keras_tfmr.models.cached_step import CachedStep
+from keras_tfmr.models.cached_step import CachedStep, StateStep
 
 
 class AttentionScores(NamedTuple):
@@ -65,7 +65,8 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
             bidirectional=True, name="encoder", dtype=dtype,
         )  # fmt: skip
         self.decoder = _parts.stack(
-            Decoder, config, config.decoder_layers, target,
+            {"attention": Decoder, "ssru": SSRUDecoder}[config.decoder_self],
+            config, config.decoder_layers, target,
             bidirectional=False, name="decoder", dtype=dtype,
         )  # fmt: skip
         self.logits = _parts.head(config, target, dtype)
@@ -94,7 +95,8 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
         """
         source_ids = _parts.at_least_one_column(source_ids)
         context = self.encoder(source_ids)
-        step = CachedStep(
+        kind = {"attention": CachedStep, "ssru": StateStep}[self.config.decoder_self]
+        step = kind(
             self.decoder,
             self.logits,
             ops.shape(context)[0],
@@ -116,10 +118,10 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
             float32 logits `[batch, target, vocab]` and the `AttentionScores`.
         """
         context, encoder_scores = self.encoder(source_ids, return_attention_scores=True)
-        x, decoder_scores, cross_scores = self.decoder(
+        x, *decoder_scores, cross_scores = self.decoder(
             target_ids,
             context,
             context_mask=ops.not_equal(source_ids, 0),
             return_attention_scores=True,
         )
-        return self.logits(x), AttentionScores(cross_scores, encoder_scores, decoder_scores)
+        return self.logits(x), AttentionScores(cross_scores, encoder_scores, *decoder_scores)

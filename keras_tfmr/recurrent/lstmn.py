@@ -7,9 +7,10 @@ from keras_tfmr import _checks
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
+from keras_tfmr.layers.over_time import over_time
 from keras_tfmr.models._parts import NextTokenModel
 from keras_tfmr.recurrent.config import LSTMNConfig
-from keras_tfmr.recurrent.gru import RecurrentLayer, over_time
+from keras_tfmr.recurrent.gru import RecurrentLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

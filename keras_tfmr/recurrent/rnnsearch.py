@@ -5,9 +5,10 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
+from keras_tfmr.layers.over_time import over_time
 from keras_tfmr.models import AttentionScores
 from keras_tfmr.recurrent.config import RNNSearchConfig
-from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer, over_time
+from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer
 from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 
 

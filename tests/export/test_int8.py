@@ -92,17 +92,18 @@ def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
 
 
 @pytest.fixture
-def translation():
+def translation(request):
     keras.utils.set_random_seed(3)
     config = TransformerConfig(
         source_vocab=600, target_vocab=600, encoder_layers=2, decoder_layers=2, d_model=256,
-        num_heads=4, dff=512,
+        num_heads=4, dff=512, decoder_self=getattr(request, "param", "attention"),
     )  # fmt: skip
     rng = np.random.default_rng(3)
     pairs = [rng.integers(3, 600, (16, length)).astype("int32") for length in (9, 7)]
     return TranslationModel(config), pairs
 
 
+@pytest.mark.parametrize("translation", ["attention", "ssru"], indirect=True)
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_model_in_int8_is_close_and_a_third_of_the_size(translation, calibrated):
     model, pairs = translation
@@ -117,6 +118,7 @@ def test_model_in_int8_is_close_and_a_third_of_the_size(translation, calibrated)
     assert size(fast) < 0.35 * size(model)
 
 
+@pytest.mark.parametrize("translation", ["attention", "ssru"], indirect=True)
 def test_search_in_int8_follows_its_own_log_probabilities(translation):
     model, pairs = translation
     fast = optimize_for_decoding(model, "int8", [pairs])

@@ -13,7 +13,12 @@ from keras_tfmr import (
     TransformerConfig,
     TranslationModel,
 )
-from keras_tfmr.export.optimize import FusedSelfAttention, optimize_for_decoding, replace_layers
+from keras_tfmr.export.optimize import (
+    FusedSelfAttention,
+    FusedSSRU,
+    optimize_for_decoding,
+    replace_layers,
+)
 from keras_tfmr.precision import with_precision
 
 TINY = TransformerConfig.preset("tiny", source_vocab=20, target_vocab=20)
@@ -31,6 +36,8 @@ OPTIONS = {
     ),
     "relative": dict(positions="relative", use_bias=False),
     "alibi": dict(positions="alibi"),
+    "ssru": dict(decoder_self="ssru"),
+    "ssru without biases": dict(decoder_self="ssru", use_bias=False, positions="rotary"),
 }  # fmt: skip
 
 
@@ -58,15 +65,24 @@ def check_same(model, copy, kind, atol):
         )
 
 
-@pytest.mark.parametrize("kind", [TranslationModel, LanguageModel])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_copy_has_the_same_outputs_for_every_block_and_option(kind, name):
+KINDS = [
+    (name, kind)
+    for name, options in OPTIONS.items()
+    for kind in (TranslationModel, LanguageModel)
+    if kind is TranslationModel or "decoder_self" not in options
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_a_copy_has_the_same_outputs_for_every_block_and_option(name, kind):
     model = kind(TINY.replace(**OPTIONS[name]))
     randomize(model)
     copy = optimize_for_decoding(model)
     assert model.config == TINY.replace(**OPTIONS[name]) and not copy.config.tied_logits
-    kinds = {type(layer.self_attention.attention) for layer in copy.decoder.layers}
-    assert kinds == {FusedSelfAttention}
+    sublayers = [getattr(layer, "ssru", None) or layer.self_attention.attention
+                 for layer in copy.decoder.layers]  # fmt: skip
+    fused = FusedSSRU if "decoder_self" in OPTIONS[name] else FusedSelfAttention
+    assert {type(sublayer) for sublayer in sublayers} == {fused}
     before = to_numpy(model(inputs(kind)))
     check_same(model, copy, kind, atol=1e-4)
     randomize(model, seed=9)

@@ -141,9 +141,13 @@ def test_ctranslate2_decodes_over_the_shortlists(tmp_path, tokenizer):
 def test_what_has_no_counterpart_is_named(tmp_path, tokenizer):
     with pytest.raises(ExportError, match="MarianMTModel has no counterpart of norm_first=True"):
         write_marian(scrambled(tokenizer, norm_first=True), tmp_path / "marian")
+    with pytest.raises(ExportError, match="MarianMTModel has no counterpart of decoder_self='ssru"):
+        write_marian(scrambled(tokenizer, decoder_self="ssru"), tmp_path / "marian")
     pytest.importorskip("ctranslate2")
     with pytest.raises(ExportError, match="CTranslate2 has no counterpart of positions='rotary'"):
         write_ctranslate2(scrambled(tokenizer, positions="rotary"), tmp_path / "ctranslate2")
+    with pytest.raises(ExportError, match="CTranslate2 has no counterpart of decoder_self='ssru'"):
+        write_ctranslate2(scrambled(tokenizer, decoder_self="ssru"), tmp_path / "ctranslate2")
 
 
 def test_a_taken_folder_is_left_alone(tmp_path, tokenizer):

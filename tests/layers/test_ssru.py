@@ -1,0 +1,122 @@
+"""The SSRU and its decoder: a loop in NumPy, one token at a time, beams, padding."""
+
+import functools
+
+import formulas
+import keras
+import numpy as np
+import pytest
+from helpers import check_layer, norm_weights, random, random_ids, randomize, to_numpy
+
+from keras_tfmr import TransformerConfig, TranslationModel
+from keras_tfmr.decoding import beam_search
+from keras_tfmr.layers import SSRU, Decoder, SSRUDecoder, SSRUDecoderLayer
+from keras_tfmr.models import LanguageModel
+
+SIZES = dict(d_model=8, num_heads=2, dff=20)
+STACK = dict(num_layers=2, vocab_size=20, **SIZES)
+TINY = TransformerConfig.preset("tiny", source_vocab=20, target_vocab=20, decoder_self="ssru")
+
+
+def loop(x, layer, valid=None):
+    """Section 3.1 of the paper, one position after the other."""
+    forget, bias = (to_numpy(weight) for weight in layer.forget_dense.weights)
+    (kernel,) = map(to_numpy, layer.candidate_dense.weights)
+    c, outputs = np.zeros(x[:, 0].shape), []
+    for t in range(x.shape[1]):
+        f = 1 / (1 + np.exp(-(x[:, t] @ forget + bias)))
+        new = f * c + (1 - f) * (x[:, t] @ kernel)
+        c = new if valid is None else np.where(valid[:, t, None], new, c)
+        outputs.append(np.maximum(c, 0))
+    return np.stack(outputs, axis=1)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_it_is_the_loop_of_the_paper(norm_first, masked):
+    layer, x = SSRU(norm_first=norm_first), random(3, 6, 8)
+    layer(x)
+    randomize(layer)
+    valid = np.array([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 0], [0] * 6], bool) if masked else None
+    expected = formulas.residual(
+        x, lambda y: loop(y, layer, valid), norm_weights(layer), norm_first
+    )
+    np.testing.assert_allclose(layer(x, mask=valid), expected, atol=1e-5)
+
+
+def test_one_token_at_a_time_and_several_at_once_equal_the_whole():
+    decoder, ids, context = SSRUDecoder(**STACK), random_ids(3, 5, vocab=20), random(3, 4, 8)
+    decoder(ids, context)
+    randomize(decoder)
+    expected = decoder(ids, context)
+    contexts, cache, parts = decoder.context_cache(context), decoder.cache(3), []
+    for begin, end in ((0, 1), (1, 2), (2, 5)):
+        tokens = ids[:, begin:end]
+        part, cache = decoder(tokens, cache=cache, cache_index=begin, context_cache=contexts)
+        parts.append(to_numpy(part))
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, atol=1e-5)
+
+
+def test_beam_search_reorders_the_states():
+    """Each hypothesis has the log-probability that the whole pass gives it."""
+    model = TranslationModel(TINY)
+    randomize(model)
+    source = random_ids(20, 6, vocab=20)
+    source[3, 2:] = 0
+    step, state = model.start(source, 3, max_length=7)
+    found = beam_search(
+        step, state, bos_ids=np.full(20, 2), eos_id=3, num_beams=3, num_return_sequences=3,
+        max_length=7, max_lengths=1 + np.arange(20) % 7,
+    )  # fmt: skip
+    ids, log_probs = to_numpy(found.ids), to_numpy(found.log_probs)
+    for rank in range(3):
+        fed = np.pad(ids[:, rank], [(0, 0), (1, 0)], constant_values=2)[:, :-1]
+        full = formulas.log_softmax(to_numpy(model([source, fed])))
+        chosen = np.take_along_axis(full, ids[:, rank, :, None], axis=2)[:, :, 0]
+        expected = (chosen * (ids[:, rank] != 0)).sum(axis=1)
+        np.testing.assert_allclose(log_probs[:, rank], expected, atol=1e-4)
+
+
+def test_scores_are_those_of_the_cross_attention():
+    model = TranslationModel(TINY)
+    source, target = random_ids(3, 6, vocab=20), random_ids(3, 5, vocab=20)
+    logits, scores = model.explain(source, target)
+    np.testing.assert_allclose(logits, model([source, target]), atol=1e-5)
+    assert not len(scores.decoder) and scores.cross[1].shape == (3, 2, 5, 6)
+
+
+CHECKED = {
+    "sublayer": (functools.partial(SSRU, norm_first=True), [random(3, 5, 8)]),
+    "layer": (functools.partial(SSRUDecoderLayer, **SIZES), [random(3, 5, 8), random(3, 6, 8)]),
+    "stack": (
+        functools.partial(SSRUDecoder, **{**STACK, "num_layers": 1}, use_bias=False),
+        [random_ids(3, 5, vocab=20), random(3, 6, 8)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_layer_contract(name, fresh, tmp_path):
+    check_layer(*CHECKED[name], fresh, tmp_path)
+
+
+def test_the_state_is_float32_under_every_policy():
+    layer = SSRU(dtype="bfloat16")
+    layer.build((None, None, 8))
+    y, (state,) = layer(random(3, 1, 8), cache=layer.cache(3), cache_index=0)
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+    assert keras.backend.standardize_dtype(state.dtype) == "float32"
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"decoder_self.*'gru'"):
+        TINY.replace(decoder_self="gru")
+    with pytest.raises(ValueError, match=r"TranslationModel.*decoder_self='ssru'"):
+        LanguageModel(TINY)
+    with pytest.raises(ValueError, match="no `relative_positions`"):
+        SSRUDecoder(**STACK, relative_positions=keras.layers.Identity())
+    layer, x = SSRUDecoderLayer(**SIZES), random(3, 5, 8)
+    with pytest.raises(ValueError, match="Received: an `attention_mask`"):
+        layer(x, x, attention_mask=np.ones((5, 5), bool))
+    assert type(TranslationModel(TINY.replace(positions="rotary")).decoder) is SSRUDecoder
+    assert type(TranslationModel(TINY.replace(decoder_self="attention")).decoder) is Decoder
