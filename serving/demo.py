@@ -1,4 +1,4 @@
-"""A page that translates as you type, and shows what each word attended to.
+"""A page that translates as you type, a sentence or many, and shows what each word attended to.
 
     python serving/demo.py --model_base_path=RUN_FOLDER/saved_model     # starts its own server
     python serving/demo.py --server=127.0.0.1:8500                      # uses a running one
@@ -29,7 +29,7 @@ from keras_tfmr.client import (
 ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = ROOT / "serving" / "demo"
-LONGEST = 5000  # characters of a text
+LONGEST = 20_000  # characters in a request
 SAY_SO = 5  # seconds in which open pages learn that the server has ended
 CLIENT = web.AppKey("client", ServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
@@ -76,6 +76,7 @@ def application(client, phrasebook=False):
     app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
     app[CLIENT], app[ENDED], app[PHRASEBOOK] = client, asyncio.Event(), phrasebook
     app.router.add_get("/api/status", status)
+    app.router.add_post("/api/document", document)
     app.router.add_post("/api/translate", translate)
     app.router.add_post("/api/explain", explain)
     app.router.add_get("/", lambda request: web.FileResponse(PAGE / "index.html"))
@@ -102,23 +103,30 @@ async def status(request):
     )
 
 
-async def translate(request):
-    """{"text"} -> {"hypotheses": [{"text", "score"}, ...], "truncated", "milliseconds"}."""
-    client, text = request.app[CLIENT], await text_of(request)
+async def document(request):
+    """{"texts"} -> {"documents": [{"pieces": [[source, translation], ...]}, ...], "milliseconds"}.
+
+    The pieces are the sentences of a text and what stands between them; "truncated" is beside them.
+    """
+    client, texts = request.app[CLIENT], await texts_of(request)
     start = time.perf_counter()
-    (hypotheses,) = await asyncio.to_thread(client.translate_nbest, [text])
-    return web.json_response(
-        {
-            "hypotheses": [{"text": one.text, "score": one.score} for one in hypotheses],
-            "truncated": hypotheses[0].truncated,
-            "milliseconds": 1000 * (time.perf_counter() - start),
-        }
-    )
+    found = await asyncio.to_thread(client.translate_document, texts)
+    documents = [{"pieces": one.pieces, "truncated": one.truncated} for one in found]
+    milliseconds = 1000 * (time.perf_counter() - start)
+    return web.json_response({"documents": documents, "milliseconds": milliseconds})
+
+
+async def translate(request):
+    """{"texts": [one]} -> {"hypotheses": [{"text", "score"}, ...]}, the best translation first."""
+    texts = await texts_of(request, most=1)
+    (hypotheses,) = await asyncio.to_thread(request.app[CLIENT].translate_nbest, texts)
+    found = [{"text": one.text, "score": one.score} for one in hypotheses]
+    return web.json_response({"hypotheses": found})
 
 
 async def explain(request):
-    """{"text"} -> {"source_tokens", "target_tokens", "attention", …}, rounded for the eye."""
-    texts = [await text_of(request)]
+    """{"texts": [one]} -> {"source_tokens", "target_tokens", "attention", …}, rounded."""
+    texts = await texts_of(request, most=1)
     (explanation,) = await asyncio.to_thread(request.app[CLIENT].explain, texts)
     answer = explanation._asdict()
     answer["heads"] = answer.pop("attention_heads")
@@ -129,23 +137,24 @@ async def explain(request):
     return response
 
 
-async def text_of(request):
-    """The request's text. Only JSON is accepted, which other sites' pages cannot send unasked."""
+async def texts_of(request, most=LONGEST):
+    """The request's texts. Only JSON is accepted, which other sites' pages cannot send unasked."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(
             text=f"Expected application/json. Received: {request.content_type}"
         )
     content = await request.json()
-    text = content.get("text") if isinstance(content, dict) else None
-    if not isinstance(text, str):
+    texts = content.get("texts") if isinstance(content, dict) else None
+    strings = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    if not strings or not 1 <= len(texts) <= most:
         raise web.HTTPBadRequest(
-            text=f'Expected {{"text": a string}}. Received: {str(content)[:60]}'
+            text=f'Expected {{"texts": 1 to {most} strings}}. Received: {str(content)[:60]}'
         )
-    if len(text) > LONGEST:
+    if (length := sum(map(len, texts))) > LONGEST:
         raise web.HTTPBadRequest(
-            text=f"Expected a text of at most {LONGEST} characters. Received: {len(text)}"
+            text=f"Expected texts of at most {LONGEST} characters. Received: {length}"
         )
-    return text
+    return texts
 
 
 def rounded(values):

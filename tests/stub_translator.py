@@ -90,7 +90,7 @@ def explain(texts):
 
 def translate_document(texts):
     """A sentence ends after a full stop or a line."""
-    pieces = [re.findall(r"[^\n.]+\.?|\n+|\.", text) for text in texts]
+    pieces = [re.findall(r"\s+|[^\s.][^\n.]*\.?|\.", text) for text in texts]
     longest = max(map(len, pieces), default=0)
     padded = [[*one, *[""] * (longest - len(one))] for one in pieces]
     sentences = [[piece for piece in one if piece.strip()] for one in pieces]

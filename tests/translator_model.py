@@ -29,6 +29,16 @@ class Capitals(tf.Module):
             "truncated": tf.strings.length(text, unit="UTF8_CHAR") > 200,
         }
 
+    @tf.function(input_signature=[SPEC])
+    def translate_document(self, text):
+        return {
+            "translation": english(text),
+            "sentences": tf.ones_like(text, tf.int32),
+            "truncated": tf.strings.length(text, unit="UTF8_CHAR") > 200,
+            "source_pieces": text[:, None],
+            "target_pieces": english(text)[:, None],
+        }
+
     @tf.function(input_signature=[SPEC, tf.TensorSpec([None], tf.string, "reference")])
     def score(self, text, reference):
         tokens = tf.strings.split(reference).row_lengths()
@@ -58,7 +68,7 @@ def english(text):
 def save(base_path, version):
     """Saves it as a version; returns the version's folder."""
     model = Capitals()
-    names = ("translate", "translate_nbest", "score", "explain")
+    names = ("translate", "translate_nbest", "translate_document", "score", "explain")
     signatures = {name: getattr(model, name) for name in names}
     path = pathlib.Path(base_path) / str(version)
     tf.saved_model.save(model, str(path), {"serving_default": model.translate, **signatures})

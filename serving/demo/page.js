@@ -1,8 +1,9 @@
 // The page: sends the text to the server, shows the answers, and reports errors and retries.
 
 import { Graph } from "./graph.js";
+import { mirrored, Texts } from "./texts.js";
 import { available, seen } from "./views.js";
-import { differences, places } from "./words.js";
+import { differences } from "./words.js";
 
 const PAUSE = 250; // ms without a key press before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
@@ -21,23 +22,44 @@ const EXAMPLES = [
   "Este caminhão é mais novo do que aquele.",
   "O gato está na mesa.",
 ];
+EXAMPLES.push([EXAMPLES.slice(0, 2), EXAMPLES.slice(2)].map((part) => part.join(" ")).join("\n\n"));
 
 const at = (id) => document.getElementById(id);
-const [source, translation, nbest, trouble] = ["source", "translation", "nbest", "trouble"].map(at);
-const backdrop = document.createElement("div");
+const [source, backdrop, translation, nbest, trouble] = [
+  "source", "backdrop", "translation", "nbest", "trouble",
+].map(at);
 const graph = new Graph(at("graph"), light);
-const HINT = matchMedia("(pointer: coarse)").matches
+const texts = new Texts(source, backdrop, translation);
+const TOUCH = matchMedia("(pointer: coarse)").matches;
+const HINT = TOUCH
   ? "Tap a word to see what it attends to; tap it again to let go."
   : "Point at a word to see what it attends to, or use the arrow keys. Click or Enter keeps it.";
+const CHOOSE = `${TOUCH ? "tap" : "click"} a sentence to see its attention`;
 let asking = new AbortController();
 let timer = null;
 let watch = null;
 let explanation = null; // the last explanation; the graph shows one view of it
 let view = "translation";
-let last = null; // the text whose translation the page shows
+let shown = null; // the sentence that is explained
+let wanted = null; // the sentence that was asked for last, and its answers
+let pasted = 0; // where what is being pasted begins
 
-source.addEventListener("input", () => later(PAUSE));
-source.addEventListener("scroll", () => { backdrop.scrollTop = source.scrollTop; });
+source.addEventListener("beforeinput", () => { pasted = source.selectionStart; });
+source.addEventListener("input", ({ inputType }) => {
+  backdrop.textContent = mirrored(source.value);
+  texts.place = inputType?.startsWith("insertFrom") ? pasted : source.selectionStart;
+  later(PAUSE);
+});
+for (const event of ["click", "keyup"]) {
+  source.addEventListener(event, () => choose(source.selectionStart));
+}
+translation.addEventListener("click", ({ target }) => {
+  const sentence = texts.sentences[target.closest("[data-sentence]")?.dataset.sentence];
+  if (!sentence) return;
+  choose(sentence.start);
+  const card = at("attention");
+  if (card.getBoundingClientRect().top > 0.8 * innerHeight) card.scrollIntoView({ block: "nearest" });
+});
 at("pieces").addEventListener("change", (event) => {
   graph.merge = !event.target.checked;
   redraw();
@@ -46,7 +68,7 @@ at("views").addEventListener("change", ({ target }) => {
   view = target.value;
   if (explanation) showView();
 });
-for (const name of ["layers", "heads"]) at(name).addEventListener("change", choose);
+for (const name of ["layers", "heads"]) at(name).addEventListener("change", chooseHeads);
 for (const [event, over] of [["pointerover", true], ["pointerout", false]]) {
   translation.addEventListener(event, ({ target }) => {
     const { index } = target.dataset;
@@ -69,11 +91,8 @@ async function update() {
   if (!text.trim()) return clear();
   document.body.classList.add("waiting");
   try {
-    const explained = ask("explain", text, signal);
-    explained.catch(() => {}); // the first of the two that fails reports the error
-    showTranslation(await ask("translate", text, signal));
-    last = text;
-    showExplanation(text, await explained);
+    await translate(signal);
+    await explain();
     works();
   } catch (error) {
     if (error.name !== "AbortError") fails(error);
@@ -82,30 +101,89 @@ async function update() {
   }
 }
 
+/** Translates the paragraphs that are new, the first ones first, and shows them as they come. */
+async function translate(signal) {
+  let [milliseconds, truncated] = [0, false];
+  const groups = texts.read();
+  for (const group of groups) {
+    const answer = await ask("document", group, signal);
+    texts.answer(group, answer.documents);
+    milliseconds += answer.milliseconds;
+    truncated ||= answer.documents.some((one) => one.truncated);
+    document.body.classList.remove("waiting");
+    explain().catch(() => {}); // the caller reports its errors
+  }
+  const notes = [];
+  if (truncated) notes.push("too long for the model: only the beginning was translated");
+  if (texts.sentences.length > 1) notes.push(`${texts.sentences.length} sentences`);
+  if (groups.length) notes.push(`${Math.round(milliseconds)} ms`);
+  if (texts.sentences.length > 1) notes.push(CHOOSE);
+  at("note").textContent = notes.join(" · ");
+  at("note").hidden = !notes.length;
+}
+
+/** The answers of `explain` and `translate` to a sentence, which is not asked for twice at a time. */
+function answers(text) {
+  const { signal } = asking;
+  if (wanted?.text !== text || wanted.signal !== signal) {
+    const all = ["explain", "translate"].map((what) => ask(what, [text], signal));
+    wanted = { text, signal, found: Promise.all(all) };
+  }
+  return wanted.found;
+}
+
+/** Chooses the sentence at a place of the source. */
+function choose(place) {
+  if (texts.text !== source.value) return; // it will be read soon
+  texts.place = place;
+  explain().catch((error) => { if (error.name !== "AbortError") fails(error); });
+}
+
+/** Shows the best translations and the attention of the chosen sentence. */
+async function explain() {
+  const text = texts.chosen?.source ?? null;
+  if (text !== null && text !== shown) {
+    const [answer, best] = await answers(text);
+    if (text !== texts.chosen?.source) return; // another one was chosen meanwhile
+    shown = text;
+    showHypotheses(best);
+    showExplanation(answer);
+  } else if (text !== null) {
+    mark();
+  } else if (texts.paragraphs.every(({ pieces }) => pieces)) {
+    showNothing();
+  }
+  const { chosen } = texts;
+  at("sentence").hidden = texts.sentences.length < 2;
+  at("sentence").textContent = chosen && `${chosen.source} → ${chosen.target}`;
+  texts.showChosen();
+}
+
 /** The server's answer as an object; throws an Error whose `again` says whether to retry. */
-async function ask(what, text, signal) {
+async function ask(what, content, signal) {
   let answer;
   try {
     answer = await fetch(`api/${what}`, {
       signal,
-      ...(text !== undefined && {
+      ...(content !== undefined && {
         method: "POST",
         headers: { "Content-Type": "application/json" },
-        body: JSON.stringify({ text }),
+        body: JSON.stringify({ texts: content }),
       }),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw problem("demo.py is not running", "Start it again; this page then goes on.", true);
   }
-  const content = await answer.json();
-  if (answer.ok) return content;
-  if (content.code === "LOADING") throw Object.assign(new Error(content.error), { loading: true });
-  if (content.code === "ENDED") throw problem(ENDED, "Start demo.py again; this page then goes on.", true);
-  if (content.code === "NO_TRANSLATOR") throw problem(NO_TRANSLATOR, content.error, false);
-  const silent = ["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(content.code);
+  const found = await answer.json();
+  if (answer.ok) return found;
+  const { code, error } = found;
+  if (code === "LOADING") throw Object.assign(new Error(error), { loading: true });
+  if (code === "ENDED") throw problem(ENDED, "Start demo.py again; this page then goes on.", true);
+  if (code === "NO_TRANSLATOR") throw problem(NO_TRANSLATOR, error, false);
+  const silent = ["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(code);
   const title = silent ? "The prediction server does not answer" : "This text could not be translated";
-  throw problem(title, content.error, silent);
+  throw problem(title, error, silent);
 }
 
 function problem(title, message, again) {
@@ -153,21 +231,20 @@ async function showServer() {
     at("server").textContent = `model ${model}, version ${version} at ${server}${next}`;
     const { known } = at("server").dataset;
     at("server").dataset.known = version;
-    if (known !== undefined && known !== String(version)) later(0);
+    if (known !== undefined && known !== String(version)) {
+      texts.forget();
+      shown = null;
+      later(0);
+    }
   } catch (error) {
     fails(error);
   }
 }
 
-function showTranslation({ hypotheses, truncated, milliseconds }) {
-  const best = hypotheses[0]?.text ?? "";
-  translation.textContent = best;
-  const notes = [`${Math.round(milliseconds)} ms`];
-  if (truncated) notes.unshift("too long for the model: only the beginning was translated");
-  at("note").textContent = notes.join(" · ");
-  at("note").hidden = false;
+function showHypotheses({ hypotheses }) {
+  const [best] = hypotheses;
   at("nbest-title").hidden = hypotheses.length < 2;
-  nbest.replaceChildren(...hypotheses.map((one) => hypothesis(one, best, hypotheses[0].score)));
+  nbest.replaceChildren(...hypotheses.map((one) => hypothesis(one, best.text, best.score)));
 }
 
 /** A line of the list: its score, its share of the best one's, its words. */
@@ -188,73 +265,47 @@ function hypothesis({ text, score }, best, bestScore) {
   return entry;
 }
 
-function showExplanation(text, answer) {
+function showExplanation(answer) {
   explanation = answer;
   const views = available(explanation);
   if (!views.includes(view)) [view] = views;
   chooser("views", "radio", views, (value) => value === view);
   at("views").hidden = views.length < 2;
   at("graph").classList.toggle("empty", explanation.target_tokens.length === 0);
-  showView(text);
+  showView();
 }
 
 /** Shows what is chosen to be seen of the explanation. */
-function showView(text = last) {
+function showView() {
   graph.show(seen(explanation, view));
   chooser("layers", "radio", ["all", ...count(graph.shape.layers)], (value) => (
     value === "all" ? graph.layer === null : graph.layer === value - 1
   ));
   chooser("heads", "checkbox", count(graph.shape.heads), (value) => graph.heads.has(value - 1));
   at("heads").disabled = graph.layer === null;
-  mark(text);
+  mark();
 }
 
 function redraw() {
   graph.draw();
-  if (last !== null) mark(last);
+  if (shown !== null) mark();
 }
 
-/** The texts above in which the words of the graph's columns stand; of self-attention one. */
-function shownTexts() {
-  return {
-    translation: { source: backdrop, target: translation },
-    source: { source: backdrop },
-    target: { source: translation },
-  }[view];
+/** In which text above the words of each of the graph's columns stand; of self-attention, of one. */
+function sides() {
+  const views = { translation: { source: "source", target: "target" }, source: { source: "source" } };
+  return views[view] ?? { source: "target" };
 }
 
 /** Makes the words of the graph known in the texts above. */
-function mark(text) {
-  const written = { backdrop: text ?? "", translation: translation.textContent };
-  backdrop.replaceChildren(written.backdrop);
-  translation.replaceChildren(written.translation);
-  for (const [side, element] of Object.entries(shownTexts())) {
-    const content = element === backdrop ? written.backdrop : written.translation;
-    spread(element, content, graph.words[side]);
-  }
-  backdrop.scrollTop = source.scrollTop;
-}
-
-/** Puts a text into an element, with a span for each word of the graph. */
-function spread(element, text, words) {
-  const parts = [];
-  let from = 0;
-  places(words, text).forEach((place, index) => {
-    if (!place) return;
-    const span = document.createElement("span");
-    span.textContent = text.slice(...place);
-    span.dataset.index = index;
-    parts.push(text.slice(from, place[0]), span);
-    [, from] = place;
-  });
-  element.replaceChildren(...parts, text.slice(from));
+function mark() {
+  texts.mark(Object.fromEntries(Object.entries(sides()).map(([side, text]) => [text, graph.words[side]])));
 }
 
 /** Highlights the graph's active word in the texts, and words of the other text by weight. */
 function light(side, index, weights) {
-  for (const [name, element] of Object.entries(shownTexts())) {
-    for (const span of element.querySelectorAll("span[data-index]")) {
-      const place = Number(span.dataset.index);
+  for (const [name, text] of Object.entries(sides())) {
+    for (const [place, span] of texts.words(text)) {
       const share = side === null ? 0 : name === side ? Number(place === index) : weights[place];
       span.style.setProperty("--share", Math.sqrt(share).toFixed(3));
       span.classList.toggle("self", side === name && place === index);
@@ -300,7 +351,7 @@ function chooser(id, type, values, chosen) {
   }
 }
 
-function choose() {
+function chooseHeads() {
   const layer = at("layers").querySelector(":checked")?.value ?? "all";
   graph.layer = layer === "all" ? null : Number(layer) - 1;
   const heads = [...at("heads").querySelectorAll(":checked")];
@@ -313,27 +364,33 @@ function count(n) {
   return Array.from({ length: n }, (_, i) => i + 1);
 }
 
+/** Shows that there is no text. */
 function clear() {
+  texts.read();
   translation.textContent = "";
-  backdrop.textContent = "";
-  at("note").hidden = at("nbest-title").hidden = true;
-  nbest.replaceChildren();
-  last = explanation = null;
-  const heads = graph.explanation?.heads.map((layer) => layer.map(() => [])) ?? [];
-  graph.show({ source_tokens: [], target_tokens: [], attention: [], heads });
-  at("graph").classList.add("empty");
+  at("note").hidden = at("sentence").hidden = true;
+  showNothing();
   document.body.classList.remove("waiting");
 }
 
+/** Shows that there is no sentence. */
+function showNothing() {
+  at("nbest-title").hidden = true;
+  nbest.replaceChildren();
+  shown = explanation = null;
+  const heads = graph.explanation?.heads.map((layer) => layer.map(() => [])) ?? [];
+  graph.show({ source_tokens: [], target_tokens: [], attention: [], heads });
+  at("graph").classList.add("empty");
+}
+
 function setUp() {
-  backdrop.className = "backdrop";
-  backdrop.setAttribute("aria-hidden", "true");
-  source.before(backdrop);
   at("examples").append(...EXAMPLES.map((text) => {
     const button = document.createElement("button");
-    Object.assign(button, { type: "button", textContent: text });
+    const textContent = text.includes("\n") ? "All of them, on a page" : text;
+    Object.assign(button, { type: "button", textContent });
     button.addEventListener("click", () => {
       source.value = text;
+      texts.place = 0;
       later(0);
     });
     return button;

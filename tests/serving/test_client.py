@@ -101,7 +101,7 @@ def test_nbest_scores_and_explanations(client):
 
 def test_documents(client):
     found = client.translate_document(["um\n\n  dois ", "", TEXTS[-1]])
-    pieces = [("um", "UM"), ("\n\n", "\n\n"), ("  dois ", "  DOIS ")]
+    pieces = [("um", "UM"), ("\n\n  ", "\n\n  "), ("dois ", "DOIS ")]
     assert found[:2] == [("UM\n\n  DOIS ", 2, False, pieces), ("", 0, False, [])]
     assert found[2] == (english(TEXTS[-1]), 1, True, [(TEXTS[-1], english(TEXTS[-1]))])
 

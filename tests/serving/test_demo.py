@@ -34,10 +34,10 @@ def demo(*arguments):
             assert process.wait(timeout=40) == 0
 
 
-def ask(address, path, text=None, **headers):
-    """(status, JSON) of GET, or of POST where there is a text."""
+def ask(address, path, *texts, **headers):
+    """(status, JSON) of GET, or of POST where there are texts."""
     headers = {"Content-Type": "application/json", **headers}
-    body = None if text is None else json.dumps({"text": text}).encode()
+    body = json.dumps({"texts": texts}).encode() if texts else None
     request = urllib.request.Request(f"{address}/api/{path}", body, headers)
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
@@ -60,12 +60,14 @@ def page(stub):
 def test_what_the_page_asks_for(page, stub):
     assert ask(page, "status")[1].items() >= {"model": "default", "version": 7}.items()
     before = len(stub.requests)
+    _, answer = ask(page, "document", "bom dia.\n", "x" * (LONGEST + 1))
+    short, long = answer["documents"]
+    assert short == {"pieces": [["bom dia.", "BOM DIA."], ["\n", "\n"]], "truncated": False}
+    assert long["truncated"] is True and answer["milliseconds"] > 0
     _, answer = ask(page, "translate", "bom dia")
     assert [one["text"] for one in answer["hypotheses"]] == ["BOM DIA", "BOM DIA 1", "BOM DIA 2"]
-    assert answer["truncated"] is False and answer["milliseconds"] > 0
     asked = [request.model_spec.signature_name for request in stub.requests[before:]]
-    assert asked == ["translate_nbest"]
-    assert ask(page, "translate", "x" * (LONGEST + 1))[1]["truncated"] is True
+    assert asked == ["translate_document", "translate_nbest"]
     _, answer = ask(page, "explain", "bom dia")
     assert answer["source_tokens"] == ["▁bom", "▁dia"]
     assert (len(answer["heads"]), len(answer["heads"][0])) == (LAYERS, HEADS)
@@ -74,10 +76,11 @@ def test_what_the_page_asks_for(page, stub):
 
 def test_wrong_requests_are_refused(page):
     assert ask(page, "translate", "um", **{"Content-Type": "text/plain"})[0] == 415
-    status, answer = ask(page, "translate", "x" * 5001)
-    assert status == 400 and "5000" in answer["error"]
+    status, answer = ask(page, "document", "x", "x" * 20_000)
+    assert status == 400 and "20000" in answer["error"]
     assert ask(page, "translate", ["um"])[0] == 400
-    assert ask(page, "translate", "x" * 100_000)[0] == 413
+    assert ask(page, "explain", "um", "dois")[0] == 400
+    assert ask(page, "document", "x" * 400_000)[0] == 413
 
 
 def test_a_server_that_is_down_is_said_to_be():
@@ -131,10 +134,10 @@ def test_with_a_server_of_its_own_that_ends(tmp_path):
         try:
             address = process.stdout.readline().removeprefix("Open ").strip()
             end = time.monotonic() + 240
-            while (answer := ask(address, "translate", "bom dia"))[0] != 200:
+            while (answer := ask(address, "document", "bom dia"))[0] != 200:
                 assert answer[1]["code"] == "LOADING" and time.monotonic() < end, answer
                 time.sleep(0.3)
-            assert answer[1]["hypotheses"][0]["text"] == "BOM DIA"
+            assert answer[1]["documents"][0]["pieces"] == [["bom dia", "BOM DIA"]]
             (server,) = psutil.Process(process.pid).children()
             server.kill()
             psutil.wait_procs([server], timeout=20)

@@ -1,6 +1,7 @@
 """The demo page in headless Chromium, used as a person would."""
 
 import shutil
+import threading
 import time
 
 import pytest
@@ -67,6 +68,18 @@ class Page:
         box.clear()
         box.send_keys(text)
 
+    def paste(self, text):
+        script = "const box = arguments[0]; box.value = arguments[1]; box.setSelectionRange(0, 0);"
+        script += (
+            "box.dispatchEvent(new InputEvent('beforeinput', {inputType: 'insertFromPaste'}));"
+        )
+        script += "box.dispatchEvent(new InputEvent('input', {inputType: 'insertFromPaste'}));"
+        self.driver.execute_script(script, self.one("#source"), text)
+
+    def sentences(self):
+        spans = self.all("#translation .sentence")
+        return [span.get_property("textContent").strip() for span in spans]
+
     def shows(self, text):
         self.until(lambda: self.one("#translation").text == text)
 
@@ -118,7 +131,7 @@ def test_pointing_at_a_word_shows_what_it_looked_at(page):
     shares = page.shares("source")  # the stub's heads look 0 to 4 words ahead, round the end
     assert shares == ["25 %", "25 %", "25 %", "25 %"]
     assert page.one("#hint").text.startswith("GATO attends to: ")
-    marked = page.all(".backdrop span")
+    marked = page.all(".backdrop .word")
     assert [span.get_attribute("textContent") for span in marked] == TEXT.split()
     page.point(page.one("h1"))
     assert page.until(lambda: not page.lit())
@@ -162,6 +175,66 @@ def test_text_is_never_markup(page):
     page.write("<b onclick=alert(1)>&amp;</b>")
     page.shows("<B ONCLICK=ALERT(1)>&AMP;</B>")
     assert not page.all("#translation b, #nbest b")
+
+
+PAGE = "Um gato. Um cão preto.\n\n  - Três aves.\n" + "".join(f"Linha {n}.\n" for n in range(90))
+
+
+def test_a_page_is_translated_by_paragraphs_and_its_sentences_explained(page, stub):
+    second = threading.Event()
+
+    def slow_from_the_second(request, context):
+        if any(b"Linha 89" in text for text in request.inputs["text"].string_val):
+            second.wait(10)
+
+    stub.behave = slow_from_the_second
+    before = len(stub.requests)
+    try:
+        page.paste(PAGE)
+        first = ["UM GATO.", "UM CÃO PRETO.", "- TRÊS AVES."]
+        page.until(lambda: page.sentences()[:3] == first and page.all("#translation .pending"))
+        page.until(lambda: page.words("source") == ["Um", "gato."])  # while others are translated
+    finally:
+        second.set()
+        stub.behave = lambda request, context: None
+    page.until(lambda: not page.all("#translation .pending"))
+    assert page.one("#translation").get_property("textContent") == PAGE.upper()
+    page.until(lambda: page.one("#note").text.startswith("93 sentences"))
+    asked = [
+        [*request.inputs["text"].string_val]
+        for request in stub.requests[before:]
+        if request.model_spec.signature_name == "translate_document"
+    ]
+    assert len(asked) > 1  # and no paragraph twice, nor a blank one
+    lines = [line for line in PAGE.encode().splitlines(keepends=True) if line.strip()]
+    assert [text for texts in asked for text in texts] == lines
+
+
+def test_a_click_on_a_sentence_shows_its_attention(page, stub):
+    page.paste(PAGE)
+    page.until(lambda: len(page.sentences()) == 93)
+    page.all("#translation .sentence")[1].click()
+    page.until(lambda: page.words("target") == ["UM", "CÃO", "PRETO."])
+    assert page.one("#sentence").text == "Um cão preto. → UM CÃO PRETO."
+    assert page.all("#nbest li")[1].text.endswith("UM CÃO PRETO. 1")
+    chosen = [element.get_property("textContent") for element in page.all(".chosen")]
+    assert chosen == ["Um cão preto.", "UM CÃO PRETO."]
+    before = len(stub.requests)
+    page.one("#source").send_keys(Keys.CONTROL, Keys.END)
+    page.one("#source").send_keys("Fim.")  # the sentence at the caret, and nothing else anew
+    page.until(lambda: page.words("source") == ["Fim."])
+    asked = {
+        text for request in stub.requests[before:] for text in request.inputs["text"].string_val
+    }
+    assert asked <= {b"Linha 89.", b"Fim."}
+
+
+def test_the_backdrop_is_as_high_as_the_text(page):
+    for text in ("Um.\n", "Uma linha bem comprida. " * 40 + "\n\n"):
+        page.paste(text)
+        heights = [page.one(name).get_property("clientHeight") for name in ("#source", "#backdrop")]
+        assert heights[0] == heights[1]
+        assert page.one("#source").get_property("scrollHeight") == heights[0]
 
 
 def test_examples_address_and_no_text(page):
