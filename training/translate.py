@@ -5,6 +5,13 @@
 
 Lines are written in the order of the input. In lines with tabs, one column is translated and the
 others are kept. With --output, repeat an interrupted command to resume. Texts are plain text.
+
+--documents is for texts of many sentences, which it translates one by one:
+
+    python training/translate.py runs/translator --documents file --input in/ --output out/
+
+Each text is a line, or a paragraph between blank lines, whose lines are joined, or a whole file of
+a folder. White space around sentences is kept.
 """
 
 import collections
@@ -12,24 +19,19 @@ import concurrent.futures
 import contextlib
 import gzip
 import itertools
-import json
 import os
 import sys
-import time
 from pathlib import Path
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 WINDOW = 4096  # lines that are sorted together by their token counts
+FILES = 64  # files that are, and of which as many threads as there are translate some
 AHEAD = 2  # windows in progress at the same time
 # The least share of the tokens of the longest text in a batch that the next text must have to join
 # it, once the batch is a quarter full: a shorter text would cost too much padding.
 SIMILAR = 0.6
-
-
-class TranslateError(Exception):
-    """An error to show to the user, in one line."""
 
 
 def parse_arguments(arguments=None):
@@ -42,14 +44,17 @@ def parse_arguments(arguments=None):
     add("--input", metavar="FILE", type=Path, help="text or .gz file (default: standard input)")
     add("--output", metavar="FILE", type=Path, help="text or .gz file (default: standard output)")
     add("--overwrite", action="store_true", help="start again if --output exists")
-    documents = "each line is a paragraph: translate its sentences, keep its white space"
-    add("--documents", action="store_true", help=documents)
+    documents = "translate sentence by sentence and keep the white space; each text is a line (the "
+    documents += "default), a paragraph between blank lines, or a file of the folder --input"
+    kinds = ("line", "paragraph", "file")
+    add("--documents", nargs="?", const="line", choices=kinds, help=documents)
     part = (
         "translate part I of N only, and write OUTPUT.I-of-N; auto/N: the part of this task of a "
         "SLURM array (0 to N-1) or of an Indexed Job"
     )
     add("--shard", metavar="I/N", type=shard, help=part)
-    add("--column", type=int, default=1, metavar="N", help="column to translate in lines with tabs")
+    column = "column to translate in lines with tabs (default: 1; with --documents, all the line)"
+    add("--column", type=int, metavar="N", help=column)
     nbest = "write the N best for each line: line number ||| translation ||| score"
     add("--nbest", type=int, metavar="N", help=nbest)
     add("--pairs", action="store_true", help="write SOURCE<TAB>TRANSLATION lines, for training")
@@ -86,10 +91,16 @@ def parse_arguments(arguments=None):
         )
     if options.documents and (options.sample or options.nbest or options.scores):
         parser.error("--documents has no --sample, --nbest and --scores")
-    if options.shard:
+    if options.documents in ("paragraph", "file") and (options.pairs or options.column):
+        parser.error(f"--documents {options.documents} has no --pairs and --column")
+    if options.documents == "file":
+        check_folders(options, parser)
+    elif options.shard:
         packed = options.input and options.input.suffix.lower() == ".gz"
         if not (options.input and options.output) or packed or options.nbest:
             parser.error("--shard needs --input, not packed, and --output, and has no --nbest")
+        if options.documents == "paragraph":
+            parser.error("--shard has no --documents paragraph, which may begin in another part")
         index, count = options.shard
         part = f".{index:0{len(str(count))}}-of-{count}"  # so that names sort in order
         options.output = options.output.with_name(
@@ -106,7 +117,19 @@ def parse_arguments(arguments=None):
             f"--nbest {options.nbest}, --num_beams {options.num_beams}"
         )
     options.threads = options.threads or len(os.sched_getaffinity(0))
+    if not options.documents:
+        options.column = options.column or 1
     return options
+
+
+def check_folders(options, parser):
+    """Reports an error unless --input and --output are folders of which neither holds the other."""
+    source, target = options.input, options.output
+    if not (source and target and source.is_dir()) or target.is_file():
+        parser.error("--documents file needs two folders, --input and --output")
+    source, target = source.resolve(), target.resolve()
+    if source.is_relative_to(target) or target.is_relative_to(source):
+        parser.error(f"--input and --output must be apart. Received: {source}, {target}")
 
 
 def shard(value):
@@ -131,7 +154,7 @@ def main(arguments=None):
     with without_noise():
         try:
             translate(options)
-        except (TranslateError, RunError, OSError) as error:
+        except (RunError, OSError) as error:
             print(f"translate.py: error: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -141,17 +164,22 @@ def main(arguments=None):
 
 def translate(options):
     """Translates what the options name."""
+    from training.streams import Output, Progress, Stream, is_complete, opened_input, paragraphs
+
+    if options.documents == "file":
+        return translate_files(options)
     if options.shard and is_complete(options):
         print(f"{options.output} is complete", file=sys.stderr)
         return
     with opened_input(options.input, options.shard) as lines, contextlib.ExitStack() as stack:
         output = Output(options) if options.output else Stream(sys.stdout.buffer)
         stack.callback(output.close)
-        for _ in itertools.islice(lines, output.lines):  # already translated
+        texts = paragraphs(lines) if options.documents == "paragraph" else lines
+        for _ in itertools.islice(texts, output.lines):  # already translated
             pass
         callers, count = make_callers(options)
         progress = Progress(lines, output.lines)
-        for window, found in translated(lines, callers, count, options, output.lines // WINDOW):
+        for window, found in translated(texts, callers, count, options, output.lines // WINDOW):
             first = output.lines + 1
             output.write(
                 b"".join(
@@ -167,7 +195,43 @@ def translate(options):
         progress.end()
 
 
-def translated(lines, callers, count, options, first=0):
+def translate_files(options):
+    """Translates the files of a folder; those that have been translated are left as they are."""
+    from training.files import replacing
+
+    files = sorted(file for file in options.input.rglob("*") if file.is_file())
+    if options.shard:
+        index, count = options.shard
+        files = files[index - 1 :: count]
+    targets = [options.output / file.relative_to(options.input) for file in files]
+    both = [*zip(files, targets, strict=True)]
+    waiting = [pair for pair in both if options.overwrite or not pair[1].exists()]
+    print(f"{len(waiting):,} of {len(files):,} files to translate", file=sys.stderr)
+    if not waiting:
+        return
+    callers, count = make_callers(options)
+    options.batch_size = -(-FILES // options.threads)
+    contents = (unpacked(file.read_bytes(), file) for file, _ in waiting)
+    rest = iter(waiting)
+    for _, found in translated(contents, callers, count, options, size=FILES):
+        for hypotheses, (_, target) in zip(found, rest, strict=False):
+            text = hypotheses[0][0].encode()
+            with replacing(target) as temporary:
+                packed = target.suffix.lower() == ".gz"
+                temporary.write_bytes(gzip.compress(text, mtime=0) if packed else text)
+
+
+def unpacked(content, file):
+    """The content of a file, unpacked if its name ends in .gz."""
+    from training.files import RunError
+
+    try:
+        return gzip.decompress(content) if file.suffix.lower() == ".gz" else content
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise RunError(f"{file} is not a complete gzip file: {error}") from error
+
+
+def translated(lines, callers, count, options, first=0, size=None):
     """Yields windows of lines and the hypotheses of each line, in order.
 
     Args:
@@ -177,6 +241,7 @@ def translated(lines, callers, count, options, first=0):
         count: A callable from texts to the number of tokens of each.
         options: The command line.
         first: Number of the first window, which seeds are made of.
+        size: Lines in a window; `WINDOW` by default.
     """
     free = collections.deque(callers)
     with concurrent.futures.ThreadPoolExecutor(len(callers)) as pool:
@@ -190,7 +255,7 @@ def translated(lines, callers, count, options, first=0):
 
         waiting = collections.deque()
         for number in itertools.count(first):
-            window = list(itertools.islice(lines, WINDOW))
+            window = list(itertools.islice(lines, size or WINDOW))
             if window:
                 texts = [text_of(line, options.column) for line in window]
                 batches = batches_of(count(texts), options.batch_size)
@@ -227,7 +292,9 @@ def batches_of(counts, size):
 
 
 def text_of(line, column):
-    """The text to translate in a line; empty if the line lacks the column."""
+    """The text to translate in a line, all of it without a column; empty if the line lacks it."""
+    if column is None:
+        return line
     columns = line.split(b"\t")
     return columns[column - 1] if column <= len(columns) else b""
 
@@ -244,7 +311,9 @@ def formatted(line, hypotheses, number, options):
     text, score = texts[0] if texts else (b"", 0.0)
     columns = line.split(b"\t")
     if options.pairs:
-        columns = [text_of(line, options.column), text]
+        columns = [text_of(line, options.column).replace(b"\t", b" "), text]
+    elif options.column is None:
+        columns = [text]
     elif options.column <= len(columns):
         columns[options.column - 1] = text
     if options.scores:
@@ -317,170 +386,6 @@ def sampling_caller(translator, options):
         return drawing.translate_nbest(texts, len(texts))
 
     return call
-
-
-class Lines:
-    """The lines of a binary stream, without line ends; knows how much of it has been read."""
-
-    def __init__(self, raw, packed, begin=0, end=None):
-        self._raw, self._begin, self._end = raw, begin, end
-        self._lines = gzip.GzipFile(fileobj=raw) if packed else raw
-        try:
-            self.size = os.fstat(raw.fileno()).st_size if raw.seekable() else 0
-        except OSError:  # a stream that is not a file
-            self.size = 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self._end is not None and self._raw.tell() >= self._end:
-            raise StopIteration
-        try:
-            return next(iter(self._lines)).rstrip(b"\r\n")
-        except (EOFError, gzip.BadGzipFile) as error:
-            raise TranslateError(f"The input is not a complete gzip file: {error}") from error
-
-    def share(self):
-        """The share of the input that has been read, or None if its size is unknown."""
-        end = self.size if self._end is None else self._end
-        return (self._raw.tell() - self._begin) / (end - self._begin) if end > self._begin else None
-
-
-@contextlib.contextmanager
-def opened_input(path, shard=None):
-    """The `Lines` of a file, or of a part of it, or of standard input."""
-    if path is None:
-        yield Lines(sys.stdin.buffer, packed=False)
-        return
-    with path.open("rb") as file:
-        if shard:
-            index, count = shard
-            size = path.stat().st_size
-            begin, end = ((size * i) // count for i in (index - 1, index))
-            if begin:  # a line belongs to the part in which it begins
-                file.seek(begin - 1)
-                file.readline()
-            yield Lines(file, False, begin, end)
-            return
-        yield Lines(file, packed=path.suffix.lower() == ".gz")
-
-
-class Stream:
-    """Standard output."""
-
-    def __init__(self, file):
-        self._file, self.lines = file, 0
-
-    def write(self, data, lines):
-        """Writes the translations of `lines` lines."""
-        self._file.write(data)
-        self._file.flush()
-        self.lines += lines
-
-    def finish(self):
-        """Does nothing: everything has been written."""
-
-    close = finish
-
-
-def is_complete(options):
-    """Whether an earlier process wrote the whole output."""
-    path = options.output
-    begun = path.with_name(path.name + ".progress").exists()
-    return path.exists() and not begun and not options.overwrite
-
-
-class Output:
-    """An output file that a later process can resume; `lines` is the number of lines in it.
-
-    Until the file is complete, `NAME.progress` beside it records the command, and how many lines
-    and bytes are safely on the disk.
-    """
-
-    def __init__(self, options):
-        self.path = options.output
-        self._packed = self.path.suffix.lower() == ".gz"
-        self._progress = self.path.with_name(self.path.name + ".progress")
-        # The options that the output depends on.
-        free = ("output", "overwrite", "threads")
-        self._command = {k: str(v) for k, v in vars(options).items() if k not in free}
-        if options.input:
-            status = options.input.stat()
-            self._command["input bytes"] = status.st_size
-        self.lines, certain = self._begun(options.overwrite)
-        self._save(certain)  # first, because an output without it counts as complete
-        self._file = self.path.open("r+b" if certain else "wb")
-        self._file.truncate(certain)
-        self._file.seek(certain)
-
-    def _begun(self, overwrite):
-        if overwrite or not self.path.exists():
-            return 0, 0
-        if not self._progress.exists():
-            raise TranslateError(
-                f"{self.path} exists: choose another --output, or give --overwrite"
-            )
-        try:
-            before = json.loads(self._progress.read_text())
-            certain = before["lines"], before["bytes"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise TranslateError(
-                f"{self._progress} is damaged: give --overwrite to start again"
-            ) from error
-        if before["command"] != self._command:
-            raise TranslateError(
-                f"{self.path} was begun by another command: repeat that command, choose another "
-                "--output, or give --overwrite"
-            )
-        return certain
-
-    def write(self, data, lines):
-        """Writes the translations of `lines` lines to the disk, then records that."""
-        self._file.write(gzip.compress(data, mtime=0) if self._packed else data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.lines += lines
-        self._save(self._file.tell())
-
-    def _save(self, certain):
-        state = {"lines": self.lines, "bytes": certain, "command": self._command}
-        temporary = self._progress.with_name(f".{self._progress.name}")
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self._progress)
-
-    def finish(self):
-        """Marks the file as complete."""
-        self._progress.unlink()
-
-    def close(self):
-        self._file.close()
-
-
-class Progress:
-    """A line on standard error: sentences a second, time left."""
-
-    def __init__(self, lines, before):
-        self._lines, self._before = lines, before
-        self._begun, self._share = time.monotonic(), lines.share()
-
-    def show(self, done):
-        """Tells how far it is."""
-        seconds = max(time.monotonic() - self._begun, 1e-9)
-        told = f"{done:,} lines, {(done - self._before) / seconds:,.1f} a second"
-        share = self._lines.share()
-        if share is not None and share > (self._share or 0):
-            left = seconds * (1 - share) / (share - (self._share or 0))
-            told += f", {share:.0%} read, {left / 60:.1f} minutes left"
-        if sys.stderr.isatty():
-            print(f"\r\033[K{told}", end="", file=sys.stderr, flush=True)
-        self._told = told
-
-    _told = "0 lines"
-
-    def end(self):
-        """Tells what was done."""
-        print(("\r\033[K" if sys.stderr.isatty() else "") + self._told, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from translators import LINES, tiny_translator, write_run
 
-from training import translate
+from training import streams, translate
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [" ".join(LINES[i % 6].split()[: 1 + i % 5]) for i in range(60)]
@@ -210,7 +210,7 @@ def test_parts_of_a_file_joined_are_the_file(tmp_path):
         for count in (1, 2, 7, 200):
             read = []
             for index in range(1, count + 1):
-                with translate.opened_input(file, (index, count)) as part:
+                with streams.opened_input(file, (index, count)) as part:
                     read += part
             assert [line.decode() for line in read] == lines
 
@@ -233,11 +233,77 @@ def test_shards_are_written_once_under_names_in_order(run, tmp_path, monkeypatch
             translate.parse_arguments([*words, "--output", str(target), "--shard", wrong])
 
 
-def test_documents_are_translated_by_sentence_in_their_layout(run, tmp_path):
+@pytest.fixture(scope="module")
+def one(run):
+    """The translation of a sentence of the documents."""
+    return tiny_translator(length_penalty=0.6).translate([LINES[2]])[0]
+
+
+LIMITS = ["--max_length", "12", "--max_source_length", "24"]
+
+
+def test_lines_are_translated_by_sentence_in_their_layout(run, tmp_path, one):
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_text(f"  {LINES[2]}  {LINES[2]}\n\n- {LINES[2]}\n")
-    words = [str(run), "--input", str(source), "--output", str(target), "--documents"]
-    assert translate.main([*words, "--max_length", "12"]) == 0
-    first, empty, third = target.read_text().split("\n")[:-1]
-    one = third.removeprefix("- ")
-    assert (first, empty) == (f"  {one}  {one}", "") and one
+    source.write_text(f"  {LINES[2]}  {LINES[2]}\n\n- {LINES[2]}\n\t{LINES[2]}\n")
+    words = [str(run), "--input", str(source), *LIMITS, "--documents"]
+    assert translate.main([*words, "--output", str(target)]) == 0
+    assert target.read_text() == f"  {one}  {one}\n\n- {one}\n\t{one}\n"
+    assert translate.main([*words, "--output", str(target), "--column", "2", "--overwrite"]) == 0
+    assert target.read_text().splitlines()[2:] == [f"- {LINES[2]}", f"\t{one}"]
+
+
+def test_lines_of_a_paragraph_are_joined(run, tmp_path, one):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    first, rest = LINES[2].split(" ", 1)
+    wrapped = f"  {LINES[2]} {first}  \n  {rest}\n\n \n{first}\r\n{rest}\r\n{LINES[2]}"
+    source.write_text(wrapped, newline="")
+    words = [str(run), "--input", str(source), "--output", str(target), *LIMITS]
+    assert translate.main([*words, "--documents", "paragraph"]) == 0
+    assert target.read_text() == f"  {one} {one}\n\n\n{one} {one}\n"
+
+
+def test_files_of_a_folder_are_translated_once(run, tmp_path, one, capsys):
+    source, target = tmp_path / "in", tmp_path / "out"
+    contents = {
+        "a.txt": f"{LINES[2]} {LINES[2]}\r\n\r\n\t{LINES[2]}",
+        "deep/er/b.txt": f"- {LINES[2]}\n" * 3,
+        "empty.txt": "",
+        "packed.txt.gz": f"{LINES[2]}\n",
+    }
+    for name, content in contents.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        packed = name.endswith(".gz")
+        data = gzip.compress(content.encode()) if packed else content.encode()
+        (source / name).write_bytes(data)
+    words = [str(run), "--input", str(source), "--output", str(target), *LIMITS]
+    words += ["--documents", "file"]
+    assert translate.main([*words, "--shard", "1/2"]) == 0
+    assert sorted(path.name for path in target.rglob("*.*")) == ["a.txt", "empty.txt"]
+    (target / "a.txt").write_text("kept")
+    assert translate.main(words) == 0
+    assert "2 of 4 files" in capsys.readouterr().err
+    assert (target / "a.txt").read_text() == "kept"
+    assert translate.main([*words, "--overwrite"]) == 0
+    for name, content in contents.items():
+        data = (target / name).read_bytes()
+        data = gzip.decompress(data) if name.endswith(".gz") else data
+        assert data.decode() == content.replace(LINES[2], one)
+    (source / "bad.gz").write_bytes(b"no gzip")
+    assert translate.main(words) == 1
+    assert "bad.gz is not a complete gzip file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["file"], "needs two folders"),
+        (["file", "--input", ".", "--output", "./inside"], "must be apart"),
+        (["paragraph", "--pairs"], "has no --pairs"),
+        (["paragraph", "--input", "a", "--output", "b", "--shard", "1/2"], "--shard has no"),
+        (["line", "--nbest", "2"], "has no --sample, --nbest"),
+    ],
+)
+def test_kinds_of_documents_that_do_not_go_with_options(words, message, capsys):
+    with pytest.raises(SystemExit):
+        translate.parse_arguments(["run", "--documents", *words])
+    assert message in capsys.readouterr().err
