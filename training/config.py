@@ -167,7 +167,7 @@ class TrainingConfig:
     init_from: str = option(
         None,
         "begin with the weights and vocabulary of this finished or imported run; with other "
-        "numbers of layers, as a student of it",
+        "layers, as a student of it",
         metavar="RUN",
     )
     extend_vocab: bool = option(
@@ -212,6 +212,9 @@ class TrainingConfig:
     dff: int = _count(None, "width of the feed-forward hidden layers", flag=False)
     encoder_layers: int = _count(None, "layers of the encoder", flag=False)
     decoder_layers: int = _count(None, "layers of the decoder", flag=False)
+    decoder_self: str = option(
+        None, "what the decoder's first sublayer is", choices=("attention", "ssru"), flag=False
+    )
     norm_first: bool = _switch(None, "normalise before each sublayer, not after it", flag=False)
     dropout_rate: float = _number(
         None, "fraction of the values dropped in training (default: the preset's)", SHARE
@@ -325,7 +328,10 @@ class TrainingConfig:
 
     def sizes(self):
         """{field: value} of the fields that a Transformer's preset sets too."""
-        names = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
+        names = (
+            "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self",
+            "norm_first",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     @classmethod

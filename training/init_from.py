@@ -13,8 +13,9 @@ RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
 # A bias of -50 bans them as well.
 LEAST_BIAS = -50.0
-SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
-FREE = ("encoder_layers", "decoder_layers", "dropout_rate")  # that may differ from a teacher's
+LAYERS = ("encoder_layers", "decoder_layers", "decoder_self")
+SIZES = ("d_model", "num_heads", "dff", *LAYERS, "norm_first")
+FREE = (*LAYERS, "dropout_rate")  # that may differ from a teacher's
 _LAYER = re.compile(r"(encoder|decoder)/layer_(\d+)/")
 _OF_SUBWORDS = re.compile(r"(source_)?embedding/tokens/|logits/")
 
@@ -37,6 +38,8 @@ class Start:
         self.described = self.folder.read_config()
         self.settings = self.described["arguments"]
         self.kind, self.config = (self.described["model"][n] for n in ("kind", "config"))
+        if self.kind == "transformer":
+            self.config.setdefault("decoder_self", "attention")  # where it is older than the field
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
@@ -45,7 +48,7 @@ class Start:
     def settings_for(self, given, recipes):
         """The given settings of a translator, with those that follow from this run.
 
-        Another preset, or other numbers of layers, make a student, which has its own recipe; a
+        Another preset, or other layers, make a student, which has its own recipe; a
         model of the same sizes is fine-tuned at a lower rate.
 
         Args:
@@ -61,8 +64,7 @@ class Start:
         of_start = {"model": self.kind, "joint_vocab": self.config["joint_vocab"]}
         if not given.get("extend_vocab"):
             of_start["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
-        layers = [given.get(name, self.config.get(name)) for name in FREE[:2]]
-        others = layers != [self.config.get(name) for name in FREE[:2]]
+        others = any(given.get(n, self.config.get(n)) != self.config.get(n) for n in LAYERS)
         is_student = self.kind == "transformer" and (
             given.get("preset", preset) != preset or others
         )
@@ -138,8 +140,8 @@ class Start:
     def _assign_translator(self, model, task):
         from training.tasks import make_model
 
-        layers = [(self.config.get(n), getattr(model.config, n, None)) for n in FREE[:2]]
-        if all(mine == its for mine, its in layers) and not task.settings.extend_vocab:
+        layers = {n: (self.config.get(n), getattr(model.config, n, None)) for n in LAYERS}
+        if all(its == new for its, new in layers.values()) and not task.settings.extend_vocab:
             model.load_weights(self.weights)
             return
         old = make_model(self.kind, self.config)
@@ -148,6 +150,9 @@ class Start:
             carry_over(old, self.tokenizers(), model, task.tokenizers)
         else:
             spread_layers(old, model)
+        its, new = layers["decoder_self"]
+        if its != new:
+            print(f"The decoder's first sublayers begin with random weights: {new}, not {its}.")
 
     def _assign_text(self, model, task):
         donor = self.folder.model(self.weights)
@@ -181,11 +186,12 @@ def values(variable):
 
 
 def spread_layers(teacher, student):
-    """Gives a teacher's weights to a model with other numbers of layers.
+    """Gives a teacher's weights to a model with other layers.
 
     A stack of fewer layers begins with some of the teacher's, evenly spread (Shleifer and Rush
     2020, arXiv 2010.13002). One of more layers begins with all of them, and between them layers
-    that change nothing yet: the output of each of their sublayers is zero.
+    that change nothing yet: the output of each of their sublayers is zero. Sublayers of another
+    kind than the teacher's stay as they are.
     """
     known = {weight.path: weight for weight in teacher.weights}
     origin = {
@@ -194,9 +200,9 @@ def spread_layers(teacher, student):
     }
     for weight in student.weights:
         path = _origin_of(weight.path, origin)
-        if path is not None:
+        if path in known:
             weight.assign(values(known[path]))
-        elif "/output/" in weight.path:
+        elif path is None and "/output/" in weight.path:
             weight.assign(np.zeros(weight.shape))
 
 

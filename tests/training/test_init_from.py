@@ -208,6 +208,28 @@ def test_what_is_no_run_is_named(tmp_path, first):
         Start(unfinished)
 
 
+def test_a_student_with_an_ssru_begins_with_everything_else(first, tmp_path, capsys):
+    """After one update of a rate that changes nothing."""
+    words = ("--init_from", first, "--data", first.parent / "train.tsv", "--output", tmp_path / "s")
+    assert (
+        train(*words, *TUNING, "decoder_self=ssru", "--learning_rate", "1e-12", "--steps", "1") == 0
+    )
+    said = "The decoder's first sublayers begin with random weights: ssru, not attention."
+    assert said in capsys.readouterr().out
+    before, student = RunFolder(first), RunFolder(tmp_path / "s")
+    known, fresh = weights_of(before.model()), []
+    for name, found in weights_of(student.model()).items():
+        if "/ssru/" in name:
+            fresh.append(name.rsplit("/ssru/")[1])
+        else:
+            np.testing.assert_allclose(found, known[name], atol=1e-7, rtol=0, err_msg=name)
+    assert {"forget/kernel", "forget/bias", "candidate/kernel"} <= {*fresh}
+    assert student.translator().translate(["um gato"])[0] is not None
+    tuned = ("--init_from", tmp_path / "s", *words[2:4], "--output", tmp_path / "t", *TUNING)
+    assert train(*tuned, "--steps", "1") == 0
+    assert RunFolder(tmp_path / "t").read_config()["model"]["config"]["decoder_self"] == "ssru"
+
+
 @pytest.mark.parametrize("layers", [(1, 1), (2, 1), (5, 2)])
 def test_a_student_begins_with_its_teachers_layers(layers):
     """One of fewer layers has some of them; in one of more, new layers change nothing at first."""
