@@ -37,16 +37,18 @@ def main(arguments=None):
     from training.files import RunError
     from training.marian import MarianError
     from training.marian.files import found
-    from training.marian.run import import_model
     from training.process import without_noise
-    from training.run import RunFolder, RunLock, begin
 
     try:
         path = found(options.model, options.revision)
-        folder = RunFolder(options.output)
-        with without_noise(), RunLock(folder):
-            begin(folder, {"folder": options.model}, overwrite=options.overwrite)
-            published = import_model(path, folder, target_language=options.target_language)
+        with without_noise():
+            from training.marian.run import import_model
+            from training.run import RunFolder, RunLock, begin
+
+            folder = RunFolder(options.output)
+            with RunLock(folder):
+                begin(folder, {"folder": options.model}, overwrite=options.overwrite)
+                published = import_model(path, folder, target_language=options.target_language)
     except (MarianError, RunError) as error:
         print(f"import_marian.py: error: {error}", file=sys.stderr)
         return 1

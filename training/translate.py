@@ -44,8 +44,8 @@ def parse_arguments(arguments=None):
     add("--input", metavar="FILE", type=Path, help="text or .gz file (default: standard input)")
     add("--output", metavar="FILE", type=Path, help="text or .gz file (default: standard output)")
     add("--overwrite", action="store_true", help="start again if --output exists")
-    documents = "translate sentence by sentence and keep the white space; each text is a line (the "
-    documents += "default), a paragraph between blank lines, or a file of the folder --input"
+    documents = "translate sentence by sentence and keep the white space; a text is a line, a "
+    documents += "paragraph between blank lines, or a file of the folder --input (default: line)"
     kinds = ("line", "paragraph", "file")
     add("--documents", nargs="?", const="line", choices=kinds, help=documents)
     part = (
