@@ -1,4 +1,4 @@
-"""Writes a Transformer as a folder that transformers loads as a MarianMTModel."""
+"""Writes a Transformer as a folder that transformers loads as a MarianMTModel, or Marian itself."""
 
 import json
 import os
@@ -6,11 +6,12 @@ import pathlib
 
 import numpy as np
 
+from keras_tfmr.export import marian_release
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.format_parts import COMMON, array, begin, check_architecture, tokens
 from keras_tfmr.text.translator import Translator
 
-_EXPECTED = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000,)}
+_EXPECTED = {**COMMON, "norm_first": (False,)}
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_new"}
 # MarianMTModel's own, which cannot be set. If ours is smaller, no logit differs by 1e-4.
 _EPSILON = 1e-5
@@ -20,6 +21,9 @@ _POSITIONS = 1024
 
 def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes a MarianMTModel, its vocabulary and SentencePiece models, as transformers saves them.
+
+    The positions of a model decide: those of a model that was imported from a release of Marian are
+    Marian's own, so it becomes such a release again.
 
     Args:
         translator: A `Translator` of a post-norm `TranslationModel` with sinusoidal positions.
@@ -39,12 +43,16 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
             f"the format needs safetensors: pip install safetensors ({error})"
         ) from error
     model = translator.model
-    check_architecture(model, "MarianMTModel", _EXPECTED)
+    waves = (10_000, marian_release.wavelength(model.config))
+    check_architecture(model, "MarianMTModel", {**_EXPECTED, "max_wavelength": waves})
     if model.config.norm_epsilon > _EPSILON:
         raise ExportError(f"MarianMTModel has no counterpart of {model.config.norm_epsilon=}")
     folder = begin(path, translator)
     # Contiguous, because the file stores the memory of an array, ignoring that it is transposed.
     arrays = {name: np.ascontiguousarray(value) for name, value in _arrays(model)}
+    if model.config.max_wavelength == waves[1]:
+        marian_release.write_release(translator, arrays, folder)
+        return folder
     save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
     for name, value in _files(translator).items():
         text = json.dumps(value, ensure_ascii=False, indent=1)
