@@ -95,7 +95,7 @@ def test_the_attention_of_every_layer_has_the_rate_of_its_own():
 
 
 def test_unknown_preset_and_field():
-    with pytest.raises(ValueError, match=r"huge.*Expected one of: tiny, tutorial, base, big"):
+    with pytest.raises(ValueError, match=r"huge.*Expected one of: tiny, small, tutorial, base"):
         TransformerConfig.preset("huge")
     with pytest.raises(ValueError, match=r"\['heads'\].*num_heads"):
         TransformerConfig.from_json('{"heads": 8}')

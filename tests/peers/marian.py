@@ -1,13 +1,15 @@
-"""Lets Marian train two tiny models and translate with them: tests/data/marian_peer.zip.
+"""Lets Marian train tiny models and translate with them: tests/data/marian_peer.zip.
 
-Run where pymarian and sentencepiece are installed, from the root of the repository:
-python tests/peers/marian.py. The tests read the file, so that they need neither.
+Run where pymarian, sentencepiece and numpy are installed, from the root of the repository:
+python tests/peers/marian.py FORM ..., which leaves other forms in the file as they are. The tests
+read the file, so that they need neither.
 
 `opus` has the form of OPUS-MT's releases: post-norm, a SentencePiece model for each language and
 one vocabulary in YAML; Marian translates with it. `spm` has that of Marian's documentation: a
 SentencePiece model as the vocabulary of both languages; and it is pre-norm. Marian scores the
 references with it: step by step, pymarian 1.12.42 decodes a pre-norm model to broken sentences
-whose log-probabilities are not those of its own scorer.
+whose log-probabilities are not those of its own scorer. `ssru` is like `opus`, but its decoder is
+that of Marian's and Firefox's small models; 16 bits of each weight, to keep the file small.
 """
 
 import itertools
@@ -19,6 +21,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import sentencepiece
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,35 +29,47 @@ sys.path.insert(0, str(ROOT))
 from training import phrasebook  # noqa: E402
 
 FILE = ROOT / "tests" / "data" / "marian_peer.zip"
-SIZES = """--type transformer --dim-emb 24 --transformer-heads 3 --transformer-dim-ffn 48
-    --tied-embeddings-all --enc-depth 1 --dec-depth 2"""
+TYPE = "--type transformer --tied-embeddings-all --enc-depth 1"
+SIZES = "--dim-emb 24 --transformer-heads 3 --transformer-dim-ffn 48 --dec-depth 2"
 TRAINING = """--mini-batch 64 --mini-batch-fit false --lr-warmup 400
     --label-smoothing 0.1 --optimizer-params 0.9 0.98 1e-9 --clip-norm 1 --seed 1 --cpu-threads 2
     --workspace 500 --max-length 60 --quiet --overwrite"""
 FORMS = {
-    "opus": """--transformer-postprocess dan --transformer-ffn-activation swish
+    "opus": f"""{SIZES} --transformer-postprocess dan --transformer-ffn-activation swish
     --vocabs vocab.yml vocab.yml --learn-rate 0.004 --after 1500u""",
-    "spm": """--transformer-preprocess n --transformer-postprocess da
+    "spm": f"""{SIZES} --transformer-preprocess n --transformer-postprocess da
     --transformer-postprocess-top n --transformer-ffn-activation swish
     --vocabs joint.spm joint.spm --dim-vocabs 500 500 --learn-rate 0.003 --after 2000u
     --sentencepiece-options --normalization_rule_name=identity""",
+    "ssru": """--dim-emb 16 --transformer-heads 2 --transformer-dim-ffn 32 --dec-depth 1
+    --transformer-decoder-autoreg rnn --dec-cell ssru
+    --transformer-postprocess dan --transformer-ffn-activation relu
+    --vocabs vocab.yml vocab.yml --learn-rate 0.006 --after 4000u""",
 }
+SUBWORDS = {"opus": 300, "ssru": 100}
 DECODING = "--mini-batch 1 --cpu-threads 1 --quiet --quiet-translation --n-best"
 SEARCHES = {"greedy": "--beam-size 1 --normalize 0", "beam": "--beam-size 4 --normalize 1"}
 
 
-def main():
-    """Writes the file."""
+def main(forms):
+    """Writes the file, with these forms anew."""
     pairs = itertools.islice((pair for pair in phrasebook.pairs(1) if pair.type == "person"), 8200)
     pairs = [pair[:2] for pair in pairs]
+    old = {}
+    if FILE.exists():
+        with zipfile.ZipFile(FILE) as archive:
+            names = (n for n in archive.namelist() if not n.startswith(tuple(forms)))
+            old = {name: archive.read(name) for name in names}
     with (
         tempfile.TemporaryDirectory() as folder,
         zipfile.ZipFile(FILE, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
     ):
-        for form, options in FORMS.items():
+        for name, content in old.items():
+            archive.writestr(name, content)
+        for form in forms:
             made = Path(folder) / form
             made.mkdir()
-            answers = train_and_ask(made, form, options, pairs[200:], pairs[:200])
+            answers = train_and_ask(made, form, FORMS[form], pairs[200:], pairs[:200])
             for path in sorted(made.iterdir()):
                 if path.name in ("model.npz", "vocab.yml") or path.suffix == ".spm":
                     archive.write(path, f"{form}/{path.name}")
@@ -65,7 +80,7 @@ def main():
 
 def decoder(form):
     """The text of decoder.yml."""
-    vocabulary = "vocab.yml" if form == "opus" else "joint.spm"
+    vocabulary = "joint.spm" if form == "spm" else "vocab.yml"
     vocabs = f"vocabs: [{vocabulary}, {vocabulary}]"
     return f"models: [model.npz]\n{vocabs}\nbeam-size: 4\nnormalize: 1\n"
 
@@ -73,13 +88,15 @@ def decoder(form):
 def train_and_ask(folder, form, options, train, test):
     """{"source": sentences, and "greedy" and "beam": [[translation, log-probability, score], ...]
     or "references": [[reference, log-probability], ...]}."""
-    spms = spms_of(folder, train) if form == "opus" else [None, None]
+    spms = [None, None] if form == "spm" else spms_of(folder, train, SUBWORDS[form])
     vocabs = re.search(r"--vocabs (\S+ \S+)", options)[0]
     for name, pairs in (("train", train), ("test", test)):
         for side, spm in enumerate(spms):
             write(folder / f"{name}.{side}", (pair[side] for pair in pairs), spm)
     files = "--train-sets train.0 train.1"
-    marian(folder, f"train --model model.npz {files} {SIZES} {options} {TRAINING}")
+    marian(folder, f"train --model model.npz {files} {TYPE} {options} {TRAINING}")
+    if form == "ssru":
+        cut_weights(folder / "model.npz")
     sources, references = zip(*test, strict=True)
     answers = {"source": sources}
     if form == "spm":
@@ -92,7 +109,17 @@ def train_and_ask(folder, form, options, train, test):
     return answers
 
 
-def spms_of(folder, pairs):
+def cut_weights(path):
+    """Leaves the first 16 bits of each weight, which a zip packs to half the size."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    for array in arrays.values():
+        if array.dtype == "float32":
+            array.view("uint32")[...] &= 0xFFFF0000
+    np.savez(path, **arrays)
+
+
+def spms_of(folder, pairs, size):
     """Learns source.spm and target.spm and writes the pieces of both to vocab.yml."""
     pieces, spms = ["</s>", "<unk>"], []
     for side, name in enumerate(("source", "target")):
@@ -100,7 +127,7 @@ def spms_of(folder, pairs):
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(pair[side] for pair in pairs),
             model_prefix=prefix,
-            vocab_size=300,
+            vocab_size=size,
             normalization_rule_name="identity",
             minloglevel=2,
         )
@@ -143,4 +170,4 @@ def best(nbest, spm):
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or [*FORMS])

@@ -183,7 +183,7 @@ def without(names):
 
 WRONG_OPTIONS = [
     ({"type": "s2s"}, "the model has type: s2s, which is not imported; expected 'transformer'"),
-    ({"transformer-decoder-autoreg": "rnn"}, "transformer-decoder-autoreg: rnn"),
+    ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "dec-cell: gru"),
     ({"transformer-decoder-autoreg": "average-attention"}, "autoreg: average-attention"),
     ({"transformer-preprocess": "n"}, "top: 'n', 'dan', '', which are not imported"),
     ({"transformer-postprocess-emb": "nd"}, "transformer-postprocess-emb: nd"),

@@ -13,7 +13,7 @@ from training.marian.vocabulary import read_spm, read_yml
 # option that a model's file lacks is newer than the model, and off.
 EXPECTED = {
     "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-postprocess-emb": ("d", ""),
     "transformer-ffn-activation": ("swish", "relu"),
     "transformer-ffn-depth": ("2",),
@@ -32,6 +32,14 @@ EXPECTED = {
         ),
         ("false",),
     ),
+}
+# For a decoder of another kind, further options.
+EXPECTED_OF = {
+    "rnn": {
+        "dec-cell": ("ssru",),
+        "transformer-rnn-projection": ("false",),
+        "layer-normalization": ("false",),
+    }
 }
 # Where normalisations are, by what Marian calls preprocess, postprocess and postprocess-top:
 # {places: whether they come first}.
@@ -66,6 +74,7 @@ def read_release(folder, name):
         "norm_epsilon": EPSILON,
         # Marian's slowest wave is the one at half - 1, not at half: 10000^(-i / (half - 1)).
         "max_wavelength": 10_000.0 ** (half / (half - 1)),
+        "decoder_self": "ssru" if _decoder(options) == "rnn" else "attention",
         "joint_vocab": len(vocabularies) == 1 and "Wemb" in arrays,
         "tied_logits": "decoder_ff_logit_out_W" not in arrays,
         "logits_bias": True,
@@ -92,6 +101,10 @@ def read_release(folder, name):
             *_notes(decoder),
         ),
     )
+
+
+def _decoder(options):
+    return options.get("transformer-decoder-autoreg", "self-attention")
 
 
 def _norms(options):
@@ -149,7 +162,8 @@ def _text(value):
 
 
 def _check(options):
-    for option, expected in EXPECTED.items():
+    decoder = _decoder(options)
+    for option, expected in (EXPECTED | EXPECTED_OF.get(decoder, {})).items():
         value = options.get(option, expected[0])
         if _text(value) not in expected:
             wanted = " or ".join(repr(each) for each in expected)

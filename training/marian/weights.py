@@ -76,7 +76,11 @@ class Weights:
 
     def _layer(self, name, layer):
         pre = "_pre" if self.config.get("norm_first") else ""  # ends the name of a norm before
-        sublayers = {"self": layer.self_attention}
+        sublayers = {}
+        if hasattr(layer, "ssru"):
+            self._ssru(f"{name}_rnn", layer.ssru, pre)
+        else:
+            sublayers["self"] = layer.self_attention
         if hasattr(layer, "cross_attention"):
             sublayers["context"] = layer.cross_attention
         for kind, sublayer in sublayers.items():
@@ -88,6 +92,14 @@ class Weights:
         self._dense(f"{name}_ffn_{{}}1", feed_forward.hidden_dense)
         self._dense(f"{name}_ffn_{{}}2", feed_forward.output_dense, writes=True)
         self._norm(f"{name}_ffn_ffn_ln_{{}}{pre}", feed_forward.residual.norm)
+
+    def _ssru(self, name, ssru, pre):
+        for dense, kind in ((ssru.candidate_dense, "W"), (ssru.forget_dense, "Wf")):
+            kernel = self._array(f"{name}_{kind}")[self.order][:, self.order]
+            self._set(dense.kernel, f"{name}_{kind}", kernel)
+        bias = self._array(f"{name}_bf").reshape(-1)[self.order]
+        self._set(ssru.forget_dense.bias, f"{name}_bf", bias)
+        self._norm(f"{name}{'' if pre else '_ffn'}_ln_{{}}{pre}", ssru.residual.norm)
 
     def _dense(self, name, dense, writes=False):
         """A product that reads vectors of the model's width or, if it `writes`, makes them."""
