@@ -3,9 +3,9 @@
     python benchmarks/whole_files.py RUN --input sources.txt
 
 Each engine is a command that reads a file and writes a file, in a process of its own:
-training/translate.py in float32 and bfloat16, and CTranslate2 in float32 and int8. Each translates
-a short file and a long one; a rate is the difference of their lines over that of their times, so
-that the start of the process does not count. Needs ctranslate2 beside keras_tfmr. Writes
+training/translate.py in float32, bfloat16 and int8, and CTranslate2 in float32 and int8. Each
+translates a short file and a long one; a rate is the difference of their lines over that of their
+times, so that the start of the process does not count. Needs ctranslate2 beside keras_tfmr. Writes
 results/whole_files.md and .json.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import harness
 
-OURS = ("float32", "bfloat16")
+OURS = ("float32", "bfloat16", "int8")
 THEIRS = ("float32", "int8")
 
 
@@ -128,7 +128,7 @@ def page(numbers):
         rows.append([row["beams"], row["engine"], row["setting"], float(row["rate"]), spread,
                      row["seconds"], f"{row['same'] / long:.1%}", *ratios])  # fmt: skip
     header = ["beams", "engine", "batches", "lines/s", "turns", "s, whole command", "same lines",
-              "our float32 / it", "our bfloat16 / it"]  # fmt: skip
+              *(f"our {dtype} / it" for dtype in OURS)]  # fmt: skip
     return (
         f"Files of {short:,} and {long:,} lines. The same lines as ours in float32.\n\n"
         + harness.table(header, rows)
