@@ -20,7 +20,7 @@ from pathlib import Path
 
 import harness
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def export(run, models, precision):
