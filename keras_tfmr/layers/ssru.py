@@ -183,7 +183,7 @@ class SSRUDecoderLayer(DecoderLayer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SSRUDecoder(Decoder):
-    """A `Decoder` of `SSRUDecoderLayer`s, with a state of one vector in each.
+    """A `Decoder` whose layers are of `SSRUDecoderLayer`, with a state of one vector in each.
 
     Arguments and call arguments are those of `Decoder`, but there are no `relative_positions` and
     no `attention_mask`, and the scores are those of the cross-attention alone.
