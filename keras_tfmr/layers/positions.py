@@ -152,7 +152,8 @@ class LearnedPositions(Positions):
 
     def compute_output_shape(self, positions_shape):
         (length,) = _checks.positions_shape(positions_shape)
-        if length is not None and length > self.max_length:
+        # While JAX traces an unknown length, it is a symbol that cannot be compared.
+        if isinstance(length, int) and length > self.max_length:
             raise ValueError(
                 f"Learned positions end at max_length={self.max_length}. "
                 f"Received: a sequence of length {length}"
