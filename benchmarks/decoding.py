@@ -20,7 +20,7 @@ from pathlib import Path
 
 import harness
 
-OURS = ("float32", "bfloat16", "int8")
+OURS = ("float32", "int8")
 THEIRS = ("float32", "int8")
 THREADS = {  # of an operation or translator × operations or translators side by side
     1: ((1, 1), (2, 2), (harness.CORES, 1)),

@@ -167,7 +167,7 @@ class Progress:
     def show(self, done):
         """Tells how far it is."""
         seconds = max(time.monotonic() - self._begun, 1e-9)
-        told = f"{done:,} lines, {(done - self._before) / seconds:,.1f} a second"
+        told = f"{done:,} line{'s' * (done != 1)}, {(done - self._before) / seconds:,.1f} a second"
         share = self._lines.share()
         if share is not None and share > (self._share or 0):
             left = seconds * (1 - share) / (share - (self._share or 0))
