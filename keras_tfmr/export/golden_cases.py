@@ -107,7 +107,8 @@ def record(text_model):
     rounded = precision_of(text_model.model) != "float32"
     cases = []
     for name in text_model.signatures:
-        adversarial = ADVERSARIAL if name == text_model.default else ()
+        # Of texts without sense, the likeliest hypotheses are so alike that rounding chooses.
+        adversarial = ADVERSARIAL if name == text_model.default and not rounded else ()
         # Only one text, because `explain` gives a number for each pair of tokens, layer and head.
         texts = plain[1:2] if name == "explain" else [*plain, *adversarial]
         with _unoptimized_graphs():
