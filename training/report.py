@@ -10,7 +10,7 @@ import time
 import numpy as np
 from matplotlib.figure import Figure
 
-from training.evaluate import class_scores, corpus_scores, make_evaluator, translations
+from training.evaluate import SCORES, class_scores, corpus_scores, make_evaluator, translations
 from training.files import RunError, explained, write_atomically, write_json
 
 SAMPLES = 12
@@ -139,8 +139,9 @@ def _draw(folder, task, model, text_model, data, state, tables):
         rows = columns = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
     with explained(folder.path):
         plot_attention(scores, rows, columns, title=text).savefig(folder.attention, dpi=110)
-        names = tuple(f"val_{name}" for name in task.scores[:2])
-        curves = plot_curves(state.rows, scores=names, title=folder.path.name)
+        names = {f"val_{name}": SCORES[name][0] for name in task.scores[:2]}
+        rows = [{names.get(name, name): value for name, value in r.items()} for r in state.rows]
+        curves = plot_curves(rows, scores=tuple(names.values()), title=folder.path.name)
         curves.savefig(folder.curves, dpi=110)
         if tables["validation"] is not None:
             picture = plot_confusion(tables["validation"], task.tokenizers[1].names)
