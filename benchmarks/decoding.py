@@ -223,7 +223,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         rows, numbers["sentences"] = measured(args, Path(folder))
     other = [] if args.quick else harness.kept("decoding").get("rows", [])
-    kept = [row for row in other if row["shortlist"] != bool(args.lexicon) and "ms" in row]
+    kept = [row for row in other if row["shortlist"] != bool(args.lexicon)]
     numbers["rows"] = sorted(rows + kept, key=lambda row: row["shortlist"])
     harness.report(
         "decoding", "Decoding of real sentences", page(numbers), numbers, quick=args.quick

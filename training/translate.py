@@ -53,7 +53,7 @@ def parse_arguments(arguments=None):
         "SLURM array (0 to N-1) or of an Indexed Job"
     )
     add("--shard", metavar="I/N", type=shard, help=part)
-    column = "column to translate in lines with tabs (default: 1; with --documents, all the line)"
+    column = "column to translate in lines with tabs (default: 1; with --documents, the whole line)"
     add("--column", type=int, metavar="N", help=column)
     nbest = "write the N best for each line: line number ||| translation ||| score"
     add("--nbest", type=int, metavar="N", help=nbest)
@@ -79,7 +79,11 @@ def parse_arguments(arguments=None):
     add("--batch_size", type=int, default=128, metavar="N", help="lines translated together")
     threads = "batches translated at the same time (default: one per core)"
     add("--threads", type=int, metavar="N", help=threads)
-    options = parser.parse_args(arguments)
+    return checked(parser.parse_args(arguments), parser)
+
+
+def checked(options, parser):
+    """The options with their defaults; ends the process if they contradict each other."""
     for name in ("column", "nbest", "batch_size", "threads", "top_k", "num_beams", "max_length"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -107,7 +107,7 @@ def record(text_model):
     rounded = precision_of(text_model.model) != "float32"
     cases = []
     for name in text_model.signatures:
-        # Of texts without sense, the likeliest hypotheses are so alike that rounding chooses.
+        # Translations of nonsense are so close in score that rounding decides among them.
         adversarial = ADVERSARIAL if name == text_model.default and not rounded else ()
         # Only one text, because `explain` gives a number for each pair of tokens, layer and head.
         texts = plain[1:2] if name == "explain" else [*plain, *adversarial]

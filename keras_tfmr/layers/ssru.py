@@ -37,7 +37,7 @@ class SSRU(Sublayer):
             that is not valid leaves c as it is. Not used with a cache.
         cache: What `cache` or the previous call gave. `x` are then the new tokens: one for each of
             the hypotheses of an example, or several of one hypothesis.
-        cache_index: Taken as by `CausalSelfAttention`; no position is different from another one.
+        cache_index: Accepted as by `CausalSelfAttention`, without effect.
 
     Returns:
         Tensor `[batch, length, d_model]`; with a cache, also the next cache.
