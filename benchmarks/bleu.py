@@ -1,16 +1,18 @@
-"""BLEU against minutes of training: this project, the TensorFlow tutorial's recipe, MarianMT.
+"""BLEU against minutes of training: this project, the tutorial's recipe, MarianMT, and Marian.
 
     python benchmarks/bleu.py --data train.tsv --validation validation.tsv [--sides keras_tfmr]
 
-Needs torch and transformers beside keras_tfmr. A side takes half an hour; sides can be run one by
-one, and their results are merged. All sides learn from the same pairs with the same subwords; BLEU
-is cased and detokenised, of greedy translations. Ours counts everything from the start of the
-process, evaluations too; of the peers, only the training steps count. Writes results/bleu.md, .json
-and .png.
+Needs torch and transformers beside keras_tfmr, and pymarian in an environment of its own, whose
+interpreter `--marian` names. Sides can be run one by one, and their results are merged. All sides
+learn from the same pairs with the same subwords; BLEU is cased and detokenised, of greedy
+translations. Ours counts everything from the start of the process, evaluations too; of the peers,
+only the training steps count. Writes results/bleu.md, .json and .png.
 """
 
 import argparse
 import csv
+import functools
+import importlib
 import tempfile
 from pathlib import Path
 
@@ -19,14 +21,25 @@ import harness
 SIDES = {
     "keras_tfmr": "keras_tfmr, its defaults",
     "tutorial": "the TensorFlow tutorial's recipe",
-    "marian": "MarianMT, transformers and PyTorch, of our size",
+    "marianmt": "MarianMT, transformers and PyTorch, of our size",
+    "marian": "Marian itself, of our size",
 }
-MARKS = (2, 4, 6, 8, 11, 15, 22, 30)
-TORCH = {
-    f"{threads} threads, {waiting} waiting": {
-        "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": waiting.upper(), "KERAS_BACKEND": "torch",
-    }
-    for threads, waiting in (("2", "active"), ("2", "passive"), ("1", "passive"))
+NEEDS = {"marianmt": ("torch", "transformers")}
+MARKS = (2, 4, 6, 8, 10, 12, 15, 22, 30)
+SETTINGS = {  # environments of a peer's process, of which the fastest is taken
+    "marianmt": {
+        f"{threads} threads, {waiting} waiting": {
+            "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": waiting.upper(),
+            "KERAS_BACKEND": "torch",
+        }
+        for threads, waiting in (("2", "active"), ("2", "passive"), ("1", "passive"))
+    },
+    "marian": {
+        f"{replicas} replicas of {threads} threads": {
+            "MARIAN_REPLICAS": replicas, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads
+        }
+        for replicas, threads in (("2", "1"), ("1", "2"))
+    },
 }  # fmt: skip
 
 
@@ -49,11 +62,7 @@ def ours(args):
 def one(side, args, minutes):
     """In its own process: trains a peer for some minutes."""
     args = argparse.Namespace(**{**args, "minutes": minutes})
-    if side == "marian":
-        from peers.marian_model import train
-    else:
-        from peers.tutorial_model import train
-    rows = train(args)
+    rows = importlib.import_module(f"peers.{side}_model").train(args)
     return {"rate": rows[-1]["updates"] / rows[-1]["minutes"], "rows": rows}
 
 
@@ -61,19 +70,17 @@ def measured(side, args):
     """The rows of a side."""
     if side == "keras_tfmr":
         return {"rows": ours(args)}
-    task = {"side": side, "args": vars(args)}
-    environment, setting = {}, "default"
-    if side == "marian":  # a tenth of a minute shows which threads are the fastest
-        settings = {
-            name: lambda environment=environment: harness.alone(
-                __file__, {**task, "minutes": 0.1}, environment
-            )
-            for name, environment in TORCH.items()
-        }
-        setting = harness.compare({side: settings}, 1, quick=args.quick)[side]["setting"]
-        environment = TORCH[setting]
-    found = harness.alone(__file__, {**task, "minutes": args.minutes}, environment)
-    return {"setting": setting, **found}
+    settings = SETTINGS.get(side, {"default": {}})
+
+    def train(setting, minutes):
+        task = {"side": side, "args": vars(args), "minutes": minutes}
+        return harness.alone(__file__, task, settings[setting])
+
+    setting = next(iter(settings))
+    if len(settings) > 1:  # a short training shows which threads are the fastest
+        tried = {name: functools.partial(train, name, 0.5) for name in settings}
+        setting = harness.compare({side: tried}, 1, quick=args.quick)[side]["setting"]
+    return {"setting": setting, **train(setting, args.minutes)}
 
 
 def page(numbers):
@@ -116,6 +123,7 @@ def main():
     add("--every", type=float, default=2, help="minutes between measurements of a peer")
     add("--pairs", type=int, default=500, help="validation pairs translated")
     add("--run", default="runs/bleu", help="our run's folder (default: %(default)s)")
+    add("--marian", metavar="PYTHON", help="interpreter of an environment with pymarian")
     add("--keep", metavar="DIR", help="folder to save MarianMT's model in")
     args = parser.parse_args()
     if not (args.quick or (args.data and args.validation)):
@@ -129,7 +137,9 @@ def main():
             args.validation = str(harness.tiny_pairs(Path(folder, "valid.tsv"), range(300, 320)))
             args.minutes, args.every, args.pairs, args.run = 0.05, 0.05, 8, f"{folder}/run"
         for side in args.sides:
-            if side == "marian" and not harness.installed("torch", "transformers"):
+            if not harness.installed(*NEEDS.get(side, ())) or (
+                side == "marian" and not args.marian
+            ):
                 continue
             found = measured(side, args)
             numbers["sides"][side] = {**found, "minutes": args.minutes, "date": numbers["date"]}

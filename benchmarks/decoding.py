@@ -1,18 +1,22 @@
 """Compares exports with CTranslate2 on real sentences, from strings to strings.
 
-    python benchmarks/decoding.py RUN --data validation.tsv
-    python benchmarks/decoding.py RUN --data validation.tsv --lexicon train.tsv    # with shortlists
+    python benchmarks/decoding.py RUN --data validation.tsv --name small
 
-RUN is a finished run. Latency is one sentence in a request, one request at a time; throughput is 32
-sentences of similar length in a request, from one caller per core. Both engines have the run's
-weights; CTranslate2 gets the run's shortlists as its vocabulary map. Needs ctranslate2 beside
-keras_tfmr. Writes results/decoding.md and .json.
+RUN is a finished run; the page keeps the models of other names. Latency is one sentence in a
+request, one request at a time; throughput is 32 sentences of similar length in a request, from one
+caller per core. All engines have the run's weights. `--lexicon` learns shortlists first, which are
+CTranslate2's vocabulary map. If RUN was imported from a model that Marian trained, `--marian` makes
+Marian an engine. Needs ctranslate2 beside keras_tfmr, and pymarian and sentencepiece in an
+environment of their own. Writes results/decoding.md and .json.
 """
 
+import functools
 import itertools
 import json
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -20,8 +24,9 @@ from pathlib import Path
 
 import harness
 
-OURS = ("float32", "int8")
-THEIRS = ("float32", "int8")
+DTYPES = ("float32", "int8")
+HEADER = ["beams", "sentences in a request", "engine", "BLEU", "same as float32", "sentences/s",
+          "ms a request", "threads", "our float32 / it", "our int8 / it"]  # fmt: skip
 THREADS = {  # of an operation or translator × operations or translators side by side
     1: ((1, 1), (2, 2), (harness.CORES, 1)),
     32: ((1, harness.CORES), (harness.CORES, harness.CORES), (harness.CORES, 1)),
@@ -36,15 +41,17 @@ def one(engine, dtype, path, beams, rows, threads, texts, seconds, shortlist=Fal
     batches = [order[i : i + rows] for i in range(0, len(order), rows)]
     if engine == "keras_tfmr":
         translate = exported(path, *threads)
+    elif engine == "Marian":
+        translate = marian(path, dtype, beams, *threads)
     else:
         translate = ctranslate2(path, dtype, beams, *threads, shortlist=shortlist)
     found = [None] * len(sources)
     for batch in batches:  # warms up
         for row, text in zip(batch, translate([sources[i] for i in batch]), strict=True):
             found[row] = text
-    rate, milliseconds = called(
-        translate, sources, batches, seconds, harness.CORES if rows > 1 else 1
-    )
+    # Python calls one translator of Marian's at a time; it shares a request among its workers.
+    callers = harness.CORES if rows > 1 and engine != "Marian" else 1
+    rate, milliseconds = called(translate, sources, batches, seconds, callers)
     return {"rate": rate, "ms": milliseconds, "mib": harness.peak_mib(), "texts": found}
 
 
@@ -118,21 +125,43 @@ def ctranslate2(path, dtype, beams, within, translators, *, shortlist=False):
     return translate
 
 
+def marian(path, dtype, beams, within, workers):
+    """The same function, with Marian and SentencePiece."""
+    import pymarian
+    import sentencepiece
+
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=f"{path}/{side}.spm")
+        for side in ("source", "target")
+    )
+    model = f"{path}/{dtype}.{'npz' if dtype == 'float32' else 'bin'}"
+    translator = pymarian.Translator(
+        f"--models {model} --vocabs {path}/vocab.yml {path}/vocab.yml "
+        f"--beam-size {beams} --normalize 0.6 --max-length 128 --max-length-crop --quiet "
+        f"--cpu-threads {workers} --mini-batch {-(-max(THREADS) // workers)} --maxi-batch 1"
+    )
+
+    def translate(texts):
+        pieces = [" ".join(row) for row in source.encode(texts, out_type=str)]
+        return [target.decode(line.split()) for line in translator.translate(pieces)]
+
+    return translate
+
+
 def sides(args, run, folder, texts, beams, rows):
     """{side: {threads: function}} of one beam width and size of requests."""
-    shortlist = args.lexicon is not None
 
-    def settings(**task):
+    def settings(threads=THREADS[rows], python=sys.executable, **task):
         task |= {"beams": beams, "rows": rows, "texts": texts, "seconds": args.seconds}
         return {
-            f"{within} × {between} threads": lambda threads=(within, between): harness.alone(
-                __file__, {**task, "threads": threads}
+            f"{within} × {between} threads": functools.partial(
+                harness.alone, __file__, {**task, "threads": (within, between)}, python=python
             )
-            for within, between in dict.fromkeys(THREADS[rows])
+            for within, between in dict.fromkeys(threads)
         }
 
     found = {}
-    for dtype in OURS:
+    for dtype in DTYPES:
         to = folder / f"{dtype}-{beams}"
         if not to.exists():
             words = ("--num_beams", beams, "--precision", dtype, "--output", to)
@@ -142,11 +171,27 @@ def sides(args, run, folder, texts, beams, rows):
         to = folder / "ctranslate2"
         if not to.exists():
             harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
-        for dtype in THEIRS:
+        for dtype in DTYPES:
             found[f"CTranslate2 {dtype}"] = settings(
-                engine="ctranslate2", dtype=dtype, path=to, shortlist=shortlist
+                engine="ctranslate2", dtype=dtype, path=to, shortlist=args.lexicon is not None
+            )
+    if args.marian:
+        python, to = args.marian[0], narrowed(*args.marian, folder / "marian")
+        for dtype in DTYPES:
+            found[f"Marian {dtype}"] = settings(
+                ((1, 1), (1, harness.CORES)), python, engine="Marian", dtype=dtype, path=to
             )
     return found
+
+
+def narrowed(python, model, to):
+    """Marian's model with the names that `marian` reads, also in int8."""
+    if not to.exists():
+        shutil.copytree(model, to, ignore=lambda _, names: {n for n in names if "iter" in n})
+        shutil.copy(to / "model.npz", to / "float32.npz")
+        words = "-m pymarian convert --gemm-type intgemm8 -f float32.npz -t int8.bin"
+        subprocess.run([python, *words.split()], cwd=to, check=True, capture_output=True)
+    return to
 
 
 def measured(args, folder):
@@ -173,33 +218,30 @@ def measured(args, folder):
             translations = cell.pop("texts")
             cell["bleu"] = sacrebleu.corpus_bleu(translations, [references]).score
             cell["same"] = sum(map(str.__eq__, translations, expected))
-            rows.append({"beams": beams, "sentences": size, "engine": side,
-                         "shortlist": bool(args.lexicon), **cell})  # fmt: skip
+            rows.append({"model": args.name, "beams": beams, "sentences": size, "engine": side,
+                         **cell})  # fmt: skip
     return rows, len(sources)
 
 
 def page(numbers):
-    cells = {
-        (row["shortlist"], row["beams"], row["sentences"], row["engine"]): row
-        for row in numbers["rows"]
-    }
     lines = []
-    for (shortlist, beams, size, engine), row in cells.items():
-        ours = cells[shortlist, beams, size, f"keras_tfmr {OURS[0]}"]
-        narrow = cells[shortlist, beams, size, f"keras_tfmr {OURS[-1]}"]
-        theirs = not engine.startswith("keras_tfmr")
-        lines.append([
-            "shortlists" if shortlist else "all", beams, size, engine, f"{row['bleu']:.2f}",
-            row["same"], float(row["rate"]), float(row["ms"]), row["setting"],
-            ours["rate"] / row["rate"] if theirs else "",
-            narrow["rate"] / row["rate"] if theirs else "",
-        ])  # fmt: skip
-    header = ["vocabulary", "beams", "sentences in a request", "engine", "BLEU",
-              "same as float32", "sentences/s", "ms a request", "threads",
-              "our float32 / it", "our int8 / it"]  # fmt: skip
+    for model, group in itertools.groupby(numbers["rows"], key=lambda row: row["model"]):
+        lines.append(f"\n## {model}\n")
+        cells = {(row["beams"], row["sentences"], row["engine"]): row for row in group}
+        rows = []
+        for (beams, size, engine), row in cells.items():
+            ratios = [
+                "" if engine.startswith("keras_tfmr")
+                else cells[beams, size, f"keras_tfmr {dtype}"]["rate"] / row["rate"]
+                for dtype in DTYPES
+            ]  # fmt: skip
+            rows.append([beams, size, engine, f"{row['bleu']:.2f}", row["same"],
+                         float(row["rate"]), float(row["ms"]), row["setting"],
+                         *ratios])  # fmt: skip
+        lines.append(harness.table(HEADER, rows))
     return (
         f"{numbers['sentences']:,} sentences. One sentence: one caller; {max(THREADS)}: one "
-        f"caller per core.\n\n{harness.table(header, lines)}"
+        "caller per core.\n" + "\n".join(lines)
     )
 
 
@@ -208,6 +250,8 @@ def main():
     add = parser.add_argument
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
+    add("--name", default="a model", help="of the model in the page (default: %(default)s)")
+    add("--marian", nargs=2, metavar=("PYTHON", "FOLDER"), help="Marian and its model")
     add("--lexicon", type=Path, metavar="FILE", help="pairs to learn shortlists from")
     add("--sentences", type=int, default=1000, help="at most (default: %(default)s)")
     add("--beams", type=int, nargs="+", default=[1, 4], help="(default: 1 4)")
@@ -222,9 +266,8 @@ def main():
     numbers = harness.about("tensorflow", "keras", "ctranslate2")
     with tempfile.TemporaryDirectory() as folder:
         rows, numbers["sentences"] = measured(args, Path(folder))
-    other = [] if args.quick else harness.kept("decoding").get("rows", [])
-    kept = [row for row in other if row["shortlist"] != bool(args.lexicon)]
-    numbers["rows"] = sorted(rows + kept, key=lambda row: row["shortlist"])
+    kept = [] if args.quick else harness.kept("decoding").get("rows", [])
+    numbers["rows"] = [row for row in kept if row["model"] != args.name] + rows
     harness.report(
         "decoding", "Decoding of real sentences", page(numbers), numbers, quick=args.quick
     )

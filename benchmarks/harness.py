@@ -86,10 +86,10 @@ def say(side, setting, answer):
     print(f"{side}, {setting}: {shown}", file=sys.stderr, flush=True)
 
 
-def alone(script, task, environment=None):
+def alone(script, task, environment=None, python=sys.executable):
     """What `serve` answers in a process of its own, which runs `script` with a JSON task."""
     done = subprocess.run(
-        [sys.executable, str(script), "--task", json.dumps(task, default=str)],
+        [python, str(script), "--task", json.dumps(task, default=str)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         capture_output=True, text=True,
     )  # fmt: skip

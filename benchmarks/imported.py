@@ -163,7 +163,7 @@ def measured(args, folder):
     sources, references = zip(*(line.split("\t")[:2] for line in lines), strict=True)
     (folder / "sources.json").write_text(json.dumps(sources))
     imported = harness.command("training/import_marian.py", published, "--output", folder / "run")
-    engines = [("keras_tfmr", "float32"), ("keras_tfmr", "bfloat16"), ("transformers", "float32")]
+    engines = [("keras_tfmr", "float32"), ("keras_tfmr", "int8"), ("transformers", "float32")]
     if harness.installed("ctranslate2"):
         harness.alone(__file__, {"do": "convert", "published": published,
                                  "to": folder / "ctranslate2"})  # fmt: skip
@@ -202,15 +202,21 @@ def page(numbers):
     rates = {(r["beams"], r["sentences"], r["engine"]): r["rate"] for r in numbers["rows"]}
     rows = []
     for row in numbers["rows"]:
-        ours = rates[row["beams"], row["sentences"], "keras_tfmr float32"]
+        ratios = [
+            "" if row["engine"].startswith("keras_tfmr")
+            else rates[row["beams"], row["sentences"], f"keras_tfmr {dtype}"] / row["rate"]
+            for dtype in ("float32", "int8")
+        ]  # fmt: skip
         rows.append([
             row["beams"], row["sentences"], row["engine"], float(row["rate"]), row["mib"],
             f"{row['same']} of {numbers['sentences']}", row["setting"],
-            "" if row["engine"].startswith("keras_tfmr") else ours / row["rate"],
+            *ratios,
             "" if row["bleu"] is None else f"{row['bleu']:.2f}",
         ])  # fmt: skip
-    header = ["beams", "sentences in a request", "engine", "sentences/s", "peak memory, MiB",
-              "same as transformers", "threads", "our float32 / it", "BLEU"]  # fmt: skip
+    header = [
+        "beams", "sentences in a request", "engine", "sentences/s", "peak memory, MiB",
+        "same as transformers", "threads", "our float32 / it", "our int8 / it", "BLEU",
+    ]  # fmt: skip
     seconds, mib = (numbers["import"][key] for key in ("seconds", "mib"))
     return (
         f"{numbers['model']}. The import takes {seconds:.1f} s and {mib:,.0f} MiB.\n\n"

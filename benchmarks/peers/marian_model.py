@@ -1,100 +1,115 @@
-"""MarianMT of transformers in PyTorch, of our model's size, trained from scratch.
+"""Marian, run by the `pymarian` of another environment, trained from scratch at our model's size.
 
-Its usual recipe: Adam(0.9, 0.98), label smoothing 0.1, inverse square root after a warm-up,
-clipping at 5, batches of like length. The rate and the warm-up are those of a small model (1e-3
-after 1,000 updates): 16,000 updates of warm-up would not end within the budget. Ids are those of a
-published OPUS-MT model: `</s>` first, padding last, where the decoder begins.
+The recipe is that of `--task transformer-base` (arXiv 1804.00344): post-norm, tied embeddings,
+Adam(0.9, 0.98), label smoothing 0.1, inverse square root after a warm-up; with the rate and the
+warm-up of a small model, 1e-3 after 1,000 updates, without which it would learn little within
+the budget. MARIAN_REPLICAS says how many copies of the model share an update.
 """
 
 import json
 import os
+import re
+import subprocess
+import time
 from pathlib import Path
 
-import numpy as np
-import torch
-from transformers import MarianConfig, MarianMTModel
+import sacrebleu
 
-from peers.corpus import END, PAD, UNKNOWN, Task
+from peers.corpus import Task, read
 
-PEAK, WARMUP = 1e-3, 1000
-SIZE = {
-    "d_model": 192, "encoder_layers": 3, "decoder_layers": 3, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 768, "decoder_ffn_dim": 768,
-}  # fmt: skip
+MODEL = """--type transformer --tied-embeddings-all --enc-depth 3 --dec-depth 3 --dim-emb 192
+    --transformer-heads 4 --transformer-dim-ffn 768 --transformer-ffn-activation relu
+    --transformer-postprocess dan --transformer-dropout 0.1"""
+RECIPE = """--mini-batch 64 --maxi-batch 1000 --learn-rate 0.001 --lr-warmup 1000
+    --lr-decay-inv-sqrt 1000 --label-smoothing 0.1 --optimizer-params 0.9 0.98 1e-9
+    --clip-norm 1 --sync-sgd --max-length 100 --workspace 2000 --seed 1
+    --shuffle-in-ram --disp-freq 50u --disp-label-counts"""
+DECODING = """--beam-size 1 --normalize 0 --mini-batch 64 --maxi-batch 100 --cpu-threads 2
+    --max-length-factor 3 --quiet --quiet-translation"""
 
 
 def train(args):
-    """Rows of BLEU by minutes of training; saves the model if a folder is given."""
-    torch.manual_seed(1)
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    task = Task(args)
-    theirs, pad = published_ids(task.vocab), task.vocab - 1
-    ours = np.argsort(theirs)
-    model = MarianMTModel(config(task.vocab))
-
-    def tensor(ids):
-        return torch.from_numpy(theirs[ids])
-
-    optimizer = torch.optim.Adam(model.parameters(), lr=PEAK, betas=(0.9, 0.98), eps=1e-9)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda n: min((n + 1) / WARMUP, (WARMUP / (n + 1)) ** 0.5)
-    )
-    loss_of = torch.nn.CrossEntropyLoss(ignore_index=pad, label_smoothing=0.1)
-
-    def update(source, fed, expected):
-        model.train()
-        source, fed, expected = (tensor(ids) for ids in (source, fed, expected))
-        fed[:, 0] = pad
-        logits = model(
-            input_ids=source, attention_mask=source != pad, decoder_input_ids=fed, use_cache=False
-        ).logits
-        loss = loss_of(logits.reshape(-1, task.vocab), expected.reshape(-1))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-        optimizer.step()
-        schedule.step()
-
-    @torch.inference_mode()
-    def decode(source):
-        model.eval()
-        source = tensor(source)
-        found = model.generate(
-            input_ids=source, attention_mask=source != pad, num_beams=1, max_new_tokens=48
-        )
-        return ours[found[:, 1:].numpy()]
-
-    rows = task.timed(update, decode, by_length=True)
-    if args.keep:
-        save(model, task, theirs, Path(args.keep))
+    """Rows of BLEU by minutes of training; the models stay beside our run, in RUN-marian."""
+    task, folder = Task(args), Path(f"{args.run}-marian")
+    prepare(task, read(args.data), folder)
+    begun, models = trained(args, folder, task.seconds)
+    rows = []
+    for minutes, updates, model in measured(begun, models, args.every):
+        texts = translated(args.marian, folder, model, task)
+        bleu = sacrebleu.corpus_bleu(texts, [task.references]).score
+        rows.append({"minutes": minutes, "updates": updates, "bleu": round(bleu, 2)})
     return rows
 
 
-def published_ids(vocab):
-    """int64 [vocab]: the id of each of our ids in a published model."""
-    first = [END, UNKNOWN]
-    others = [i for i in range(vocab) if i not in (PAD, *first)]
-    ids = np.empty(vocab, "int64")
-    ids[[*first, *others, PAD]] = np.arange(vocab)
-    return ids
-
-
-def config(vocab):
-    """A MarianConfig of our default size."""
-    return MarianConfig(
-        vocab_size=vocab, **SIZE, max_position_embeddings=256, dropout=0.1, scale_embedding=True,
-        share_encoder_decoder_embeddings=True, activation_function="swish", pad_token_id=vocab - 1,
-        eos_token_id=0, forced_eos_token_id=None, decoder_start_token_id=vocab - 1,
-    )  # fmt: skip
-
-
-def save(model, task, ids, folder):
-    """Writes a folder like those of published models."""
-    model.generation_config.update(num_beams=4, max_length=128)
-    model.save_pretrained(folder)
-    names = {END: "</s>", UNKNOWN: "<unk>", PAD: "<pad>"}
-    pieces = (task.processor.id_to_piece(i) for i in range(task.vocab))
-    vocabulary = {names.get(i, piece): int(ids[i]) for i, piece in enumerate(pieces)}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    for side in ("source", "target"):
+def prepare(task, pairs, folder):
+    """Writes pieces separated by spaces, the validation sources too, and one vocabulary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces = [task.processor.id_to_piece(i) for i in range(4, task.vocab)]
+    ids = {piece: i for i, piece in enumerate(["</s>", "<unk>", *pieces])}
+    lines = (f"{json.dumps(piece, ensure_ascii=False)}: {i}" for piece, i in ids.items())
+    write(folder / "vocab.yml", lines)
+    for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        write(folder / f"train.{side}", spaced(task.processor, texts))
         (folder / f"{side}.spm").write_bytes(task.spm)
+    sources = [[task.processor.id_to_piece(i) for i in row[:-1]] for row in task.sources]
+    write(folder / "valid.source", map(" ".join, sources))
+
+
+def spaced(processor, texts):
+    """Texts as pieces with spaces between them."""
+    return (" ".join(row) for row in processor.encode(list(texts), out_type=str))
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def trained(args, folder, seconds):
+    """(When training began, the models saved on the way), after so many seconds of training."""
+    log = folder / "train.log"
+    for old in (log, *folder.glob("model.*")):
+        old.unlink(missing_ok=True)
+    options = f"""train {MODEL} {RECIPE} --cpu-threads {os.environ["MARIAN_REPLICAS"]}
+        --save-freq {25 if args.minutes < 1 else 100}u
+        --vocabs vocab.yml vocab.yml --train-sets train.source train.target --model model.npz
+        --log train.log --quiet"""
+    process = start(args.marian, options, folder)
+    while not (log.exists() and "Training started" in log.read_text("utf-8")):
+        if process.poll() is not None:
+            raise RuntimeError(process.communicate()[1][-2000:])
+        time.sleep(0.1)
+    begun = time.time()
+    time.sleep(seconds)
+    process.terminate()  # Marian saves and ends
+    process.communicate()
+    return begun, list(folder.glob("model.iter*.npz"))
+
+
+def measured(begun, models, every):
+    """(Minutes, updates, path) of the last model before each multiple of `every` minutes."""
+    found = {}
+    for model in models:
+        minutes = (model.stat().st_mtime - begun) / 60
+        updates = int(re.search(r"iter(\d+)", model.name)[1])
+        mark = -(-minutes // every)
+        found[mark] = max(found.get(mark, (0,)), (round(minutes, 3), updates, model))
+    return [found[mark] for mark in sorted(found)]
+
+
+def translated(python, folder, model, task):
+    """Marian's greedy translations of the validation sentences."""
+    options = f"""decode --models {model.name} --vocabs vocab.yml vocab.yml
+        --input valid.source {DECODING}"""
+    out, errors = start(python, options, folder).communicate()
+    texts = [task.processor.decode(line.split()) for line in out.splitlines()]
+    if len(texts) != len(task.sources):
+        raise RuntimeError(errors[-2000:])
+    return texts
+
+
+def start(python, options, folder):
+    """Marian, running in a folder."""
+    command = [python, "-m", "pymarian", *options.split()]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
