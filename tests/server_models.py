@@ -6,8 +6,10 @@ import tensorflow as tf
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 
-def spec(dtype, name, *shape):
-    return tf.TensorSpec([None, *shape], dtype, name)
+def signature(**inputs):
+    """A decorator: a tf.function of inputs NAME=(dtype, *shape behind the batch)."""
+    specs = [tf.TensorSpec([None, *s], dtype, name) for name, (dtype, *s) in inputs.items()]
+    return tf.function(input_signature=specs)
 
 
 class Toys(tf.Module):
@@ -17,38 +19,46 @@ class Toys(tf.Module):
         super().__init__()
         self.version = tf.Variable(version)
 
-    @tf.function(input_signature=[spec(tf.string, "text")])
+    @signature(text=[tf.string])
     def echo(self, text):
         return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
 
-    @tf.function(input_signature=[spec(tf.string, "text")])
+    @signature(text=[tf.string])
     def raw(self, text):
         return {"text_bytes": tf.identity(text)}
 
-    @tf.function(input_signature=[spec(tf.string, "text")])
+    @signature(text=[tf.string])
     def boom(self, text):
         wrong = tf.reduce_any(text == "boom")
         with tf.control_dependencies([tf.debugging.assert_equal(wrong, False, "asked for")]):
             return {"text": tf.identity(text)}
 
-    @tf.function(input_signature=[spec(tf.int32, "number"), spec(tf.float32, "vector", None)])
+    @signature(number=[tf.int32], vector=[tf.float32, None])
     def pair(self, number, vector):
         total = tf.cast(number, tf.float32) + tf.reduce_sum(vector, axis=-1)
         return {"sum": total, "twice": vector * 2.0}
 
-    @tf.function(input_signature=[spec(tf.float32, "x")])
+    @signature(x=[tf.float32])
     def total(self, x):
         return {"total": tf.reduce_sum(x)}
 
-    @tf.function(input_signature=[spec(tf.float64, "x")])
-    def double(self, x):
-        return {"y": 2 * x}
+    @signature(long=[tf.int64], double=[tf.float64], bool=[tf.bool])
+    def types(self, long, double, bool):
+        return {"long": -long, "double": 2 * double, "bool": ~bool}
 
-    @tf.function(input_signature=[spec(tf.int64, "x"), spec(tf.bool, "negate")])
-    def sign(self, x, negate):
-        return {"x": tf.where(negate, -x, x), "negate": negate}
+    @signature(text=[tf.string])
+    def translate_document(self, text):
+        """What the demo page asks a translator for; the English is the text in capitals."""
+        english = tf.strings.upper(text, encoding="utf-8")
+        return {
+            "translation": english,
+            "sentences": tf.ones_like(text, tf.int32),
+            "truncated": text == "",
+            "source_pieces": text[:, None],
+            "target_pieces": english[:, None],
+        }
 
-    @tf.function(input_signature=[spec(tf.int32, "ms")])
+    @signature(ms=[tf.int32])
     def slow(self, ms):
         """Answers after the largest of `ms`; tells the rows of its run and the model's version."""
         end = tf.timestamp() + tf.cast(tf.reduce_max(ms), tf.float64) / 1000
@@ -57,28 +67,22 @@ class Toys(tf.Module):
         return {"rows": rows, "version": tf.fill(tf.shape(ms), self.version)}
 
 
-SIGNATURES = ("echo", "raw", "boom", "pair", "total", "double", "sign", "slow")
+SIGNATURES = ("echo", "raw", "boom", "pair", "total", "types", "translate_document", "slow")
 
 
-def save(base_path, version=1, warmup=None):
-    """Saves `Toys` as one version, complete before its folder has its name.
-
-    Args:
-        warmup: Requests of the warm-up file, or `bytes` for its records as they are.
-    """
+def save(base_path, version=1, warmup=()):
+    """Saves `Toys` as one version, with requests to warm up, before its folder has its name."""
     base_path = pathlib.Path(base_path)
     toys, temporary = Toys(version), base_path / f"writing-{version}"
     signatures = {name: getattr(toys, name) for name in SIGNATURES}
     tf.saved_model.save(toys, str(temporary), {"serving_default": toys.echo, **signatures})
-    if warmup is not None:
-        (temporary / "assets.extra").mkdir()
-        file = temporary / "assets.extra" / "tf_serving_warmup_requests"
-        with tf.io.TFRecordWriter(str(file)) as writer:
-            for record in warmup:
-                if not isinstance(record, bytes):
-                    log = prediction_log_pb2.PredictLog(request=record)
-                    record = prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString()
-                writer.write(record)
+    (temporary / "assets.extra").mkdir()
+    file = temporary / "assets.extra" / "tf_serving_warmup_requests"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for one in warmup:
+            log = prediction_log_pb2.PredictLog(request=one)
+            record = prediction_log_pb2.PredictionLog(predict_log=log)
+            writer.write(record.SerializeToString())
     return temporary.rename(base_path / str(version))
 
 

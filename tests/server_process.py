@@ -17,28 +17,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class Server:
-    """The address of a running server, and ways to ask it.
-
-    Attributes:
-        prediction, models: The official stubs.
-    """
+    """The address of a running server, and ways to ask it: HTTP, and the official stubs."""
 
     def __init__(self, port, rest_port):
         self.port, self.rest_port = port, rest_port
-        self.channel = grpc.insecure_channel(
-            f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)]
-        )
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
-    def http(self, path, body=None, headers=(), timeout=30):
+    def http(self, path, body=None, headers=()):
         """GET, or POST of `body` (bytes, or anything that goes to JSON): (status, text)."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         url = f"http://127.0.0.1:{self.rest_port}{path}"
         request = urllib.request.Request(url, data=body, headers=dict(headers))
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
+            with urllib.request.urlopen(request, timeout=30) as response:
                 return response.status, response.read().decode("utf-8", "surrogateescape")
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode("utf-8", "surrogateescape")
@@ -80,22 +74,18 @@ class ServerProcess(Server):
     def wait_for(self, pattern, seconds=240):
         """Waits until the log has a regular expression; returns the match."""
         end = time.monotonic() + seconds
-        while not (match := re.search(pattern, self.output())):
+        while not (match := re.search(pattern, output := self.log.read_text(errors="replace"))):
             ended = self.process.poll()
             if ended is not None or time.monotonic() > end:
                 self.process.kill()
-                raise AssertionError(f"no {pattern!r}, exit status {ended}: {self.output()}")
+                raise AssertionError(f"no {pattern!r}, exit status {ended}: {output}")
             time.sleep(0.05)
         return match
 
-    def output(self):
-        """What the server has printed."""
-        return self.log.read_text(errors="replace")
-
-    def terminate(self, seconds=60):
+    def terminate(self):
         """SIGTERM; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(seconds)
+        return self.process.wait(60)
 
     def __enter__(self):
         return self
@@ -106,10 +96,10 @@ class ServerProcess(Server):
             self.terminate()
 
 
-def status_of(call, *arguments, **options):
+def status_of(call, *arguments, timeout=20):
     """(code name, text) that a call ends with; ("OK", "") if it does not fail."""
     try:
-        call(*arguments, **options)
+        call(*arguments, timeout=timeout)
     except grpc.RpcError as error:
         return error.code().name, error.details()
     return "OK", ""

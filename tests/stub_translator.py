@@ -32,11 +32,22 @@ def english(text):
     return text.upper()
 
 
+def too_long(texts):
+    return np.array([len(text) > LONGEST for text in texts])
+
+
+def encoded(texts):
+    """Lists of texts, filled with "" to the same length, as an array of bytes."""
+    longest = max(map(len, texts), default=0)
+    padded = [[*row, *[""] * (longest - len(row))] for row in texts]
+    return np.array([[text.encode() for text in row] for row in padded], object)
+
+
 def translate(texts):
     return {
         "translation": [english(text).encode() for text in texts],
         "score": np.array([-len(text) / 8 for text in texts], "float32"),
-        "truncated": np.array([len(text) > LONGEST for text in texts]),
+        "truncated": too_long(texts),
     }
 
 
@@ -48,39 +59,27 @@ def hypothesis(text, n):
 def translate_nbest(texts):
     scores = np.tile(-np.arange(HYPOTHESES, dtype="float32") / 4, (len(texts), 1))
     scores[[not text for text in texts], 1:] = np.finfo("float32").min  # "" has one translation
-    translations = [[hypothesis(text, n).encode() for n in range(HYPOTHESES)] for text in texts]
-    truncated = np.array([len(text) > LONGEST for text in texts])
-    return {"translations": translations, "scores": scores, "truncated": truncated}
+    translations = encoded([[hypothesis(text, n) for n in range(HYPOTHESES)] for text in texts])
+    return {"translations": translations, "scores": scores, "truncated": too_long(texts)}
 
 
 def score(texts, references):
     lengths = np.array([len(reference.split()) for reference in references], "int32")
-    truncated = np.array([len(text) > LONGEST for text in texts])
     log_prob = -0.5 * lengths.astype("float32")
-    return {"log_prob": log_prob, "tokens": lengths, "truncated": truncated}
-
-
-def pieces(text):
-    """The words of a text, those of more than a dozen characters in several pieces."""
-    return [
-        ("" if start else "▁") + word[start : start + 12]
-        for word in text.split()
-        for start in range(0, len(word), 12)
-    ]
+    return {"log_prob": log_prob, "tokens": lengths, "truncated": too_long(texts)}
 
 
 def explain(texts):
-    """Pieces; head h of layer l looks h + l pieces ahead of the diagonal, round the end."""
-    words = [pieces(text) for text in texts]
-    longest = max([len(one) for one in words], default=0)
+    """The words as pieces; head h of layer l looks h + l words ahead of itself, round the end."""
+    words = [["▁" + word for word in text.split()] for text in texts]
+    longest = max(map(len, words), default=0)
     heads = np.zeros((len(texts), LAYERS, HEADS, longest, longest), "float32")
     for row, one in enumerate(words):
         for layer, head, target in np.ndindex(LAYERS, HEADS, len(one)):
             heads[row, layer, head, target, (target + head + layer) % len(one)] = 1.0
-    padded = [one + [""] * (longest - len(one)) for one in words]
     return {
-        "source_tokens": [[token.encode() for token in one] for one in padded],
-        "target_tokens": [[english(token).encode() for token in one] for one in padded],
+        "source_tokens": encoded(words),
+        "target_tokens": encoded([[english(word) for word in one] for one in words]),
         "attention": heads.mean((1, 2)),
         "attention_heads": heads,
         "encoder_heads": heads[:, :, ::-1],
@@ -91,26 +90,19 @@ def explain(texts):
 def translate_document(texts):
     """A sentence ends after a full stop or a line."""
     pieces = [re.findall(r"\s+|[^\s.][^\n.]*\.?|\.", text) for text in texts]
-    longest = max(map(len, pieces), default=0)
-    padded = [[*one, *[""] * (longest - len(one))] for one in pieces]
     sentences = [[piece for piece in one if piece.strip()] for one in pieces]
     return {
         "translation": [english(text).encode() for text in texts],
         "sentences": np.array([len(one) for one in sentences], "int32"),
-        "truncated": np.array([max(map(len, one), default=0) > LONGEST for one in sentences]),
-        "source_pieces": np.array([[piece.encode() for piece in one] for one in padded], object),
-        "target_pieces": np.array(
-            [[english(piece).encode() for piece in one] for one in padded], object
-        ),
+        "truncated": np.array([any(too_long(one)) for one in sentences]),
+        "source_pieces": encoded(pieces),
+        "target_pieces": encoded([[english(piece) for piece in one] for one in pieces]),
     }
 
 
 SIGNATURES = {
-    "translate_document": translate_document,
-    "translate": translate,
-    "translate_nbest": translate_nbest,
-    "score": score,
-    "explain": explain,
+    function.__name__: function
+    for function in (translate_document, translate, translate_nbest, score, explain)
 }
 
 
@@ -143,10 +135,8 @@ class StubTranslator(
                 for _, tensor in sorted(request.inputs.items(), reverse=True)  # text, reference
             ]
             outputs = SIGNATURES[request.model_spec.signature_name](*inputs)
-            response = predict_pb2.PredictResponse()
-            for name, value in outputs.items():
-                response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
-            return response
+            protos = {name: tf.make_tensor_proto(value) for name, value in outputs.items()}
+            return predict_pb2.PredictResponse(outputs=protos)
 
     def GetModelStatus(self, request, context):  # noqa: N802
         self._check_model(request.model_spec, context)
@@ -199,28 +189,22 @@ class _RestHandler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.clients.add(self.client_address)
-        if (answer := self.server.behave(self)) is not None:
+        if (answer := self.server.behave()) is not None:
             return self._answer(*answer)
-        if self.path != "/v1/models/default:predict":
-            return self._answer(404, {"error": f"Servable not found for request: {self.path}"})
         request = json.loads(body)
-        inputs = [[_text(one) for one in request["inputs"]["text"]]]
-        if "reference" in request["inputs"]:
-            inputs.append(request["inputs"]["reference"])
+        columns = sorted(request["inputs"].items(), reverse=True)  # text, reference
+        inputs = [[_text(one) for one in column] for _, column in columns]
         outputs = SIGNATURES[request["signature_name"]](*inputs)
         return self._answer(200, {"outputs": {k: _plain(v) for k, v in outputs.items()}})
 
     def do_GET(self):
-        version = {"version": "7", "state": self.server.state}
-        version["status"] = {"error_code": "OK", "error_message": ""}
+        version = {"version": "7", "state": "AVAILABLE"}
         self._answer(200, {"model_version_status": [version]})
 
     def _answer(self, status, content):
         body = json.dumps(content, ensure_ascii=False).encode()
         self.server.answers.append(status)
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -243,19 +227,17 @@ def _plain(value):
 
 
 @contextlib.contextmanager
-def serving_rest(behave=lambda handler: None):
+def serving_rest(behave=lambda: None):
     """Serves the stub's REST side on loopback; yields its server.
 
-    Attributes of the server: `address`; `answers`, the HTTP statuses so far; `clients`, the
-    addresses they went to; `state`, what the status page says; `behave`, a function of the
-    handler that returns (status, JSON) to answer that instead.
+    Its `address`; `answers`, the HTTP statuses so far; `behave`, a function that may return
+    (status, JSON) to answer that instead.
     """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _RestHandler)
     server.daemon_threads = True
-    server.behave, server.answers, server.clients = behave, [], set()
-    server.state = "AVAILABLE"
+    server.behave, server.answers = behave, []
     server.address = f"127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
     try:
         yield server
     finally:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pb2
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import get_model_status_pb2, predict_pb2
 
 from keras_tfmr.client import ServingError, Target, serving_pb2
@@ -19,18 +20,12 @@ from keras_tfmr.client.grpc_transport import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-
-ENUM, INT32 = (
-    descriptor_pb2.FieldDescriptorProto.TYPE_ENUM,
-    (descriptor_pb2.FieldDescriptorProto.TYPE_INT32),
-)
 TEXTS = ["bom dia", "", "olá 🙂", b"ol\xe1"]
 
 
-@pytest.mark.parametrize("module", [serving_pb2], ids=lambda module: module.__name__)
-def test_generated_messages_are_those_of_the_proto_file(module, tmp_path):
+def test_generated_messages_are_those_of_the_proto_file(tmp_path):
     """Compared as descriptors: compilers of different versions lay the Python out differently."""
-    source = module.DESCRIPTOR.name
+    source = serving_pb2.DESCRIPTOR.name
     compiled = tmp_path / "compiled"
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--descriptor_set_out={compiled}"]
     subprocess.run([*command, source], cwd=ROOT, check=True, timeout=60)
@@ -39,15 +34,11 @@ def test_generated_messages_are_those_of_the_proto_file(module, tmp_path):
         for field in message.field:
             field.ClearField("json_name")
     committed = descriptor_pb2.FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(committed)
-    assert file == committed, f"generate {module.__name__} anew, as {source} says"
+    serving_pb2.DESCRIPTOR.CopyToProto(committed)
+    assert file == committed, f"generate it anew, as {source} says"
 
 
-@pytest.mark.parametrize(
-    "target",
-    [Target(), Target(model="m", version=0), Target(version=1 << 40), Target(label="stable")],
-    ids=str,
-)
+@pytest.mark.parametrize("target", [Target(), Target(model="m", version=0), Target(label="b")])
 def test_requests_are_the_official_ones(target):
     ours = predict_request(target, "translate", {"text": TEXTS})
     official = predict_pb2.PredictRequest()
@@ -59,57 +50,36 @@ def test_requests_are_the_official_ones(target):
         official.model_spec.version_label = target.label
     encoded = [text.encode() if isinstance(text, str) else text for text in TEXTS]
     official.inputs["text"].CopyFrom(tf.make_tensor_proto(encoded))
-    assert predict_pb2.PredictRequest.FromString(ours.SerializeToString()) == official
     assert ours.SerializeToString() == official.SerializeToString()
-    assert serving_pb2.PredictRequest.FromString(official.SerializeToString()) == ours
 
 
 ARRAYS = {
-    "text": np.array(["um", "olá", ""]),
-    "table": np.array([["a", "b"], ["c", "d"]]),
-    "float32": np.array([[0.5, -1.25], [3e-9, np.inf]], "float32"),
-    "float64": np.array([0.1, -np.inf]),
-    "int32": np.arange(24, dtype="int32").reshape(2, 3, 4) - 7,
-    "int64": np.array([1 << 60, -1]),
-    "bool": np.array([[True], [False]]),
-    "no rows": np.zeros((0, 5), "float32"),
-    "no columns": np.zeros((2, 0, 3), "float32"),
-    "scalar": np.array(7, "int32"),
-    "all zero": np.zeros((2, 2), "float32"),
+    "string_val": np.array([["um", "olá"], ["", "d"]]),
+    "float_val": np.array([[0.5, -1.25], [3e-9, np.inf]], "float32"),
+    "double_val": np.array([0.1, -np.inf]),
+    "int_val": np.arange(24, dtype="int32").reshape(2, 3, 4) - 7,
+    "int64_val": np.array([1 << 60, -1]),
+    "bool_val": np.array([[True], [False]]),
 }
+EMPTY = {"float_val": np.zeros((2, 0, 3), "float32")}
+SCALAR = {"int_val": np.array(7, "int32")}
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("as_content", [False, True])
-def test_answers_are_read_in_both_encodings(name, as_content):
-    array = ARRAYS[name]
-    proto = typed_fields(array)
-    if as_content and array.dtype.kind != "U":
-        proto = type(proto)(
-            dtype=proto.dtype, tensor_shape=proto.tensor_shape, tensor_content=array.tobytes()
-        )
-    official = predict_pb2.PredictResponse()
-    official.outputs["y"].CopyFrom(proto)
-    read = serving_pb2.PredictResponse.FromString(official.SerializeToString())
-    assert to_lists(read.outputs["y"]) == array.tolist()
-
-
-def typed_fields(array):
-    """The TensorProto as the C++ server writes it: values in their field, not tensor_content."""
-    kind = tf.string if array.dtype.kind == "U" else array.dtype
-    proto = tf.make_tensor_proto(0, dtype="int32")
-    proto.Clear()
-    proto.dtype = tf.as_dtype(kind).as_datatype_enum
-    proto.tensor_shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
-    flat = array.ravel().tolist()
-    field = {
-        "U": proto.string_val,
-        "i": proto.int_val if array.dtype == "int32" else proto.int64_val,
-        "b": proto.bool_val,
-        "f": proto.float_val if array.dtype == "float32" else proto.double_val,
-    }[array.dtype.kind]
-    field.extend([one.encode() for one in flat] if array.dtype.kind == "U" else flat)
-    return proto
+@pytest.mark.parametrize(
+    ("field", "array"), [item for some in (ARRAYS, EMPTY, SCALAR) for item in some.items()]
+)
+def test_answers_are_read_in_both_encodings(field, array):
+    """Values in the field of their type, as the C++ server writes them, or all in one string."""
+    text = array.dtype.kind == "U"
+    kind = tf.string if text else tf.as_dtype(array.dtype)
+    shape = tf.TensorShape(array.shape).as_proto()
+    values = array.ravel().tolist()
+    values = [one.encode() for one in values] if text else values
+    for content in ({field: values}, {"tensor_content": array.tobytes()})[: 1 if text else 2]:
+        proto = TensorProto(dtype=kind.as_datatype_enum, tensor_shape=shape, **content)
+        official = predict_pb2.PredictResponse(outputs={"y": proto})
+        read = serving_pb2.PredictResponse.FromString(official.SerializeToString())
+        assert to_lists(read.outputs["y"]) == array.tolist()
 
 
 def test_fewer_values_than_elements_repeat_the_last():
@@ -131,11 +101,9 @@ def test_status_messages():
     ours = status_request(Target(model="m", version=3)).SerializeToString()
     read = get_model_status_pb2.GetModelStatusRequest.FromString(ours)
     assert read.model_spec.name == "m" and read.model_spec.version.value == 3
+    states = get_model_status_pb2.ModelVersionStatus.State.keys()
     official = get_model_status_pb2.GetModelStatusResponse()
-    for version, state in enumerate(get_model_status_pb2.ModelVersionStatus.State.keys()):
+    for version, state in enumerate(states):
         official.model_version_status.add(version=version, state=state).status.error_message = "x"
     read = versions_of(serving_pb2.GetModelStatusResponse.FromString(official.SerializeToString()))
-    assert read == [
-        (version, state, "x")
-        for version, state in enumerate(get_model_status_pb2.ModelVersionStatus.State.keys())
-    ]
+    assert read == [(version, state, "x") for version, state in enumerate(states)]

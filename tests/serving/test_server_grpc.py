@@ -9,7 +9,7 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_models import SIGNATURES, request
 from server_process import status_of
-from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -18,8 +18,8 @@ from tensorflow_serving.apis import (
 )
 
 
-def ask(server, *arguments, timeout=20, **inputs):
-    response = server.prediction.Predict(request(*arguments, **inputs), timeout=timeout)
+def ask(server, *arguments, **inputs):
+    response = server.prediction.Predict(request(*arguments, **inputs), timeout=20)
     return {name: tf.make_ndarray(proto) for name, proto in response.outputs.items()}
 
 
@@ -34,82 +34,58 @@ def test_predict_names_what_answered(server):
     assert response.outputs["text"].tensor_content == b""  # typed fields, as the real server's
     spec = response.model_spec
     assert (spec.name, spec.version.value, spec.signature_name) == ("default", 1, "serving_default")
+    message = request("echo", output_filter=["bytes"], text=["a"])
+    assert set(server.prediction.Predict(message, timeout=20).outputs) == {"bytes"}
 
 
 def test_types_and_signatures(server):
     found = ask(server, "pair", number=np.int32([1, 2]), vector=np.float32([[0.5], [1]]))
     assert found["sum"].tolist() == [1.5, 3] and found["twice"].tolist() == [[1], [2]]
     assert found["sum"].dtype == np.float32
-    found = ask(server, "sign", x=np.int64([-(1 << 62), 3]), negate=[True, False])
-    assert found["x"].tolist() == [1 << 62, 3] and found["negate"].tolist() == [True, False]
-    assert ask(server, "double", x=np.float64([0.1]))["y"].tolist() == [0.2]
+    long, double = np.int64([-(1 << 62), 3]), np.float64([0.1, 2])
+    found = ask(server, "types", long=long, double=double, bool=[True, False])
+    assert found["long"].tolist() == [1 << 62, -3] and found["bool"].tolist() == [False, True]
+    assert found["double"].tolist() == [0.2, 4]
     assert ask(server, "total", x=np.float32([1, 2]))["total"] == 3
-    assert ask(server, "raw", text=[b"\xff\0"])["text_bytes"].tolist() == [b"\xff\0"]
     assert ask(server, "echo", text=np.array([], object))["text"].shape == (0,)
 
 
-def test_output_filter(server):
-    message = request("echo", output_filter=["bytes"], text=["a"])
-    assert set(server.prediction.Predict(message, timeout=20).outputs) == {"bytes"}
+HUGE = TensorProto(dtype=7, tensor_shape={"dim": [{"size": 1 << 40}]})
+NEGATIVE = TensorProto(dtype=1, tensor_shape={"dim": [{"size": -2}]})
+SHORT = TensorProto(dtype=1, tensor_shape={"dim": [{"size": 2}]}, tensor_content=b"a")
 
 
-def tensor(**fields):
-    return tensor_pb2.TensorProto(**fields)
-
-
-SHAPES = tensor(dtype=7, tensor_shape=tf.TensorShape([1 << 40]).as_proto())
-SHORT = tensor(dtype=1, tensor_shape=SHAPES.tensor_shape, tensor_content=b"a")
-SHORT.tensor_shape.dim[0].size = 2
-WRONG = {
-    "no inputs": (request("echo"), "text"),
-    "another input": (request("echo", text=["a"], other=["a"]), "other"),
-    "type": (request("echo", text=[1]), "string"),
-    "rank": (request("echo", text="a"), r"\(\?,\)|\(None,\)|shape|\(\)"),
-    "signature": (request("nothing", text=["a"]), "pair"),
-    "the initialiser": (request("__saved_model_init_op"), "pair"),
-    "output": (request("echo", output_filter=["nothing"], text=["a"]), "bytes"),
-    "huge shape": (request("echo", text=SHAPES), "too many"),
-    "negative shape": (
-        request("total", x=tensor(dtype=1, tensor_shape={"dim": [{"size": -2}]})),
-        "-2",
-    ),
-    "no such type": (request("total", x=tensor(dtype=99)), "TensorProto"),
-    "content of another size": (
-        request("total", x=SHORT),
-        "TensorProto",
-    ),
-    "the model says no": (request("boom", text=["boom"]), "asked for"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_requests_are_invalid_arguments(server, name):
-    message, text = WRONG[name]
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (request("echo", text=["a"], other=["a"]), "expects the inputs text. .*other"),
+        (request("echo", text=[1]), "string"),
+        (request("echo", text="a"), r"is string.*: string\(\)"),
+        (request("__saved_model_init_op"), "pair"),
+        (request("echo", output_filter=["nothing"], text=["a"]), "bytes"),
+        (request("echo", text=HUGE), "too many"),
+        (request("total", x=NEGATIVE), "-2"),
+        (request("total", x=TensorProto(dtype=99)), "TensorProto"),
+        (request("total", x=SHORT), "TensorProto"),
+        (request("boom", text=["boom"]), "asked for"),
+    ],
+)
+def test_wrong_requests_are_invalid_arguments(server, message, text):
     code, details = refused(server, message)
-    assert code == "INVALID_ARGUMENT"
-    assert re.search(text, details), details
+    assert code == "INVALID_ARGUMENT" and re.search(text, details), details
 
 
-def test_unknown_names_are_not_found(server):
+def test_other_models_versions_and_methods(server):
     assert refused(server, request(model="other", text=["a"]))[0] == "NOT_FOUND"
     assert refused(server, request(version=7, text=["a"]))[0] == "NOT_FOUND"
     status = get_model_status_pb2.GetModelStatusRequest(model_spec={"name": "other"})
-    assert status_of(server.models.GetModelStatus, status, timeout=20)[0] == "NOT_FOUND"
-
-
-def test_what_only_the_real_server_has_says_so(server):
-    code, text = status_of(
-        server.prediction.Classify, classification_pb2.ClassificationRequest(), timeout=20
-    )
-    assert code == "UNIMPLEMENTED" and "TensorFlow Serving has it" in text and "\n" not in text
+    assert status_of(server.models.GetModelStatus, status)[0] == "NOT_FOUND"
+    classify = classification_pb2.ClassificationRequest()
+    code, text = status_of(server.prediction.Classify, classify)
+    assert code == "UNIMPLEMENTED" and "TensorFlow Serving has it" in text
     message = request(text=["a"])
     message.model_spec.version_label = "stable"
     assert refused(server, message)[0] == "UNIMPLEMENTED"
-
-
-def test_bytes_that_are_no_message(server):
-    call = server.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-    assert status_of(call, b"\xff\xff\xff", timeout=20)[0] == "INVALID_ARGUMENT"
 
 
 def test_metadata_is_what_was_exported(server):
@@ -135,30 +111,30 @@ def test_status_and_health(server):
 
 
 def test_a_deadline_stops_the_run(server):
-    assert refused(server, request("slow", ms=[20_000]), 0.5)[0] == "DEADLINE_EXCEEDED"
-    assert refused(server, request("slow", ms=[20_000]), 0.5)[0] == "DEADLINE_EXCEEDED"
+    for _ in range(2):
+        assert refused(server, request("slow", ms=[20_000]), 0.3)[0] == "DEADLINE_EXCEEDED"
     assert ask(server, "slow", ms=[1])["rows"].tolist() == [1]  # both threads are free again
 
 
 def test_a_message_above_the_limit(server):
-    code, text = refused(server, request(text=["a" * (1 << 22)]))
+    code, text = refused(server, request(text=["a" * (1 << 20)]))
     assert code == "RESOURCE_EXHAUSTED" and "larger than max" in text
 
 
 def test_a_full_queue_refuses_and_recovers(server):
     asked = [
-        server.prediction.Predict.future(request("slow", ms=[300]), timeout=30) for _ in range(60)
+        server.prediction.Predict.future(request("slow", ms=[100]), timeout=30) for _ in range(60)
     ]
-    codes = {one.exception().code() if one.exception() else None for one in asked}
-    assert codes == {None, grpc.StatusCode.UNAVAILABLE}
-    assert any("queue is full" in one.exception().details() for one in asked if one.exception())
+    errors = [error for one in asked if (error := one.exception())]
+    assert 0 < len(errors) < 60
+    assert {error.code() for error in errors} == {grpc.StatusCode.UNAVAILABLE}
+    assert "queue is full" in errors[0].details()
     assert ask(server, text=["a"])["bytes"].tolist() == [1]
 
 
 def test_clients_that_go_away_leave_no_work(server):
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        for _ in range(15):
-            stub.Predict.future(request("slow", ms=[2000]), timeout=60)
-        stub.Predict.future(request("slow", ms=[100]), timeout=60)
-    assert ask(server, "slow", ms=[1], timeout=15)["rows"].tolist() == [1]
+        for ms in [2000] * 15 + [100]:
+            stub.Predict.future(request("slow", ms=[ms]), timeout=60)
+    assert ask(server, "slow", ms=[1])["rows"].tolist() == [1]

@@ -1,13 +1,10 @@
 """The development server and requests that nobody planned: it refuses them and goes on."""
 
-import json
-import os
 import random
 import socket
 import time
 from base64 import b64decode, b64encode
 
-import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,19 +15,15 @@ from server_process import status_of
 
 PREDICT = "/v1/models/default:predict"
 TEXTS = st.binary(max_size=20) | st.sampled_from(["é🙂\0".encode(), b"\xc3"])
+KEYS = st.sampled_from(["b64", "text", "x", "number", "vector"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["b64", "text", "x", "number", "vector"]), inner, max_size=2
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=2),
     max_leaves=8,
 )
 DOCUMENTS = st.dictionaries(st.sampled_from(["instances", "inputs"]), JSON, min_size=1)
 quiet = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -38,9 +31,9 @@ quiet = settings(
 @given(texts=st.lists(TEXTS, max_size=4))
 def test_any_bytes_come_back_over_both_protocols(server, texts):
     """What was sent is what arrives: by gRPC, by columns and by rows."""
-    message = request("raw", text=tf.make_tensor_proto(np.array([*texts, b""], object)))
-    answer = server.prediction.Predict(message, timeout=20)
     sent = [*texts, b""]
+    message = request("raw", text=tf.make_tensor_proto(np.array(sent, object)))
+    answer = server.prediction.Predict(message, timeout=20)
     assert list(answer.outputs["text_bytes"].string_val) == sent
     document = [{"b64": b64encode(text).decode()} for text in sent]
     for asked, key in (("inputs", "outputs"), ("instances", "predictions")):
@@ -49,12 +42,10 @@ def test_any_bytes_come_back_over_both_protocols(server, texts):
 
 
 @quiet
-@given(document=DOCUMENTS, signature=st.sampled_from(["echo", "total", "pair", "sign", "slow"]))
+@given(document=DOCUMENTS, signature=st.sampled_from(["echo", "total", "pair", "types"]))
 def test_any_json_has_an_answer_or_a_bad_request(server, document, signature):
-    if signature == "slow":
-        document = json.loads(json.dumps(document).replace("9", "1"))
     status, found = server.predict(document, signature)
-    assert status in (200, 400, 504), found
+    assert status in (200, 400), found
     assert ("error" in found) == (status != 200)
 
 
@@ -78,32 +69,22 @@ def fuzz_http(server, random):
 
 
 def fuzz_grpc(server, random):
-    """A call of any of the methods with a few bytes of its message changed."""
+    """A call with a few bytes of its message changed, most of which are no message any more."""
     message = bytearray(request("pair", number=[1], vector=[[0.5, 2.0]]).SerializeToString())
     for _ in range(random.randrange(1, 6)):
         message[random.randrange(len(message))] = random.randrange(256)
-    service = random.choice(["PredictionService/Predict", "PredictionService/GetModelMetadata"])
-    call = server.channel.unary_unary(f"/tensorflow.serving.{service}")
+    method = random.choice(["Predict", "GetModelMetadata"])
+    call = server.channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
     code, text = status_of(call, bytes(message), timeout=10)
     assert code not in ("INTERNAL", "UNKNOWN", "UNAVAILABLE"), (bytes(message), text)
 
 
-def fuzz(server, seconds, seed):
+@pytest.mark.parametrize("seconds", [2, pytest.param(300, marks=pytest.mark.slow)])
+def test_changed_bytes(server, seconds):
+    seed = 1 if seconds < 60 else random.randrange(1 << 32)
     rng, count, end = random.Random(seed), 0, time.monotonic() + seconds
     while time.monotonic() < end:
         rng.choice([fuzz_http, fuzz_grpc])(server, rng)
         count += 1
-    status, found = server.predict({"inputs": ["still here"]})
-    assert status == 200 and found["outputs"]["text"] == ["still here"]
-    assert grpc.channel_ready_future(server.channel).result(10) is None
-    return count
-
-
-def test_changed_bytes_for_seconds(server):
-    assert fuzz(server, 5, seed=1) > 20
-
-
-@pytest.mark.slow
-def test_changed_bytes_for_five_minutes(server):
-    seed = int.from_bytes(os.urandom(4), "big")
-    assert fuzz(server, 300, seed) > 1000, seed
+    assert server.predict({"inputs": ["still here"]})[1]["outputs"]["text"] == ["still here"]
+    assert count > 3 * seconds, seed

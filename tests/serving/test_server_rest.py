@@ -7,26 +7,19 @@ import socket
 import pytest
 
 MODEL = "/v1/models/default"
+PREDICT = f"{MODEL}:predict"
 
 
 def test_columns(server):
-    assert server.predict({"inputs": ["a", "é"]}) == (
-        200,
-        {"outputs": {"text": ["a", "é"], "bytes": [1, 2]}},
-    )
-    assert server.predict({"inputs": {"text": ["a"]}}, "raw") == (
-        200,
-        {"outputs": [{"b64": "YQ=="}]},
-    )
+    found = {"text": ["a", "é"], "bytes": [1, 2]}
+    assert server.predict({"inputs": ["a", "é"]}) == (200, {"outputs": found})
     assert server.predict({"inputs": {"x": [1, 2.5]}}, "total") == (200, {"outputs": 3.5})
-    both = {"inputs": {"x": [-(1 << 62)], "negate": [True]}}
-    assert server.predict(both, "sign")[1] == {"outputs": {"x": [1 << 62], "negate": [True]}}
+    both = {"inputs": {"long": [-(1 << 62)], "double": [0.1], "bool": [True]}}
+    found = {"long": [1 << 62], "double": [0.2], "bool": [False]}
+    assert server.predict(both, "types") == (200, {"outputs": found})
 
 
 def test_rows(server):
-    assert server.predict({"instances": ["a", {"b64": "/w=="}]}, "raw")[1] == {
-        "predictions": [{"b64": "YQ=="}, {"b64": "/w=="}]
-    }
     rows = [{"number": 1, "vector": [0.1, 2]}, {"number": 2, "vector": [0, 0.3]}]
     assert server.predict({"instances": rows}, "pair") == (
         200,
@@ -40,22 +33,18 @@ WRONG = [
     (b"[" * 100_000, "nested"),
     (b'{"inputs": ' + b"9" * 5000 + b"}", "JSON"),
     ([1], "object"),
-    ({}, "instances"),
     ({"inputs": ["a"], "instances": ["a"]}, "either"),
     ({"instances": []}, "rows"),
     ({"instances": [{"other": "a"}]}, "text"),
-    ({"inputs": {"other": ["a"]}}, "text"),
     ({"inputs": [1]}, "string"),
-    ({"inputs": [["a"], "b"]}, "lengths"),
     ({"inputs": [["a"], ["b", "c"]]}, "lengths"),
-    ({"inputs": "a"}, r"string"),
+    ({"inputs": "a"}, "string"),
     ({"inputs": [{"b64": "*"}]}, "valid"),
     (b'{"inputs": ["\\ud800"]}', "valid"),
     ({"inputs": ["a"], "signature_name": 1}, "signature_name"),
     ({"inputs": ["a"], "signature_name": "nothing"}, "signature"),
     ({"inputs": [True], "signature_name": "total"}, "float32"),
     ({"inputs": [1e300], "signature_name": "total"}, "too large"),
-    ({"inputs": {"number": [1 << 40], "vector": [[1]]}, "signature_name": "pair"}, "too large"),
     ({"inputs": {"number": [1.5], "vector": [[1]]}, "signature_name": "pair"}, "int32"),
     ({"instances": [1], "signature_name": "total"}, "'inputs'"),
     ({"inputs": ["boom"], "signature_name": "boom"}, "asked for"),
@@ -64,24 +53,17 @@ WRONG = [
 
 @pytest.mark.parametrize(("body", "text"), WRONG, ids=[str(body)[:30] for body, _ in WRONG])
 def test_wrong_bodies_are_bad_requests(server, body, text):
-    status, answer = server.http(f"{MODEL}:predict", body)
+    status, answer = server.http(PREDICT, body)
     assert status == 400 and text in json.loads(answer)["error"]
 
 
 def test_status_and_metadata(server):
-    status, text = server.http(MODEL)
-    assert status == 200 and json.loads(text) == {
-        "model_version_status": [
-            {
-                "version": "1",
-                "state": "AVAILABLE",
-                "status": {"error_code": "OK", "error_message": ""},
-            }
-        ]
-    }
-    assert server.http(f"{MODEL}/versions/1") == (status, text)
-    status, text = server.http(f"{MODEL}/versions/1/metadata")
-    found = json.loads(text)
+    status = {"error_code": "OK", "error_message": ""}
+    version = {"version": "1", "state": "AVAILABLE", "status": status}
+    for path in (MODEL, f"{MODEL}/versions/1"):
+        status, text = server.http(path)
+        assert status == 200 and json.loads(text) == {"model_version_status": [version]}
+    found = json.loads(server.http(f"{MODEL}/versions/1/metadata")[1])
     assert found["model_spec"] == {"name": "default", "signature_name": "", "version": "1"}
     pair = found["metadata"]["signature_def"]["signature_def"]["pair"]
     assert pair["inputs"]["vector"]["dtype"] == "DT_FLOAT"
@@ -92,59 +74,47 @@ def test_status_and_metadata(server):
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [
+        (f"{MODEL}/versions/1:predict", {"inputs": ["a"]}, 200),
         ("/", None, 404),
-        ("/v1/models", None, 404),
         ("/v1/models/other", None, 404),
         ("/v1/models/other:predict", {"inputs": ["a"]}, 404),
-        (f"{MODEL}/versions/7", None, 404),
         (f"{MODEL}/versions/7:predict", {"inputs": ["a"]}, 404),
         (f"{MODEL}/versions/{'9' * 40}", None, 404),
-        (f"{MODEL}:predict", None, 405),
-        (MODEL, {}, 405),
+        (PREDICT, None, 405),
         (f"{MODEL}:classify", {"examples": []}, 501),
-        (f"{MODEL}:predict", b'{"inputs": ["' + b"a" * (1 << 22) + b'"]}', 413),
+        (PREDICT, b'{"inputs": ["' + b"a" * (1 << 20) + b'"]}', 413),
     ],
 )
-def test_other_paths_and_sizes(server, path, body, expected):
+def test_paths_and_sizes(server, path, body, expected):
     status, text = server.http(path, body)
-    assert status == expected and json.loads(text)["error"]
-
-
-def test_a_version_in_the_path(server):
-    status, text = server.http(f"{MODEL}/versions/1:predict", {"inputs": ["a"]})
-    assert status == 200 and json.loads(text)["outputs"]["text"] == ["a"]
+    assert status == expected and ("error" in json.loads(text)) == (status != 200)
 
 
 def test_compressed_bodies(server):
-    body = gzip.compress(json.dumps({"inputs": ["a"]}).encode())
-    headers = {"Content-Encoding": "gzip"}
-    assert server.http(f"{MODEL}:predict", body, headers)[0] == 200
-    bomb = gzip.compress(b'{"inputs": ["' + b"a" * (1 << 26))
-    assert server.http(f"{MODEL}:predict", bomb, headers)[0] == 413
-    assert server.http(f"{MODEL}:predict", b"not gzip", headers)[0] == 400
+    def status(body):
+        return server.http(PREDICT, body, {"Content-Encoding": "gzip"})[0]
+
+    assert status(gzip.compress(b'{"inputs": ["a"]}')) == 200
+    assert status(gzip.compress(b'{"inputs": ["' + b"a" * (1 << 25))) == 413
+    assert status(b"not gzip") == 400
 
 
 def test_the_time_limit(server):
     status, answer = server.predict({"inputs": [20_000]}, "slow")
     assert status == 504 and "deadline" in answer["error"]
-    with socket.create_connection(("127.0.0.1", server.rest_port)) as client:
-        client.sendall(
-            f"POST {MODEL}:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n".encode()
-        )
-        client.settimeout(20)
+    with socket.create_connection(("127.0.0.1", server.rest_port), timeout=20) as client:
+        client.sendall(f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n".encode())
         assert client.recv(100).startswith(b"HTTP/1.1 504")  # a body that never comes
 
 
 def test_metrics_count_requests(server):
+    labels = '{code="OK",method="predict",protocol="rest"} '
+
     def count():
-        _, page = server.http("/monitoring/prometheus/metrics")
-        key = 'devserver_requests_total{code="OK",method="predict",protocol="rest"}'
-        found = [line.split()[-1] for line in page.splitlines() if line.startswith(key)]
-        return float(found[0]), page
+        page = server.http("/monitoring/prometheus/metrics")[1]
+        return float(page.partition(f"devserver_requests_total{labels}")[2].split()[0])
 
     server.predict({"inputs": ["a"]})
-    before, _ = count()
+    before = count()
     server.predict({"inputs": ["a"]})
-    after, page = count()
-    assert after >= before + 1
-    assert 'devserver_request_seconds_bucket{le="0.005",method="predict",protocol="rest"}' in page
+    assert count() > before

