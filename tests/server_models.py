@@ -7,7 +7,7 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 
 def signature(**inputs):
-    """A decorator: a tf.function of inputs NAME=(dtype, *shape behind the batch)."""
+    """A decorator: a tf.function of inputs NAME=[dtype, *shape behind the batch]."""
     specs = [tf.TensorSpec([None, *s], dtype, name) for name, (dtype, *s) in inputs.items()]
     return tf.function(input_signature=specs)
 
@@ -47,16 +47,17 @@ class Toys(tf.Module):
         return {"long": -long, "double": 2 * double, "bool": ~bool}
 
     @signature(text=[tf.string])
+    def translate(self, text):
+        """As `stub_translator` does; beside it, what the demo page asks for."""
+        length = tf.strings.length(text, unit="UTF8_CHAR")
+        score = -tf.cast(length, tf.float32) / 8
+        return {"translation": capitals(text), "score": score, "truncated": length > 200}
+
+    @signature(text=[tf.string])
     def translate_document(self, text):
-        """What the demo page asks a translator for; the English is the text in capitals."""
-        english = tf.strings.upper(text, encoding="utf-8")
-        return {
-            "translation": english,
-            "sentences": tf.ones_like(text, tf.int32),
-            "truncated": text == "",
-            "source_pieces": text[:, None],
-            "target_pieces": english[:, None],
-        }
+        pieces = {"source_pieces": text[:, None], "target_pieces": capitals(text)[:, None]}
+        one, short = tf.ones_like(text, tf.int32), text == ""
+        return {"translation": capitals(text), "sentences": one, "truncated": short, **pieces}
 
     @signature(ms=[tf.int32])
     def slow(self, ms):
@@ -67,23 +68,26 @@ class Toys(tf.Module):
         return {"rows": rows, "version": tf.fill(tf.shape(ms), self.version)}
 
 
-SIGNATURES = ("echo", "raw", "boom", "pair", "total", "types", "translate_document", "slow")
+def capitals(text):
+    return tf.strings.upper(text, encoding="utf-8")
+
+
+SIGNATURES = ("echo", "raw", "boom", "pair", "total", "types", "translate", "translate_document")
+SIGNATURES += ("slow",)
 
 
 def save(base_path, version=1, warmup=()):
     """Saves `Toys` as one version, with requests to warm up, before its folder has its name."""
-    base_path = pathlib.Path(base_path)
-    toys, temporary = Toys(version), base_path / f"writing-{version}"
+    toys, temporary = Toys(version), pathlib.Path(base_path) / f"writing-{version}"
     signatures = {name: getattr(toys, name) for name in SIGNATURES}
     tf.saved_model.save(toys, str(temporary), {"serving_default": toys.echo, **signatures})
     (temporary / "assets.extra").mkdir()
     file = temporary / "assets.extra" / "tf_serving_warmup_requests"
     with tf.io.TFRecordWriter(str(file)) as writer:
         for one in warmup:
-            log = prediction_log_pb2.PredictLog(request=one)
-            record = prediction_log_pb2.PredictionLog(predict_log=log)
-            writer.write(record.SerializeToString())
-    return temporary.rename(base_path / str(version))
+            log = prediction_log_pb2.PredictionLog(predict_log={"request": one})
+            writer.write(log.SerializeToString())
+    temporary.rename(temporary.with_name(str(version)))
 
 
 def request(signature="", version=None, model="default", output_filter=(), **inputs):

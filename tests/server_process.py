@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
 import grpc
+import httpx
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+SERVER = pathlib.Path(__file__).resolve().parents[1] / "serving" / "server.py"
 
 
 class Server:
@@ -25,17 +24,14 @@ class Server:
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
-    def http(self, path, body=None, headers=()):
+    def http(self, path, body=None, headers=None):
         """GET, or POST of `body` (bytes, or anything that goes to JSON): (status, text)."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         url = f"http://127.0.0.1:{self.rest_port}{path}"
-        request = urllib.request.Request(url, data=body, headers=dict(headers))
-        try:
-            with urllib.request.urlopen(request, timeout=30) as response:
-                return response.status, response.read().decode("utf-8", "surrogateescape")
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode("utf-8", "surrogateescape")
+        options = {"headers": headers, "timeout": 30, "verify": False, "trust_env": False}
+        answer = httpx.request("GET" if body is None else "POST", url, content=body, **options)
+        return answer.status_code, answer.content.decode("utf-8", "surrogateescape")
 
     def predict(self, document, signature=None):
         """(status, JSON) of a REST request for a prediction."""
@@ -51,21 +47,17 @@ class Server:
 
 
 class ServerProcess(Server):
-    """A running server: `with ServerProcess(folder, "--model_base_path=...") as server:`.
+    """`serving/server.py` with these flags, on free ports; its log goes into a folder.
 
-    Args:
-        folder: Where the log goes.
-        flags: Arguments of `serving/server.py`; the ports are free ones.
-        ready: Whether to wait until it serves.
+    With `ready`, it waits until it serves. In a `with` statement, it is ended behind it.
     """
 
     def __init__(self, folder, *flags, ready=True):
         self.log = pathlib.Path(folder) / f"server-{time.monotonic_ns()}.log"
-        command = [sys.executable, ROOT / "serving" / "server.py", "--port=0", "--rest_api_port=0"]
+        command = ["timeout", "--signal=KILL", "1800"]  # no server outlives a killed test for long
+        command += [sys.executable, SERVER, "--port=0", "--rest_api_port=0", *flags]
         with open(self.log, "wb") as log:
-            # A test run that is killed leaves no server behind for long.
-            words = ["timeout", "--signal=KILL", "1800", *map(str, (*command, *flags))]
-            self.process = subprocess.Popen(words, stdout=log, stderr=log, cwd=ROOT)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         ports = self.wait_for(r"gRPC on .*:(\d+), REST on http://[^:]*:(\d+)/")
         super().__init__(*map(int, ports.groups()))
         if ready:

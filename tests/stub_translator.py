@@ -4,7 +4,6 @@ Built with the official stubs, so that whatever talks to it talks to the real se
 is the Portuguese in capitals; `behave` makes it fail the way a server can.
 """
 
-import base64
 import contextlib
 import json
 import re
@@ -23,13 +22,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-State = get_model_status_pb2.ModelVersionStatus.State
 LAYERS, HEADS, HYPOTHESES, LONGEST = 2, 4, 3, 200
-
-
-def english(text):
-    """What the stub makes of a text."""
-    return text.upper()
 
 
 def too_long(texts):
@@ -45,21 +38,18 @@ def encoded(texts):
 
 def translate(texts):
     return {
-        "translation": [english(text).encode() for text in texts],
+        "translation": [text.upper().encode() for text in texts],
         "score": np.array([-len(text) / 8 for text in texts], "float32"),
         "truncated": too_long(texts),
     }
 
 
-def hypothesis(text, n):
-    """The n-th best translation; the best is `english`."""
-    return f"{english(text)} {n}" if n else english(text)
-
-
 def translate_nbest(texts):
+    """The n-th best translation has the number n at its end; "" has one translation only."""
     scores = np.tile(-np.arange(HYPOTHESES, dtype="float32") / 4, (len(texts), 1))
-    scores[[not text for text in texts], 1:] = np.finfo("float32").min  # "" has one translation
-    translations = encoded([[hypothesis(text, n) for n in range(HYPOTHESES)] for text in texts])
+    scores[[not text for text in texts], 1:] = np.finfo("float32").min
+    ends = ["", *(f" {n}" for n in range(1, HYPOTHESES))]
+    translations = encoded([[text.upper() + end for end in ends] for text in texts])
     return {"translations": translations, "scores": scores, "truncated": too_long(texts)}
 
 
@@ -79,7 +69,7 @@ def explain(texts):
             heads[row, layer, head, target, (target + head + layer) % len(one)] = 1.0
     return {
         "source_tokens": encoded(words),
-        "target_tokens": encoded([[english(word) for word in one] for one in words]),
+        "target_tokens": encoded([[word.upper() for word in one] for one in words]),
         "attention": heads.mean((1, 2)),
         "attention_heads": heads,
         "encoder_heads": heads[:, :, ::-1],
@@ -92,11 +82,11 @@ def translate_document(texts):
     pieces = [re.findall(r"\s+|[^\s.][^\n.]*\.?|\.", text) for text in texts]
     sentences = [[piece for piece in one if piece.strip()] for one in pieces]
     return {
-        "translation": [english(text).encode() for text in texts],
+        "translation": [text.upper().encode() for text in texts],
         "sentences": np.array([len(one) for one in sentences], "int32"),
         "truncated": np.array([any(too_long(one)) for one in sentences]),
         "source_pieces": encoded(pieces),
-        "target_pieces": encoded([[english(piece) for piece in one] for one in pieces]),
+        "target_pieces": encoded([[piece.upper() for piece in one] for one in pieces]),
     }
 
 
@@ -115,7 +105,6 @@ class StubTranslator(
     Attributes:
         behave: Function of (request, context) called before each answer; may sleep or abort.
         requests: The requests so far.
-        largest: Most requests that were in work at the same time.
         versions: What the status says, as (version, state name).
     """
 
@@ -123,45 +112,28 @@ class StubTranslator(
         self.behave = lambda request, context: None
         self.requests = []
         self.versions = [(7, "AVAILABLE")]
-        self.largest = self._running = 0
-        self._lock = threading.Lock()
 
     def Predict(self, request, context):  # noqa: N802
-        with self._counted(request):
-            self.behave(request, context)
-            self._check_model(request.model_spec, context)
-            inputs = [
-                [text.decode("utf-8", "replace") for text in tf.make_ndarray(tensor).tolist()]
-                for _, tensor in sorted(request.inputs.items(), reverse=True)  # text, reference
-            ]
-            outputs = SIGNATURES[request.model_spec.signature_name](*inputs)
-            protos = {name: tf.make_tensor_proto(value) for name, value in outputs.items()}
-            return predict_pb2.PredictResponse(outputs=protos)
+        self.requests.append(request)
+        self.behave(request, context)
+        self._check_model(request.model_spec, context)
+        inputs = [
+            [text.decode("utf-8", "replace") for text in tf.make_ndarray(tensor).tolist()]
+            for _, tensor in sorted(request.inputs.items(), reverse=True)  # text, reference
+        ]
+        outputs = SIGNATURES[request.model_spec.signature_name](*inputs)
+        protos = {name: tf.make_tensor_proto(value) for name, value in outputs.items()}
+        return predict_pb2.PredictResponse(outputs=protos)
 
     def GetModelStatus(self, request, context):  # noqa: N802
         self._check_model(request.model_spec, context)
-        response = get_model_status_pb2.GetModelStatusResponse()
-        for version, state in self.versions:
-            response.model_version_status.add(version=version, state=State.Value(state))
-        return response
+        status = [{"version": version, "state": state} for version, state in self.versions]
+        return get_model_status_pb2.GetModelStatusResponse(model_version_status=status)
 
     def _check_model(self, spec, context):
         if spec.name != "default":
-            context.abort(
-                grpc.StatusCode.NOT_FOUND, f"Servable not found for request: Latest({spec.name})"
-            )
-
-    @contextlib.contextmanager
-    def _counted(self, request):
-        with self._lock:
-            self.requests.append(request)
-            self._running += 1
-            self.largest = max(self.largest, self._running)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running -= 1
+            text = f"Servable not found for request: Latest({spec.name})"
+            context.abort(grpc.StatusCode.NOT_FOUND, text)
 
 
 @contextlib.contextmanager
@@ -182,67 +154,31 @@ def serving(stub, port=0, credentials=None, options=()):
         server.stop(None).wait()
 
 
-class _RestHandler(BaseHTTPRequestHandler):
-    """The same signatures as TensorFlow Serving's REST API gives them, columnar."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if (answer := self.server.behave()) is not None:
-            return self._answer(*answer)
-        request = json.loads(body)
-        columns = sorted(request["inputs"].items(), reverse=True)  # text, reference
-        inputs = [[_text(one) for one in column] for _, column in columns]
-        outputs = SIGNATURES[request["signature_name"]](*inputs)
-        return self._answer(200, {"outputs": {k: _plain(v) for k, v in outputs.items()}})
-
-    def do_GET(self):
-        version = {"version": "7", "state": "AVAILABLE"}
-        self._answer(200, {"model_version_status": [version]})
-
-    def _answer(self, status, content):
-        body = json.dumps(content, ensure_ascii=False).encode()
-        self.server.answers.append(status)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments):
-        pass
-
-
-def _text(value):
-    content = base64.b64decode(value["b64"]) if isinstance(value, dict) else value.encode()
-    return content.decode("utf-8", "replace")
-
-
-def _plain(value):
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.tolist()
-    return [_plain(one) for one in value]
-
-
 @contextlib.contextmanager
-def serving_rest(behave=lambda: None):
-    """Serves the stub's REST side on loopback; yields its server.
+def refusing_rest():
+    """Answers every POST with what the function `answer` returns: (status, JSON).
 
-    Its `address`; `answers`, the HTTP statuses so far; `behave`, a function that may return
-    (status, JSON) to answer that instead.
+    Yields the server; its attribute `asked` is the number of requests.
     """
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _RestHandler)
-    server.daemon_threads = True
-    server.behave, server.answers = behave, []
-    server.address = f"127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
-    try:
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            server.asked += 1
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, content = server.answer()
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.asked = True, 0
+        server.address = f"127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         yield server
-    finally:
         server.shutdown()
-        server.server_close()
 
 
 @contextlib.contextmanager

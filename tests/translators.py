@@ -42,6 +42,16 @@ def tiny_model(**fields):
     return model
 
 
+def greedy(log_probs, longest, end):
+    """Greedy decoding by hand: ids, and their log-probability; `log_probs` of ids gives [vocab]."""
+    ids, total = [], 0.0
+    while len(ids) < longest and end not in ids:
+        found = log_probs(ids)
+        ids.append(int(found.argmax()))
+        total += found[ids[-1]]
+    return ids, total
+
+
 class Plain(Translator):
     """A translator with two signatures only, which is exported in half the time."""
 

@@ -99,28 +99,19 @@ def test_extras_install_what_their_part_imports_and_nothing_else():
     wanted, used = requirements(), imported(ROOT / "training/marian/files.py") - {"training"}
     package = ROOT / "keras_tfmr"
     for path in sorted(package.rglob("*.py")):
-        part = path.relative_to(package).parts[0]
-        extras = EXTRAS_OF.get(part, ())
+        extras = EXTRAS_OF.get(path.relative_to(package).parts[0], ())
         keras = set() if "client" in extras else wanted["keras"]
         allowed = keras.union(*(wanted[name] for name in extras))
-        found = imported(path)
         # Two engines' formats of protobuf messages come with TensorFlow.
-        if "tensorflow" in EXTRAS_OF.get(part, ()):
-            found -= {"protobuf"}
+        found = imported(path) - ({"protobuf"} if "tensorflow" in extras else set())
         assert found <= allowed, path
         used |= found
     assert used == set().union(*wanted.values())
 
 
 ALONE = """
-import importlib.abc, sys
-
-class Forbidden(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"keras", "tensorflow", "numpy", "training", "serving"}:
-            raise AssertionError(f"{name} is imported")
-
-sys.meta_path.insert(0, Forbidden())
+import sys
+sys.modules.update(dict.fromkeys(["keras", "tensorflow", "numpy", "training", "serving"]))
 import keras_tfmr
 from keras_tfmr.client import ServingClient
 print(keras_tfmr.__file__)
@@ -138,9 +129,8 @@ def server():
 
 def test_its_client_translates_without_keras(wheel, server, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    output = run(
-        [sys.executable, "-c", ALONE, server], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}
-    )
+    command = [sys.executable, "-c", ALONE, server]
+    output = run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     assert output.splitlines() == [str(tmp_path / "keras_tfmr/__init__.py"), "BOM DIA"]
 
 
@@ -167,44 +157,24 @@ def test_the_extra_client_installs_neither_tensorflow_nor_keras(wheel, server, e
 
 LIBRARY = """
 import sys
-import keras
-import numpy as np
 from keras_tfmr import (
-    GlobalSelfAttention, PositionalEmbedding, SubwordTokenizer, TransformerConfig,
-    TranslationModel, Translator, export_text_model,
+    SubwordTokenizer, TransformerConfig, TranslationModel, Translator, export_text_model
 )
-
-ids = keras.Input((None,), dtype="int32")
-x = GlobalSelfAttention(num_heads=2, key_dim=4)(PositionalEmbedding(9, 8)(ids))
-x = keras.layers.GlobalAveragePooling1D()(x)
-model = keras.Model(ids, keras.layers.Dense(1)(x))
-model.compile("adam", "mse")
-model.fit(np.array([[5, 2, 0]]), np.array([1.0]), verbose=0)
-
 tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
 size = tokenizer.vocab_size
 config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
 translator = Translator(TranslationModel(config), tokenizer)
-print(len(translator.translate(["o gato"])))
 print(export_text_model(translator, sys.argv[1]))
 """
 
 
 @pytest.mark.slow
-def test_layers_and_export_work_from_it_alone(wheel, empty, tmp_path):
+def test_models_and_export_work_from_it_alone(wheel, empty, tmp_path):
     python = empty(f"{wheel}[tensorflow]")
     output = run([python, "-c", LIBRARY, tmp_path / "models"], cwd=tmp_path, timeout=900)
-    assert output.splitlines()[-2:] == ["1", str(tmp_path / "models/1")]
+    assert output.splitlines()[-1] == str(tmp_path / "models/1")
     check = [python, "-m", "keras_tfmr.export.check", tmp_path / "models/1"]
     assert "sound" in run(check, cwd=tmp_path, timeout=600)
-
-
-@pytest.mark.slow
-def test_scripts_find_the_project_where_it_is_installed_for_editing(empty, tmp_path):
-    python = empty("--no-deps", "-e", ROOT)
-    code = "import training, serving.devserver, keras_tfmr; print(keras_tfmr.__file__)"
-    found = run([python, "-c", code], cwd=tmp_path)
-    assert found.strip() == str(ROOT / "keras_tfmr/__init__.py")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 import server_models
 from server_process import Server, ServerProcess
+from stub_translator import StubTranslator, serving
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +45,22 @@ def server(shared, toys):
     with counted(-1) as found:
         if not found["users"]:
             os.kill(found["pid"], signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def stubbed():
+    """A stub and its `HOST:PORT`."""
+    stub = StubTranslator()
+    with serving(stub) as address:
+        yield stub, address
+
+
+@pytest.fixture
+def stub(stubbed):
+    stubbed[0].__init__()  # as new for each test
+    return stubbed[0]
+
+
+@pytest.fixture
+def address(stubbed, stub):
+    return stubbed[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from stub_translator import StubTranslator, serving
+from stub_translator import serving
 
 from keras_tfmr.client import TLS, ServingClient, UnavailableError
 
@@ -30,32 +30,20 @@ def files(tmp_path_factory):
     return {path.name: str(path) for path in folder.iterdir()}
 
 
-@pytest.fixture(scope="module")
-def server(files):
-    """A server that wants to see a client certificate."""
+def test_both_sides_show_a_certificate_and_anybody_else_is_refused(files, stub):
     pem = {name: Path(path).read_bytes() for name, path in files.items()}
     credentials = grpc.ssl_server_credentials(
         [(pem["server.key"], pem["server.pem"])], pem["ca.pem"], require_client_auth=True
     )
-    with serving(StubTranslator(), credentials=credentials) as address:
-        yield address
-
-
-def test_both_sides_show_a_certificate(server, files):
-    flags = [f"--server={server}", "--server_name=translator.test", f"--ca={files['ca.pem']}"]
-    flags += [f"--cert={files['client.pem']}", f"--key={files['client.key']}"]
-    done = subprocess.run([*COMMAND, *flags, "bom dia"], capture_output=True, timeout=60)
-    assert done.returncode == 0 and done.stdout == b"BOM DIA\n"
-
-
-def test_anybody_else_is_refused(server, files):
-    own = (files["client.pem"], files["client.key"])
-    anonymous = TLS(files["ca.pem"], server_name="translator.test")
-    wrong_name = TLS(files["ca.pem"], *own)
-    unknown_authority = TLS(None, *own, server_name="translator.test")
-    for tls in (None, anonymous, wrong_name, unknown_authority):
-        with (
-            ServingClient(server, tls=tls, retry=False) as client,
-            pytest.raises(UnavailableError),
-        ):
-            client.translate(["a"])
+    name, own = "translator.test", (files["client.pem"], files["client.key"])
+    with serving(stub, credentials=credentials) as server:
+        flags = [f"--server={server}", f"--server_name={name}", f"--ca={files['ca.pem']}"]
+        flags += [f"--cert={own[0]}", f"--key={own[1]}"]
+        done = subprocess.run([*COMMAND, *flags, "bom dia"], capture_output=True, timeout=60)
+        assert done.returncode == 0 and done.stdout == b"BOM DIA\n"
+        anonymous = TLS(files["ca.pem"], server_name=name)
+        wrong_name, unknown_authority = TLS(files["ca.pem"], *own), TLS(None, *own, name)
+        for tls in (None, anonymous, wrong_name, unknown_authority):
+            client = ServingClient(server, tls=tls, retry=False)
+            with client, pytest.raises(UnavailableError):
+                client.translate(["a"])

@@ -12,12 +12,7 @@ from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import get_model_status_pb2, predict_pb2
 
 from keras_tfmr.client import ServingError, Target, serving_pb2
-from keras_tfmr.client.grpc_transport import (
-    predict_request,
-    status_request,
-    to_lists,
-    versions_of,
-)
+from keras_tfmr.client.grpc_transport import predict_request, status_request, to_lists, versions_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["bom dia", "", "olá 🙂", b"ol\xe1"]
@@ -41,60 +36,52 @@ def test_generated_messages_are_those_of_the_proto_file(tmp_path):
 @pytest.mark.parametrize("target", [Target(), Target(model="m", version=0), Target(label="b")])
 def test_requests_are_the_official_ones(target):
     ours = predict_request(target, "translate", {"text": TEXTS})
-    official = predict_pb2.PredictRequest()
-    official.model_spec.name = target.model
-    official.model_spec.signature_name = "translate"
-    if target.version is not None:
-        official.model_spec.version.value = target.version
-    if target.label is not None:
-        official.model_spec.version_label = target.label
     encoded = [text.encode() if isinstance(text, str) else text for text in TEXTS]
-    official.inputs["text"].CopyFrom(tf.make_tensor_proto(encoded))
+    spec = {"name": target.model, "signature_name": "translate"}
+    if target.version is not None:
+        spec["version"] = {"value": target.version}
+    if target.label is not None:
+        spec["version_label"] = target.label
+    inputs = {"text": tf.make_tensor_proto(encoded)}
+    official = predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
     assert ours.SerializeToString() == official.SerializeToString()
 
 
-ARRAYS = {
-    "string_val": np.array([["um", "olá"], ["", "d"]]),
-    "float_val": np.array([[0.5, -1.25], [3e-9, np.inf]], "float32"),
-    "double_val": np.array([0.1, -np.inf]),
-    "int_val": np.arange(24, dtype="int32").reshape(2, 3, 4) - 7,
-    "int64_val": np.array([1 << 60, -1]),
-    "bool_val": np.array([[True], [False]]),
-}
-EMPTY = {"float_val": np.zeros((2, 0, 3), "float32")}
-SCALAR = {"int_val": np.array(7, "int32")}
-
-
 @pytest.mark.parametrize(
-    ("field", "array"), [item for some in (ARRAYS, EMPTY, SCALAR) for item in some.items()]
+    ("field", "array"),
+    [
+        ("string_val", np.array([["um", "olá"], ["", "d"]])),
+        ("float_val", np.array([[0.5, -1.25], [3e-9, np.inf]], "float32")),
+        ("double_val", np.array([0.1, -np.inf])),
+        ("int_val", np.arange(24, dtype="int32").reshape(2, 3, 4) - 7),
+        ("int64_val", np.array([1 << 60, -1])),
+        ("bool_val", np.array([[True], [False]])),
+        ("float_val", np.zeros((2, 0, 3), "float32")),
+        ("int_val", np.array(7, "int32")),
+    ],
 )
 def test_answers_are_read_in_both_encodings(field, array):
     """Values in the field of their type, as the C++ server writes them, or all in one string."""
-    text = array.dtype.kind == "U"
+    text, values = array.dtype.kind == "U", array.ravel().tolist()
     kind = tf.string if text else tf.as_dtype(array.dtype)
-    shape = tf.TensorShape(array.shape).as_proto()
-    values = array.ravel().tolist()
-    values = [one.encode() for one in values] if text else values
-    for content in ({field: values}, {"tensor_content": array.tobytes()})[: 1 if text else 2]:
-        proto = TensorProto(dtype=kind.as_datatype_enum, tensor_shape=shape, **content)
-        official = predict_pb2.PredictResponse(outputs={"y": proto})
-        read = serving_pb2.PredictResponse.FromString(official.SerializeToString())
-        assert to_lists(read.outputs["y"]) == array.tolist()
+    contents = [{field: [one.encode() for one in values] if text else values}]
+    contents += [] if text else [{"tensor_content": array.tobytes()}]
+    for content in contents:
+        proto = TensorProto(dtype=kind.as_datatype_enum, **content)
+        proto.tensor_shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
+        read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
+        assert to_lists(read) == array.tolist()
 
 
-def test_fewer_values_than_elements_repeat_the_last():
-    proto = tf.make_tensor_proto(0.5, dtype="float32", shape=[2, 3])
+def test_repeated_other_and_broken_values():
+    proto = tf.make_tensor_proto(0.5, dtype="float32", shape=[2, 3])  # one, for all of them
     read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
     assert to_lists(read) == tf.make_ndarray(proto).tolist() == [[0.5] * 3] * 2
-
-
-def test_other_types_and_broken_tensors_are_named():
     with pytest.raises(ServingError, match="data type 17"):
         to_lists(serving_pb2.TensorProto(dtype=17))
-    broken = serving_pb2.TensorProto(dtype=1, tensor_content=b"abc")
-    broken.tensor_shape.dim.add(size=2)
+    shape = {"dim": [{"size": 2}]}
     with pytest.raises(ServingError, match="3 bytes"):
-        to_lists(broken)
+        to_lists(serving_pb2.TensorProto(dtype=1, tensor_content=b"abc", tensor_shape=shape))
 
 
 def test_status_messages():
@@ -102,8 +89,10 @@ def test_status_messages():
     read = get_model_status_pb2.GetModelStatusRequest.FromString(ours)
     assert read.model_spec.name == "m" and read.model_spec.version.value == 3
     states = get_model_status_pb2.ModelVersionStatus.State.keys()
-    official = get_model_status_pb2.GetModelStatusResponse()
-    for version, state in enumerate(states):
-        official.model_version_status.add(version=version, state=state).status.error_message = "x"
+    found = [
+        {"version": version, "state": state, "status": {"error_message": "x"}}
+        for version, state in enumerate(states)
+    ]
+    official = get_model_status_pb2.GetModelStatusResponse(model_version_status=found)
     read = versions_of(serving_pb2.GetModelStatusResponse.FromString(official.SerializeToString()))
     assert read == [(version, state, "x") for version, state in enumerate(states)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from stub_translator import HEADS, LAYERS, LONGEST, StubTranslator, serving, unused_port
+from stub_translator import HEADS, LAYERS, LONGEST, unused_port
 
 from serving.demo import learned_phrasebook
 
@@ -45,17 +45,12 @@ def ask(address, path, *texts, **headers):
 
 
 @pytest.fixture(scope="module")
-def stub():
-    return StubTranslator()
+def page(stubbed):
+    with demo(f"--server={stubbed[1]}") as (page, _):
+        yield page
 
 
-@pytest.fixture(scope="module")
-def page(stub):
-    with serving(stub) as server, demo(f"--server={server}") as (address, _):
-        yield address
-
-
-def test_what_the_page_asks_for(page, stub):
+def test_what_the_page_asks_for(page):
     assert ask(page, "status")[1].items() >= {"model": "default", "version": 7}.items()
     short, long = ask(page, "document", "bom dia.\n", "x" * (LONGEST + 1))[1]["documents"]
     assert short == {"pieces": [["bom dia.", "BOM DIA."], ["\n", "\n"]], "truncated": False}
@@ -90,37 +85,27 @@ def test_a_model_that_is_swapped_is_said_to_be_loading(page, stub):
     def gone(request, context):
         context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request: Latest(default)")
 
-    before, stub.behave, stub.versions = stub.behave, gone, [(8, "LOADING"), (7, "END")]
+    stub.behave, stub.versions = gone, [(8, "LOADING"), (7, "END")]
     assert ask(page, "translate", "um")[1]["code"] == "LOADING"
     answer = ask(page, "status")[1]
     assert (answer["version"], answer["loading"]) == (None, 8)
     stub.versions = [(7, "END")]
     assert ask(page, "translate", "um")[1]["code"] == "NOT_FOUND"
-    stub.behave, stub.versions = before, [(7, "AVAILABLE")]
-    assert ask(page, "translate", "um")[0] == 200
-
-
-def until(condition, seconds):
-    """The first answer that fulfils a condition."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    return found
 
 
 def test_with_a_server_of_its_own_that_ends(toys):
     """It loads, answers at once, and dies: the page is told, and demo.py ends with an error."""
 
-    def answer():
-        status, found = ask(address, "document", "bom dia")
-        assert status == 200 or found["code"] == "LOADING"
-        return status == 200 and found["documents"][0]["pieces"]
+    def wait(*words, found, meanwhile, seconds):
+        end = time.monotonic() + seconds
+        while found not in (answer := str(ask(address, *words)[1])):
+            assert meanwhile in answer and time.monotonic() < end, answer
+            time.sleep(0.1)
 
     with demo(f"--model_base_path={toys.parent}", status=1) as (address, process):
-        assert until(answer, 240) == [["bom dia", "BOM DIA"]]
+        wait("document", "bom dia", found="BOM DIA", meanwhile="LOADING", seconds=240)
         psutil.Process(process.pid).children()[0].kill()
-        assert until(lambda: ask(address, "status")[1].get("code") == "ENDED", 4)
+        wait("status", found="ENDED", meanwhile="", seconds=4)
         assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
 
 

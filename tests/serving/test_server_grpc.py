@@ -20,7 +20,7 @@ from tensorflow_serving.apis import (
 
 def ask(server, *arguments, **inputs):
     response = server.prediction.Predict(request(*arguments, **inputs), timeout=20)
-    return {name: tf.make_ndarray(proto) for name, proto in response.outputs.items()}
+    return {name: tf.make_ndarray(proto).tolist() for name, proto in response.outputs.items()}
 
 
 def refused(server, message, timeout=20):
@@ -30,24 +30,21 @@ def refused(server, message, timeout=20):
 def test_predict_names_what_answered(server):
     response = server.prediction.Predict(request(text=["a", "é\0"]), timeout=20)
     assert tf.make_ndarray(response.outputs["text"]).tolist() == [b"a", "é\0".encode()]
-    assert tf.make_ndarray(response.outputs["bytes"]).tolist() == [1, 3]
     assert response.outputs["text"].tensor_content == b""  # typed fields, as the real server's
     spec = response.model_spec
     assert (spec.name, spec.version.value, spec.signature_name) == ("default", 1, "serving_default")
-    message = request("echo", output_filter=["bytes"], text=["a"])
-    assert set(server.prediction.Predict(message, timeout=20).outputs) == {"bytes"}
 
 
 def test_types_and_signatures(server):
-    found = ask(server, "pair", number=np.int32([1, 2]), vector=np.float32([[0.5], [1]]))
-    assert found["sum"].tolist() == [1.5, 3] and found["twice"].tolist() == [[1], [2]]
-    assert found["sum"].dtype == np.float32
-    long, double = np.int64([-(1 << 62), 3]), np.float64([0.1, 2])
-    found = ask(server, "types", long=long, double=double, bool=[True, False])
-    assert found["long"].tolist() == [1 << 62, -3] and found["bool"].tolist() == [False, True]
-    assert found["double"].tolist() == [0.2, 4]
-    assert ask(server, "total", x=np.float32([1, 2]))["total"] == 3
-    assert ask(server, "echo", text=np.array([], object))["text"].shape == (0,)
+    number, vector = np.int32([1, 2]), np.float32([[0.5], [1]])
+    found = ask(server, "pair", number=number, vector=vector)
+    assert found == {"sum": [1.5, 3], "twice": [[1], [2]]}
+    inputs = {"long": np.int64([-(1 << 62)]), "double": np.float64([0.1]), "bool": [True]}
+    found = {"long": [1 << 62], "double": [0.2], "bool": [False]}
+    assert ask(server, "types", **inputs) == found
+    assert ask(server, "total", x=np.float32([1, 2])) == {"total": 3}
+    none = np.array([], object)
+    assert ask(server, "echo", output_filter=["text"], text=none) == {"text": []}
 
 
 HUGE = TensorProto(dtype=7, tensor_shape={"dim": [{"size": 1 << 40}]})
@@ -88,20 +85,17 @@ def test_other_models_versions_and_methods(server):
     assert refused(server, message)[0] == "UNIMPLEMENTED"
 
 
-def test_metadata_is_what_was_exported(server):
+def test_metadata_status_and_health(server):
+    spec = {"model_spec": {"name": "default"}}
     message = get_model_metadata_pb2.GetModelMetadataRequest(
-        model_spec={"name": "default"}, metadata_field=["signature_def"]
+        **spec, metadata_field=["signature_def"]
     )
     response = server.prediction.GetModelMetadata(message, timeout=20)
     signatures = get_model_metadata_pb2.SignatureDefMap()
     assert response.metadata["signature_def"].Unpack(signatures)
     assert set(SIGNATURES) < set(signatures.signature_def)
     assert set(signatures.signature_def["pair"].inputs) == {"number", "vector"}
-    assert response.model_spec.version.value == 1
-
-
-def test_status_and_health(server):
-    message = get_model_status_pb2.GetModelStatusRequest(model_spec={"name": "default"})
+    message = get_model_status_pb2.GetModelStatusRequest(**spec)
     (version,) = server.models.GetModelStatus(message, timeout=20).model_version_status
     assert (version.version, version.state) == (1, 30)  # AVAILABLE
     check = health_pb2_grpc.HealthStub(server.channel).Check
@@ -113,7 +107,7 @@ def test_status_and_health(server):
 def test_a_deadline_stops_the_run(server):
     for _ in range(2):
         assert refused(server, request("slow", ms=[20_000]), 0.3)[0] == "DEADLINE_EXCEEDED"
-    assert ask(server, "slow", ms=[1])["rows"].tolist() == [1]  # both threads are free again
+    assert ask(server, "slow", ms=[1])["rows"] == [1]  # both threads are free again
 
 
 def test_a_message_above_the_limit(server):
@@ -129,7 +123,7 @@ def test_a_full_queue_refuses_and_recovers(server):
     assert 0 < len(errors) < 60
     assert {error.code() for error in errors} == {grpc.StatusCode.UNAVAILABLE}
     assert "queue is full" in errors[0].details()
-    assert ask(server, text=["a"])["bytes"].tolist() == [1]
+    assert ask(server, text=["a"])["bytes"] == [1]
 
 
 def test_clients_that_go_away_leave_no_work(server):
@@ -137,4 +131,4 @@ def test_clients_that_go_away_leave_no_work(server):
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         for ms in [2000] * 15 + [100]:
             stub.Predict.future(request("slow", ms=[ms]), timeout=60)
-    assert ask(server, "slow", ms=[1])["rows"].tolist() == [1]
+    assert ask(server, "slow", ms=[1])["rows"] == [1]

@@ -1,6 +1,7 @@
 """The development server and requests that nobody planned: it refuses them and goes on."""
 
 import random
+import re
 import socket
 import time
 from base64 import b64decode, b64encode
@@ -17,7 +18,7 @@ PREDICT = "/v1/models/default:predict"
 TEXTS = st.binary(max_size=20) | st.sampled_from(["é🙂\0".encode(), b"\xc3"])
 KEYS = st.sampled_from(["b64", "text", "x", "number", "vector"])
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.none(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=2),
     max_leaves=8,
 )
@@ -64,8 +65,7 @@ def fuzz_http(server, random):
         client.sendall(sent[: random.randrange(len(sent) // 2, len(sent) + 1)])
         client.shutdown(socket.SHUT_WR)
         answer = client.recv(1 << 16)
-        assert answer == b"" or answer.startswith(b"HTTP/1."), answer
-        assert not answer.startswith((b"HTTP/1.1 500", b"HTTP/1.0 500")), (bytes(sent), answer)
+    assert not answer or re.match(rb"HTTP/1\.[01] (?!500)", answer), (bytes(sent), answer)
 
 
 def fuzz_grpc(server, random):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import server_models
 from server_models import request
-from server_process import ROOT, ServerProcess, status_of
+from server_process import SERVER, ServerProcess, status_of
 
 from serving.devserver.errors import ServingError
 from serving.devserver.versions import Versions, versions_on_disk
@@ -22,7 +22,7 @@ from serving.server import parse_arguments
 
 def test_it_says_that_it_is_loading_and_then_serves_and_ends(tmp_path):
     """Its warm-up is a part of loading; a request in work at SIGTERM gets its answer."""
-    warmup = [request("slow", ms=[1500]), request("echo", text=["a"])]
+    warmup = [request("slow", ms=[1]), request("echo", text=["a"])]
     server_models.save(tmp_path / "models", warmup=warmup)
     flag = f"--model_base_path={tmp_path / 'models'}"
     with ServerProcess(tmp_path, flag, ready=False) as server:
@@ -31,7 +31,7 @@ def test_it_says_that_it_is_loading_and_then_serves_and_ends(tmp_path):
         status, answer = server.predict({"inputs": ["a"]})
         assert status == 503 and "is loading" in answer["error"]
         assert server.states() == {1: "LOADING"}
-        server.wait_for(r"Serving version 1 .* after ([2-9]|1\.[5-9]|\d\d)")
+        server.wait_for("Serving version 1")
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(server.prediction.Predict, request("slow", ms=[2000]), timeout=30)
             time.sleep(0.7)
@@ -85,19 +85,18 @@ def test_a_new_version_replaces_the_old_one_without_a_failed_request(toys, tmp_p
     assert versions == {1, 2} and not failed
 
 
-def run(*flags):
-    """What a server that is to end by itself says."""
-    command = [sys.executable, ROOT / "serving" / "server.py", "--port=0", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    return done.stderr
-
-
 def test_what_cannot_be_served_stops_the_start(tmp_path):
+    def start(port):
+        """What a server says that ends by itself."""
+        command = [sys.executable, SERVER, "--port=0", f"--rest_api_port={port}", folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        return done.stderr
+
     folder = f"--model_base_path={tmp_path}"
-    assert f"{tmp_path} has no version" in run("--rest_api_port=0", folder)
+    assert f"{tmp_path} has no version" in start(0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert "Cannot listen" in run(f"--rest_api_port={taken.getsockname()[1]}", folder)
+        assert "Cannot listen" in start(taken.getsockname()[1])
 
     def load(path):
         options = parse_arguments([f"--model_base_path={path}"])

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from translators import LINES, tiny_model, tiny_translator, tokenizer, write_run
+from formulas import log_softmax
+from translators import LINES, greedy, tiny_model, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import Translator
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.decoding.topk import GROUP, argmax, top_sums
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import Lexicon
 from serving import export
@@ -37,18 +37,18 @@ def listed(model, lexicon, **decoding):
 
 def by_hand(translator, text):
     """Greedy decoding by the full pass and sets of allowed ids: ids and log-probability."""
-    start, end = tokenizer().bos_id, tokenizer().eos_id
     source = tokenizer().encode_truncated([text], 24)[0].numpy()
-    allowed = {*translator.lexicon.always, *translator.lexicon.candidates.numpy()[source].ravel()}
-    allowed = sorted((allowed | {end}) - {0, tokenizer().unknown_id, start})
-    ids, total = [], 0.0
-    while len(ids) < 12 and end not in ids:
+    likely = translator.lexicon.candidates.numpy()[source].ravel()
+    start, end, unknown = tokenizer().bos_id, tokenizer().eos_id, tokenizer().unknown_id
+    allowed = sorted({*translator.lexicon.always, *likely, end} - {0, unknown, start})
+
+    def log_probs(ids):
         logits = translator.model([source, np.array([[start, *ids]], "int32")]).numpy()[0, -1]
-        chosen = logits.astype("float64")[allowed]
-        best = int(chosen.argmax())
-        total += chosen[best] - np.logaddexp.reduce(chosen)
-        ids.append(allowed[best])
-    return ids, total
+        found = np.full(VOCAB, -np.inf)
+        found[allowed] = log_softmax(logits.astype("float64")[allowed])
+        return found
+
+    return greedy(log_probs, 12, end)
 
 
 @pytest.mark.parametrize("fields", [{"tied_logits": False}, {"logits_bias": True}])
@@ -83,19 +83,6 @@ def test_no_row_depends_on_its_neighbours():
         assert alone["translation"].numpy()[0] == together["translation"][row]
         score = together["score"][row]
         assert alone["score"].numpy()[0] == pytest.approx(score, abs=1e-4, rel=1e-4)
-
-
-def test_groups_of_a_number_that_only_the_run_knows():
-    random = np.random.default_rng(2)
-    values = random.normal(size=(6, 20 * GROUP)).astype("float32")
-    so_far = random.normal(size=(3, 2)).astype("float32")
-    specs = [tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, None], tf.float32)]
-    unknown = tf.function(lambda y, x: (top_sums(y, x, 8), argmax(x)), input_signature=specs)
-    (greatest, beams, tokens), (best, _) = unknown(so_far, values)
-    sums = (values.reshape(3, 2, -1) + so_far[:, :, None]).reshape(3, -1)
-    np.testing.assert_array_equal(beams * 20 * GROUP + tokens, np.argsort(-sums, axis=1)[:, :8])
-    np.testing.assert_array_equal(greatest, -np.sort(-sums, axis=1)[:, :8])
-    np.testing.assert_array_equal(best, values.argmax(axis=1))
 
 
 def model_1(pairs, rounds):
@@ -162,11 +149,8 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
         listed(tiny_model(), small)
     with pytest.raises(ValueError, match=r"ids from 0 to 8\. Received: ids from 0 to 9"):
         Lexicon(np.full((7, 2), 9), [3], 9)
-    missing = str(tmp_path / "none.tsv")
-    assert learn_lexicon.main([str(run), "--data", missing]) == 1
-    assert missing in capsys.readouterr().err
-    assert learn_lexicon.main([str(tmp_path), "--data", str(run.parent / "pairs.tsv")]) == 1
-    assert "config.json" in capsys.readouterr().err
+    assert learn_lexicon.main([str(run), "--data", str(tmp_path / "none.tsv")]) == 1
+    assert "none.tsv" in capsys.readouterr().err
     RunFolder(run).clear()  # as --overwrite does: another run has other subwords
     assert not (run / "lexicon.npz").exists()
     (run / "lexicon.npz").write_bytes(b"PK\x03\x04")

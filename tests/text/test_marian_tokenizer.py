@@ -130,15 +130,15 @@ def test_subwords_of_another_tokenizer_come_after_the_vocabulary():
     before = [MarianTokenizer(joined(side, pieces, **options)) for side in sides]
     after = [tokenizer.extended(other) for tokenizer in before]
     everything = np.arange(after[0].vocab_size)
-    spelled = [tokenizer.pieces(everything).numpy().tolist() for tokenizer in after]
-    assert spelled[0] == spelled[1]  # one vocabulary, two segmentations
+    spelled, same = (tokenizer.pieces(everything).numpy().tolist() for tokenizer in after)
+    assert spelled == same  # one vocabulary, two segmentations
     size = before[0].vocab_size
-    assert spelled[0][:size] == before[0].pieces(everything[:size]).numpy().tolist()
+    assert spelled[:size] == before[0].pieces(everything[:size]).numpy().tolist()
     learned = sentencepiece.SentencePieceProcessor(model_proto=other.model_bytes)
     own = {learned.id_to_piece(i).encode() for i in range(260, len(learned))}
-    assert set(spelled[0][size:]) == own - set(spelled[0][:size])
+    assert set(spelled[size:]) == own - set(spelled[:size])
     lacked = {processors[0].id_to_piece(i).encode() for i in range(3, len(processors[0]))}
-    assert own & lacked - set(spelled[0][:size])  # read as unknown until now
+    assert own & lacked - set(spelled[:size])  # read as unknown until now
     for old, new in zip(before, after, strict=True):
         assert len(new.encode(words[:1])[0]) < len(old.encode(words[:1])[0])
         ids = new.encode(words).to_tensor()[:, 1:]  # without the tag

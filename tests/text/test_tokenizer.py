@@ -1,7 +1,6 @@
 """The tokenizer: lossless, defined for any bytes and ids, one in and outside the graph."""
 
 import io
-import itertools
 import time
 import unicodedata
 
@@ -13,7 +12,6 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops, op_problem
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 TEXT = [
@@ -51,32 +49,23 @@ def decoded(tokenizer, ids):
     return [text.decode("utf-8") for text in tokenizer.decode(ids).numpy()]
 
 
-CHARACTERS = st.sampled_from("  \n\taeiouãçéx\u2581\u0301😀中\ud7ff\ue000\U0010ffff")
+CHARACTERS = "  \n\taeiouãçéxậ각\u0323\u0302\u0301\u1100\u1161\u2581😀中\ud7ff\ue000\U0010ffff"
 
 
-@given(st.lists(st.text(CHARACTERS | st.characters(exclude_categories=["Cs"])), max_size=9))
+@given(st.lists(st.text(CHARACTERS), max_size=9))
 @example(STRINGS)
 @settings(max_examples=60, deadline=None)
-def test_text_comes_back(tokenizer, texts):
-    """And outside of the graph it has the same ids."""
-    texts = [unicodedata.normalize("NFC", text) for text in texts]
+def test_text_comes_back_composed(tokenizer, texts):
+    """And outside of the graph it has the same ids, as composed text has, too."""
     ids = tokenizer.encode(tf.constant(texts, tf.string))
-    assert decoded(tokenizer, ids) == texts
+    composed = [unicodedata.normalize("NFC", text) for text in texts]
+    assert decoded(tokenizer, ids) == composed
     assert set(range(4)).isdisjoint(ids.flat_values.numpy().tolist())
-    values, offsets = tokenizer.encode_lines(texts)
-    np.testing.assert_array_equal(values, ids.flat_values)
-    np.testing.assert_array_equal(offsets, ids.row_splits)
+    for lines in (texts, composed):
+        values, offsets = tokenizer.encode_lines(lines)
+        np.testing.assert_array_equal(values, ids.flat_values)
+        np.testing.assert_array_equal(offsets, ids.row_splits)
     assert values.dtype == np.uint16
-
-
-def test_decomposed_text_has_the_ids_of_composed_text(tokenizer):
-    composed = [*TEXT[:3], "ậ", "각", "Å"]
-    decomposed = [unicodedata.normalize("NFD", text) for text in composed]
-    assert composed != decomposed
-    expected = tokenizer.encode(composed).to_list()
-    assert tokenizer.encode(decomposed).to_list() == expected
-    values, offsets = tokenizer.encode_lines(decomposed)
-    assert [values[a:b].tolist() for a, b in itertools.pairwise(offsets)] == expected
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80 b"])
@@ -197,34 +186,3 @@ def test_errors_name_what_was_received(tmp_path):
         )  # fmt: skip
         with pytest.raises(ValueError, match=message):
             SubwordTokenizer(foreign.getvalue())
-
-
-class Echo(tf.Module):
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.tokenizer = tokenizer
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def there_and_back(self, texts):
-        ids, truncated = self.tokenizer.encode_truncated(texts, 64)
-        return {"ids": ids, "texts": self.tokenizer.decode(ids), "truncated": truncated}
-
-
-def test_saved_graph_runs_in_the_c_session_on_ops_that_serving_links(tokenizer, tmp_path):
-    module = Echo(tokenizer)
-    tf.saved_model.save(module, str(tmp_path), signatures=module.there_and_back)
-    texts = [text.encode() for text in STRINGS]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        meta = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path))
-        signature = meta.signature_def["serving_default"]
-        answer = session.run(
-            {key: output.name for key, output in signature.outputs.items()},
-            {signature.inputs["texts"].name: texts},
-        )
-        graph = meta.graph_def
-    assert answer["texts"].tolist() == texts
-    np.testing.assert_array_equal(answer["ids"], tokenizer.encode_truncated(STRINGS, 64)[0])
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    served = core_ops() | TEXT_OPS | {f.signature.name for f in graph.library.function}
-    assert any("Sentencepiece" in node.op for node in nodes)
-    assert {op_problem(node, served) for node in nodes} == {None}
