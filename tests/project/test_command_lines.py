@@ -18,16 +18,11 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("script", [*SCRIPTS, "keras_tfmr.export.check"])
 def test_help_names_every_option_with_underscores_and_says_what_it_is(script):
-    command = [script] if script.endswith(".py") else ["-m", script]
-    done = subprocess.run(
-        [sys.executable, *command, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    options = re.findall(r"^  (--\S+.*(?:\n {10,}.*)*)", done.stdout, re.MULTILINE)
-    assert options
-    for option in options:
-        assert all(
-            re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", name)
-            for name in re.findall(r"--([\w-]+)", re.split(r"\s{2,}", option)[0])
-        ), option
-        assert re.search(r"\s{2,}\S", option), f"{option} has no help"
+    words = [sys.executable, *([script] if script.endswith(".py") else ["-m", script]), "--help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "--help" in done.stdout, done.stderr
+    for option in re.findall(r"^  (-.*(?:\n {10,}.*)*)", done.stdout, re.MULTILINE):
+        names, _, text = re.sub(r"\s{2,}", "\n", option).partition("\n")
+        assert text, f"{names} has no help"
+        for name in re.findall(r"--([\w-]+)", names):
+            assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", name)
