@@ -1,24 +1,18 @@
 """A Python process that has built nothing: loads saved models when asked, and calls them.
 
-Reads one JSON line a request on stdin, {"model": path, "inputs": path of .npz, "outputs": path},
-and answers one line: `done`, or what went wrong.
+Reads a line for each request on stdin, the paths of a model and of .npz files of its inputs and
+outputs; answers one line: `done`, or what went wrong.
 """
 
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class FreshProcess:
     """The asking side. One process serves many requests: starting it costs seconds."""
 
     def __init__(self, folder):
-        self.folder = folder
-        self.process = None
+        self.folder, self.process = folder, None
 
     def outputs(self, path, arrays):
         """Outputs of the model saved at `path`, loaded over there: a list of NumPy arrays."""
@@ -26,29 +20,18 @@ class FreshProcess:
 
         inputs, outputs = self.folder / "inputs.npz", self.folder / "outputs.npz"
         np.savez(inputs, *arrays)
-        request = {"model": str(path), "inputs": str(inputs), "outputs": str(outputs)}
-        answer = self._ask(json.dumps(request))
+        if self.process is None:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            self.process = subprocess.Popen([sys.executable, __file__], **pipes)
+        print(path, inputs, outputs, sep="\t", file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline().strip()
         assert answer == "done", answer
         with np.load(outputs) as file:
             return [file[name] for name in file.files]
 
-    def _ask(self, line):
-        if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
     def close(self):
-        if self.process is not None and self.process.poll() is None:
-            self.process.stdin.close()
-            self.process.wait(timeout=20)
+        if self.process is not None:
+            self.process.communicate(timeout=20)
 
 
 def _serve():
@@ -61,14 +44,12 @@ def _serve():
 
     gc.freeze()  # Keras asks for a collection per quantised weight
     for line in sys.stdin:
-        request = json.loads(line)
+        path, inputs, outputs = line.rstrip("\n").split("\t")
         try:
-            model = keras.models.load_model(request["model"])
-            with np.load(request["inputs"]) as file:
-                arrays = [file[name] for name in file.files]
-            outputs = keras.tree.flatten(model(arrays))
-            arrays = [keras.ops.convert_to_numpy(keras.ops.cast(o, "float32")) for o in outputs]
-            np.savez(request["outputs"], *arrays)
+            with np.load(inputs) as file:
+                found = keras.models.load_model(path)([file[name] for name in file.files])
+            found = [keras.ops.cast(output, "float32") for output in keras.tree.flatten(found)]
+            np.savez(outputs, *map(keras.ops.convert_to_numpy, found))
             answer = "done"
         except Exception as error:  # whatever it is, the asking test shall show it
             answer = f"{type(error).__name__}: {error}".replace("\n", " ")

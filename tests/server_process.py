@@ -15,14 +15,26 @@ from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_p
 SERVER = pathlib.Path(__file__).resolve().parents[1] / "serving" / "server.py"
 
 
-class Server:
-    """The address of a running server, and ways to ask it: HTTP, and the official stubs."""
+class ServerProcess:
+    """`serving/server.py` with these flags, on free ports; its log goes into a folder.
 
-    def __init__(self, port, rest_port):
-        self.port, self.rest_port = port, rest_port
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    With `ready`, it waits until it serves. In a `with` statement, it is ended behind it. The
+    attributes `prediction` and `models` are the official stubs.
+    """
+
+    def __init__(self, folder, *flags, ready=True):
+        self.log = pathlib.Path(folder) / f"server-{time.monotonic_ns()}.log"
+        command = ["timeout", "--signal=KILL", "1800"]  # no server outlives a killed test for long
+        command += [sys.executable, SERVER, "--port=0", "--rest_api_port=0", *flags]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        ports = self.wait_for(r"gRPC on .*:(\d+), REST on http://[^:]*:(\d+)/")
+        self.port, self.rest_port = map(int, ports.groups())
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
+        if ready:
+            self.wait_for("Serving version")
 
     def http(self, path, body=None, headers=None):
         """GET, or POST of `body` (bytes, or anything that goes to JSON): (status, text)."""
@@ -33,10 +45,9 @@ class Server:
         answer = httpx.request("GET" if body is None else "POST", url, content=body, **options)
         return answer.status_code, answer.content.decode("utf-8", "surrogateescape")
 
-    def predict(self, document, signature=None):
+    def predict(self, document, signature=""):
         """(status, JSON) of a REST request for a prediction."""
-        if signature is not None:
-            document = {**document, "signature_name": signature}
+        document = {**document, "signature_name": signature}
         status, text = self.http("/v1/models/default:predict", document)
         return status, json.loads(text)
 
@@ -44,24 +55,6 @@ class Server:
         """{version: state}."""
         versions = json.loads(self.http("/v1/models/default")[1])["model_version_status"]
         return {int(version["version"]): version["state"] for version in versions}
-
-
-class ServerProcess(Server):
-    """`serving/server.py` with these flags, on free ports; its log goes into a folder.
-
-    With `ready`, it waits until it serves. In a `with` statement, it is ended behind it.
-    """
-
-    def __init__(self, folder, *flags, ready=True):
-        self.log = pathlib.Path(folder) / f"server-{time.monotonic_ns()}.log"
-        command = ["timeout", "--signal=KILL", "1800"]  # no server outlives a killed test for long
-        command += [sys.executable, SERVER, "--port=0", "--rest_api_port=0", *flags]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        ports = self.wait_for(r"gRPC on .*:(\d+), REST on http://[^:]*:(\d+)/")
-        super().__init__(*map(int, ports.groups()))
-        if ready:
-            self.wait_for("Serving version")
 
     def wait_for(self, pattern, seconds=240):
         """Waits until the log has a regular expression; returns the match."""

@@ -1,7 +1,5 @@
 """The code of README.md and of the guides, extracted and run; commands with a small model."""
 
-import ast
-import doctest
 import json
 import os
 import re
@@ -12,8 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-from keras_tfmr import client
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs/guide").glob("*.md"))]
@@ -35,20 +31,6 @@ def test_commands_name_files_that_exist():
     text = "\n".join(block for page in PAGES for block in blocks(page, "sh"))
     scripts = re.findall(r"(?:serving|training|benchmarks)/[\w/]+\.(?:py|yaml)", text)
     assert scripts and [s for s in scripts if not (ROOT / s).exists()] == []
-
-
-def test_clients_in_consoles_have_what_they_are_asked():
-    """Sessions with a server: their statements parse, and the client has the methods they call."""
-    for block in (block for page in PAGES for block in blocks(page, "pycon")):
-        examples = doctest.DocTestParser().get_examples(block)
-        code = "".join(example.source for example in examples)
-        (made,) = re.findall(r"import (\w+Client)", code)
-        called = [
-            node.attr
-            for node in ast.walk(ast.parse(code))
-            if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == "client"
-        ]
-        assert called and all(hasattr(getattr(client, made), name) for name in called)
 
 
 def shell(command, folder, timeout=60):

@@ -152,7 +152,6 @@ def test_models_and_export_work_from_it_alone(wheel, tmp_path):
 def test_the_line_for_uv_finds_all_that_training_needs():
     uv = pytest.importorskip("uv").find_uv_bin()
     (line,) = re.findall(r"^uv run .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    *words, script = [uv, *line.split()[1:]]
-    run([*words, script, "--help"], cwd=ROOT, timeout=900)
+    *words, _ = [uv, *line.split()[1:]]
     imports = "import keras_tfmr.text.translator, training.train_pt_en; print('found')"
     assert run([*words, "python", "-c", imports], cwd=ROOT, timeout=900) == "found\n"

@@ -143,20 +143,6 @@ def test_pointing_at_a_word_shows_what_it_looked_at_in_chosen_heads(page):
     assert page.until(lambda: page.lit() == {(3, 0), (1, 0)})
 
 
-def test_keyboard(page):
-    def targets():
-        return {target for _, target in page.lit()}
-
-    page.one(".words.source button").send_keys(Keys.ARROW_RIGHT)
-    page.until(lambda: targets() == {0})
-    page.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
-    page.one("#source").click()  # the focus goes, the word stays lit
-    page.until(lambda: targets() == {1})
-    page.all(".words.target button")[1].send_keys(Keys.ESCAPE)
-    page.one("#source").click()
-    assert page.until(lambda: not page.lit())
-
-
 LINES = [f"Linha {n}.\n" for n in range(90)]
 PAGE = "Um gato. Um cão preto.\n\n  - Três aves.\n" + "".join(LINES)
 

@@ -121,27 +121,6 @@ def test_kubectl_builds_it_with_and_without_its_components(tmp_path):
     assert both["ScaledObject", "translator"]["spec"]["scaleTargetRef"]["name"] == "translator"
 
 
-def test_rules_and_kserve_use_what_is_there():
-    monitor, rules = read("latency/rules.yaml")
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {port["name"] for port in SERVER["ports"]}
-    assert endpoint["path"] == POD["metadata"]["annotations"]["prometheus.io/path"]
-    recorded, *alerts = rules["spec"]["groups"][0]["rules"]
-    (scaling,) = read("latency/scaling.yaml")
-    for query in (alerts[0]["expr"], scaling["spec"]["triggers"][1]["metadata"]["query"]):
-        assert recorded["record"] in query
-    (runtime,), (service,) = read("kserve/runtime.yaml"), read("kserve/service.yaml")
-    (container,) = runtime["spec"]["containers"]
-    assert {"--model_base_path=/mnt/models", "--rest_api_port=8080"} <= set(container["args"])
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
-    pod["spec"] = {"containers": [{**container, "args": []}]}
-    kubernetes_validate.validate(pod, KUBERNETES[-1], strict=True)
-    model = service["spec"]["predictor"]["model"]
-    assert model["runtime"] == runtime["metadata"]["name"]
-    assert model["modelFormat"] in runtime["spec"]["supportedModelFormats"]
-    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
-
-
 def test_models_config_is_the_servers_message_and_commands_name_their_files():
     config = model_server_config_pb2.ModelServerConfig()
     text_format.Parse((DEPLOY / "config/models.config").read_text(), config)

@@ -103,13 +103,6 @@ def test_a_tokenizer_outlives_tensorflows_cache_of_ops(tokenizer):
     assert tokenizer.encode(TEXT).to_list() == before
 
 
-def test_no_rows_and_empty_rows(tokenizer):
-    ids, truncated = tokenizer.encode_truncated(tf.zeros([0], tf.string), 5)
-    assert ids.shape[0] == 0 and truncated.shape == (0,)
-    assert tokenizer.decode(tf.zeros([0, 4], tf.int32)).shape == (0,)
-    assert decoded(tokenizer, tf.zeros([2, 0], tf.int32)) == ["", ""]
-
-
 def test_truncated_rows_end_with_the_end_id_and_are_reported(tokenizer):
     exact = "O gato preto"
     length = len(tokenizer.encode([exact]).to_list()[0]) + 1

@@ -8,7 +8,6 @@ from formulas import log_softmax
 from translators import LINES, greedy, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.export.golden_cases import ADVERSARIAL
-from keras_tfmr.precision import with_precision
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 
@@ -108,29 +107,6 @@ def test_long_lists_come_back_in_order(single):
     assert single.translate([]) == []
     assert single.translate([texts[0].encode()]) == alone[:1]
     single.translate(["a\ud800b"])[0].encode("utf-8")
-
-
-def test_each_signature_is_traced_once(translator):
-    for count in (1, 2, 0):
-        texts = tf.constant(list(LINES[:count]) or np.array([], object), tf.string)
-        for name, function in translator.signatures.items():
-            outputs = function(*[texts] * (2 if name == "score" else 1))
-            assert all(len(value) == count for value in outputs.values())
-    for function in translator.signatures.values():
-        assert function.experimental_get_tracing_count() == 1
-
-
-def test_bfloat16_has_the_same_weights_rounded(translator):
-    copy = translator.replace(precision="bfloat16")
-    assert {weight.dtype for weight in copy.model.weights} == {"bfloat16"}
-    assert keras.config.dtype_policy().name == "float32"
-    assert {weight.dtype for weight in translator.model.weights} == {"float32"}
-    found = zip(*(one.score(LINES[:3], LINES[3:]) for one in (copy, translator)), strict=True)
-    for rounded, exact in found:
-        assert rounded.log_prob == pytest.approx(exact.log_prob, rel=0.05)
-    assert with_precision(copy.model, "bfloat16") is copy.model
-    with pytest.raises(ValueError, match="int8"):
-        with_precision(copy.model, "int8")
 
 
 def test_what_does_not_fit_is_an_error(translator, monkeypatch):
