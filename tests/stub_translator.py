@@ -5,12 +5,9 @@ is the Portuguese in capitals; `behave` makes it fail the way a server can.
 """
 
 import contextlib
-import json
 import re
 import socket
-import threading
 from concurrent import futures
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 import numpy as np
@@ -152,33 +149,6 @@ def serving(stub, port=0, credentials=None, options=()):
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(None).wait()
-
-
-@contextlib.contextmanager
-def refusing_rest():
-    """Answers every POST with what the function `answer` returns: (status, JSON).
-
-    Yields the server; its attribute `asked` is the number of requests.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            server.asked += 1
-            self.rfile.read(int(self.headers["Content-Length"]))
-            status, content = server.answer()
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(content).encode())
-
-        def log_message(self, *arguments):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads, server.asked = True, 0
-        server.address = f"127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
-        yield server
-        server.shutdown()
 
 
 @contextlib.contextmanager

@@ -80,8 +80,8 @@ def program(page, port):
 
 def test_commands_train_serve_and_translate(clone):
     """The trainer, the server, the client, curl and the guides' programs, but for the ports."""
-    small = " --steps 4 --preset tiny --vocab_size 500 --set validation_pairs=8 d_model=16"
-    small += " encoder_layers=1 decoder_layers=1"
+    small = " --steps 4 --preset tiny --vocab_size 500 --num_beams 1 --set validation_pairs=8"
+    small += " d_model=16 encoder_layers=1 decoder_layers=1"
     train = command("-r serving/requirements.txt").splitlines()[-1]
     output = lines(train + small, clone, 400)
     assert any("The built-in phrasebook is a demonstration" in line for line in output)

@@ -1,6 +1,6 @@
 """ServingClient against a server built with the official stubs, over real sockets."""
 
-import threading
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 import stub_translator
-from stub_translator import HYPOTHESES, LONGEST, refusing_rest, serving, unused_port
+from stub_translator import HYPOTHESES, LONGEST, serving, unused_port
 
 from keras_tfmr.client import (
     TLS,
@@ -17,8 +17,10 @@ from keras_tfmr.client import (
     ModelNotFoundError,
     ServingClient,
     ServingError,
+    Target,
     UnavailableError,
 )
+from keras_tfmr.client.connection import from_http_status
 
 LONG = "x" * (LONGEST + 1)
 TEXTS = ["bom dia", "", "olá 🙂", "שלום", "a\x01b\tc", LONG]
@@ -134,16 +136,22 @@ def test_nothing_else_is_tried_again(address, stub, code):
     assert len(stub.requests) == 1
 
 
-def test_rest_errors_are_those_of_grpc():
+def test_rest_errors_are_those_of_grpc(server):
     errors = {503: UnavailableError, 404: ModelNotFoundError, 504: DeadlineExceededError}
-    errors |= {413: MessageTooLargeError, 400: ServingError, 500: ServingError}
-    with refusing_rest() as server:
-        for status, kind in errors.items():
-            server.answer = lambda status=status: (status, {"error": "in words"})
-            refused(kind, "in words", server.address, rest=True, retry=False)
-        assert server.asked == len(errors)
-        server.answer = lambda: (200, ["hello"])  # not TensorFlow Serving
-        refused(ServingError, "hello", server.address, rest=True)
+    for status, kind in {**errors, 413: MessageTooLargeError, 400: ServingError}.items():
+        error = from_http_status(status, "in words", Target("host"))
+        assert type(error) is kind and "in words" in str(error)
+    address = f"127.0.0.1:{server.rest_port}"
+    refused(ModelNotFoundError, "only model is default", address, rest=True, model="other")
+    refused(MessageTooLargeError, "the server accepts", address, "a" * (1 << 20), rest=True)
+    refused(MessageTooLargeError, "1000", address, "a" * 999, rest=True, max_message_bytes=1000)
+    with unused_port() as port:
+        address = f"127.0.0.1:{port}"
+        refused(UnavailableError, f"{address} does not answer", address, rest=True, timeout=0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address, start = f"127.0.0.1:{silent.getsockname()[1]}", time.monotonic()
+        refused(DeadlineExceededError, "in time", address, rest=True, timeout=0.3)
+        assert time.monotonic() - start < 2
 
 
 def test_a_model_that_is_no_translator(address, monkeypatch):
@@ -161,19 +169,3 @@ def test_a_server_that_comes_up_is_found(stub):
         time.sleep(0.3)
         with serving(stub, port=port):
             assert answer.result()[0].text == "A"
-
-
-def test_rest_has_the_same_limits():
-    """Those over gRPC: test_client_command.py."""
-    with unused_port() as port:
-        address = f"127.0.0.1:{port}"
-        refused(UnavailableError, f"{address} does not answer", address, rest=True, timeout=0.5)
-        options = {"rest": True, "max_message_bytes": 1000}
-        refused(MessageTooLargeError, "1000", address, "a" * 5000, **options)
-    release = threading.Event()
-    with refusing_rest() as server:
-        server.answer = lambda: (500, release.wait(10))
-        start = time.monotonic()
-        refused(DeadlineExceededError, "in time", server.address, rest=True, timeout=0.3)
-        assert time.monotonic() - start < 2
-        release.set()

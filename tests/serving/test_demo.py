@@ -1,7 +1,6 @@
 """The demo page's own server as a process, with a stub behind it."""
 
 import contextlib
-import json
 import subprocess
 import sys
 import time
@@ -11,9 +10,7 @@ import grpc
 import httpx
 import psutil
 import pytest
-from stub_translator import HEADS, LAYERS, LONGEST, unused_port
-
-from serving.demo import learned_phrasebook
+from stub_translator import HEADS, LAYERS, LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,13 +65,6 @@ def test_wrong_requests_are_refused(page):
     assert ask(page, "document", "x" * 400_000)[0] == 413
 
 
-def test_a_server_that_is_down_is_said_to_be():
-    with unused_port() as port, demo(f"--server=127.0.0.1:{port}") as (address, _):
-        status, answer = ask(address, "translate", "um")
-        assert status == 502 and answer["code"] == "UNAVAILABLE"
-        assert f"127.0.0.1:{port}" in answer["error"]
-
-
 def test_a_model_that_is_swapped_is_said_to_be_loading(page, stub):
     def gone(request, context):
         context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request: Latest(default)")
@@ -101,12 +91,3 @@ def test_with_a_server_of_its_own_that_ends(toys):
         psutil.Process(process.pid).children()[0].kill()
         wait("status", found="ENDED", meanwhile="", seconds=4)
         assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
-
-
-def test_it_knows_the_phrasebook(tmp_path):
-    assert learned_phrasebook(tmp_path) is False
-    file = tmp_path / "2" / "assets.extra" / "keras_tfmr.json"
-    file.parent.mkdir(parents=True)
-    for training, expected in (({"data": []}, True), ({"data": ["a.tsv"]}, False), ({}, False)):
-        file.write_text(json.dumps({"run": {"config": {"training": training}}}))
-        assert learned_phrasebook(tmp_path) is expected

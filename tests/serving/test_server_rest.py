@@ -1,6 +1,5 @@
 """The development server over REST, with TensorFlow Serving's paths, status codes and JSON."""
 
-import gzip
 import json
 import socket
 
@@ -81,15 +80,6 @@ def test_status_and_metadata(server):
 def test_paths_and_sizes(server, path, body, expected):
     status, text = server.http(path, body)
     assert status == expected and ("error" in json.loads(text)) == (status != 200)
-
-
-def test_compressed_bodies(server):
-    def status(body):
-        return server.http(PREDICT, body, {"Content-Encoding": "gzip"})[0]
-
-    assert status(gzip.compress(b'{"inputs": ["a"]}')) == 200
-    assert status(gzip.compress(b'{"inputs": ["' + b"a" * (1 << 25))) == 413
-    assert status(b"not gzip") == 400
 
 
 def test_the_time_limit(server):

@@ -40,7 +40,7 @@ def by_hand(model, text):
 
 
 def test_greedy_is_the_full_forward_pass_repeated(single):
-    for text in LINES[:3]:
+    for text in LINES[:2]:
         ids, log_prob = by_hand(single.model, text)
         expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
         hypothesis = single.translate_nbest([text])[0][0]
