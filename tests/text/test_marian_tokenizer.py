@@ -14,17 +14,10 @@ from training import phrasebook
 
 TAGS = [">>por<<", ">>eng<<"]
 TEXTS = [
-    "O gato está na mesa.",
-    ">>por<<  The cat is on the table.",
-    ">>xxx<< The cat >>por<<",
-    " >>eng<<O gato",
-    "ﬁ ① Ｏ gato 🐈🐈 çã \u200b\u00ad x",
-    "   a\t\tb \n c   ",
-    "",
-    ">>por<<",
-    "word " * 300,
-    "e\u0301 \u2581 </s> <pad> <un>",
-]
+    "O gato está na mesa.", ">>por<<  The cat is on the table.", ">>xxx<< The cat >>por<<",
+    " >>eng<<O gato", "ﬁ ① Ｏ gato 🐈🐈 çã \u200b\u00ad x", "   a\t\tb \n c   ", "", ">>por<<",
+    "word " * 300, "e\u0301 \u2581 </s> <pad> <un>",
+]  # fmt: skip
 PAIRS = phrasebook.generate(1000, seed=1)
 
 

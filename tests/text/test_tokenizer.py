@@ -25,19 +25,10 @@ TEXT = [
 ] * 3
 
 STRINGS = [
-    "",
-    "   ",
-    "  O  gato   ",
-    "x O gato",
-    "a\nb\tc\r\n",
-    "a\x00b\x01\x7f",
-    "😀 👩‍👩‍👧 é bom",
-    "\u2581a\u2581 \u2581",
-    "<s> </s> <unk> <pad> <0x41>",
-    "中文 and кириллица",
-    "\ufeffx\u200b\u00a0y\u3000",
-    "1234567890 3,14",
-]
+    "", "   ", "  O  gato   ", "x O gato", "a\nb\tc\r\n", "a\x00b\x01\x7f", "😀 👩‍👩‍👧 é bom",
+    "\u2581a\u2581 \u2581", "<s> </s> <unk> <pad> <0x41>", "中文 and кириллица",
+    "\ufeffx\u200b\u00a0y\u3000", "1234567890 3,14",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
