@@ -20,52 +20,32 @@ from serving.devserver.versions import Versions, versions_on_disk
 from serving.server import parse_arguments
 
 
-def test_it_says_that_it_is_loading_and_then_serves_and_ends(tmp_path):
-    """Its warm-up is a part of loading; a request in work at SIGTERM gets its answer."""
-    warmup = [request("slow", ms=[1]), request("echo", text=["a"])]
-    server_models.save(tmp_path / "models", warmup=warmup)
-    flag = f"--model_base_path={tmp_path / 'models'}"
-    with ServerProcess(tmp_path, flag, ready=False) as server:
+def test_a_life(tmp_path):
+    """It loads and warms up; a new version replaces the old one while clients ask; one that does
+    not load changes nothing; the older one comes back; a request in work at SIGTERM is answered."""
+    models, versions, failed, stop = tmp_path / "models", set(), [], threading.Event()
+
+    def keep_asking():
+        while not stop.is_set():
+            status, answer = server.predict({"inputs": [20]}, "slow")
+            versions.update(answer["outputs"]["version"] if status == 200 else ())
+            failed.extend([answer] if status != 200 else ())
+
+    def long(ms):
+        return pool.submit(server.prediction.Predict, request("slow", ms=[ms]), timeout=60)
+
+    server_models.save(models, 1, warmup=[request("slow", ms=[1]), request("echo", text=["a"])])
+    flags = [f"--model_base_path={models}", "--file_system_poll_wait_seconds=0.2"]
+    with ServerProcess(tmp_path, *flags, ready=False) as server, ThreadPoolExecutor(3) as pool:
         code, text = status_of(server.prediction.Predict, request(text=["a"]))
         assert code == "UNAVAILABLE" and "is loading" in text
         status, answer = server.predict({"inputs": ["a"]})
         assert status == 503 and "is loading" in answer["error"]
         assert server.states() == {1: "LOADING"}
         server.wait_for("Serving version 1")
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(server.prediction.Predict, request("slow", ms=[2000]), timeout=30)
-            time.sleep(0.7)
-            server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            assert status_of(server.prediction.Predict, request(text=["a"]), timeout=1)[0] != "OK"
-            assert asked.result().outputs["rows"].int_val == [1]
-        assert server.process.wait(30) == 0
-
-
-def test_a_signal_while_it_loads(toys, tmp_path):
-    with ServerProcess(tmp_path, f"--model_base_path={toys.parent}", ready=False) as server:
-        assert server.terminate() == 0
-
-
-def test_a_new_version_replaces_the_old_one_without_a_failed_request(toys, tmp_path):
-    """While clients ask; then a version that does not load; then the way back."""
-    models = tmp_path / "models"
-    shutil.copytree(toys, models / "1")
-    versions, failed, stop = set(), [], threading.Event()
-
-    def keep_asking():
-        while not stop.is_set():
-            status, answer = server.predict({"inputs": [20]}, "slow")
-            if status != 200:
-                failed.append(answer)
-            else:
-                versions.update(answer["outputs"]["version"])
-
-    flags = [f"--model_base_path={models}", "--file_system_poll_wait_seconds=0.2"]
-    with ServerProcess(tmp_path, *flags) as server, ThreadPoolExecutor(3) as pool:
         for _ in range(2):
             pool.submit(keep_asking)
-        long = pool.submit(server.prediction.Predict, request("slow", ms=[4000]), timeout=60)
+        asked = long(4000)
         try:
             server_models.save(models, 2)
             server.wait_for("Serving version 2")
@@ -80,9 +60,20 @@ def test_a_new_version_replaces_the_old_one_without_a_failed_request(toys, tmp_p
             server.wait_for("Unloaded version 2")
         finally:
             stop.set()
-        assert long.result().outputs["version"].int_val == [1]
+        assert asked.result().outputs["version"].int_val == [1]
+        assert versions == {1, 2} and not failed
+        asked = long(2000)
+        time.sleep(0.7)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert status_of(server.prediction.Predict, request(text=["a"]), timeout=1)[0] != "OK"
+        assert asked.result().outputs["rows"].int_val == [1]
+        assert server.process.wait(30) == 0
+
+
+def test_a_signal_while_it_loads(toys, tmp_path):
+    with ServerProcess(tmp_path, f"--model_base_path={toys.parent}", ready=False) as server:
         assert server.terminate() == 0
-    assert versions == {1, 2} and not failed
 
 
 def test_what_cannot_be_served_stops_the_start(tmp_path):
