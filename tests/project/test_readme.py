@@ -1,5 +1,6 @@
 """The code of README.md and of the guides, extracted and run; commands with a small model."""
 
+import functools
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from training import phrasebook, train_pt_en
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs/guide").glob("*.md"))]
@@ -78,13 +81,19 @@ def program(page, port):
     return f"{sys.executable} - <<'END'\n{found.replace('8500', str(port))}END"
 
 
-def test_commands_train_serve_and_translate(clone):
-    """The trainer, the server, the client, curl and the guides' programs, but for the ports."""
-    small = " --steps 4 --preset tiny --vocab_size 500 --num_beams 1 --set validation_pairs=8"
-    small += " d_model=16 encoder_layers=1 decoder_layers=1"
-    train = command("-r serving/requirements.txt").splitlines()[-1]
-    output = lines(train + small, clone, 400)
-    assert any("The built-in phrasebook is a demonstration" in line for line in output)
+SMALL = """--steps 4 --preset tiny --vocab_size 500 --num_beams 1
+    --set validation_pairs=8 d_model=16 encoder_layers=1 decoder_layers=1"""
+
+
+def test_commands_train_serve_and_translate(clone, monkeypatch, capsys):
+    """The trainer on a small phrasebook, in this process; then the server, the client, curl and the
+    guides' programs, word for word but for the ports."""
+    assert command("-r serving/requirements.txt").endswith("/python training/train_pt_en.py")
+    monkeypatch.chdir(clone)
+    split = functools.partial(phrasebook.split, train=2000, validation=20, test=20)
+    monkeypatch.setattr(phrasebook, "split", split)
+    assert train_pt_en.main(SMALL.split()) == 0
+    assert "The built-in phrasebook is a demonstration" in capsys.readouterr().out
     assert (clone / "runs/phrasebook/report.md").exists()
     grpc_port, rest_port = free_ports()
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
