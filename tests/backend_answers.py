@@ -10,28 +10,20 @@ import numpy as np
 from keras import ops
 
 import keras_tfmr
+from keras_tfmr import recurrent
 from keras_tfmr.decoding import beam_search, greedy, sample
-from keras_tfmr.recurrent import (
-    ConvolutionalConfig,
-    ConvolutionalModel,
-    LSTMNConfig,
-    LSTMNLanguageModel,
-    MemoryNetwork,
-    MemoryNetworkConfig,
-    RNNSearchConfig,
-    RNNSearchModel,
-    Seq2SeqConfig,
-    Seq2SeqModel,
-)
 
 VOCAB, START, END, LENGTH = 50, 2, 3, 7
 SIZES = {"source_vocab": VOCAB, "target_vocab": VOCAB}
 SOURCE = np.array([[5, 9, 7, 3], [8, 3, 0, 0], [6, 6, 3, 0]], "int32")
 TARGET = np.array([[2, 9, 4], [2, 5, 0], [2, 8, 7]], "int32")
+OPTIONS = {"bos_ids": np.full(3, START, "int32"), "eos_id": END, "max_length": LENGTH}
 
 
-def transformer(**fields):
-    return keras_tfmr.TransformerConfig.preset("tiny", **SIZES, **fields)
+def tiny(kind, **fields):
+    """A model of a preset; the head of a classifier has three classes."""
+    config = kind.config_class.preset("tiny", **SIZES, **fields)
+    return kind(config, 3) if kind is keras_tfmr.SequenceClassifier else kind(config)
 
 
 def with_weights(model):
@@ -40,67 +32,48 @@ def with_weights(model):
     return model
 
 
-def searched(model, beams):
-    step, state = model.start(ops.convert_to_tensor(SOURCE), num_beams=beams, max_length=LENGTH)
-    found = beam_search(
-        step, state, bos_ids=np.full(3, START, "int32"), eos_id=END, num_beams=beams,
-        num_return_sequences=beams, max_length=LENGTH, banned_ids=(0, 1, START),
-    )  # fmt: skip
-    return found.ids, found.scores
+def translated(model):
+    step, state = model.start(ops.convert_to_tensor(SOURCE), num_beams=3, max_length=LENGTH)
+    banned = {"banned_ids": (0, 1, START)}
+    found = beam_search(step, state, num_beams=3, num_return_sequences=3, **banned, **OPTIONS)
+    return [model([SOURCE, TARGET]), found.ids, found.scores]
 
 
-def translators():
-    yield keras_tfmr.TranslationModel(transformer())
-    yield keras_tfmr.TranslationModel(transformer(joint_vocab=False, positions="learned"))
-    yield RNNSearchModel(RNNSearchConfig.preset("tiny", **SIZES))
-    yield Seq2SeqModel(Seq2SeqConfig.preset("tiny", **SIZES))
-    yield ConvolutionalModel(ConvolutionalConfig.preset("tiny", **SIZES))
+def completed(model):
+    options = {**OPTIONS, "min_length": 3}
+    decoded = greedy(*model.start(3, max_length=LENGTH), **options)
+    drawn = sample(*model.start(3, max_length=LENGTH), **options, seed=1, top_k=9, top_p=0.9)
+    shape = ops.shape(drawn.ids)  # the noise is the backend's own
+    return [model(TARGET), decoded.ids, decoded.scores, shape]
 
 
-def language_models():
-    yield keras_tfmr.LanguageModel(transformer())
-    yield LSTMNLanguageModel(LSTMNConfig(vocab=VOCAB, embedding_dim=8, units=8))
-
-
-def after_a_step(model):
-    """Its weights after one step of gradient descent; dropout must be 0."""
+def trained(model):
+    """Its weights after one step of gradient descent; the same everywhere if dropout is 0."""
+    metrics = [keras_tfmr.TokenAccuracy(), keras_tfmr.Perplexity()]
     loss = keras_tfmr.LabelSmoothedCrossEntropy(0.1)
-    model.compile(
-        keras.optimizers.SGD(0.5),
-        loss,
-        metrics=[keras_tfmr.TokenAccuracy(), keras_tfmr.Perplexity()],
-    )
+    model.compile(keras.optimizers.SGD(0.5), loss, metrics=metrics)
     model.train_on_batch([SOURCE, TARGET], np.roll(TARGET, -1, axis=1))
     return model.get_weights()
 
 
 def answers():
-    """Nested lists of arrays, by what gave them."""
-    found = {}
-    for number, model in enumerate(map(with_weights, translators())):
-        found[f"translator {number}"] = [
-            model([SOURCE, TARGET]), *searched(model, 3)
-        ]  # fmt: skip
-    for number, model in enumerate(map(with_weights, language_models())):
-        ids = np.full(3, START, "int32")
-        options = {"bos_ids": ids, "eos_id": END, "max_length": LENGTH, "min_length": 3}
-        decoded = greedy(*model.start(3, max_length=LENGTH), **options)
-        found[f"language model {number}"] = [model(TARGET), decoded.ids, decoded.scores]
-        drawn = sample(*model.start(3, max_length=LENGTH), **options, seed=1, top_k=9, top_p=0.9)
-        found[f"sampled {number}"] = [ops.shape(drawn.ids)]  # the noise is the backend's own
-    stories = with_weights(MemoryNetwork(MemoryNetworkConfig(vocab=VOCAB, width=8)))
-    found["memory network"] = [stories([SOURCE[:, None], TARGET])]
-    classifier = keras_tfmr.SequenceClassifier(transformer(), num_classes=3)
-    found["classifier"] = [with_weights(classifier)(TARGET)]
-    still = keras_tfmr.TranslationModel(transformer(dropout_rate=0.0))
-    found["weights after a step"] = after_a_step(with_weights(still))
-    dropped = after_a_step(keras_tfmr.TranslationModel(transformer(dropout_rate=0.5)))
-    found["finite after dropout"] = [np.isfinite(weight).all() for weight in dropped]
-    return found
-
-
-def as_arrays(found):
-    """The same, flat and NumPy."""
+    """NumPy arrays, by what gave them."""
+    translation = keras_tfmr.TranslationModel
+    still, dropping = (tiny(translation, dropout_rate=rate) for rate in (0.0, 0.5))
+    lstmn = recurrent.LSTMNLanguageModel(recurrent.LSTMNConfig(VOCAB, embedding_dim=8, units=8))
+    stories = recurrent.MemoryNetwork(recurrent.MemoryNetworkConfig(vocab=VOCAB, width=8))
+    separate = tiny(translation, joint_vocab=False, positions="learned")
+    found = {
+        "separate": translated(with_weights(separate)),
+        "language": completed(with_weights(tiny(keras_tfmr.LanguageModel))),
+        "LSTMN": completed(with_weights(lstmn)),
+        "memory network": [with_weights(stories)([SOURCE[:, None], TARGET])],
+        "classifier": [with_weights(tiny(keras_tfmr.SequenceClassifier))(TARGET)],
+        "weights after a step": trained(with_weights(still)),
+        "finite after dropout": [np.isfinite(weight).all() for weight in trained(dropping)],
+    }
+    kinds = recurrent.RNNSearchModel, recurrent.Seq2SeqModel, recurrent.ConvolutionalModel
+    found |= {kind.__name__: translated(with_weights(tiny(kind))) for kind in (translation, *kinds)}
     return {
         f"{name}, {place}": np.asarray(ops.convert_to_numpy(value))
         for name, values in found.items()
@@ -109,5 +82,5 @@ def as_arrays(found):
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[1], **as_arrays(answers()))
+    np.savez(sys.argv[1], **answers())
     print("tensorflow" in sys.modules)

@@ -2,12 +2,8 @@
 
 import itertools
 
-import keras
 import numpy as np
 from keras import ops
-
-from keras_tfmr.decoding import DecodingStep
-from keras_tfmr.decoding.search import rows_of
 
 
 def normalise(logits):
@@ -69,55 +65,6 @@ class HashModel:
         return sorted(found, key=lambda entry: -entry[0])
 
 
-class HistoryStep(DecodingStep):
-    """The step of a `HashModel` that keeps all tokens, in a cache that grows with them.
-
-    Args:
-        model: HashModel.
-        beams: Rows of an example.
-        max_length: Number of tokens that can be decoded.
-        examples: int32 `[batch]`, the model's examples in the batch; None for all.
-        batches: A list to which the size of each batch is added that `select_step` leaves.
-    """
-
-    # Under JAX both sides of a condition are traced, and a batch has a fixed size.
-    shrinks = keras.backend.backend() != "jax"
-
-    def __init__(self, model, beams, max_length, examples=None, batches=None):
-        self.model, self.beams, self.max_length = model, beams, max_length
-        self.examples = np.arange(model.batch, dtype="int32") if examples is None else examples
-        self.batches = [] if batches is None else batches
-
-    def start(self):
-        shape = len(self.examples) * self.beams, self.max_length
-        return {"index": ops.zeros((), "int32"), "tokens": ops.zeros(shape, "int32")}
-
-    def next(self, tokens, state):
-        model, index = self.model, state["index"]
-        places = np.arange(state["tokens"].shape[1], dtype="int32")
-        history = ops.where(ops.equal(places, index), tokens[:, None], state["tokens"])
-        hashed = ops.zeros_like(tokens)
-        for place in places:
-            hashed = ops.where(index < place, hashed, model.next_hash(hashed, history[:, place]))
-        rows = ops.repeat(ops.convert_to_tensor(self.examples), self.beams) * model.buckets + hashed
-        table = model.table.reshape(-1, model.vocab)
-        return ops.take(table, rows, axis=0), {"index": index + 1, "tokens": history}
-
-    def select_step(self, examples):
-        kept = ops.take(self.examples, examples, axis=0)
-        self.batches.append(kept.shape[0])
-        return HistoryStep(self.model, self.beams, self.max_length, kept, self.batches)
-
-    def select_state(self, state, examples):
-        rows = rows_of(examples, self.beams)
-        return {**state, "tokens": ops.take(state["tokens"], rows, axis=0)}
-
-    def resize(self, state, cache_size):
-        tokens = state["tokens"][:, :cache_size]
-        more = cache_size - tokens.shape[1]
-        return {**state, "tokens": ops.pad(tokens, [[0, 0], [0, more]])}
-
-
 def hypotheses(result, example):
     """`[(tokens, log_prob, score)]` of one example, and a check that padding follows them."""
     ids, lengths, log_probs, scores = (np.array(field)[example] for field in result)
@@ -126,3 +73,11 @@ def hypotheses(result, example):
         assert not row[length:].any()
         found.append((tuple(int(token) for token in row[:length]), float(log_prob), float(score)))
     return found
+
+
+def assert_same(found, expected, examples, others=None):
+    """Equal hypotheses of some examples, in the expected result those of `others`."""
+    for example, other in zip(examples, examples if others is None else others, strict=True):
+        one, two = hypotheses(found, example), hypotheses(expected, other)
+        assert [h[0] for h in one] == [h[0] for h in two]
+        np.testing.assert_allclose([h[1:] for h in one], [h[1:] for h in two], atol=1e-4)

@@ -57,7 +57,7 @@ def layer_norm(x, gamma, beta, epsilon):
 
 def feed_forward(x, weights):
     """Section 3.3: FFN(x) = max(0, x W1 + b1) W2 + b2."""
-    (w1, b1), (w2, b2) = weights["inner"], weights["outer"]
+    (w1, b1), (w2, b2) = weights
     return np.maximum(0, x @ w1 + b1) @ w2 + b2
 
 
@@ -68,49 +68,20 @@ def residual(x, sublayer, norm, norm_first):
     return layer_norm(x + sublayer(x), *norm)
 
 
-def encoder_layer(x, weights, mask=None, norm_first=False):
-    """weights: "attention", "attention_norm", "feed_forward", "feed_forward_norm"."""
-    x = residual(
-        x,
-        lambda y: attention(y, y, y, weights["attention"], mask)[0],
-        weights["attention_norm"],
-        norm_first,
-    )
-    return residual(
-        x,
-        lambda y: feed_forward(y, weights["feed_forward"]),
-        weights["feed_forward_norm"],
-        norm_first,
-    )
+def layer(x, weights, mask=None, context=None, context_mask=None, norm_first=False):
+    """An encoder layer, or with a context a decoder layer; the masks are `attention`'s.
 
+    weights: "attention", "attention_norm", "feed_forward", "feed_forward_norm", and of a decoder
+    layer "cross", "cross_norm".
+    """
 
-def decoder_layer(x, context, weights, context_mask=None, norm_first=False):
-    """`encoder_layer`'s weights, and "cross", "cross_norm". context_mask: bool [batch, source]."""
-    causal = np.tril(np.ones((1, x.shape[1], x.shape[1]), bool))
-    x = residual(
-        x,
-        lambda y: attention(y, y, y, weights["attention"], causal)[0],
-        weights["attention_norm"],
-        norm_first,
-    )
-    mask = None if context_mask is None else context_mask[:, None, :]
-    x = residual(
-        x,
-        lambda y: attention(y, context, context, weights["cross"], mask)[0],
-        weights["cross_norm"],
-        norm_first,
-    )
-    return residual(
-        x,
-        lambda y: feed_forward(y, weights["feed_forward"]),
-        weights["feed_forward_norm"],
-        norm_first,
-    )
+    def attend(name, y, context, mask):
+        return attention(y, context, context, weights[name], mask)[0]
 
-
-def smoothed_cross_entropy(logits, labels, smoothing):
-    """Cross-entropy against the mixture (1 - e) one_hot + e / vocab, mean over labels != 0."""
-    vocab = logits.shape[-1]
-    target = (1 - smoothing) * np.eye(vocab)[labels] + smoothing / vocab
-    losses = -(target * log_softmax(logits)).sum(axis=-1)
-    return losses[labels != 0].mean()
+    sublayers = {"attention": lambda y: attend("attention", y, y, mask)}
+    if context is not None:
+        sublayers["cross"] = lambda y: attend("cross", y, context, context_mask)
+    sublayers["feed_forward"] = lambda y: feed_forward(y, weights["feed_forward"])
+    for name, sublayer in sublayers.items():
+        x = residual(x, sublayer, weights[f"{name}_norm"], norm_first)
+    return x

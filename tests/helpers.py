@@ -1,4 +1,4 @@
-"""What many tests need: `check_layer`, gradients on either backend, weights by name."""
+"""What many tests need: `check_layer`, gradients on either backend, cached steps."""
 
 import contextlib
 import resource
@@ -59,6 +59,17 @@ def full_disk(room=20_000):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+def compiled(function, xla=True):
+    """The function as it runs in a service: traced once, with XLA or without."""
+    if ON_JAX:
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=xla)
+
+
 def gradients(loss, arrays=(), variables=()):
     """Gradients of `loss(*tensors)`, a scalar, by input arrays and by Keras variables.
 
@@ -94,34 +105,17 @@ def _gradients_jax(loss, arrays, variables):
     return value, by_array, by_value
 
 
-def set_weights_by_path(model, weights):
-    """`weights`: {path: array}; each path has to be there, and nothing else."""
-    paths = [variable.path for variable in model.weights]
-    assert sorted(paths) == sorted(weights), "the weights have other names"
-    for variable in model.weights:
-        variable.assign(weights[variable.path])
-
-
-def weights_by_path(model):
-    weights = {variable.path: to_numpy(variable) for variable in model.weights}
-    assert len(weights) == len(model.weights), "two weights share one name"
-    return weights
-
-
 def functional(layer, arrays, **call):
-    """A functional model of `layer` alone, batch and length left open where that is possible."""
+    """A functional model of `layer` alone, whose batch and lengths are left open."""
     inputs = []
     for i, array in enumerate(arrays):
-        vectors = array.ndim == 2 and array.dtype.kind == "f"  # [batch, width]: no length
-        shape = array.shape[1:] if vectors else (None, *array.shape[2:])
+        open_axes = array.ndim - 1 - (array.dtype.kind == "f")  # of vectors the width is known
+        shape = (*[None] * open_axes, *array.shape[1 + open_axes :])
         inputs.append(keras.Input(shape, dtype=array.dtype, name=f"input_{i}"))
-    model = keras.Model(inputs, layer(*inputs, **call), name="only")
-    return model
+    return keras.Model(inputs, layer(*inputs, **call), name="only")
 
 
-def check_layer(
-    make, arrays, fresh, tmp_path, *, policies=POLICIES, quantized=True, trains=True, **call
-):
+def check_layer(make, arrays, fresh, tmp_path, *, xla=False, quantized=True, trains=True, **call):
     """Everything a layer owes its user, whatever it computes.
 
     Args:
@@ -129,25 +123,26 @@ def check_layer(
         arrays: NumPy inputs [batch, length, ...] for its call.
         fresh: the fixture: another Python process that loads what was saved.
         tmp_path: where to save.
-        policies: {dtype policy: tolerance}.
-        trains: whether the call uses all the weights.
+        xla: whether to train it by XLA, which takes seconds: for what no test of a model compiles.
         quantized: whether the layer has weights that int8 quantisation changes.
+        trains: whether the call uses all the weights.
         **call: further call arguments, such as `return_attention_scores=True`.
     """
-    for policy, tolerance in policies.items():
+    for policy, tolerance in POLICIES.items():
         with dtype_policy(policy), no_warnings():
             keras.utils.set_random_seed(1)
             layer = make()
             outputs = flat_numpy(layer(*arrays, **call))
             model = functional(layer, arrays, **call)
             _check_shapes(model, layer, arrays, call)
-            path = tmp_path / f"{layer.name}_{policy}.keras"
-            model.save(path)
-            for loaded, expected in zip(fresh.outputs(path, arrays), outputs, strict=True):
-                np.testing.assert_allclose(loaded, expected, atol=tolerance, rtol=tolerance)
             _check_config(model, arrays, outputs, tolerance)
+            if policy == "float32":
+                model.save(tmp_path / "layer.keras")
+                loaded = fresh.outputs(tmp_path / "layer.keras", arrays)
+                for came, expected in zip(loaded, outputs, strict=True):
+                    np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
             if trains:
-                _check_training(model, arrays, outputs, tolerance)
+                _check_training(model, arrays, outputs, tolerance, xla and policy == "float32")
     _check_dtype_argument(make, arrays, call)
     if quantized:
         _check_quantized(make(), arrays, call)
@@ -170,32 +165,32 @@ def _check_shapes(model, layer, arrays, call):
 def _check_config(model, arrays, outputs, tolerance):
     """A model rebuilt from its JSON takes the weights by name and gives the same output."""
     rebuilt = keras.models.model_from_json(model.to_json())
-    set_weights_by_path(rebuilt, weights_by_path(model))
-    again = flat_numpy(rebuilt(arrays))
-    for came, expected in zip(again, outputs, strict=True):
+    weights = {variable.path: to_numpy(variable) for variable in model.weights}
+    assert len(weights) == len(model.weights), "two weights share one name"
+    assert {variable.path for variable in rebuilt.weights} == weights.keys()
+    for variable in rebuilt.weights:
+        variable.assign(weights[variable.path])
+    for came, expected in zip(flat_numpy(rebuilt(arrays)), outputs, strict=True):
         np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
 
 
-def _check_training(model, arrays, outputs, tolerance):
-    """One step lowers the loss: in float32 by XLA, with the same outputs, else in a plain graph.
-
-    XLA takes seconds for a layer, so it sees float32 alone; the models' tests show it the rest.
-    """
+def _check_training(model, arrays, outputs, tolerance, xla):
+    """One step lowers the loss, eagerly or by XLA, with the same outputs as before."""
     targets = [random(*output.shape, seed=9) for output in outputs]
 
     def loss():
         came = flat_numpy(model(arrays))
         return sum(np.square(c - t).mean() for c, t in zip(came, targets, strict=True))
 
-    exact = tolerance < 1e-3
-    model.compile(keras.optimizers.SGD(0.02), loss=["mse"] * len(targets), jit_compile=exact)
-    if exact:
+    how = {"jit_compile": True} if xla else {"run_eagerly": True}
+    model.compile(keras.optimizers.SGD(0.02), loss=["mse"] * len(targets), **how)
+    if xla:
         predicted = keras.tree.flatten(model.predict_on_batch(arrays))
         for came, expected in zip(predicted, outputs, strict=True):
             np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
     before = loss()
     model.train_on_batch(arrays, targets)
-    assert loss() < before, f"jit_compile={exact}: {before} -> {loss()}"
+    assert loss() < before, f"{before} -> {loss()}, XLA: {xla}"
 
 
 def _check_dtype_argument(make, arrays, call):
@@ -218,48 +213,55 @@ def _check_quantized(layer, arrays, call):
         assert error < 0.1, f"int8 is off by {error:.1%}"
 
 
-def projection(dense, heads):
-    """(kernel, bias) of a `Dense` that projects to heads: [width, heads, dim], [heads, dim]."""
-    kernel = to_numpy(dense.kernel)
-    kernel = kernel.reshape(kernel.shape[0], heads, -1)
-    bias = np.zeros(kernel.shape[1:]) if dense.bias is None else to_numpy(dense.bias)
-    return kernel, bias.reshape(kernel.shape[1:])
+def check_steps(model, source, beams, *, fixed=False, xla=False):
+    """Cached steps of a translator give the numbers of the full pass; beams can be reordered.
+
+    `fixed`: with caches of one size, as under XLA and on JAX; `xla`: under it indeed.
+    """
+    length, vocab = 5, model.config.target_vocab
+    rows = np.arange(len(source) * beams, dtype="int32")
+    order = rows - rows % beams + (rows % beams + 1) // 2  # the third goes on from the second
+    target = random_ids(len(rows), length, vocab=vocab, seed=1)
+    moved = np.concatenate([target[order, :2], target[:, 2:]], axis=1)
+    full = [model([source[rows // beams], each]) for each in (target, moved)]
+    full = [to_numpy(ops.log_softmax(logits)) for logits in full]
+    step, state = model.start(source, beams, max_length=length)
+    step.shrinks = step.shrinks and not fixed
+    run = compiled(step.next) if xla else step.next
+    for position in range(length):
+        log_probs, state = run(ops.convert_to_tensor(target[:, position]), state)
+        expected = full[position > 1][:, position]
+        np.testing.assert_allclose(to_numpy(log_probs), expected, atol=1e-4)
+        if position == 1:
+            state = step.reorder(state, ops.convert_to_tensor(order))
 
 
 def attention_weights(layer):
     """The weights of a `MultiHeadAttention` as `formulas.attention` takes them."""
-    heads, width = layer.num_heads, layer.output_dense.kernel.shape[-1]
-    kernel = to_numpy(layer.output_dense.kernel).reshape(heads, -1, width)
-    bias = np.zeros(width) if layer.output_dense.bias is None else to_numpy(layer.output_dense.bias)
-    return {
-        "query": projection(layer.query_dense, heads),
-        "key": projection(layer.key_dense, heads),
-        "value": projection(layer.value_dense, heads),
-        "output": (kernel, bias),
-    }
+    heads, found = layer.num_heads, {}
+    for name in ("query", "key", "value"):
+        kernel, bias = map(to_numpy, getattr(layer, f"{name}_dense").weights)
+        found[name] = kernel.reshape(len(kernel), heads, -1), bias.reshape(heads, -1)
+    kernel, bias = map(to_numpy, layer.output_dense.weights)
+    return {**found, "output": (kernel.reshape(heads, -1, len(bias)), bias)}
 
 
-def norm_weights(sublayer):
-    norm = sublayer.residual.norm
+def norm_weights(norm):
     return to_numpy(norm.gamma), to_numpy(norm.beta), norm.epsilon
 
 
 def layer_weights(layer):
-    """The weights of an encoder or decoder layer as `formulas` takes them."""
-    feed_forward = layer.feed_forward
-    decodes = hasattr(layer, "cross_attention")
+    """The weights of an encoder or decoder layer as `formulas.layer` takes them."""
+    dense = layer.feed_forward.hidden_dense, layer.feed_forward.output_dense
     weights = {
         "attention": attention_weights(layer.self_attention.attention),
-        "attention_norm": norm_weights(layer.self_attention),
-        "feed_forward": {
-            "inner": [to_numpy(v) for v in feed_forward.hidden_dense.weights],
-            "outer": [to_numpy(v) for v in feed_forward.output_dense.weights],
-        },
-        "feed_forward_norm": norm_weights(feed_forward),
+        "attention_norm": norm_weights(layer.self_attention.residual.norm),
+        "feed_forward": [[to_numpy(weight) for weight in part.weights] for part in dense],
+        "feed_forward_norm": norm_weights(layer.feed_forward.residual.norm),
     }
-    if decodes:
+    if hasattr(layer, "cross_attention"):
         weights["cross"] = attention_weights(layer.cross_attention.attention)
-        weights["cross_norm"] = norm_weights(layer.cross_attention)
+        weights["cross_norm"] = norm_weights(layer.cross_attention.residual.norm)
     return weights
 
 

@@ -1,238 +1,166 @@
-"""Models of another library and ours with the same weights: how the weights map.
+"""Models of another library and ours with the same weights: how configs and weights map.
 
-Each peer is described by a small class: the config of ours, our model, and where each of its
-weights comes from. The weights are those of a state dict, `{name: array}`, with kernels `[out, in]`
-unless a peer stores them the other way.
+For each peer a class of ours, the fields of its config, and a function that assigns the weights of
+a state dict, `{name: array}`, whose kernels are `[out, in]` unless a peer stores them otherwise.
 """
 
 import numpy as np
 
 from keras_tfmr import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
 
+PARTS = ("query_dense", "key_dense", "value_dense", "output_dense")
+WITHOUT_BIASES = dict(
+    norm_first=True, norm="rms", gated=True, use_bias=False, tied_logits=False, logits_bias=False
+)
 
-def _dense(layer, kernel, bias=None):
-    layer.kernel.assign(kernel)
+
+def _dense(layer, w, name, transposed=True):
+    kernel = w[f"{name}.weight"]
+    layer.kernel.assign(kernel.T if transposed else kernel)
     if layer.bias is not None:
-        layer.bias.assign(bias)
+        layer.bias.assign(w[f"{name}.bias"])
 
 
-def _attention(attention, weights, names, scale=1.0):
-    """`names`: the four projections; `scale` undoes our division by √key_dim, if there is none."""
-    parts = ("query_dense", "key_dense", "value_dense", "output_dense")
-    for part, name in zip(parts, names, strict=True):
-        kernel = weights[f"{name}.weight"].T
-        if part == "query_dense":
-            kernel = kernel * scale
-        _dense(getattr(attention, part), kernel, weights.get(f"{name}.bias"))
+def _attention(attention, w, names):
+    for part, name in zip(PARTS, names, strict=True):
+        _dense(getattr(attention, part), w, name)
 
 
-class Llama:
+def _norm(norm, w, name):
+    weights = [w[f"{name}.{kind}"] for kind in ("weight", "bias") if f"{name}.{kind}" in w]
+    for variable, value in zip(norm.weights, weights, strict=True):
+        variable.assign(value)
+
+
+def _feed_forward(feed_forward, w, prefix, **names):
+    for part, name in names.items():
+        _dense(getattr(feed_forward, f"{part}_dense"), w, f"{prefix}.{name}")
+
+
+def llama(model, w):
     """Rotary positions, grouped queries, RMS normalisation, SwiGLU, no biases."""
-
-    def __init__(self, sizes):
-        self.sizes = sizes
-
-    def model(self):
-        s = self.sizes
-        return LanguageModel(
-            TransformerConfig(
-                source_vocab=s["vocab"],
-                target_vocab=s["vocab"],
-                decoder_layers=s["layers"],
-                d_model=s["d_model"],
-                num_heads=s["heads"],
-                num_kv_heads=s["kv_heads"],
-                dff=s["dff"],
-                norm_first=True,
-                norm="rms",
-                norm_epsilon=1e-5,
-                gated=True,
-                activation="silu",
-                use_bias=False,
-                positions="rotary",
-                embedding_scale=False,
-                tied_logits=False,
-                logits_bias=False,
-                dropout_rate=0.0,
-            )
+    model.decoder.embedding.tokens.embeddings.assign(w["model.embed_tokens.weight"])
+    for i, layer in enumerate(model.decoder.layers):
+        name, attention, feed_forward = (
+            f"model.layers.{i}",
+            layer.self_attention,
+            layer.feed_forward,
         )
-
-    def load(self, model, w):
-        model.decoder.embedding.tokens.embeddings.assign(w["model.embed_tokens.weight"])
-        for i, layer in enumerate(model.decoder.layers):
-            name = f"model.layers.{i}"
-            attention = layer.self_attention
-            names = [f"{name}.self_attn.{p}_proj" for p in "qkvo"]
-            _attention(attention.attention, w, names)
-            attention.residual.norm.scale.assign(w[f"{name}.input_layernorm.weight"])
-            feed_forward = layer.feed_forward
-            _dense(feed_forward.gate_dense, w[f"{name}.mlp.gate_proj.weight"].T)
-            _dense(feed_forward.hidden_dense, w[f"{name}.mlp.up_proj.weight"].T)
-            _dense(feed_forward.output_dense, w[f"{name}.mlp.down_proj.weight"].T)
-            feed_forward.residual.norm.scale.assign(w[f"{name}.post_attention_layernorm.weight"])
-        model.decoder.norm.scale.assign(w["model.norm.weight"])
-        _dense(model.logits.dense, w["lm_head.weight"].T)
+        _attention(attention.attention, w, [f"{name}.self_attn.{p}_proj" for p in "qkvo"])
+        _norm(attention.residual.norm, w, f"{name}.input_layernorm")
+        _feed_forward(
+            feed_forward, w, f"{name}.mlp", gate="gate_proj", hidden="up_proj", output="down_proj"
+        )
+        _norm(feed_forward.residual.norm, w, f"{name}.post_attention_layernorm")
+    _norm(model.decoder.norm, w, "model.norm")
+    _dense(model.logits.dense, w, "lm_head")
 
 
-class GPT2:
+def gpt2(model, w):
     """Learned positions, tanh GELU, pre-norm, tied logits; kernels are `[in, out]`."""
-
-    def __init__(self, sizes):
-        self.sizes = sizes
-
-    def model(self):
-        s = self.sizes
-        return LanguageModel(
-            TransformerConfig(
-                source_vocab=s["vocab"],
-                target_vocab=s["vocab"],
-                decoder_layers=s["layers"],
-                d_model=s["d_model"],
-                num_heads=s["heads"],
-                dff=s["dff"],
-                norm_first=True,
-                norm_epsilon=1e-5,
-                activation="gelu_tanh",
-                positions="learned",
-                max_length=64,
-                embedding_scale=False,
-                dropout_rate=0.0,
-            )
-        )
-
-    def load(self, model, w):
-        embedding = model.decoder.embedding
-        embedding.tokens.embeddings.assign(w["transformer.wte.weight"])
-        embedding.positions.embedding.embeddings.assign(w["transformer.wpe.weight"])
-        for i, layer in enumerate(model.decoder.layers):
-            name = f"transformer.h.{i}"
-            attention, feed_forward = layer.self_attention, layer.feed_forward
-            kernels = np.split(w[f"{name}.attn.c_attn.weight"], 3, axis=1)
-            biases = np.split(w[f"{name}.attn.c_attn.bias"], 3)
-            mine = attention.attention
-            for dense, kernel, bias in zip(
-                (mine.query_dense, mine.key_dense, mine.value_dense), kernels, biases, strict=True
-            ):
-                _dense(dense, kernel, bias)
-            for dense, part in (
-                (mine.output_dense, "attn.c_proj"),
-                (feed_forward.hidden_dense, "mlp.c_fc"),
-                (feed_forward.output_dense, "mlp.c_proj"),
-            ):
-                _dense(dense, w[f"{name}.{part}.weight"], w[f"{name}.{part}.bias"])
-            _layer_norm(attention.residual.norm, w, f"{name}.ln_1")
-            _layer_norm(feed_forward.residual.norm, w, f"{name}.ln_2")
-        _layer_norm(model.decoder.norm, w, "transformer.ln_f")
+    embedding = model.decoder.embedding
+    embedding.tokens.embeddings.assign(w["transformer.wte.weight"])
+    embedding.positions.embedding.embeddings.assign(w["transformer.wpe.weight"])
+    for i, layer in enumerate(model.decoder.layers):
+        name, mine, feed_forward = f"transformer.h.{i}", layer.self_attention, layer.feed_forward
+        kernels = np.split(w[f"{name}.attn.c_attn.weight"], 3, axis=1)
+        biases = np.split(w[f"{name}.attn.c_attn.bias"], 3)
+        for part, kernel, bias in zip(PARTS[:3], kernels, biases, strict=True):
+            dense = getattr(mine.attention, part)
+            dense.kernel.assign(kernel)
+            dense.bias.assign(bias)
+        _dense(mine.attention.output_dense, w, f"{name}.attn.c_proj", transposed=False)
+        _dense(feed_forward.hidden_dense, w, f"{name}.mlp.c_fc", transposed=False)
+        _dense(feed_forward.output_dense, w, f"{name}.mlp.c_proj", transposed=False)
+        _norm(mine.residual.norm, w, f"{name}.ln_1")
+        _norm(feed_forward.residual.norm, w, f"{name}.ln_2")
+    _norm(model.decoder.norm, w, "transformer.ln_f")
 
 
-class BERT:
+def bert(model, w):
     """An encoder: post-norm, learned positions and a norm of the embedding, exact GELU."""
-
-    def __init__(self, sizes):
-        self.sizes = sizes
-
-    def model(self):
-        s = self.sizes
-        return TokenClassifier(
-            TransformerConfig(
-                source_vocab=s["vocab"],
-                target_vocab=s["vocab"],
-                encoder_layers=s["layers"],
-                d_model=s["d_model"],
-                num_heads=s["heads"],
-                dff=s["dff"],
-                norm_epsilon=1e-12,
-                activation="gelu",
-                positions="learned",
-                max_length=64,
-                embedding_scale=False,
-                embedding_norm=True,
-                dropout_rate=0.0,
-            ),
-            num_classes=2,
+    embedding = model.encoder.embedding
+    embedding.tokens.embeddings.assign(w["embeddings.word_embeddings.weight"])
+    # The type of a first sentence is the same vector everywhere.
+    positions = w["embeddings.position_embeddings.weight"]
+    positions = positions + w["embeddings.token_type_embeddings.weight"][0]
+    embedding.positions.embedding.embeddings.assign(positions)
+    _norm(embedding.norm, w, "embeddings.LayerNorm")
+    for i, layer in enumerate(model.encoder.layers):
+        name, attention, feed_forward = (
+            f"encoder.layer.{i}",
+            layer.self_attention,
+            layer.feed_forward,
         )
-
-    def load(self, model, w):
-        embedding = model.encoder.embedding
-        embedding.tokens.embeddings.assign(w["embeddings.word_embeddings.weight"])
-        # The type of a first sentence is the same vector everywhere.
-        positions = w["embeddings.position_embeddings.weight"]
-        positions = positions + w["embeddings.token_type_embeddings.weight"][0]
-        embedding.positions.embedding.embeddings.assign(positions)
-        _layer_norm(embedding.norm, w, "embeddings.LayerNorm")
-        for i, layer in enumerate(model.encoder.layers):
-            name = f"encoder.layer.{i}"
-            names = [f"{name}.attention.self.{p}" for p in ("query", "key", "value")]
-            attention, feed_forward = layer.self_attention, layer.feed_forward
-            _attention(attention.attention, w, [*names, f"{name}.attention.output.dense"])
-            _layer_norm(attention.residual.norm, w, f"{name}.attention.output.LayerNorm")
-            for dense, part in (
-                (feed_forward.hidden_dense, "intermediate.dense"),
-                (feed_forward.output_dense, "output.dense"),
-            ):
-                _dense(dense, w[f"{name}.{part}.weight"].T, w[f"{name}.{part}.bias"])
-            _layer_norm(feed_forward.residual.norm, w, f"{name}.output.LayerNorm")
+        names = [f"{name}.attention.self.{p}" for p in ("query", "key", "value")]
+        _attention(attention.attention, w, [*names, f"{name}.attention.output.dense"])
+        _norm(attention.residual.norm, w, f"{name}.attention.output.LayerNorm")
+        _feed_forward(feed_forward, w, name, hidden="intermediate.dense", output="output.dense")
+        _norm(feed_forward.residual.norm, w, f"{name}.output.LayerNorm")
 
 
-class T5:
+def t5(model, w):
     """Relative bias, no biases, RMS normalisation, gated GELU, unscaled attention (version 1.1)."""
-
-    def __init__(self, sizes):
-        self.sizes = sizes
-
-    def model(self):
-        s = self.sizes
-        return TranslationModel(
-            TransformerConfig(
-                source_vocab=s["vocab"],
-                target_vocab=s["vocab"],
-                encoder_layers=s["layers"],
-                decoder_layers=s["layers"],
-                d_model=s["d_model"],
-                num_heads=s["heads"],
-                dff=s["dff"],
-                norm_first=True,
-                norm="rms",
-                norm_epsilon=1e-6,
-                gated=True,
-                activation="gelu_tanh",
-                use_bias=False,
-                positions="relative",
-                embedding_scale=False,
-                tied_logits=False,
-                logits_bias=False,
-                dropout_rate=0.0,
+    model.encoder.embedding.tokens.embeddings.assign(w["shared.weight"])
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        stack.relative_positions.table.assign(w[bias])
+        for i, layer in enumerate(stack.layers):
+            name = f"{side}.block.{i}.layer"
+            sublayers = {"SelfAttention": layer.self_attention}
+            if side == "decoder":
+                sublayers["EncDecAttention"] = layer.cross_attention
+            for n, (kind, sublayer) in enumerate(sublayers.items()):
+                attention = sublayer.attention
+                _attention(attention, w, [f"{name}.{n}.{kind}.{p}" for p in "qkvo"])
+                # Undoes our division by √key_dim.
+                query = attention.query_dense.kernel
+                query.assign(query * np.sqrt(attention.key_dim))
+                _norm(sublayer.residual.norm, w, f"{name}.{n}.layer_norm")
+            last, feed_forward = f"{name}.{len(sublayers)}", layer.feed_forward
+            _feed_forward(
+                feed_forward, w, f"{last}.DenseReluDense", gate="wi_0", hidden="wi_1", output="wo"
             )
-        )
-
-    def load(self, model, w):
-        model.encoder.embedding.tokens.embeddings.assign(w["shared.weight"])
-        scale = np.sqrt(self.sizes["d_model"] // self.sizes["heads"])
-        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-            bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            stack.relative_positions.table.assign(w[bias])
-            for i, layer in enumerate(stack.layers):
-                name = f"{side}.block.{i}.layer"
-                sublayers = [(layer.self_attention, "SelfAttention")]
-                if side == "decoder":
-                    sublayers.append((layer.cross_attention, "EncDecAttention"))
-                for n, (sublayer, kind) in enumerate(sublayers):
-                    names = [f"{name}.{n}.{kind}.{p}" for p in "qkvo"]
-                    _attention(sublayer.attention, w, names, scale)
-                    sublayer.residual.norm.scale.assign(w[f"{name}.{n}.layer_norm.weight"])
-                last, feed_forward = f"{name}.{len(sublayers)}", layer.feed_forward
-                inner = f"{last}.DenseReluDense"
-                _dense(feed_forward.gate_dense, w[f"{inner}.wi_0.weight"].T)
-                _dense(feed_forward.hidden_dense, w[f"{inner}.wi_1.weight"].T)
-                _dense(feed_forward.output_dense, w[f"{inner}.wo.weight"].T)
-                feed_forward.residual.norm.scale.assign(w[f"{last}.layer_norm.weight"])
-            stack.norm.scale.assign(w[f"{side}.final_layer_norm.weight"])
-        _dense(model.logits.dense, w["lm_head.weight"].T)
+            _norm(feed_forward.residual.norm, w, f"{last}.layer_norm")
+        _norm(stack.norm, w, f"{side}.final_layer_norm")
+    _dense(model.logits.dense, w, "lm_head")
 
 
-def _layer_norm(norm, weights, name):
-    norm.gamma.assign(weights[f"{name}.weight"])
-    norm.beta.assign(weights[f"{name}.bias"])
+PEERS = {
+    llama: (
+        LanguageModel,
+        dict(WITHOUT_BIASES, norm_epsilon=1e-5, activation="silu", positions="rotary"),
+    ),
+    gpt2: (
+        LanguageModel,
+        dict(
+            norm_first=True, norm_epsilon=1e-5, activation="gelu_tanh", positions="learned",
+            max_length=64,
+        ),
+    ),
+    bert: (
+        TokenClassifier,
+        dict(
+            norm_epsilon=1e-12, activation="gelu", positions="learned", max_length=64,
+            embedding_norm=True,
+        ),
+    ),
+    t5: (
+        TranslationModel,
+        dict(WITHOUT_BIASES, norm_epsilon=1e-6, activation="gelu_tanh", positions="relative"),
+    ),
+}  # fmt: skip
 
 
-PEERS = {"llama": Llama, "gpt2": GPT2, "bert": BERT, "t5": T5}
+def with_weights_of(peer, sizes, weights):
+    """Our model with the weights of the peer, one of `PEERS`, for the sizes of a fixture."""
+    kind, fields = PEERS[peer]
+    config = TransformerConfig(
+        source_vocab=sizes["vocab"], target_vocab=sizes["vocab"], encoder_layers=sizes["layers"],
+        decoder_layers=sizes["layers"], d_model=sizes["d_model"], num_heads=sizes["heads"],
+        num_kv_heads=sizes["kv_heads"] if peer is llama else None, dff=sizes["dff"],
+        embedding_scale=False, dropout_rate=0.0, **fields,
+    )  # fmt: skip
+    model = kind(config, 2) if kind is TokenClassifier else kind(config)
+    peer(model, weights)
+    return model

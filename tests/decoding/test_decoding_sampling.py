@@ -3,10 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from decoding_toys import HashModel, HistoryStep, hypotheses, normalise
+from decoding_toys import HashModel, hypotheses, normalise
 from keras import ops
 
-import keras_tfmr.decoding.search as loop
 from keras_tfmr.decoding import sample, score
 
 END = 1
@@ -35,32 +34,27 @@ def assert_distribution(tokens, expected):
 LOGITS = np.array([0.3, -1.0, 2.0, 1.2, 0.4, -0.5, 1.0])
 
 
-def distribution(temperature=1.0, top_k=7, top_p=1.0, banned_ids=()):
-    """That of what may be drawn: of all but padding."""
-    probs = np.exp(LOGITS / temperature)
-    probs[[0, *banned_ids]] = 0
+def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
+    """In float64, the sets found by sorting."""
+    probs = np.exp((logits - logits.max()) / temperature)
     order = np.argsort(-probs)
-    probs[order[top_k:]] = 0
-    before = np.cumsum(probs[order]) - probs[order]
-    probs[order[before >= top_p * probs.sum()]] = 0
+    if top_k > 0:
+        probs[order[top_k:]] = 0
+    if top_p < 1:
+        before = np.cumsum(probs[order]) - probs[order]
+        probs[order[before >= max(top_p, 1e-9) * probs.sum()]] = 0
     return probs / probs.sum()
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"temperature": 0.5},
-        {"temperature": 2.0},
-        {"top_k": 3},
-        {"top_k": 4, "top_p": 0.8},
-        {"top_p": 0.7},
-        {"banned_ids": (0, 2, 6)},
-    ],
+    [{}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 3}, {"top_k": 4, "top_p": 0.8}],
 )
-def test_frequencies_are_those_of_the_distribution(options):
-    tokens, result = draw(LOGITS, seed=4, **options)
-    assert_distribution(tokens, distribution(**options))
+@pytest.mark.parametrize("banned", [(0,), (0, 2, 6)])  # padding without being asked
+def test_frequencies_are_those_of_the_distribution(options, banned):
+    tokens, result = draw(LOGITS, seed=4, banned_ids=banned[1:], **options)
+    allowed = np.where(np.isin(np.arange(7), banned), -np.inf, LOGITS)
+    assert_distribution(tokens, distribution(allowed, **options))
     # The log-probabilities returned stay the model's own.
     own = normalise(LOGITS)[tokens]
     np.testing.assert_allclose(np.array(result.log_probs)[:, 0], own, atol=1e-6)
@@ -80,42 +74,18 @@ def test_a_certain_model_is_followed_whatever_the_noise():
     assert set(tokens) == {7, 100}
 
 
-def sampled(model, seed, **options):
-    step, state = model.start()
-    return sample(
-        step, state, bos_ids=np.zeros(model.batch, "int32"), eos_id=END, max_length=12,
-        seed=seed, **options,
-    )  # fmt: skip
-
-
 def test_same_seed_same_text_and_a_generator_moves_on():
     model = HashModel(vocab=9, batch=20, seed=0)
-    one, again, other = sampled(model, 1), sampled(model, 1), sampled(model, 2)
-    assert np.array_equal(one.ids, again.ids)
-    assert not np.array_equal(one.ids, other.ids)
     generator = keras.random.SeedGenerator(3)
-    assert not np.array_equal(sampled(model, generator).ids, sampled(model, generator).ids)
+    options = dict(bos_ids=np.zeros(20, "int32"), eos_id=END, max_length=12)
+    seeds = (1, 1, 2, generator, generator)
+    one, again, *others = (sample(*model.start(), seed=seed, **options) for seed in seeds)
+    assert np.array_equal(one.ids, again.ids)
+    assert len({np.array(result.ids).tobytes() for result in (one, *others)}) == 4
     for example in range(20):
         (tokens, log_prob, _) = hypotheses(one, example)[0]
         assert tokens[-1] == END or len(tokens) == 12
         assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
-
-
-def test_a_batch_that_shrinks_changes_no_draw(monkeypatch):
-    monkeypatch.setattr(loop, "STRETCH", 2)
-    model = HashModel(vocab=6, batch=6, seed=5)
-    options = dict(
-        bos_ids=np.array([0, 2, 3, 0, 4, 5]), eos_id=END, max_length=9, seed=1,
-        max_lengths=np.array([9, 1, 3, 0, 9, 6]), length_penalty=0.6,
-    )  # fmt: skip
-    growing = HistoryStep(model, 1, max_length=9)
-    found = sample(growing, growing.start(), **options)
-    step, state = model.start()
-    expected = sample(step, state, **options)
-    for example in range(6):
-        ((tokens, log_prob, score),) = hypotheses(found, example)
-        assert hypotheses(expected, example) == [(tokens, log_prob, score)]
-        assert score == pytest.approx(log_prob / ((5 + len(tokens)) / 6) ** 0.6, abs=1e-6)
 
 
 def test_senseless_options_are_named():
@@ -143,20 +113,6 @@ def test_score_is_the_sum_over_real_tokens():
         score(logits[:, :, 0], target)
 
 
-def drawn(logits, noise, temperature, top_k, top_p):
-    """Which token the noise falls on, in float64, the sets found by sorting."""
-    if not temperature > 0:
-        return logits.argmax()
-    probs = np.exp((logits - logits.max()) / temperature)
-    order = np.argsort(-probs)
-    if top_k > 0:
-        probs[order[top_k:]] = 0
-    if top_p < 1:
-        before = np.cumsum(probs[order]) - probs[order]
-        probs[order[before >= max(top_p, 1e-9) * probs.sum()]] = 0
-    return np.searchsorted(np.cumsum(probs), noise * probs.sum(), side="right")
-
-
 def test_every_example_has_its_own_options_and_noise():
     rng = np.random.default_rng(0)
     rows, vocab = 300, 40
@@ -166,8 +122,12 @@ def test_every_example_has_its_own_options_and_noise():
     temperature = rng.choice([0.0, 0.5, 1.0, 3.0], rows).astype("float32")
     top_k = rng.choice([0, 1, 5, 39, 1000], rows).astype("int32")
     top_p = rng.choice([0.01, 0.5, 0.9, 1.0], rows).astype("float32")
-    columns = (logits, noise[:, 0], temperature, top_k, top_p)
-    tokens = [drawn(*row) for row in zip(*columns, strict=True)]
+    tokens = [
+        np.searchsorted(np.cumsum(distribution(row, *own)), number, side="right")
+        if own[0] > 0
+        else row.argmax()
+        for row, number, *own in zip(logits, noise[:, 0], temperature, top_k, top_p, strict=True)
+    ]
     options = {"bos_ids": np.zeros(rows, "int32"), "eos_id": END, "max_length": 1}
     log_probs = ops.convert_to_tensor(logits.astype("float32"))
     result = sample(

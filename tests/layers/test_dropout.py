@@ -34,52 +34,33 @@ def test_no_pattern():
         for distance in (1, 2, 3, 4, 8, 16, 32):
             same = first == np.roll(first, distance, axis=axis)
             assert 0.49 < same.mean() < 0.51, f"axis {axis}, distance {distance}"
-    for axis in range(3):
         rates = first.mean(axis=tuple({0, 1, 2} - {axis}))
         assert rates.min() > 0.45 and rates.max() < 0.55
 
 
-def test_the_same_seed_drops_the_same():
+def test_the_seed_and_training_alone_decide():
     outputs = [Dropout(0.5, seed=3)(np.ones((9, 9), "float32"), training=True) for _ in range(2)]
     np.testing.assert_array_equal(*outputs)
-
-
-def test_nothing_is_dropped_outside_training():
     x = random(3, 5)
-    for training in (False, None):
-        np.testing.assert_array_equal(Dropout(0.5)(x, training=training), x)
-    np.testing.assert_array_equal(Dropout(0.0)(x, training=True), x)
-
-
-def test_a_noise_shape_is_refused():
-    with pytest.raises(ValueError, match=r"noise_shape=\(3, 1\)"):
-        Dropout(0.5, noise_shape=(3, 1))
+    for rate, training in ((0.5, False), (0.5, None), (0.0, True)):
+        np.testing.assert_array_equal(Dropout(rate)(x, training=training), x)
 
 
 def test_gradient_passes_where_the_input_does():
-    layer = Dropout(0.5)
-    x = random(20, 20)
-    outputs = []
-
-    def loss(x):
-        outputs.append(layer(x, training=True))
-        return ops.sum(outputs[-1] * 3)
-
+    layer, x = Dropout(0.5), random(20, 20)
     layer(x)  # the seed of the layer is made outside of any trace
     before = to_numpy(layer.seed_generator.state)
-    _, (gradient,), _ = gradients(loss, [x])
+    _, (gradient,), _ = gradients(lambda x: ops.sum(layer(x, training=True) * 3), [x])
     layer.seed_generator.state.assign(before.astype("uint32"))
     again = to_numpy(layer(x, training=True))
     np.testing.assert_allclose(gradient, 3 * (again / x), rtol=1e-5)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_dtype(policy):
-    layer = Dropout(0.1, dtype=policy)
-    output = layer(random(4, 8), training=True)
-    assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
-
-
 def test_layer_contract(fresh, tmp_path):
     make = functools.partial(Dropout, 0.1)
     check_layer(make, [random(3, 5, 8)], fresh, tmp_path, quantized=False, trains=False)
+    for policy in POLICIES:
+        output = make(dtype=policy)(random(4, 8), training=True)
+        assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
+    with pytest.raises(ValueError, match=r"noise_shape=\(3, 1\)"):
+        Dropout(0.5, noise_shape=(3, 1))

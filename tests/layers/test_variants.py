@@ -1,24 +1,16 @@
 """Other kinds of Transformer: by fields, by parts, and by subclasses of the attention."""
 
-import keras
 import numpy as np
 import pytest
-from helpers import (
-    check_layer,
-    random,
-    random_ids,
-    randomize,
-    to_numpy,
-)
+from helpers import check_layer, check_steps, random, random_ids, randomize, to_numpy
 from keras import ops
 
-from keras_tfmr import LanguageModel, TransformerConfig, TranslationModel
+from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.layers import (
     AddPositions,
     ALiBi,
     CausalDecoder,
     Encoder,
-    GatedFeedForward,
     MultiHeadAttention,
     RelativePositionBias,
     RMSNormalization,
@@ -26,91 +18,38 @@ from keras_tfmr.layers import (
 )
 
 VOCAB, LENGTH = 40, 5
-MODERN = dict(
-    norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_kv_heads=1,
-    positions="rotary", joint_vocab=False, tied_logits=False, logits_bias=False,
-)  # fmt: skip
 FIELDS = {
-    "modern": MODERN,
-    "modern, normalised": {**MODERN, "qk_norm": True, "num_kv_heads": 2, "value_dim": 5},
+    "modern": dict(
+        norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_heads=4,
+        num_kv_heads=2, value_dim=5, qk_norm=True, positions="rotary", joint_vocab=False,
+        tied_logits=False, logits_bias=False,
+    ),
     "relative": dict(positions="relative", use_bias=False, logits_bias=True, activation="gelu"),
     "alibi": dict(positions="alibi", embedding_norm=True, num_kv_heads=1, num_heads=4),
     "learned": dict(positions="learned", activation="gelu_tanh", embedding_scale=False),
-}
+    "ssru": dict(decoder_self="ssru"),
+}  # fmt: skip
 
 
-def with_weights(model, seed=1):
-    """Weights large enough for clear choices, in biases and tables too."""
-    rng = np.random.default_rng(seed)
-    for weight in model.weights:
-        noise = rng.normal(size=weight.shape) * 0.3
-        weight.assign(weight + (noise if len(weight.shape) > 1 else noise * 0.3))
+def model_of(**fields):
+    sizes = dict(source_vocab=VOCAB, target_vocab=VOCAB, encoder_layers=1)
+    model = TranslationModel(TransformerConfig.preset("tiny", **{**sizes, **fields}))
+    randomize(model)
     return model
 
 
-def config_of(**fields):
-    sizes = dict(source_vocab=VOCAB, target_vocab=VOCAB, encoder_layers=1)
-    return TransformerConfig.preset("tiny", **{**sizes, **fields})
-
-
-def inputs_of(seed=0):
-    """Sources of several lengths and targets of one."""
-    rng = np.random.default_rng(seed)
-    source = rng.integers(4, VOCAB, size=(3, 6)) * (np.arange(6) < np.array([[6], [4], [1]]))
-    return source.astype("int32"), rng.integers(4, VOCAB, size=(3, LENGTH)).astype("int32")
-
-
-def in_a_graph(function, jit_compile):
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    import tensorflow as tf
-
-    return tf.function(function, jit_compile=jit_compile)
-
-
-def as_it_is(function, jit_compile):
-    return function
-
-
-EVERYWHERE = ((as_it_is, 1, False), (in_a_graph, 3, False), (in_a_graph, 3, True))
-EAGERLY = ((as_it_is, 1, False), (as_it_is, 3, True))
-
-
-def check_steps(model, source, target, ways):
-    """Cached steps, one sentence and beams, those for XLA too, give the numbers of the full pass.
-
-    Each of the `ways` to run them: a wrapper, the number of beams, whether they are for XLA.
-    """
-    full = ops.log_softmax(model(target if source is None else [source, target]), axis=-1)
-    full = to_numpy(full)[:, None]  # [batch, 1, length, vocab]
-    begin = len(target) if source is None else source
-    for way, beams, compiled in ways:
-        step, state = model.start(begin, beams, max_length=LENGTH)
-        step.shrinks = step.shrinks and not compiled
-        run = way(step.next, compiled)
-        for position in range(LENGTH):
-            tokens = ops.repeat(ops.convert_to_tensor(target)[:, position], beams, axis=0)
-            log_probs, state = run(tokens, state)
-            found = to_numpy(log_probs).reshape(-1, beams, VOCAB)
-            expected = np.broadcast_to(full[:, :, position], found.shape)
-            np.testing.assert_allclose(found, expected, atol=1e-4)
-            if beams > 1:  # each row goes on from its neighbour, which has the same past
-                rows = np.arange(len(target) * beams).reshape(-1, beams)[:, ::-1]
-                state = step.reorder(state, ops.convert_to_tensor(rows.ravel().astype("int32")))
+def sources():
+    """Of several lengths."""
+    ids = random_ids(3, 6, vocab=VOCAB)
+    return ids * (np.arange(6) < np.array([[6], [4], [1]])).astype("int32")
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_fields_decode_as_they_train(name):
-    source, target = inputs_of()
-    model = with_weights(TranslationModel(config_of(**FIELDS[name])))
-    check_steps(model, source, target, EVERYWHERE)
-
-
-def test_a_language_model_decodes_as_it_trains():
-    _, target = inputs_of()
-    check_steps(with_weights(LanguageModel(config_of(**MODERN))), None, target, EVERYWHERE)
+    model = model_of(**FIELDS[name])
+    check_steps(model, sources(), 1)
+    check_steps(model, sources(), 3)
+    check_steps(model, sources(), 3, fixed=True, xla=name == "modern")
 
 
 class OwnScore(MultiHeadAttention):
@@ -140,60 +79,48 @@ class OwnOutput(MultiHeadAttention):
         return 2.0 * super().project_output(ops.tanh(heads), length)
 
 
-OWN = [OwnScore, OwnQuery, OwnKey, OwnSelf, OwnOutput]
-
-
-@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("kind", [OwnScore, OwnQuery, OwnKey, OwnSelf, OwnOutput])
 def test_an_override_trains_and_decodes_the_same_function(kind, monkeypatch):
-    source, target = inputs_of()
-    plain = with_weights(TranslationModel(config_of()))
-    before = to_numpy(plain([source, target]))
+    inputs = [sources(), random_ids(3, LENGTH, vocab=VOCAB, seed=1)]
+    before = to_numpy(model_of()(inputs))
     monkeypatch.setattr("keras_tfmr.layers.CausalSelfAttention.attention_class", kind)
     monkeypatch.setattr("keras_tfmr.layers.CrossAttention.attention_class", kind)
-    model = with_weights(TranslationModel(config_of()))
-    assert np.abs(to_numpy(model([source, target])) - before).max() > 0.05, "it overrides nothing"
-    check_steps(model, source, target, EAGERLY)
+    model = model_of()
+    assert np.abs(to_numpy(model(inputs)) - before).max() > 0.05, "it overrides nothing"
+    check_steps(model, sources(), 1)
+    check_steps(model, sources(), 3, fixed=True)
 
 
 SIZES = dict(num_layers=1, d_model=8, num_heads=2, dff=20)
-BLOCKS = {  # a block, its input, and what else `check_layer` has to know
-    "grouped, normalised attention": (
-        lambda **kw: MultiHeadAttention(4, 4, num_kv_heads=2, qk_norm=RMSNormalization(), **kw),
-        random(3, 5, 8),
-        {},
-    ),
-    "gated": (
-        lambda **kw: GatedFeedForward(8, 20, activation="silu", use_bias=False, **kw),
-        random(3, 5, 8),
-        {},
-    ),
-    "rms": (RMSNormalization, random(3, 5, 8), dict(quantized=False)),
-    "vectors, alibi": (
-        lambda **kw: Encoder(
-            **SIZES, **kw, embedding=AddPositions(8, **kw), relative_positions=ALiBi(2, **kw)
-        ),
-        random(3, 5, 8),
-        {},
-    ),
-    "relative, rms": (
-        lambda **kw: CausalDecoder(
-            **SIZES,
-            **kw,
-            vocab_size=20,
-            norm_first=True,
-            norm=RMSNormalization(0.1),  # lost, it would show
-            relative_positions=RelativePositionBias(2, bidirectional=False, **kw),
-        ),
-        random_ids(3, 5, vocab=20),
-        {},
-    ),
+
+
+def of_vectors(**kw):
+    parts = {"embedding": AddPositions(8, **kw), "relative_positions": ALiBi(2, **kw)}
+    return Encoder(**SIZES, **kw, **parts)
+
+
+def of_relative_positions(**kw):
+    bias = RelativePositionBias(2, bidirectional=False, **kw)
+    norm = RMSNormalization(0.1)  # lost, it would show
+    return CausalDecoder(
+        **SIZES, **kw, vocab_size=20, norm_first=True, norm=norm, relative_positions=bias
+    )
+
+
+def of_groups(**kw):
+    return MultiHeadAttention(4, 4, num_kv_heads=2, qk_norm=RMSNormalization(), **kw)
+
+
+CONTRACTS = {
+    of_vectors: random(3, 5, 8),
+    of_relative_positions: random_ids(3, 5, vocab=20),
+    of_groups: random(3, 5, 8),
 }
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_block_contract(name, fresh, tmp_path):
-    make, array, options = BLOCKS[name]
-    check_layer(make, [array], fresh, tmp_path, **options)
+@pytest.mark.parametrize("make", CONTRACTS)
+def test_layer_contract(make, fresh, tmp_path):
+    check_layer(make, [CONTRACTS[make]], fresh, tmp_path, xla=make is of_relative_positions)
 
 
 def test_one_head_in_public_is_the_formula():
@@ -205,19 +132,3 @@ def test_one_head_in_public_is_the_formula():
     found, found_weights = scaled_dot_product_attention(query, key, value, mask=may_attend)
     np.testing.assert_allclose(found_weights, weights, atol=1e-6)
     np.testing.assert_allclose(found, weights @ value, atol=1e-5)
-
-
-def test_numbers_of_the_gated_layer():
-    layer = GatedFeedForward(12, 20, 0.0, True, activation="silu", norm=RMSNormalization())
-    x = random(3, 4, 12)
-    layer(x)
-    randomize(layer)
-    h = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + layer.residual.norm.epsilon)
-    h = h * to_numpy(layer.residual.norm.scale)
-    gate, hidden, output = (
-        [to_numpy(v) for v in dense.weights]
-        for dense in (layer.gate_dense, layer.hidden_dense, layer.output_dense)
-    )
-    gated = h @ gate[0] + gate[1]
-    gated = gated / (1 + np.exp(-gated)) * (h @ hidden[0] + hidden[1])
-    np.testing.assert_allclose(layer(x), x + gated @ output[0] + output[1], atol=1e-5)

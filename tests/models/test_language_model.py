@@ -1,7 +1,6 @@
-"""The language model is a density: p(x) = Π p(x_t | x_<t), over all sequences of a length one."""
+"""The language model: log-probabilities of sequences, prompts and room while decoding."""
 
 import functools
-import itertools
 
 import formulas
 import keras
@@ -9,10 +8,10 @@ import numpy as np
 import pytest
 from helpers import random_ids, randomize, to_numpy
 
-from keras_tfmr import LabelSmoothedCrossEntropy, LanguageModel, TransformerConfig
+from keras_tfmr import LanguageModel, TransformerConfig
 from keras_tfmr.decoding import beam_search, greedy
 
-VOCAB, START = 5, 2
+VOCAB = 5
 CONFIG = TransformerConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB)
 
 
@@ -20,30 +19,6 @@ def model_of(**fields):
     model = LanguageModel(CONFIG.replace(**fields))
     randomize(model)
     return model
-
-
-def every_sequence(length):
-    """[vocab ** length, 1 + length]: the start token, and every way to go on; with id 0 too."""
-    rows = list(itertools.product(range(VOCAB), repeat=length))
-    return np.array([(START, *row) for row in rows], "int32")
-
-
-@pytest.mark.parametrize("fields", [{}, {"tied_logits": False, "norm_first": True}])
-def test_probabilities_of_all_sequences_sum_to_one(fields):
-    """Id 0 is padding, a sequence ends at it: those that end early and those that never do."""
-    model = model_of(**fields)
-    ids = every_sequence(3)
-    logits = to_numpy(model(ids[:, :-1]))
-    log_probs = formulas.log_softmax(logits.astype("float64"))
-    total = 0.0
-    for row, row_log_probs in zip(ids, log_probs, strict=True):
-        if 0 in row:  # all that follows the first 0 is one event, counted once
-            end = list(row).index(0)
-            if any(row[end:]):
-                continue
-            row = row[: end + 1]
-        total += np.exp(sum(row_log_probs[t, token] for t, token in enumerate(row[1:])))
-    assert abs(total - 1) < 1e-5
 
 
 def test_log_prob_is_the_sum_of_conditionals():
@@ -62,12 +37,10 @@ def test_log_prob_is_the_sum_of_conditionals():
 @pytest.mark.parametrize(
     "fields, beams, compiled",
     [
-        ({}, 1, False),
         ({}, 3, True),
-        ({"positions": "rotary", "num_kv_heads": 1}, 1, True),
+        ({"positions": "rotary", "num_kv_heads": 1}, 1, False),
         ({"positions": "relative"}, 3, False),
     ],
-    ids=str,
 )
 def test_prompts_read_in_one_pass_go_on_as_token_by_token(fields, beams, compiled):
     model = model_of(**fields)
@@ -102,25 +75,3 @@ def test_decoding_past_its_room_is_an_error():
     step, state = model_of().start(2, max_length=3)
     with pytest.raises(ValueError, match="max_length=3 tokens; received max_length=4"):
         greedy(step, state, bos_ids=[1, 1], eos_id=2, max_length=4)
-
-
-def test_learns_a_cycle():
-    """1 2 3 4 1 2 3 4 ...: after training, a sequence that follows it is all but certain."""
-    keras.utils.set_random_seed(1)
-    model = LanguageModel(CONFIG.replace(dropout_rate=0.0, decoder_layers=1))
-    ids = np.array([[(start + t) % 4 + 1 for t in range(9)] for start in range(4)], "int32")
-    model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossEntropy(), jit_compile=False)
-    before = to_numpy(model.log_prob(ids))
-    for _ in range(60):
-        model.train_on_batch(ids[:, :-1], ids[:, 1:])
-    after = to_numpy(model.log_prob(ids))
-    assert (before < -5).all() and (after > -0.5).all()
-
-
-def test_saved_and_loaded_in_a_fresh_process(fresh, tmp_path):
-    model = model_of(positions="learned", max_length=9)
-    path = tmp_path / "model.keras"
-    model.save(path)
-    ids = random_ids(2, 5, vocab=VOCAB)
-    (loaded,) = fresh.outputs(path, [ids])
-    np.testing.assert_allclose(loaded, model(ids), atol=1e-4)

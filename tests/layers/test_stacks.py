@@ -1,0 +1,143 @@
+"""Encoder, decoders and their layers: caches, causality, contracts, errors."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from helpers import check_layer, random, random_ids, randomize, to_numpy
+
+from keras_tfmr import Decoder, DecoderLayer, Encoder, EncoderLayer, PositionalEmbedding
+from keras_tfmr.layers import CausalDecoder, CausalDecoderLayer
+
+SIZES = dict(d_model=8, num_heads=2, dff=20)
+STACK = dict(num_layers=2, vocab_size=20, **SIZES)
+ONE = {**STACK, "num_layers": 1}
+BATCH, TARGET, SOURCE = 3, 5, 6
+X, CONTEXT = random(BATCH, TARGET, 8), random(BATCH, SOURCE, 8, seed=4)
+
+
+def test_embedding_dropout_in_training():
+    encoder = Encoder(**ONE, dropout_rate=0.5)
+    ids = random_ids(2, 5, vocab=20)
+    encoder(ids)
+    encoder.layers = []  # what is left is the embedding with its dropout
+    dropped = to_numpy(encoder(ids, training=True)) == 0
+    assert 0.3 < dropped.mean() < 0.7
+    assert (to_numpy(encoder(ids)) == to_numpy(encoder.embedding(ids))).all()
+
+
+@pytest.mark.parametrize("value_dim, norm_first", [(None, True), (3, False)])
+def test_tokens_one_or_several_at_a_time_equal_all_at_once(value_dim, norm_first):
+    """With the scores, which are zero for an example without a context."""
+    decoder = Decoder(**STACK, norm_first=norm_first, value_dim=value_dim)
+    ids = random_ids(BATCH, TARGET, vocab=20)
+    mask = np.arange(SOURCE) < np.array([[SOURCE], [4], [0]])
+    decoder(ids, CONTEXT)
+    randomize(decoder)
+    whole = decoder(ids, CONTEXT, context_mask=mask, return_attention_scores=True)
+    context_cache, cache = decoder.context_cache(CONTEXT, mask), decoder.cache(BATCH, TARGET)
+    for begin, end in ((0, 1), (1, 3), (3, TARGET)):
+        *part, cache = decoder(
+            ids[:, begin:end], cache=cache, cache_index=begin, context_cache=context_cache,
+            return_attention_scores=True,
+        )  # fmt: skip
+        np.testing.assert_allclose(part[0], whole[0][:, begin:end], atol=1e-5)
+        for one, other in zip(*map(keras.tree.flatten, (whole[1:], part[1:])), strict=True):
+            np.testing.assert_allclose(one[:, :, begin:end], other, atol=1e-6)
+    assert not to_numpy(part[2][0])[2].any()
+
+
+@pytest.mark.parametrize("kind", [Decoder, CausalDecoder])
+@pytest.mark.parametrize("dropout, scores, padding", [(0.0, False, False), (0.4, True, True)])
+def test_what_comes_later_changes_nothing(dropout, scores, padding, kind):
+    """Outputs up to t are bit for bit the same, whatever stands after t."""
+    stack = kind(**STACK, dropout_rate=dropout)
+    context = [CONTEXT] if kind is Decoder else []
+    # Two real positions at least, so that every row sees something change.
+    real = np.arange(7) < np.array([[7], [5], [2]]) if padding else np.ones((3, 7), bool)
+
+    def run(ids):
+        keras.utils.set_random_seed(11)  # dropout draws the same numbers at every call
+        for part in stack._flatten_layers():
+            if isinstance(part, keras.layers.Dropout) and part.rate > 0:
+                part.seed_generator.state.assign([1, 2])
+        options = {"training": dropout > 0, "return_attention_scores": scores}
+        output = stack(np.where(real, ids, 0), *context, **options)
+        return to_numpy(output[0] if scores else output)
+
+    ids = random_ids(BATCH, 7, vocab=20)
+    reference = run(ids)
+    for t in range(1, 7):
+        changed = run(np.concatenate([ids[:, :t], random_ids(3, 7 - t, vocab=20, seed=t)], axis=1))
+        np.testing.assert_array_equal(changed[:, :t], reference[:, :t])
+        assert np.abs(changed[:, t:] - reference[:, t:]).max() > 0, "nothing changed"
+
+
+CONTRACTS = {
+    "encoder layer": (functools.partial(EncoderLayer, **SIZES, value_dim=3), [X]),
+    "decoder layer": (functools.partial(DecoderLayer, **SIZES, value_dim=3), [X, CONTEXT]),
+    "causal layer": (functools.partial(CausalDecoderLayer, **SIZES), [X]),
+    "encoder": (functools.partial(Encoder, **ONE), [random_ids(3, 5, vocab=20)]),
+    "decoder": (functools.partial(Decoder, **ONE), [random_ids(3, 5, vocab=20), CONTEXT]),
+    "causal": (functools.partial(CausalDecoder, **ONE), [random_ids(3, 5, vocab=20)]),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_layer_contract(name, fresh, tmp_path):
+    make, arrays = CONTRACTS[name]
+    check_layer(make, arrays, fresh, tmp_path, return_attention_scores="causal" not in name)
+
+
+def test_key_dim_defaults_to_the_width_shared_by_the_heads():
+    config = EncoderLayer(d_model=12, num_heads=3, dff=8).get_config()
+    for width, expected in ((12, 4), (24, 8)):  # not frozen in the config
+        layer = EncoderLayer.from_config({**config, "d_model": width})
+        assert layer.self_attention.attention.key_dim == expected
+    with pytest.raises(ValueError, match=r"divisible.*Received: d_model=10, num_heads=4"):
+        EncoderLayer(d_model=10, num_heads=4, dff=8)
+    EncoderLayer(d_model=10, num_heads=4, dff=8, key_dim=3)(random(2, 5, 10))
+
+
+def test_a_config_serves_twice():
+    config = Encoder(**ONE).get_config()
+    assert [Encoder.from_config(config).embedding.vocab_size for _ in range(2)] == [20, 20]
+
+
+def test_bad_sizes():
+    embedding = PositionalEmbedding(9, 6)
+    for bad, received in (
+        (dict(num_heads=0), "num_heads=0"),
+        (dict(d_model=-8), "d_model=-8"),
+        (dict(dff=0), "dff=0"),
+        (dict(key_dim=0), "key_dim=0"),
+        (dict(dropout_rate=1.0), "dropout.*1.0"),
+        (dict(num_layers=0), "num_layers=0"),
+        (dict(vocab_size=0), "vocab_size=0"),
+        (dict(vocab_size=None), r"either `vocab_size` or `embedding`.*None"),
+        (dict(embedding=embedding), r"either `vocab_size` or `embedding`.*20"),
+        (dict(vocab_size=None, embedding=embedding), r"d_model=8.*Received.*6"),
+    ):
+        with pytest.raises(ValueError, match=received):
+            Encoder(**{**ONE, **bad})
+
+
+def test_bad_input():
+    encoder, decoder, ids = Encoder(**ONE), Decoder(**ONE), random_ids(3, 5, vocab=20)
+    encoder(ids), decoder(ids, CONTEXT)
+    for layer, inputs, options, message in (
+        (EncoderLayer(**SIZES), [X[:, 0]], {}, r"Received.*\(3, 8\)"),
+        (EncoderLayer(**SIZES), [X[:, :, :6]], {}, r"8.*Received.*\(3, 5, 6\)"),
+        (DecoderLayer(**SIZES), [X[:, 0], CONTEXT], {}, r"Received.*\(3, 8\)"),
+        (DecoderLayer(**SIZES), [X, CONTEXT[:, 0]], {}, r"Received.*\(3, 8\)"),
+        (DecoderLayer(**SIZES), [X, CONTEXT], {"context_mask": np.ones((3, 5), bool)},
+         r"6.*Received.*\(3, 5\)"),
+        (encoder, [ids[:, 0]], {}, r"batch, length.*Received.*\(3,\)"),
+        (decoder, [ids[:, 0], CONTEXT], {}, r"batch, length.*Received.*\(3,\)"),
+        (decoder, [ids[:, :1], CONTEXT], {"cache": [()]}, "Received: cache_index=None"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            layer(*inputs, **options)
+    with pytest.raises(TypeError, match=r"integers.*Received.*bool"):
+        encoder(np.ones((3, 5), bool))

@@ -1,0 +1,118 @@
+"""The sublayers of Figure 1 with their residuals; their numbers are those of the whole model."""
+
+import functools
+import re
+
+import keras
+import numpy as np
+import pytest
+from helpers import check_layer, random, randomize, to_numpy
+
+from keras_tfmr import CausalSelfAttention, CrossAttention, FeedForward, GlobalSelfAttention
+from keras_tfmr.layers import (
+    GatedFeedForward,
+    PostNormResidual,
+    PreNormResidual,
+    RMSNormalization,
+)
+
+ATTENTION = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
+X, CONTEXT = random(3, 5, 8), random(3, 7, 8, seed=1)
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_attention_hands_its_arguments_on(kind):
+    options = {"num_kv_heads": 2, "dropout_rate": 0.3, "use_bias": False}
+    for more, rate in (({}, 0.3), ({"attention_dropout_rate": 0.0}, 0.0)):
+        made = kind(4, 5, **options, **more)
+        for layer in (made, kind.from_config(made.get_config())):
+            attention = layer.attention
+            found = attention.num_kv_heads, attention.dropout_rate, attention.use_bias
+            assert (*found, layer.residual.dropout_rate) == (2, rate, False, 0.3)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("make", [functools.partial(GlobalSelfAttention, 2, 5),
+                                  functools.partial(FeedForward, 64, 8)])  # fmt: skip
+def test_the_output_is_dropped_at_the_callers_rate(make, rate):
+    """Section 5.4 of the paper: on the output of each sublayer, before the sum."""
+    layer, x = make(dropout_rate=rate, norm_first=True), random(4, 32, 64)
+    layer(x)
+    randomize(layer)
+    dropped = (to_numpy(layer(x, training=True)) - x == 0).mean()
+    assert abs(dropped - rate) < 0.05
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_keras_masks_are_used_and_passed_on(kind):
+    """That of the context in cross-attention."""
+    ids = np.array([[3, 4, 5, 0], [3, 4, 0, 0]])
+    x = keras.layers.Embedding(9, 8, mask_zero=True)(ids)
+    inputs = (random(2, 5, 8), x) if kind is CrossAttention else (x,)
+    layer = kind(2, 5)
+    output, scores = layer(*inputs, return_attention_scores=True)
+    np.testing.assert_array_equal(to_numpy(scores).any(axis=(1, 2)), ids != 0)
+    given = layer(*map(to_numpy, inputs), ids != 0)  # the masks as arguments
+    np.testing.assert_allclose(output, given, atol=1e-6)
+    if kind is not CrossAttention:
+        np.testing.assert_array_equal(layer(x)._keras_mask, ids != 0)
+
+
+CONTRACTS = {
+    "global": (functools.partial(GlobalSelfAttention, 2, 4, dropout_rate=0.1), [X]),
+    "causal": (functools.partial(CausalSelfAttention, 2, 4, norm_first=True), [X]),
+    "cross": (functools.partial(CrossAttention, 2, 4, value_dim=6), [X, CONTEXT]),
+    "feed-forward": (functools.partial(FeedForward, 8, 16), [X]),
+    "gated": (
+        functools.partial(
+            GatedFeedForward, 8, 20, activation="silu", use_bias=False, norm=RMSNormalization(0.1)
+        ),
+        [X],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_layer_contract(name, fresh, tmp_path):
+    make, arrays = CONTRACTS[name]
+    scores = {"return_attention_scores": True} if name == "cross" else {}
+    check_layer(make, arrays, fresh, tmp_path, xla=name == "gated", **scores)
+
+
+@pytest.mark.parametrize("kind", [PostNormResidual, PreNormResidual])
+def test_contract_of_residuals(kind, fresh, tmp_path):
+    trains = kind is PostNormResidual  # the other's norm is in `pre_norm`
+    arrays = [X, random(3, 5, 8, seed=1)]
+    check_layer(
+        functools.partial(kind, 0.1), arrays, fresh, tmp_path, quantized=False, trains=trains
+    )
+
+
+def test_bad_sizes():
+    for kind in (PostNormResidual, PreNormResidual):
+        for bad in (-0.1, 1.0, "0.1"):
+            with pytest.raises(ValueError, match=f"dropout_rate.*Received.*{bad}"):
+                kind(bad)
+    for arguments, received in (((0, 8), "d_model=0"), ((8, 8.5), "dff=8.5"), ((8, 8, 2), "2")):
+        with pytest.raises(ValueError, match=received):
+            FeedForward(*arguments)
+
+
+def test_wrong_shapes_are_named():
+    for x, message in (
+        (random(2, 5, 7), r"d_model=8.*Received.*\(2, 5, 7\)"),
+        (random(2, 8), r"batch, length, width.*Received.*\(2, 8\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FeedForward(8, 16)(x)
+    for kind in ATTENTION:
+        context, name = ([X], "context_mask") if kind is CrossAttention else ([], "mask")
+        layer = kind(2, 4)
+        layer(X, *context)
+        for wrong in ([X[:, 0], *context], *([X, X[:, 0]] for _ in context)):
+            with pytest.raises(ValueError, match=r"batch, length, width.*Received.*\(3, 8\)"):
+                layer(*wrong)
+        for shape, message in (((3, 4), "5"), ((3, 5, 5), "rank 2")):
+            message = f"`{name}`.*{message}.*Received.*{re.escape(str(shape))}"
+            with pytest.raises(ValueError, match=message):
+                layer(X, *context, **{name: np.ones(shape, bool)})
