@@ -11,25 +11,13 @@ import numpy as np
 FILE = Path(__file__).parent / "data" / "marian.npz"
 VOCAB = 300  # ids 0 "</s>", 1 "<unk>", the last "<pad>"
 CONFIG = {
-    "vocab_size": VOCAB,
-    "d_model": 24,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "activation_function": "swish",
-    "scale_embedding": True,
-    "pad_token_id": VOCAB - 1,
-    "decoder_start_token_id": VOCAB - 1,
-    "eos_token_id": 0,
-    "forced_eos_token_id": None,
-    "bos_token_id": None,
-    "max_position_embeddings": 64,
-    "share_encoder_decoder_embeddings": True,
-    "tie_word_embeddings": True,
-}
+    "vocab_size": VOCAB, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48, "activation_function": "swish", "scale_embedding": True,
+    "pad_token_id": VOCAB - 1, "decoder_start_token_id": VOCAB - 1, "eos_token_id": 0,
+    "forced_eos_token_id": None, "bos_token_id": None, "max_position_embeddings": 64,
+    "share_encoder_decoder_embeddings": True, "tie_word_embeddings": True,
+}  # fmt: skip
 LONGEST = 14
 BANNED = [[VOCAB - 1], [1]]  # padding, and the unknown piece, which our search never writes
 
@@ -46,15 +34,9 @@ def main():
             if weight.requires_grad:
                 weight += 0.1 * torch.randn_like(weight)
                 if name == "model.decoder.layers.1.final_layer_norm.weight":
-                    weight.copy_(
-                        torch.randn_like(weight)
-                    )  # or a token is always likeliest next to itself
-                if (
-                    "encoder_attn.out" in name
-                    or "fc2" in name
-                    or "embed" in name
-                    or "shared" in name
-                ):
+                    # Or a token is always likeliest next to itself.
+                    weight.copy_(torch.randn_like(weight))
+                if any(part in name for part in ("encoder_attn.out", "fc2", "embed", "shared")):
                     weight *= 3
                 weight.copy_(weight.half().float())  # so that the file can hold halves
         model.model.shared.weight[-1] = 0.0

@@ -1,5 +1,6 @@
 """Published Marian models in both forms, written from the arrays of tests/data/marian.npz."""
 
+import functools
 import io
 import json
 
@@ -45,9 +46,10 @@ def fixture():
     return record, weights
 
 
+@functools.cache
 def spms_and_pieces():
     """Two SentencePiece models, and a joint vocabulary, whose ids are 0 to VOCAB - 2."""
-    pairs = phrasebook.split(1)[0][:800]
+    pairs = phrasebook.generate(800, seed=1)
     spms, pieces = [], {}
     for lines in zip(*pairs, strict=True):
         model = io.BytesIO()
@@ -62,10 +64,10 @@ def spms_and_pieces():
     return spms, ["</s>", "<unk>", *TAGS, *pieces, *["\u2581z\u2028"] * (VOCAB - 5 - len(pieces))]
 
 
-def write_transformers_folder(folder, weights, *, config=(), generation=(), spms=None):
+def write_transformers_folder(folder, weights, *, config=(), generation=()):
     """A folder as `save_pretrained` leaves it."""
     folder.mkdir(exist_ok=True)
-    spms, pieces = spms or spms_and_pieces()
+    spms, pieces = spms_and_pieces()
     config = {"model_type": "marian", **CONFIG, **dict(config)}
     ids = {piece: number for number, piece in enumerate([*pieces, "<pad>"])}
     generation = {**GENERATION, **dict(generation)}
@@ -77,10 +79,10 @@ def write_transformers_folder(folder, weights, *, config=(), generation=(), spms
     return folder
 
 
-def write_release(folder, weights, *, options=(), decoder=(), extra=(), spms=None):
+def write_release(folder, weights, *, options=(), decoder=(), extra=()):
     """A folder as a release of OPUS-MT is unpacked."""
     folder.mkdir(exist_ok=True)
-    spms, pieces = spms or spms_and_pieces()
+    spms, pieces = spms_and_pieces()
     arrays = {"Wemb": weights["model.shared.weight"][:-1]}
     arrays["decoder_ff_logit_out_b"] = weights["final_logits_bias"][:, :-1]
     for name, value in weights.items():

@@ -22,14 +22,9 @@ def tiny(model_class, *arguments, **fields):
     keras.utils.set_random_seed(5)
     size = tokenizer().vocab_size
     config = TransformerConfig(
-        source_vocab=size,
-        target_vocab=size,
-        encoder_layers=1,
-        decoder_layers=1,
-        d_model=16,
-        num_heads=2,
-        dff=32,
-    )
+        source_vocab=size, target_vocab=size, encoder_layers=1, decoder_layers=1, d_model=16,
+        num_heads=2, dff=32,
+    )  # fmt: skip
     model = model_class(config.replace(**fields), *arguments)
     model.set_weights([2 * weight for weight in model.get_weights()])
     return model

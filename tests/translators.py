@@ -28,14 +28,9 @@ def tiny_model(**fields):
     keras.utils.set_random_seed(3)
     size = tokenizer().vocab_size
     config = TransformerConfig(
-        source_vocab=size,
-        target_vocab=size,
-        encoder_layers=1,
-        decoder_layers=1,
-        d_model=16,
-        num_heads=2,
-        dff=32,
-    )
+        source_vocab=size, target_vocab=size, encoder_layers=1, decoder_layers=1, d_model=16,
+        num_heads=2, dff=32,
+    )  # fmt: skip
     model = TranslationModel(config.replace(**fields))
     # Larger weights: answers that depend on the source, and no two of them equally probable.
     model.set_weights([3 * weight for weight in model.get_weights()])
@@ -55,19 +50,17 @@ def greedy(log_probs, longest, end):
 class Plain(Translator):
     """A translator with two signatures only, which is exported in half the time."""
 
+    names = ("translate", "score")
+
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.signatures = {name: self.signatures[name] for name in ("translate", "score")}
+        self.signatures = {name: self.signatures[name] for name in self.names}
 
 
 def tiny_translator(model=None, *, kind=Translator, max_source_length=24, **decoding):
     decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
-    return kind(
-        model or tiny_model(),
-        tokenizer(),
-        config=DecodingConfig(**decoding),
-        max_source_length=max_source_length,
-    )
+    options = {"config": DecodingConfig(**decoding), "max_source_length": max_source_length}
+    return kind(model or tiny_model(), tokenizer(), **options)
 
 
 def write_run(folder, model=None, **arguments):

@@ -1,5 +1,7 @@
 """The check finds what keeps TensorFlow Serving from loading or answering, in anybody's model."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -18,18 +20,15 @@ NUMBERS = tf.TensorSpec([None, 8], tf.float32, name="x")
 
 
 class Dense(tf.Module):
-    """A matrix, once or twice."""
+    """A matrix."""
 
-    def __init__(self, copies=1):
+    def __init__(self):
         super().__init__()
-        values = np.random.default_rng(0).normal(size=(8, 8)).astype("float32")
-        self.kernels = [tf.Variable(values) for _ in range(copies)]
+        self.kernel = tf.Variable(np.random.default_rng(0).normal(size=(8, 8)).astype("float32"))
 
     @tf.function(input_signature=[NUMBERS])
     def call(self, x):
-        for kernel in self.kernels:
-            x = x @ kernel
-        return {"y": x}
+        return {"y": x @ self.kernel}
 
 
 def save(path, module, function, warm=()):
@@ -66,9 +65,44 @@ def test_a_sound_model_has_no_problems(tmp_path):
     assert report.problems == [] and report.facts["warm-up requests"] == 1
 
 
-def test_python_inside_the_graph_is_found(tmp_path):
-    path = save_texts(tmp_path, lambda text: {"y": tf.py_function(lambda t: t, [text], tf.string)})
-    assert "EagerPyFunc calls Python" in only_problem(check_saved_model(path))
+def on(device):
+    def function(text):
+        with tf.device(device):
+            return {"text": tf.identity(text)}
+
+    return function
+
+
+FUNCTIONS = {  # of texts: what the check says of each
+    "Python": (
+        lambda text: {"y": tf.py_function(lambda t: t, [text], tf.string)},
+        ["EagerPyFunc calls Python"],
+    ),
+    "a pinned node": (on("/GPU:0"), ["is pinned to.*GPU:0"]),
+    "a node on the processor": (on("/CPU:0"), []),
+    "a batch that fails": (
+        lambda text: {"text": tf.reshape(text, [1])},
+        [f"signature serving_default fails for a batch of {n}:" for n in (3, 0)],
+    ),
+    "answers that cannot be divided among requests": (
+        lambda text: {"all": tf.strings.reduce_join(text)}, 3 * ["cannot be batched"]
+    ),
+    "no UTF-8": (  # for batches of 1 and 3; a name in _bytes promises nothing
+        lambda text: {
+            "text": tf.strings.join([text, b"\xff"]),
+            "raw_bytes": tf.fill([tf.size(text)], b"\xff"),
+        },
+        2 * ["output text is not UTF-8"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_the_server_cannot_do_is_found(tmp_path, name):
+    function, expected = FUNCTIONS[name]
+    problems = check_saved_model(save_texts(tmp_path, function)).problems
+    for problem, said in zip(problems, expected, strict=True):
+        assert re.search(said, problem), problem
 
 
 def test_an_op_the_server_lacks_is_found(tmp_path, monkeypatch):
@@ -81,10 +115,8 @@ def test_an_op_the_server_lacks_is_found(tmp_path, monkeypatch):
 def test_the_server_has_text_ops_and_no_younger_ones():
     import tensorflow_text  # noqa: F401  (loading it must not make a difference)
 
-    ops = core_ops()
-    assert {"MatMul", "While", "StringUpper", "XlaLaunch", "DynamicPartition"} <= ops
-    assert not ops & {"PyFunc", "EagerPyFunc", "PyFuncStateless", "DecodeJxl"}
-    assert not ops & TEXT_OPS and len(TEXT_OPS) == 38
+    assert {"MatMul", "StringUpper", "XlaLaunch"} <= core_ops()
+    assert not core_ops() & {"PyFunc", "EagerPyFunc", "DecodeJxl", *TEXT_OPS}
 
 
 def test_weights_nobody_reads_are_found(tmp_path):
@@ -105,21 +137,6 @@ def test_a_keras_layer_that_the_server_cannot_restore_is_found(tmp_path):
     assert any("Could not find variable" in p or "signatures read" in p for p in problems), problems
 
 
-def test_a_pinned_node_is_found(tmp_path):
-    def on_gpu(text):
-        with tf.device("/GPU:0"):
-            return {"text": tf.identity(text)}
-
-    problem = only_problem(check_saved_model(save_texts(tmp_path / "1", on_gpu)))
-    assert "is pinned to" in problem and "GPU:0" in problem
-
-    def on_cpu(text):
-        with tf.device("/CPU:0"):
-            return {"text": tf.identity(text)}
-
-    assert check_saved_model(save_texts(tmp_path / "2", on_cpu)).problems == []
-
-
 def test_what_is_compiled_needs_a_server_that_compiles(tmp_path):
     @tf.function(jit_compile=True)
     def double(x):
@@ -131,55 +148,23 @@ def test_what_is_compiled_needs_a_server_that_compiles(tmp_path):
     assert "--xla_cpu_compilation_enabled" in only_problem(check_saved_model(tmp_path))
 
 
-def test_a_batch_that_fails_is_found(tmp_path):
-    path = save_texts(tmp_path, lambda text: {"text": tf.reshape(text, [1])})
-    problems = check_saved_model(path).problems
-    assert [problem.partition(":")[0] for problem in problems] == [
-        "signature serving_default fails for a batch of 3",
-        "signature serving_default fails for a batch of 0",
-    ]
-
-
-def test_answers_that_cannot_be_divided_among_requests_are_found(tmp_path):
-    path = save_texts(tmp_path, lambda text: {"all": tf.strings.reduce_join(text)})
-    assert "cannot be batched" in check_saved_model(path).problems[0]
-
-
-def test_strings_that_are_not_utf8_are_found(tmp_path):
-    def broken(text):
-        return {
-            "text": tf.strings.join([text, b"\xff"]),
-            "raw_bytes": tf.fill([tf.size(text)], b"\xff"),
-        }
-
-    problems = check_saved_model(save_texts(tmp_path, broken)).problems
-    assert len(problems) == 2, "for batches of 1 and 3; a name in _bytes promises nothing"
-    assert "output text is not UTF-8" in problems[0]
-
-
-@pytest.mark.parametrize(
-    ("request_", "said"),
-    [
+def test_a_warmup_file_that_fails_is_found(tmp_path):
+    good = ("serving_default", {"text": ["a"]})
+    path = save_texts(tmp_path, upper)
+    for request, said in (
         (("absent", {"text": ["a"]}), "there is no signature absent"),
         (("serving_default", {"words": ["a"]}), "serving_default expects the inputs ['text']"),
-    ],
-)
-def test_a_warmup_request_that_fails_is_found(tmp_path, request_, said):
-    good = ("serving_default", {"text": ["a"]})
-    problem = only_problem(check_saved_model(save_texts(tmp_path, upper, warm=[good, request_])))
-    assert problem.startswith("warm-up request 2 fails") and said in problem
-
-
-def test_a_warmup_file_that_is_none_is_found(tmp_path):
-    path = save_texts(tmp_path, upper, warm=[("serving_default", {"text": ["a"]})])
-    with (path / warmup.FILE).open("r+b") as file:
-        file.seek(20)
-        file.write(b"?")
+    ):
+        warmup.write(path, [good, request])
+        problem = only_problem(check_saved_model(path))
+        assert problem.startswith("warm-up request 2 fails") and said in problem
+    content = bytearray((path / warmup.FILE).read_bytes())
+    content[20] ^= 1
+    (path / warmup.FILE).write_bytes(content)
     assert "warm-up request 1 fails" in only_problem(check_saved_model(path))
     with tf.io.TFRecordWriter(str(path / warmup.FILE)) as writer:
         writer.write(b"")
     assert "the record holds no request" in only_problem(check_saved_model(path))
-    good = ("serving_default", {"text": ["a"]})
     with pytest.raises(ValueError, match=r"at most 1000.*1001"):
         warmup.write(path, [good] * 1001)
 
@@ -197,13 +182,11 @@ def test_a_wrong_answer_is_found(tmp_path):
         case = {"signature": "serving_default", "inputs": inputs, "outputs": outputs}
         return check_saved_model(path, [case], **options).problems
 
-    assert problems("A", 1.0) == []
+    assert problems("A", 1.0) == [] == problems("A", 1.1, tolerance=0.2)
     [problem] = problems("B", 1.00001)
     assert "output translation is [b'A'], but in process it is [b'B']" in problem
-    assert len(problems("B", 2.0)) == 2
     [problem] = problems("A", 1.1)
     assert "output score is [1.], but in process it is [1.1]" in problem
-    assert problems("A", 1.1, tolerance=0.2) == []
 
 
 def test_what_is_no_servable_is_found(tmp_path):
@@ -228,7 +211,7 @@ def test_lost_weights_are_found(tmp_path):
 
 
 def test_the_command_reports_and_exits(tmp_path, capsys):
-    path = save_texts(tmp_path / "1", upper)
+    path = save_texts(tmp_path, upper)
     assert check.main([str(path)]) == 0 and "sound" in capsys.readouterr().out
     with check.FreshProcess(path) as process:
         report = process.report([{"signature": "other", "inputs": {}, "outputs": {}}])

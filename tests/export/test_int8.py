@@ -1,8 +1,10 @@
 """Products in int8, against integers in NumPy, in a loop, in a new process and in whole models."""
 
+import json
 import os
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -12,11 +14,15 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("int8 needs TensorFlow", allow_module_level=True)
 
 import tensorflow as tf
+from translators import LINES, Plain, tiny_translator, tokenizer
 
-from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.export import int8
+from keras_tfmr import TransformerConfig, TranslationModel, export_text_model
+from keras_tfmr.export import METADATA_FILE, ExportError, int8
 from keras_tfmr.export.int8 import Int8Dense
+from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.optimize import optimize_for_decoding
+from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.text.lexicon import Lexicon
 
 # oneDNN then takes a processor without VNNI, whatever this one is.
 LOADED = """
@@ -43,7 +49,7 @@ def rounded_product(x, kernel, bias, low, high):
     return (integers @ np.round(kernel / scale)) * step * scale + bias
 
 
-@pytest.mark.parametrize("shape", [(7, 48), (3, 5, 48), (0, 48)])
+@pytest.mark.parametrize("shape", [(3, 5, 48), (0, 48)])
 def test_calibrated_product_is_that_of_rounded_integers(shape):
     rng = np.random.default_rng(0)
     dense, x = dense_layer(rng), rng.normal(size=shape).astype("float32")
@@ -95,7 +101,7 @@ def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
 def translation(request):
     keras.utils.set_random_seed(3)
     config = TransformerConfig(
-        source_vocab=600, target_vocab=600, encoder_layers=2, decoder_layers=2, d_model=256,
+        source_vocab=600, target_vocab=600, encoder_layers=1, decoder_layers=1, d_model=256,
         num_heads=4, dff=512, decoder_self=getattr(request, "param", "attention"),
     )  # fmt: skip
     rng = np.random.default_rng(3)
@@ -104,25 +110,19 @@ def translation(request):
 
 
 @pytest.mark.parametrize("translation", ["attention", "ssru"], indirect=True)
-@pytest.mark.parametrize("calibrated", [False, True])
-def test_model_in_int8_is_close_and_a_third_of_the_size(translation, calibrated):
+def test_model_in_int8_is_close_and_a_third_of_the_size(translation):
+    """So are its searches, whose log-probabilities are its own."""
     model, pairs = translation
-    fast = optimize_for_decoding(model, "int8", [pairs] if calibrated else ())
-    exact, rounded = np.array(model(pairs)), np.array(fast(pairs))
-    assert np.abs(rounded - exact).std() < 0.05 * exact.std()
+    exact, source = np.array(model(pairs)), pairs[0][:5]
 
     def size(model):
         return sum(w.value.dtype.size * np.prod(w.shape) for w in model.weights)
 
-    # Not a quarter: the logits have a table of their own, and small products stay.
-    assert size(fast) < 0.35 * size(model)
-
-
-@pytest.mark.parametrize("translation", ["attention", "ssru"], indirect=True)
-def test_search_in_int8_follows_its_own_log_probabilities(translation):
-    model, pairs = translation
-    fast = optimize_for_decoding(model, "int8", [pairs])
-    source = pairs[0][:5]
+    for examples in ((), [pairs]):
+        fast = optimize_for_decoding(model, "int8", examples)
+        assert np.abs(np.array(fast(pairs)) - exact).std() < 0.05 * exact.std()
+        # Not a quarter: the logits have a table of their own, and small products stay.
+        assert size(fast) < 0.35 * size(model)
 
     @tf.function(autograph=False)
     def first_log_probs():
@@ -142,3 +142,41 @@ def test_errors_name_what_int8_needs(translation, monkeypatch):
     with pytest.raises(RuntimeError, match="int8 needs a TensorFlow for Linux on x86-64"):
         optimize_for_decoding(model, "int8")
     int8.check_available.cache_clear()
+
+
+def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
+    """The check has compared its answers in another process."""
+    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+    translator = tiny_translator(kind=Plain)
+    path = export_text_model(translator, tmp_path, precision="int8", calibration_texts=LINES)
+    metadata = json.loads((path / METADATA_FILE).read_text())
+    assert metadata["precision"] == "int8"
+    assert metadata["run"]["int8"]["texts"] == len(LINES)
+    assert b"_QuantizedMatMul" in (path / "saved_model.pb").read_bytes()
+    with SavedSession(path) as session:
+        found = session.run("translate", {"text": np.array([x.encode() for x in LINES], object)})
+    expected = translator.for_decoding("int8", LINES).translate(LINES)
+    assert [text.decode() for text in found["translation"]] == expected
+
+
+def test_shortlist_in_int8_has_the_scores_of_the_whole_vocabulary(monkeypatch):
+    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+    translator, size = tiny_translator(num_beams=1, num_return_sequences=1), tokenizer().vocab_size
+    everything = Lexicon(np.zeros((size, 1)), np.arange(size), size)
+    listed = type(translator)(translator.model, **translator.arguments() | {"lexicon": everything})
+    found, expected = (
+        each.for_decoding("int8", LINES).translate_nbest(LINES) for each in (listed, translator)
+    )
+    for (one,), (other,) in zip(found, expected, strict=True):
+        assert one.text == other.text and one.score == pytest.approx(other.score, abs=1e-3)
+
+
+def test_straying_answers_are_refused_with_the_figures():
+    def model(log_prob):
+        scores = [types.SimpleNamespace(tokens=2, log_prob=log_prob)] * 2
+        return types.SimpleNamespace(translate=lambda t: [*t], score=lambda *_: scores)
+
+    close = {"texts": 2, "same": 2, "nats_per_token": 0.05}
+    assert measured(model(-1.0), model(-1.1), ["a", "b"]) == close
+    with pytest.raises(ExportError, match=r"the log-probability of a token differs by 0\.15 nats"):
+        measured(model(-1.0), model(-1.3), ["a", "b"])

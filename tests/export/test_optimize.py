@@ -21,24 +21,27 @@ from keras_tfmr.export.optimize import (
 )
 from keras_tfmr.precision import with_precision
 
-TINY = TransformerConfig.preset("tiny", source_vocab=20, target_vocab=20)
+TINY = TransformerConfig.preset(
+    "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1
+)
 OPTIONS = {
     "paper": {},
-    "tied with a bias": dict(logits_bias=True),
-    "two vocabularies": dict(joint_vocab=False),
-    "logits of their own": dict(tied_logits=False),
-    "pre-norm": dict(norm_first=True, activation="gelu_tanh", embedding_norm=True),
-    "wide values": dict(value_dim=21),
+    "two vocabularies, tied with a bias": dict(joint_vocab=False, logits_bias=True),
+    "logits of their own, pre-norm": dict(
+        tied_logits=False, norm_first=True, activation="gelu_tanh", embedding_norm=True
+    ),
     "grouped wide values": dict(value_dim=21, num_kv_heads=1, positions="learned"),
     "modern": dict(
         norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_kv_heads=1,
         positions="rotary", qk_norm=True,
     ),
     "relative": dict(positions="relative", use_bias=False),
-    "alibi": dict(positions="alibi"),
+    "alibi": dict(positions="alibi", value_dim=21),
     "ssru": dict(decoder_self="ssru"),
     "ssru without biases": dict(decoder_self="ssru", use_bias=False, positions="rotary"),
 }  # fmt: skip
+KINDS = [(name, TranslationModel) for name in OPTIONS]
+KINDS += [(name, LanguageModel) for name in ("paper", "modern", "alibi")]
 
 
 def inputs(kind):
@@ -55,7 +58,7 @@ def check_same(model, copy, kind, atol):
     rows = 3 if kind is LanguageModel else arrays[0]
     targets = arrays if kind is LanguageModel else arrays[1]
     step, state = copy.start(rows, num_beams=2, max_length=5)
-    for index in range(5):
+    for index in range(4):
         log_probs, state = step.next(np.repeat(targets[:, index], 2), state)
         found = to_numpy(log_probs).reshape(3, 2, -1)
         real = targets[:, index] != 0
@@ -65,24 +68,16 @@ def check_same(model, copy, kind, atol):
         )
 
 
-KINDS = [
-    (name, kind)
-    for name, options in OPTIONS.items()
-    for kind in (TranslationModel, LanguageModel)
-    if kind is TranslationModel or "decoder_self" not in options
-]
-
-
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_a_copy_has_the_same_outputs_for_every_block_and_option(name, kind):
-    model = kind(TINY.replace(**OPTIONS[name]))
+    config = TINY.replace(**OPTIONS[name])
+    model = kind(config)
     randomize(model)
     copy = optimize_for_decoding(model)
-    assert model.config == TINY.replace(**OPTIONS[name]) and not copy.config.tied_logits
-    sublayers = [getattr(layer, "ssru", None) or layer.self_attention.attention
-                 for layer in copy.decoder.layers]  # fmt: skip
-    fused = FusedSSRU if "decoder_self" in OPTIONS[name] else FusedSelfAttention
-    assert {type(sublayer) for sublayer in sublayers} == {fused}
+    assert model.config == config and not copy.config.tied_logits
+    [layer] = copy.decoder.layers
+    sublayer = getattr(layer, "ssru", None) or layer.self_attention.attention
+    assert type(sublayer) is (FusedSSRU if config.decoder_self == "ssru" else FusedSelfAttention)
     before = to_numpy(model(inputs(kind)))
     check_same(model, copy, kind, atol=1e-4)
     randomize(model, seed=9)
@@ -92,12 +87,10 @@ def test_a_copy_has_the_same_outputs_for_every_block_and_option(name, kind):
 def test_a_copy_in_another_precision():
     model = TranslationModel(TINY)
     randomize(model)
-    for made in (model, TranslationModel(TINY, dtype="bfloat16")):
+    for made in (TranslationModel(TINY, dtype="bfloat16"), model):
         copy = optimize_for_decoding(made, "bfloat16")
         assert {weight.dtype for weight in copy.weights} == {"bfloat16"}
-    expected = to_numpy(model(inputs(TranslationModel)))
-    copy = optimize_for_decoding(model, "bfloat16")
-    found = to_numpy(copy(inputs(TranslationModel)))
+    expected, found = (to_numpy(each(inputs(TranslationModel))) for each in (model, copy))
     assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
     with pytest.raises(ValueError, match="int3"):
         optimize_for_decoding(model, "int3")
@@ -125,7 +118,7 @@ def test_what_its_config_does_not_describe_is_left_as_it_is():
         pass
 
     changed = TranslationModel(TINY)
-    changed.decoder.layers[1].self_attention.attention.__class__ = Another
+    changed.decoder.layers[0].self_attention.attention.__class__ = Another
     assert optimize_for_decoding(changed) is changed
     other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     classifier = SequenceClassifier(TINY, 3)
@@ -157,13 +150,13 @@ def test_any_dense_of_a_copy_can_be_replaced():
     copy, replaced = optimize_for_decoding(model), []
 
     def replacement(owner, layer):
-        if type(layer) is not keras.layers.Dense or not layer.built:
-            return None
-        replaced.append(Doubled(layer))
-        return replaced[-1]
+        if type(layer) is keras.layers.Dense and layer.built:
+            replaced.append(Doubled(layer))
+            return replaced[-1]
+        return None
 
     replace_layers(copy, replacement)
     # Encoder: fused, output, two of feed-forward; decoder: also four of cross-attention; logits.
-    assert len(replaced) == 2 * 4 + 2 * 8 + 1
+    assert len(replaced) == 4 + 8 + 1
     assert not [w for w in copy.weights if w.path.endswith("kernel")]
     check_same(model, copy, TranslationModel, atol=1e-4)

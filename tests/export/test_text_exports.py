@@ -1,9 +1,7 @@
-"""Exported classifiers, taggers and language models: checked, served, asked by the client."""
+"""Exports served, and asked by the client: text models', and the documents of a translator's."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import grpc
 import keras
@@ -27,15 +25,14 @@ from translators import LINES
 from keras_tfmr import export_text_model
 from keras_tfmr._inputs import example_of
 from keras_tfmr.client import ServingClient, ServingError
-from keras_tfmr.export import warmup, write
+from keras_tfmr.export import golden_cases, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
+from serving import client as client_command
 
-COMMAND = [sys.executable, str(Path(__file__).resolve().parents[2] / "serving" / "client.py")]
 MODELS = {"classifier": classifier, "tagger": tagger, "completer": completer}
 METHODS = {
-    "classifier": {"classify_examples": "classify"},
-    "tagger": {},
-    "completer": {"regress_examples": "regress"},
+    ("classifier", "classify_examples"): "classify",
+    ("completer", "regress_examples"): "regress",
 }
 
 
@@ -46,12 +43,11 @@ def models():
 
 @pytest.fixture(scope="module")
 def exports(models, once):
-    """A folder with an export of each; the completer's has passed its check."""
+    """A folder with an export of each."""
 
     def make(folder):
         for name, model in models.items():
-            check = name == "completer"
-            export_text_model(model, folder / name, check=check, warmup_texts=LINES[:3])
+            export_text_model(model, folder / name, check=False, warmup_texts=LINES[:3])
 
     return once("text_exports", make)
 
@@ -69,9 +65,9 @@ class Sessions(
     prediction_service_pb2_grpc.PredictionServiceServicer,
     model_service_pb2_grpc.ModelServiceServicer,
 ):
-    """The sessions behind TensorFlow Serving's Predict."""
+    """Sessions by their models' names behind TensorFlow Serving's Predict."""
 
-    def __init__(self, sessions):
+    def __init__(self, **sessions):
         self.sessions = sessions
 
     def Predict(self, request, context):  # noqa: N802
@@ -87,28 +83,37 @@ class Sessions(
 
 @pytest.fixture(scope="module")
 def address(sessions):
-    with serving(Sessions(sessions)) as address:
+    with serving(Sessions(**sessions)) as address:
         yield address
 
 
-def test_metadata_and_check(exports, models):
-    for name, model in models.items():
-        file = exports / name / "1" / write.METADATA_FILE
-        metadata = json.loads(file.read_text(encoding="utf-8"))
-        assert (metadata["kind"], metadata["max_length"]) == (type(model).__name__, 24)
+def test_a_served_document_streams_as_it_is_in_process(session, translator):
+    text = f"- {LINES[0]}\r\n\r\n{' '.join(LINES) * 9}\n\tO Sr.\nReis saiu.  {LINES[1]}\n" * 2
+    (expected,) = translator.translate_document([text])
+    with serving(Sessions(default=session)) as address, ServingClient(address) as client:
+        assert client.translate_document([text]) == [expected]
+        found = [*client.stream_document(text)]
+    assert "".join(document.text for document in found) == expected.text
+    assert sum(document.sentences for document in found) == expected.sentences
+    sources = ["".join(source for source, _ in document.pieces) for document in found]
+    assert sources == text.splitlines(keepends=True)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_method_names_and_warm_up(exports, models, sessions, name):
-    session, problems = sessions[name], []
+def test_answers_methods_warm_up_and_metadata(exports, models, sessions, name):
+    model, session, path = models[name], sessions[name], exports / name / "1"
+    assert golden_cases.compare(session, golden_cases.record(model), 1e-3) == []
+    assert set(session.signatures) == {"serving_default", *model.signatures}
     for signature, definition in session.signatures.items():
-        method = METHODS[name].get(signature, "predict")
+        method = METHODS.get(signature, "predict")
         assert definition.method_name == f"tensorflow/serving/{method}"
-    assert set(session.signatures) == {"serving_default", *models[name].signatures}
-    asked = warmup.read(exports / name / "1", problems)
-    assert {request.signature for request in asked} == set(models[name].signatures)
-    warmup.replay(session, [request for request in asked if len(request[2]) < 32], problems)
-    assert problems == [] and len(asked) == len(models[name].signatures) * len(warmup.BATCHES)
+    asked = warmup.read(path, problems := [])
+    assert {request.signature for request in asked} == set(model.signatures)
+    few = [one for one in asked if len(next(iter(one.inputs.values()))) < max(warmup.BATCHES)]
+    warmup.replay(session, few, problems)
+    assert problems == [] and len(asked) == len(model.signatures) * len(warmup.BATCHES)
+    metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
+    assert (metadata["kind"], metadata["max_length"]) == (type(model).__name__, 24)
 
 
 def test_labels_and_tags_by_our_client(address, models):
@@ -133,27 +138,27 @@ def test_complete_and_log_prob_by_our_client(exports, models, tmp_path):
     """Through the development server, over both protocols."""
     model, prompts = models["completer"], ["Bom", "", "The black"]
     options = {"length": 10, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 3}
+    expected, scores = model.complete(prompts, **options), model.log_prob(LINES)
     with ServerProcess(tmp_path, f"--model_base_path={exports / 'completer'}") as server:
         for port, rest in ((server.port, False), (server.rest_port, True)):
             with ServingClient(f"127.0.0.1:{port}", rest=rest) as client:
-                found, scores = client.complete(prompts, **options), client.log_prob(LINES)
+                for one, other in zip(client.complete(prompts, **options), expected, strict=True):
+                    assert one[:1] + one[2:] == other[:1] + other[2:]
+                    assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+                for one, other in zip(client.log_prob(LINES), scores, strict=True):
+                    assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+                    assert one.tokens == other.tokens
                 assert client.complete([]) == [] and client.log_prob([]) == []
                 with pytest.raises(ValueError, match="top_p must lie"):
                     client.complete(prompts, top_p=0)
-            for one, other in zip(found, model.complete(prompts, **options), strict=True):
-                assert one[:1] + one[2:] == other[:1] + other[2:]
-                assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
-            for one, other in zip(scores, model.log_prob(LINES), strict=True):
-                assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
-                assert one.tokens == other.tokens
 
 
-def test_the_command_asks_each_of_them(address, models):
+def test_the_command_asks_each_of_them(address, models, monkeypatch, capsys):
     def command(model, ask):
         words = ["--model", model, "--ask", ask, "--server", address, *LINES[:2]]
-        done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
+        monkeypatch.setattr(sys, "argv", ["client.py", *words])
+        assert client_command.main() == 0
+        return capsys.readouterr().out.splitlines()
 
     found = models["classifier"].classify(LINES[:2])
     expected = [f"{one.label}\t{one.probabilities[one.label]:.4f}" for one in found]
@@ -162,12 +167,10 @@ def test_the_command_asks_each_of_them(address, models):
         " ".join(map("/".join, zip(text.words, text.tags, strict=True)))
         for text in models["tagger"].tag(LINES[:2])
     ]
-    scores = [line.split("\t") for line in command("completer", "log_prob")]
-    for (log_prob, tokens), other in zip(
-        scores, models["completer"].log_prob(LINES[:2]), strict=True
-    ):
-        assert float(log_prob) == pytest.approx(other.log_prob, abs=1e-3)
-        assert int(tokens) == other.tokens
+    (expected,) = models["completer"].log_prob(LINES[:1])
+    log_prob, tokens = command("completer", "log_prob")[0].split("\t")
+    assert float(log_prob) == pytest.approx(expected.log_prob, abs=1e-3)
+    assert int(tokens) == expected.tokens
     assert len(command("completer", "complete")) == 2
 
 

@@ -8,19 +8,18 @@ import re
 import subprocess
 import sys
 import threading
-import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from test_marian_peer import FILE
+from tiny_runs import ROOT
 
 from training import import_marian
-from training.run import RunFolder
 
-ROOT = Path(__file__).resolve().parents[2]
 SHAS = {"main": "a" * 40, "v1": "b" * 40}  # revisions and their commits
 TOKEN = "hf_secret"
+WANTED = {name: name.encode() for name in ("model.npz", "decoder.yml", "vocab.yml", "source.spm")}
+FILES = {**WANTED, "tf_model.h5": b"weights", "README.md": b"# A model"}
 
 needs_hub = pytest.mark.skipif(
     importlib.util.find_spec("huggingface_hub") is None, reason="needs huggingface_hub"
@@ -28,7 +27,7 @@ needs_hub = pytest.mark.skipif(
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Serves `server.files`, {name: bytes}, as the private model owner/model in two revisions."""
+    """Serves `FILES` as the private model owner/model in two revisions."""
 
     protocol_version = "HTTP/1.1"
 
@@ -39,8 +38,7 @@ class Hub(BaseHTTPRequestHandler):
         if api := re.fullmatch(r"/api/models/owner/model/(revision|tree)/(\w+)(\?.*)?", self.path):
             return self.describe(*api.groups()[:2])
         if file := re.fullmatch(r"/owner/model/resolve/(\w+)/([\w.-]+)", self.path):
-            commit, name = SHAS.get(file[1], file[1]), file[2]
-            content = self.server.files[name]
+            commit, content = SHAS.get(file[1], file[1]), FILES[file[2]]
             etag = f'"{hashlib.sha1(content).hexdigest()}"'
             return self.answer(200, content, {"X-Repo-Commit": commit, "ETag": etag})
         return self.answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
@@ -51,17 +49,13 @@ class Hub(BaseHTTPRequestHandler):
         commit = SHAS.get(revision, revision)
         if commit not in SHAS.values():
             return self.answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-        files = self.server.files
-        content = {
-            "id": "owner/model",
-            "sha": commit,
-            "siblings": [{"rfilename": n} for n in files],
-        }
-        if what == "tree":
-            content = [
-                {"type": "file", "path": name, "size": len(data), "oid": "0" * 40}
-                for name, data in files.items()
-            ]
+        content = [
+            {"type": "file", "path": name, "size": len(data), "oid": "0" * 40}
+            for name, data in FILES.items()
+        ]
+        if what == "revision":
+            siblings = [{"rfilename": name} for name in FILES]
+            content = {"id": "owner/model", "sha": commit, "siblings": siblings}
         return self.answer(200, json.dumps(content).encode())
 
     def answer(self, status, content, headers=()):
@@ -78,14 +72,8 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def hub():
-    """The stand-in, with the model that Marian trained, and files that no import needs."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.daemon_threads = True
-    with zipfile.ZipFile(FILE) as archive:
-        names = [name for name in archive.namelist() if name.startswith("opus/")]
-        server.files = {name.removeprefix("opus/"): archive.read(name) for name in names}
-    server.files |= {"tf_model.h5": b"weights", "README.md": b"# A model"}
-    server.asked = []
+    server.daemon_threads, server.asked = True, []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -93,56 +81,44 @@ def hub():
 
 
 @pytest.fixture
-def imported(hub, tmp_path):
-    """`imported("--revision", "v1")`: the finished command. A cache for each test."""
+def found(hub, tmp_path):
+    """The folder of the model in a new process, or what is wrong. A cache for each test."""
 
-    def run(*words, name="owner/model", **settings):
-        environment = {
-            **os.environ,
-            "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
-            "HF_HOME": str(tmp_path / "home"),
-            "HF_TOKEN": TOKEN,
-            **settings,
-        }
-        command = [sys.executable, "training/import_marian.py", name, *words]
-        command += ["--output", tmp_path / "run", "--overwrite"]
+    def found(revision, **settings):
+        code = "import sys; from training.marian import files, MarianError\n"
+        code += "try: print(files.found('owner/model', sys.argv[1]))\n"
+        code += "except MarianError as error: print(error)\n"
+        settings = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", **settings}
+        environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_TOKEN": TOKEN, **settings}
         hub.asked.clear()
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        command = [sys.executable, "-c", code, revision]
+        return subprocess.check_output(command, cwd=ROOT, env=environment, text=True).strip()
 
-    return run
+    return found
 
 
 @needs_hub
-def test_a_model_is_downloaded_once_and_imported(hub, imported, tmp_path):
-    done = imported("--revision", "v1")
-    assert done.returncode == 0, done.stderr
-    files = {path.rsplit("/", 1)[1] for path in hub.asked if "/resolve/" in path}
-    assert files == {"model.npz", "decoder.yml", "vocab.yml", "source.spm", "target.spm"}
+def test_a_model_is_downloaded_once(hub, found):
+    folder = Path(found("v1"))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == WANTED
     assert any("/revision/v1" in path for path in hub.asked)
     assert all(SHAS["v1"] in path for path in hub.asked if "/resolve/" in path)
-    with zipfile.ZipFile(FILE) as archive:
-        answers = json.loads(archive.read("opus.json"))
-    found = RunFolder(tmp_path / "run").translator().translate(answers["source"][:20])
-    assert found == [text for text, *_ in answers["beam"][:20]]
-    offline = imported("--revision", "v1", HF_ENDPOINT="http://127.0.0.1:9")  # from the cache
-    assert offline.returncode == 0, offline.stderr
-    assert hub.asked == []
+    assert found("v1", HF_ENDPOINT="http://127.0.0.1:9") == str(folder)  # from the cache
 
 
 @needs_hub
 @pytest.mark.parametrize(
-    ("words", "settings", "reason"),
+    ("revision", "settings", "reason"),
     [
-        (["--revision", "v2"], {}, "404"),
-        ([], {"HF_TOKEN": "hf_wrong"}, "401"),
-        ([], {"HF_ENDPOINT": "http://127.0.0.1:9"}, "connection"),
+        ("v2", {}, "404"),
+        ("main", {"HF_TOKEN": "hf_wrong"}, "401"),
+        ("main", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "connection"),
     ],
 )
-def test_what_cannot_be_downloaded_is_one_line(imported, words, settings, reason):
-    done = imported(*words, **settings)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "error: cannot download owner/model from the Hugging Face Hub: " in done.stderr
-    assert reason in done.stderr
+def test_what_cannot_be_downloaded_is_one_line(found, revision, settings, reason):
+    said = found(revision, **settings)
+    assert said.startswith("cannot download owner/model from the Hugging Face Hub: ")
+    assert reason in said and "\n" not in said
 
 
 def test_without_the_package_the_line_says_what_to_install(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 
+import pytest
 from tiny_runs import ROOT, train, write_pairs
 
 from training import translate
@@ -11,9 +12,8 @@ from training.run import RunFolder
 
 GUIDE = ROOT / "docs" / "guide"
 SMALL = (
-    "--precision", "float32", "--tokens_per_batch", "192", "--steps", "4", "--no_export", "--set",
-    "d_model=16", "num_heads=2", "dff=32", "encoder_layers=2", "decoder_layers=1",
-    "validation_pairs=4",
+    "--precision", "float32", "--tokens_per_batch", "192", "--steps", "2", "--no_export", "--set",
+    "d_model=16", "num_heads=2", "dff=64", "validation_pairs=4", "decoder_layers=1",
 )  # fmt: skip
 
 
@@ -24,54 +24,51 @@ def commands(file, title):
     return block.replace("\\\n", " ").splitlines()
 
 
-def run(command):
-    """Runs a command of a guide; trainings are made tiny."""
+def run(command, *more):
+    """Runs a command of a guide; `more` makes a training tiny."""
     if not command.startswith("python"):
         return subprocess.run(command, shell=True, check=True)
     _, script, *words = shlex.split(re.sub(r"--(minutes|preset) \S+", "", command))
     if script == "training/translate.py":
-        assert translate.main([*words, "--max_length", "12"]) == 0
-    else:
-        assert script == "training/train_pt_en.py"
-        if "--init_from" in words:
-            words += [*SMALL, "encoder_layers=3"]
-        else:
-            words += ["--vocab_size", "300", *SMALL]
-        assert train(*words) == 0
-    return None
+        return translate.main([*words, "--max_length", "12"])
+    assert script == "training/train_pt_en.py"
+    return train(*words, *more)
 
 
-def prepared(folder, monkeypatch):
-    """A working folder with the files that the guides name."""
-    monkeypatch.chdir(folder)
-    write_pairs(folder / "pairs.tsv", 120)
-    lines = (folder / "pairs.tsv").read_text(encoding="utf-8").splitlines()
-    (folder / "validation.tsv").write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
-    (folder / "mono.en").write_text("".join(f"{line.split()[-1]} x\n" for line in lines[:20]))
+@pytest.fixture
+def folder(tmp_path, monkeypatch, whole):
+    """A working folder with the files that the guides name and two finished runs."""
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "pairs.tsv", 120)
+    lines = (tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "validation.tsv").write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
+    (tmp_path / "mono.en").write_text("".join(f"{line.split()[-1]} x\n" for line in lines[:20]))
+    (tmp_path / "runs").mkdir()
+    for name in ("mine", "en-pt"):
+        (tmp_path / "runs" / name).symlink_to(whole)
+    return tmp_path
 
 
-def test_the_recipe_of_a_student(tmp_path, monkeypatch):
-    prepared(tmp_path, monkeypatch)
-    files = "--data pairs.tsv --validation validation.tsv"
-    run(f"python training/train_pt_en.py {files} --output runs/mine")
-    found = commands("faster.md", "## Students")
-    assert len(found) == 3
-    for command in found:
-        run(command)
-    rows = [RunFolder(f"runs/{name}").rows() for name in ("mine", "student")]
-    assert [r["source"] for r in rows[0]] == [r["source"] for r in rows[1]]  # and references
-    assert [r["reference"] for r in rows[0]] == [r["reference"] for r in rows[1]]
+def test_the_recipe_of_a_student(folder):
+    cut, translation, student = commands("faster.md", "## Students")
+    run(cut)
+    assert run(translation) == 0
+    assert run(student, *SMALL, "encoder_layers=3") == 0
+    rows = [f"{r['source']}\t{r['reference']}" for r in RunFolder("runs/student").rows()]
+    assert rows == (folder / "validation.tsv").read_text(encoding="utf-8").splitlines()
     record = RunFolder("runs/student").read_config()
     assert record["model"]["config"]["encoder_layers"] == 3
     assert record["start"]["path"] == "runs/mine"
 
 
-def test_the_recipe_of_back_translation(tmp_path, monkeypatch):
-    prepared(tmp_path, monkeypatch)
-    found = commands("fine_tuning.md", "## Few pairs")
-    assert len(found) == 5
-    for command in found:
-        run(command)
-    tagged = (tmp_path / "back.tsv").read_text(encoding="utf-8").splitlines()
-    assert len(tagged) == 20
+def test_the_recipe_of_back_translation(folder):
+    reverse, reverse_model, translation, paste, training = commands(
+        "fine_tuning.md", "## Few pairs"
+    )
+    run(reverse)
+    assert reverse_model.endswith(" --data reverse.tsv --output runs/en-pt")  # the finished run
+    assert run(translation) == 0
+    run(paste)
+    assert len((folder / "back.tsv").read_text(encoding="utf-8").splitlines()) == 20
+    assert run(training, "--vocab_size", "300", *SMALL, "encoder_layers=1") == 0
     assert RunFolder("runs/pt-en").read_config()["arguments"]["tag"] == ["back.tsv=<bt>"]

@@ -4,16 +4,14 @@ import csv
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
-from tiny_runs import ROOT, TINY, WORDS, finished, history, last_arrays, start, train, write_pairs
+from tiny_runs import ROOT, TINY, WORDS, history, last_arrays, train, write_pairs
 
-from training import train_pt_en
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
 from training.files import RunError, replacing, write_atomically
@@ -21,44 +19,34 @@ from training.optimizer import Adam, WarmupCosine, assign_average, make_optimize
 from training.run import RunFolder, RunLock, begin
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_pairs(tmp_path_factory.mktemp("corpus") / "pairs.tsv")
+@pytest.fixture
+def words(whole, tmp_path):
+    """A command that trains on the corpus of the finished run."""
+    corpus = whole.parent / "pairs.tsv"
+    return ("--data", corpus, "--output", tmp_path / "run", "--no_export", *TINY)
 
 
-@pytest.fixture(scope="module")
-def run(corpus):
-    """A finished run with an export, and what it printed."""
-    folder = corpus.parent / "run"
-    said = finished(
-        start("--data", corpus, "--output", folder, *TINY, "--steps", "40", "--num_beams", "2")
-    )
-    return folder, said
-
-
-def test_the_console_says_what_happens_and_what_to_do_next(run):
-    folder, said = run
+def test_the_console_says_what_happens_and_what_to_do_next(whole):
+    said = (whole.parent / "said.txt").read_text(encoding="utf-8")
     *_, report, translate, serve = said.splitlines()
-    assert report.split() == ["Report:", str(folder / "report.md")]
-    assert translate.endswith(f"python training/translate.py {folder} < in.txt > out.txt")
-    assert f"serving/server.py --model_base_path={folder / 'saved_model'} " in serve
+    assert report.split() == ["Report:", str(whole / "report.md")]
+    assert translate.endswith(f"python training/translate.py {whole} < in.txt > out.txt")
+    assert f"serving/server.py --model_base_path={whole / 'saved_model'} " in serve
     assert re.search(r"update 40: BLEU \d+\.\d\d, chrF \d+\.\d\d on 8 validation texts", said)
     for noise in ("cuda", "cpu_feature_guard", "absl", "oneDNN", "Warning", "\r"):
         assert noise not in said
 
 
-def test_the_files_of_a_run(run):
-    folder = RunFolder(run[0])
-    rows = history(folder.path)
-    assert [row["step"] for row in rows] == ["10", "20", "30", "40"]
-    assert [bool(row["val_bleu"]) for row in rows] == [True, True, False, True]
+def test_the_files_of_a_run(whole):
+    folder, rows = RunFolder(whole), history(whole)
+    assert [row["step"] for row in rows] == ["10", "20", "30", "40", "50", "60"]
+    assert [bool(row["val_bleu"]) for row in rows] == [True, True, False, True, False, True]
     assert len(set(rows[0])) == len(rows[0]) == 8  # no column twice
     for row in rows:
         assert 0 < float(row["loss"]) < 10 and 0 < float(row["accuracy"]) <= 100
-    losses = [float(row["loss"]) for row in rows]
-    assert losses[-1] < losses[0] and float(rows[-1]["learning_rate"]) < 3e-3
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
     results = json.loads(folder.results.read_text())
-    assert results["steps"] == 40 and results["peak_memory_mib"] > 100
+    assert results["steps"] == 60 and results["peak_memory_mib"] > 100
     with folder.translations.open(encoding="utf-8") as lines:
         pairs = list(csv.DictReader(lines, delimiter="\t"))
     assert len(pairs) == 40 and folder.sources(2) == [pair["source"] for pair in pairs[:2]]
@@ -66,73 +54,48 @@ def test_the_files_of_a_run(run):
         assert file.read_bytes().startswith(b"\x89PNG")
     assert any(folder.tensorboard.rglob("events*")) and (folder.saved_model / "1").exists()
     assert not list(folder.path.glob(".*"))  # neither a lock nor a partial file
-
-
-def test_the_report_reads_without_gaps(run):
-    text = (run[0] / "report.md").read_text(encoding="utf-8")
-    for odd in ("None", "[]", "()", "| |", "nan"):
-        assert odd not in text
-    for part in ("# run", "## Results", "| BLEU |", "made 40 updates in", "with beam 2"):
+    text = folder.report.read_text(encoding="utf-8")
+    for part in ("# run", "## Results", "| BLEU |", "made 60 updates in", "with beam 2"):
         assert part in text
+    for gap in ("None", "[]", "()", "| |", "nan"):
+        assert gap not in text
 
 
-def test_a_finished_run_is_left_alone(run, corpus, capsys):
-    words = ("--data", corpus, "--output", run[0], *TINY, "--steps", "40")
-    assert train(*words) == 1
-    assert "holds a finished run" in capsys.readouterr().err
-
-
-def test_a_run_is_repeated_from_its_folder_alone(run, tmp_path):
-    """--config takes the config.json; the weights are the same bit for bit."""
-    words = ("--config", run[0] / "config.json", "--output", tmp_path / "again", "--no_export")
-    finished(start(*words))
-    one, other = last_arrays(run[0]), last_arrays(tmp_path / "again")
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(other[name], array, err_msg=name)
-
-
-def test_minutes_become_a_number_of_updates_that_is_recorded(corpus, tmp_path, capsys):
-    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--minutes", "0.2")
-    assert train(*words, "--no_export", "--ema", "0") == 0
+def test_minutes_become_a_number_of_updates_of_several_batches(words, tmp_path, capsys):
+    accumulation = ("--gradient_accumulation_steps", "3", "--ema", "0")
+    assert train(*words, "--minutes", "0.2", *accumulation) == 0
     (steps,) = re.findall(r"are ([\d,]+) updates; --steps (\d+) repeats", capsys.readouterr().out)
     config = RunFolder(tmp_path / "run").read_config()
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert config["arguments"]["steps"] == results["steps"] == int(steps[1]) >= 10
     assert config["arguments"]["minutes"] is None and config["asked"]["minutes"] == 0.2
+    arrays = last_arrays(tmp_path / "run")
+    (batches,) = (array for name, array in arrays.items() if name.endswith("/iteration"))
+    assert batches == 3 * results["steps"] == 3 * int(history(tmp_path / "run")[-1]["step"])
 
 
-def test_a_run_that_does_not_get_better_ends_early(corpus, tmp_path, capsys):
-    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--steps", "400")
+def test_a_run_that_does_not_get_better_ends_early(words, tmp_path, capsys):
     patient = ("--patience", "2", "--validate_steps", "10", "--learning_rate", "1e-9")
-    assert train(*words, *patient, "--no_export") == 0
+    assert train(*words, "--steps", "400", *patient) == 0
     assert "No better score in 2 validations" in capsys.readouterr().out
     assert int(history(tmp_path / "run")[-1]["step"]) < 100
 
 
-def test_a_loss_that_is_not_finite_ends_the_run(corpus, tmp_path, capsys):
-    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--steps", "40")
-    assert train(*words, "--learning_rate", "1e30", "--no_export") == 1
+def test_a_loss_that_is_not_finite_ends_the_run(words, tmp_path, capsys):
+    assert train(*words, "--steps", "40", "--learning_rate", "1e30") == 1
     assert "The loss was not finite at update" in capsys.readouterr().err
     assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
 
-def test_accumulated_batches_are_one_update(corpus, tmp_path):
-    words = ("--data", corpus, "--output", tmp_path / "run", *TINY, "--steps", "20")
-    assert train(*words, "--gradient_accumulation_steps", "3", "--no_export") == 0
-    arrays = last_arrays(tmp_path / "run")
-    (batches,) = (array for name, array in arrays.items() if name.endswith("/iteration"))
-    assert batches == 60 and history(tmp_path / "run")[-1]["step"] == "20"
-
-
 def test_a_command_that_fails_leaves_no_folder(tmp_path, capsys):
     folder = tmp_path / "run"
-    assert train("--data", tmp_path / "none.tsv", "--output", folder, *TINY) == 1
+    words = ("--data", tmp_path / "none.tsv", "--output", folder, *TINY)
+    assert train(*words) == 1
     assert "none.tsv: No such file or directory" in capsys.readouterr().err
     assert not folder.exists()
     folder.mkdir()
     (folder / "history.csv").touch()
-    assert train("--data", tmp_path / "none.tsv", "--output", folder, *TINY) == 1
+    assert train(*words) == 1
     assert "would be overwritten" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["history.csv"]
 
@@ -142,8 +105,6 @@ def test_one_process_at_a_time_writes_in_a_folder(tmp_path):
         with pytest.raises(RunError, match="Another process"), RunLock(RunFolder(tmp_path / "run")):
             pass
         (tmp_path / "run" / "config.json").touch()
-    with RunLock(RunFolder(tmp_path / "run")):
-        pass
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
 
 
@@ -155,8 +116,11 @@ def test_what_may_change_when_a_run_is_resumed(tmp_path):
     with pytest.raises(RunError, match=r"other settings \(seed: 1, now 2\)"):
         begin(folder, settings.to_dict() | {"seed": 2}, free)
     assert begin(folder, settings.to_dict(), free, overwrite=True)  # of exactly this command
+    folder.results.touch()
+    with pytest.raises(RunError, match="holds a finished run"):
+        begin(folder, settings.to_dict(), free)
     (tmp_path / "mine").touch()
-    assert begin(folder, settings.to_dict() | {"seed": 2}, free, overwrite=True) is None
+    assert begin(folder, settings.to_dict(), free, overwrite=True) is None
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -195,35 +159,35 @@ def test_checkpoints_are_checked_before_they_are_used(tmp_path):
 
 def test_the_rate_warms_up_and_falls_to_zero_at_the_end():
     schedule = WarmupCosine(2.0, 10, total_steps=100)
-    found = np.array([float(schedule(n)) for n in range(101)])
-    expected = [2 * min((n + 1) / 10, 0.5 * (1 + np.cos(np.pi * n / 100))) for n in range(101)]
+    found = [float(schedule(n)) for n in range(0, 101, 5)]
+    expected = [2 * min((n + 1) / 10, 0.5 + np.cos(np.pi * n / 100) / 2) for n in range(0, 101, 5)]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_averages_follow_the_weights_from_the_start():
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_averages_follow_the_weights_from_the_start(accumulated):
     """By the recurrence in NumPy; with accumulation they move as much in an update."""
-    for accumulated in (1, 2):
-        settings = TrainingConfig(
-            steps=9, ema=0.9, gradient_accumulation_steps=accumulated, learning_rate=0.1
-        ).resolved()
-        layer, copy = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
-        for model in (layer, copy):
-            model.build((None, 2))
-            model.config = type("Config", (), {"d_model": 2})
-        optimizer = make_optimizer(settings, layer)
-        assert type(optimizer) is Adam
-        layer.compile(optimizer, "mse")
-        optimizer.build(layer.trainable_variables)
-        optimizer.total_batches.assign(100)
-        average, kernel = None, layer.trainable_variables[0]
-        for n in range(6 * accumulated):
-            layer.train_on_batch(np.ones((4, 2), "float32"), np.full((4, 1), 3.0, "float32"))
-            update = n // accumulated
-            decay = min(0.9, update / (update + 9)) ** (1 / accumulated)
-            weight = np.array(kernel)
-            average = weight if average is None else decay * average + (1 - decay) * weight
-        assign_average(layer, copy)
-        np.testing.assert_allclose(np.array(copy.trainable_variables[0]), average, rtol=1e-4)
+    settings = TrainingConfig(
+        steps=9, ema=0.9, gradient_accumulation_steps=accumulated, learning_rate=0.1
+    ).resolved()
+    layer, copy = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
+    for model in (layer, copy):
+        model.build((None, 2))
+        model.config = type("Config", (), {"d_model": 2})
+    optimizer = make_optimizer(settings, layer)
+    assert type(optimizer) is Adam
+    layer.compile(optimizer, "mse")
+    optimizer.build(layer.trainable_variables)
+    optimizer.total_batches.assign(100)
+    average, kernel = None, layer.trainable_variables[0]
+    for n in range(6 * accumulated):
+        layer.train_on_batch(np.ones((4, 2), "float32"), np.full((4, 1), 3.0, "float32"))
+        update = n // accumulated
+        decay = min(0.9, update / (update + 9)) ** (1 / accumulated)
+        weight = np.array(kernel)
+        average = weight if average is None else decay * average + (1 - decay) * weight
+    assign_average(layer, copy)
+    np.testing.assert_allclose(np.array(copy.trainable_variables[0]), average, rtol=1e-4)
 
 
 def test_the_default_recipe_learns_a_toy(tmp_path):
@@ -241,28 +205,6 @@ def test_the_default_recipe_learns_a_toy(tmp_path):
     assert results["validation_bleu"] > 40
 
 
-def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(corpus, tmp_path):
-    words = (
-        "--data",
-        corpus,
-        "--output",
-        tmp_path / "run",
-        *TINY,
-        "--steps",
-        "4000",
-        "--no_export",
-    )
-    process = start(*words, "--set", *TINY[TINY.index("--set") + 1 :], PYTHONUNBUFFERED="1")
-    for line in process.stdout:
-        if "update 20:" in line:
-            process.send_signal(signal.SIGINT)
-            break
-    said = finished(process, 128 + signal.SIGINT)
-    assert "Stopping soon, with a checkpoint" in said and "Run the same command to resume" in said
-    stopped = sorted((tmp_path / "run" / "checkpoints").glob("*"))[-1].name
-    assert int(stopped[5:14]) < 4000
-
-
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="glibc only")
 def test_freed_memory_stays_in_the_process():
     code = (
@@ -272,15 +214,6 @@ def test_freed_memory_stays_in_the_process():
         "for _ in range(60): bytearray(32 << 20)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
     )
-    faults = [
-        int(subprocess.run([sys.executable, "-c", code, how], cwd=ROOT, capture_output=True,
-                           text=True, check=True).stdout)
-        for how in ("keep", "no")
-    ]  # fmt: skip
-    assert faults[0] < faults[1] / 4
-
-
-def test_the_script_is_read_on_one_screen():
-    lines = (ROOT / "training" / "train_pt_en.py").read_text().splitlines()
-    assert len(lines) < 140 and sum("model.fit(" in line for line in lines) == 1
-    assert train_pt_en.train.__doc__
+    run = [sys.executable, "-c", code]
+    kept, freed = (int(subprocess.check_output([*run, how], cwd=ROOT)) for how in ("keep", "no"))
+    assert kept < freed / 4
