@@ -65,3 +65,22 @@ def once(shared):
             return folder
 
     return made
+
+
+@pytest.fixture(scope="session")
+def whole(once):
+    """The folder of a finished run of a tiny translator, whose export was checked.
+
+    Beside it are said.txt, what the command printed, and pairs.tsv, what it learned from.
+    """
+    from tiny_runs import TINY, finished, start, write_pairs
+
+    def make(folder):
+        folder.mkdir()
+        corpus = write_pairs(folder / "pairs.tsv")
+        words = ("--data", corpus, "--output", folder / "run", *TINY, "joint_vocab=false")
+        more = ("--vocab_size", "280", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
+        process = start(*words, *more, KERAS_BACKEND="tensorflow")
+        (folder / "said.txt").write_text(finished(process), encoding="utf-8")
+
+    return once("whole", make) / "run"

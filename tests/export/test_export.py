@@ -26,6 +26,7 @@ from keras_tfmr.export import golden_cases, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
+from training.run import RunFolder
 
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
 SIGNATURES = {  # outputs: type and rank
@@ -78,18 +79,15 @@ def stored(path):
     return {n: (shapes[n], kinds[n]) for n in shapes if n != "_CHECKPOINTABLE_OBJECT_GRAPH"}
 
 
-def test_a_version_appears_complete_and_alone(version):
+def test_a_version_appears_complete_and_alone(version, whole):
     assert [path.name for path in version.parent.iterdir()] == ["1"]
     files = {str(path.relative_to(version)) for path in version.rglob("*") if path.is_file()}
     assert files >= {"saved_model.pb", "variables/variables.index"}
     assert os.stat(version).st_mode & 0o055 == os.stat(version.parent).st_mode & 0o055
     metadata = json.loads((version / write.METADATA_FILE).read_text(encoding="utf-8"))
-    assert metadata["decoding"] == {
-        "num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.5,
-        "length_penalty_offset": 5.0, "max_length": 12, "min_length": 0, "max_length_ratio": 3.0,
-        "max_length_extra": 8,
-    }  # fmt: skip
-    assert metadata["run"]["results"] == {"validation_bleu": 12.5}
+    results = json.loads((whole / "results.json").read_text())
+    assert metadata["run"]["results"]["validation_bleu"] == results["validation_bleu"]
+    assert metadata["decoding"]["num_beams"] == metadata["decoding"]["num_return_sequences"] == 2
     assert metadata["precision"] == "float32"
     assert metadata["versions"]["tensorflow"] == tf.__version__
     assert metadata["model"]["d_model"] == 16 and metadata["model"]["tied_logits"]
@@ -143,11 +141,12 @@ def test_python_and_keras_load_it_too(version, translator, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1]) == [translator.translate(LINES)] * 4
 
 
-def test_warmup_holds_every_signature_and_batch_size(version):
+def test_warmup_holds_every_signature_and_batch_size(version, whole):
     requests = warmup.read(version, problems := [])
     assert problems == []
+    sources = {source.encode() for source in RunFolder(whole).sources(1000)}
     for request in requests:
-        assert set(request.inputs["text"]) <= set(texts(*LINES[:3]))  # of the run
+        assert sources.issuperset(request.inputs["text"])
     assert {(request.signature, len(request.inputs["text"])) for request in requests} == {
         (name, rows) for name in set(SIGNATURES) - {"serving_default"} for rows in warmup.BATCHES
     }
@@ -232,8 +231,16 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
     assert "encoder_heads" not in explained, "it has no self-attention"
 
 
-def test_what_the_command_cannot_export_is_named(tmp_path, capsys):
-    run = write_run(tmp_path, num_beams=2)
+def test_options_of_the_command(tmp_path, capsys):
+    run = write_run(tmp_path, num_beams=2, length_penalty=0.5)
+    words = [str(run), "--nbest", "1", "--max_length", "10", "--max_source_length", "24"]
+    translator = command.rebuilt(RunFolder(run), command.parse_arguments(words))
+    assert translator.to_metadata()["decoding"] == {
+        "num_beams": 2, "num_return_sequences": 1, "length_penalty": 0.5,
+        "length_penalty_offset": 5.0, "max_length": 10, "min_length": 0, "max_length_ratio": 3.0,
+        "max_length_extra": 8,
+    }  # fmt: skip
+    assert translator.max_source_length == 24
     for words in (["--num_beams", "0"], ["--nbest", "3"]):
         assert command.main([str(run), *words]) == 1
         assert "must" in capsys.readouterr().err

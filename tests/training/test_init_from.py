@@ -19,7 +19,7 @@ from training.run import RunFolder
 from training.tasks import make_config, make_model
 
 TUNING = (  # one update of a rate that changes nothing
-    "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "2",
+    "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "1",
     "--no_export", "--precision", "float32", "--set", "validation_pairs=5", "log_steps=1",
 )  # fmt: skip
 
@@ -148,7 +148,9 @@ def test_what_is_no_run_is_named(tmp_path, whole):
         Start(tmp_path)
 
 
-def test_a_student_with_an_ssru_begins_with_everything_else(whole, data, tmp_path, capsys):
+def test_a_student_with_an_ssru_begins_with_everything_else(
+    whole, data, tmp_path, unevaluated, capsys
+):
     words = ("--init_from", whole, "--data", data, "--output", tmp_path / "student")
     assert train(*words, *TUNING, "decoder_self=ssru") == 0
     said = "The decoder's first sublayers begin with random weights: ssru, not attention."

@@ -39,7 +39,7 @@ def run(command, *more):
 def folder(tmp_path, monkeypatch, whole):
     """A working folder with the files that the guides name and two finished runs."""
     monkeypatch.chdir(tmp_path)
-    write_pairs(tmp_path / "pairs.tsv", 120)
+    write_pairs(tmp_path / "pairs.tsv", 60)
     lines = (tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "validation.tsv").write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
     (tmp_path / "mono.en").write_text("".join(f"{line.split()[-1]} x\n" for line in lines[:20]))
@@ -61,7 +61,7 @@ def test_the_recipe_of_a_student(folder):
     assert record["start"]["path"] == "runs/mine"
 
 
-def test_the_recipe_of_back_translation(folder):
+def test_the_recipe_of_back_translation(folder, unevaluated):
     reverse, reverse_model, translation, paste, training = commands(
         "fine_tuning.md", "## Few pairs"
     )

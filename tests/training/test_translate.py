@@ -117,7 +117,7 @@ def test_the_n_best_of_each_line(translated, expected):
 def test_samples_follow_the_seed_alone(translated):
     text = joined(TEXTS)
     first = translated(text, "--sample", "--threads", "1")
-    assert translated(text, "--sample", "--threads", "3") == first
+    assert translated(text, "--sample", "--threads", "2") == first
     other = translated(text, "--sample", "--seed", "2")
     assert sum(a != b for a, b in zip(first.splitlines(), other.splitlines(), strict=True)) > 30
 

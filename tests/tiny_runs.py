@@ -11,7 +11,7 @@ import numpy as np
 
 from training import train_pt_en, train_text
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 WORDS = ("um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito", "nove", "dez")
 TINY = (
     "--preset", "tiny", "--vocab_size", "300", "--tokens_per_batch", "192", "--precision",
