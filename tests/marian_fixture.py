@@ -68,27 +68,10 @@ def main():
             record[f"ids_{beams}"] = found.sequences[:, 1:]
             if beams > 1:
                 record["scores_4"] = found.sequences_scores
-        record["marian_logits"] = as_marian(model)(**inputs, decoder_input_ids=target).logits[:2]
     arrays = {name: np.array(value) for name, value in record.items()}
     FILE.parent.mkdir(exist_ok=True)
     np.savez_compressed(FILE, **arrays, **{f"weights:{n}": w for n, w in weights.items()})
     print(FILE, FILE.stat().st_size, "bytes")
-
-
-def as_marian(model):
-    """The model with Marian's own position table and layer-norm epsilon."""
-    import torch
-
-    for side in (model.model.encoder, model.model.decoder):
-        length, width = side.embed_positions.weight.shape
-        half = width // 2
-        angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(half) / (half - 1))
-        table = torch.tensor(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).float()
-        side.embed_positions.weight.copy_(table)
-    for module in model.modules():
-        if isinstance(module, torch.nn.LayerNorm):
-            module.eps = 1e-9
-    return model
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 WORDS = ("um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito", "nove", "dez")
 TINY = (
     "--preset", "tiny", "--vocab_size", "300", "--tokens_per_batch", "192", "--precision",
-    "float32", "--validate_steps", "20", "--set", "d_model=16", "encoder_layers=1",
-    "decoder_layers=1", "warmup_steps=10", "log_steps=10", "checkpoint_minutes=0",
-    "validation_pairs=8",
+    "float32", "--validate_steps", "20", "--num_beams", "1", "--set", "d_model=16",
+    "encoder_layers=1", "decoder_layers=1", "warmup_steps=10", "log_steps=10",
+    "checkpoint_minutes=0", "validation_pairs=8",
 )  # fmt: skip
 
 

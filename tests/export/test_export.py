@@ -141,17 +141,6 @@ def test_python_and_keras_load_it_too(version, translator, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1]) == [translator.translate(LINES)] * 4
 
 
-def test_warmup_holds_every_signature_and_batch_size(version, whole):
-    requests = warmup.read(version, problems := [])
-    assert problems == []
-    sources = {source.encode() for source in RunFolder(whole).sources(1000)}
-    for request in requests:
-        assert sources.issuperset(request.inputs["text"])
-    assert {(request.signature, len(request.inputs["text"])) for request in requests} == {
-        (name, rows) for name in set(SIGNATURES) - {"serving_default"} for rows in warmup.BATCHES
-    }
-
-
 def test_a_failing_check_leaves_nothing_behind(translator, tmp_path, monkeypatch):
     # What would be written and asked does not matter here, and takes its time.
     monkeypatch.setattr(write, "_save", lambda *given: (given[-1] / "saved_model.pb").touch())

@@ -17,7 +17,6 @@ from keras_tfmr.export.optimize import (
     FusedSelfAttention,
     FusedSSRU,
     optimize_for_decoding,
-    replace_layers,
 )
 from keras_tfmr.precision import with_precision
 
@@ -129,34 +128,3 @@ def test_what_its_config_does_not_describe_is_left_as_it_is():
     with dtype_policy("float32"):
         narrow = optimize_for_decoding(classifier, "bfloat16")
     assert narrow.dtype_policy.name == "bfloat16"
-
-
-def test_any_dense_of_a_copy_can_be_replaced():
-    """The seam for products in another precision: here, twice the weights and half the result."""
-
-    class Doubled(keras.layers.Layer):
-        def __init__(self, dense):
-            super().__init__(name=dense.name)
-            self.kernel, self.bias = 2 * dense.kernel, dense.bias
-            self.units = dense.units
-            self.built = True
-
-        def call(self, x):
-            y = keras.ops.matmul(x, self.kernel) / 2
-            return y if self.bias is None else y + self.bias
-
-    model = TranslationModel(TINY)
-    randomize(model)
-    copy, replaced = optimize_for_decoding(model), []
-
-    def replacement(owner, layer):
-        if type(layer) is keras.layers.Dense and layer.built:
-            replaced.append(Doubled(layer))
-            return replaced[-1]
-        return None
-
-    replace_layers(copy, replacement)
-    # Encoder: fused, output, two of feed-forward; decoder: also four of cross-attention; logits.
-    assert len(replaced) == 4 + 8 + 1
-    assert not [w for w in copy.weights if w.path.endswith("kernel")]
-    check_same(model, copy, TranslationModel, atol=1e-4)

@@ -20,12 +20,7 @@ OTHER_FORMS = {
     forms.plural: "livro=livros, canção=canções, jovem=jovens, mês=meses, lápis=lápis, "
     "flor=flores, feliz=felizes, jornal=jornais, hotel=hotéis, café da manhã=cafés da manhã",
     forms.feminine: "novo=nova, inglês=inglesa, trabalhador=trabalhadora, grande=grande",
-    forms.english_plural: "box=boxes, story=stories, toy=toys, knife=knives, potato=potatoes, "
-    "photo=photos, living room=living rooms, sheep=sheep",
-    forms.english_past: "buy=bought, visit=visited, arrive=arrived, study=studied, play=played, "
-    "hug=hugged",
-    forms.third_person: "go=goes, watch=watches, study=studies, play=plays, have=has",
-    forms.english_gerund: "write=writing, run=running, see=seeing",
+    forms.english_past: "buy=bought, visit=visited, arrive=arrived, study=studied, hug=hugged",
     forms.article: "apple=an, hour=a, university=a, umbrella=an, house=a, one=a",
 }
 FEMININE = "maçã|laranja|água|carta|camisa|bolsa|chave|mesa|cadeira|casa|praia|loja|mãe|irmã|foto"

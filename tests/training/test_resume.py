@@ -57,8 +57,7 @@ def test_a_killed_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     """TensorFlow makes the evaluation and the report."""
     pytest.importorskip("jax")
     words = ("--data", write_pairs(tmp_path / "pairs.tsv"), *TINY, "--dropout_rate", "0.2")
-    words += ("--validate_steps", STEPS, "--steps", STEPS, "--num_beams", "1", "--no_export")
-    words += ("--output",)
+    words += ("--validate_steps", STEPS, "--steps", STEPS, "--no_export", "--output")
     environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     whole, run = tmp_path / "whole", tmp_path / "run"
     undisturbed = start(*words, whole, **environment)

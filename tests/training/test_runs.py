@@ -2,15 +2,12 @@
 
 import csv
 import json
-import os
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
-from tiny_runs import ROOT, TINY, WORDS, history, last_arrays, train, write_pairs
+from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
@@ -200,20 +197,6 @@ def test_the_default_recipe_learns_a_toy(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(pairs), encoding="utf-8")
     words = ("--data", tmp_path / "pairs.tsv", "--output", tmp_path / "run", *TINY, "d_model=64")
     more = ("checkpoint_minutes=1", "validation_pairs=40", "log_steps=100")
-    assert train(*words, *more, "--no_export", "--steps", "500", "--validate_steps", "100") == 0
+    assert train(*words, *more, "--no_export", "--steps", "300", "--validate_steps", "300") == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["validation_bleu"] > 40
-
-
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="glibc only")
-def test_freed_memory_stays_in_the_process():
-    code = (
-        "import sys, resource; sys.path.insert(0, '.')\n"
-        "from training.process import keep_freed_memory\n"
-        "if sys.argv[1] == 'keep': keep_freed_memory()\n"
-        "for _ in range(60): bytearray(32 << 20)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
-    )
-    run = [sys.executable, "-c", code]
-    kept, freed = (int(subprocess.check_output([*run, how], cwd=ROOT)) for how in ("keep", "no"))
-    assert kept < freed / 4
