@@ -21,13 +21,13 @@ TINY = (
 )  # fmt: skip
 
 
-def write_pairs(path, count=400):
-    """A file of pairs to learn from."""
+def write_pairs(path, count=400, words=(2, 9)):
+    """A file of pairs to learn from, of so many words."""
     draw = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count):
-            words = draw.choices(WORDS, k=draw.randint(2, 9))
-            file.write(f"{' '.join(words)}\t{' '.join(reversed(words))}\n")
+            text = draw.choices(WORDS, k=draw.randint(*words))
+            file.write(f"{' '.join(text)}\t{' '.join(reversed(text))}\n")
     return path
 
 

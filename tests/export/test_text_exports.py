@@ -30,10 +30,7 @@ from keras_tfmr.export.saved_session import SavedSession
 from serving import client as client_command
 
 MODELS = {"classifier": classifier, "tagger": tagger, "completer": completer}
-METHODS = {
-    ("classifier", "classify_examples"): "classify",
-    ("completer", "regress_examples"): "regress",
-}
+METHODS = {"classify_examples": "classify", "regress_examples": "regress"}
 
 
 @pytest.fixture(scope="module")

@@ -197,6 +197,6 @@ def test_the_default_recipe_learns_a_toy(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(pairs), encoding="utf-8")
     words = ("--data", tmp_path / "pairs.tsv", "--output", tmp_path / "run", *TINY, "d_model=64")
     more = ("checkpoint_minutes=1", "validation_pairs=40", "log_steps=100")
-    assert train(*words, *more, "--no_export", "--steps", "300", "--validate_steps", "300") == 0
+    assert train(*words, *more, "--no_export", "--steps", "500", "--validate_steps", "500") == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["validation_bleu"] > 40
