@@ -116,21 +116,19 @@ def test_sources_without_a_token_and_batches_without_a_row():
 
 
 @pytest.mark.skipif(ON_JAX, reason="JAX fixes every shape")
-@pytest.mark.parametrize("leaving", [1, 16])
 @pytest.mark.parametrize(
-    "decode, beams",
-    [
-        (functools.partial(sample, seed=3), 1),
-        (functools.partial(beam_search, num_beams=3, num_return_sequences=2), 3),
-    ],
+    "variant, beams, leaving",
+    [("post-norm", 1, 16), ("post-norm", 3, 1), ("post-norm", 3, 16), ("ssru", 3, 1)],
 )
 def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
-    decode, beams, leaving, monkeypatch
+    variant, beams, leaving, monkeypatch
 ):
     """Sentences that have ended are not decoded: from the next stretch on, or at once."""
     monkeypatch.setattr(loop, "STRETCH", 2)
     monkeypatch.setattr(loop, "LEAVING", leaving)
-    model, source = make_model(), make_sources(6, 5)
+    model, source = make_model(**VARIANTS[variant]), make_sources(6, 5)
+    decode = functools.partial(beam_search, num_beams=3, num_return_sequences=2)
+    decode = functools.partial(sample, seed=3) if beams == 1 else decode
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     prefix = [[7, 9, 8, 4], [5, 0, 0, 0], [0] * 4, [6] * 4, [9, 4, 0, 0], [8] * 4]
     results, sizes, plain = [], [], CachedStep.next
@@ -151,6 +149,7 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
             )
         )  # fmt: skip
     assert_same(*results, range(6))
+    assert sizes[0] == 6 and len(sizes) > 3
     for t, size in enumerate(sizes):
         assert 0 < size <= (limits > (t if leaving == 1 else t // 2 * 2)).sum()
 
