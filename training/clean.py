@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.sources import CorpusError, rows
+from training.text_blocks import CorpusError, rows
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {

@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 
 from keras_tfmr import _command_line
-from training.config import RECIPES, TrainingConfig
+from training.config import TrainingConfig
+from training.recipes import RECIPES
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):

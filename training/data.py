@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.arrays import chunks, drop_pages
-from training.sources import CorpusError
+from training.text_blocks import CorpusError
 
 LONGEST = 256  # tokens on a side; longer pairs are dropped
 TARGET_LENGTHS = 12  # the most different target lengths of buckets

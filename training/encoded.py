@@ -17,18 +17,9 @@ import numpy as np
 from training.arrays import Writer, is_whole, mapped
 from training.clean import Cleaner, Rules, summary
 from training.cleaned import CleanedCorpus, in_processes
-from training.sources import (
-    CorpusError,
-    Labels,
-    Source,
-    TextFile,
-    corpora_of,
-    read_blocks,
-    rows,
-    sha256,
-    stamp,
-    tags_of,
-)
+from training.labels import Labels
+from training.sources import Source, corpora_of, tags_of
+from training.text_blocks import CorpusError, TextFile, read_blocks, rows, sha256, stamp
 
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 LEARNED = 200_000  # lines that a vocabulary is learned from

@@ -20,7 +20,8 @@ import urllib.request
 import numpy as np
 
 from training.encoded import clean_pairs
-from training.sources import SUMS, TATOEBA, CorpusError, in_memory
+from training.sources import SUMS, TATOEBA
+from training.text_blocks import CorpusError, in_memory
 
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
 SPLITS = ("train", "validation", "test")

@@ -53,7 +53,7 @@ class Start:
 
         Args:
             given: {setting: value}.
-            recipes: `config.RECIPES`.
+            recipes: `recipes.RECIPES`.
 
         Raises:
             ValueError: If a given setting contradicts the run.

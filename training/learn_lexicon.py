@@ -44,7 +44,7 @@ def main(arguments=None):
     from training.files import RunError
     from training.process import without_noise
     from training.run import RunFolder
-    from training.sources import CorpusError
+    from training.text_blocks import CorpusError
 
     try:
         with without_noise():

@@ -7,8 +7,9 @@ from training import encoded
 from training.data import Batches, Part
 from training.files import RunError
 from training.run import differences, in_words
-from training.sources import CorpusError, corpora_of, rates
+from training.sources import corpora_of, rates
 from training.tasks import TASKS
+from training.text_blocks import CorpusError
 
 
 class Data(NamedTuple):

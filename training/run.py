@@ -210,7 +210,7 @@ class RunFolder:
 def load_tokenizer(path):
     """The tokenizer of one side of a run, or its labels."""
     from keras_tfmr.text.tokenizer import SubwordTokenizer
-    from training.sources import Labels
+    from training.labels import Labels
 
     return Labels.of_bytes(path.read_bytes()) or SubwordTokenizer.load(path)
 

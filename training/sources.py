@@ -1,54 +1,26 @@
-"""The corpora that `--data` names, as blocks of lines: files, patterns, data sets, the phrasebook.
+"""The corpora that `--data` names: files, patterns, data sets, the phrasebook."""
 
-Text is read in blocks, plain or from gzip, bzip2 or Zstandard, so that a corpus may be larger than
-memory. An error names the file and the line.
-"""
-
-import bz2
 import dataclasses
 import glob
-import gzip
-import hashlib
-import io
-import itertools
-import json
 import os
 import pathlib
 import re
-import zlib
-from typing import NamedTuple
 
-import numpy as np
+from training.text_blocks import (
+    CorpusError,
+    TextFile,
+    in_memory,
+    lines_of,
+    read_blocks,
+    rows,
+    sha256,
+    two_columns,
+)
 
-LINES = 20_000  # in a block
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
-MOST_LABELS = 1000  # more are probably free text, given by mistake
 TATOEBA, SUMS = pathlib.Path("data/tatoeba"), "SHA256SUMS"  # of training/get_tatoeba.py
 NOTHING = "-"  # stands for the source side of plain text
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
-_ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-
-
-class CorpusError(ValueError):
-    """An error in a corpus, in one line for the user."""
-
-
-class TextFile(NamedTuple):
-    """A file that was read: its path as given, checksum, lines, size and modification time."""
-
-    path: str
-    sha256: str
-    lines: int
-    bytes: int = 0
-    modified: int = 0
-
-
-class Block(NamedTuple):
-    """Lines `first`, `first + 1`, … of one file or of two aligned ones, as bytes."""
-
-    paths: tuple
-    first: int
-    texts: tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,103 +205,6 @@ def find(pattern):
     raise CorpusError(f"{pattern}: No such file or directory")
 
 
-def read_blocks(paths, read):
-    """Yields the lines of a file of two columns, or of two aligned files, as `Block`s.
-
-    Args:
-        paths: One path or two.
-        read: A list, to which a `TextFile` is added for each path at the end.
-    """
-    names, number = tuple(map(str, paths)), 0
-    streams = [_opened(path) for path in paths]
-    while True:
-        texts = [_lines(stream, name) for stream, name in zip(streams, names, strict=True)]
-        counts = [text.count(b"\n") + (text[-1:] not in (b"", b"\n")) for text in texts]
-        if not number:
-            for name, count in zip(names, counts, strict=True):
-                if not count:
-                    raise CorpusError(f"{name}: the file is empty")
-            texts = [text.removeprefix(b"\xef\xbb\xbf") for text in texts]
-        if counts[0] != counts[-1]:
-            ended, other = names if counts[0] < counts[-1] else names[::-1]
-            raise CorpusError(
-                f"{ended} ends after line {number + min(counts)}, but {other} has a line "
-                f"{number + min(counts) + 1}: the two files must have the same number of lines"
-            )
-        if not counts[0]:
-            break
-        yield Block(names, number + 1, tuple(texts))
-        number += counts[0]
-    for path, stream in zip(paths, streams, strict=True):
-        stream.close()
-        size, modified = stamp(path)
-        read.append(TextFile(str(path), sha256(path), number, size, modified))
-
-
-def stamp(path):
-    """Size and modification time of a file; while they are the same, the content is too."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
-
-
-def sha256(path):
-    """The SHA-256 checksum of a file, in hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def rows(block):
-    """Yields the `(source, target)` of each line of a block, unchanged."""
-    columns = [[line.rstrip("\r") for line in _text(block, i)] for i in range(len(block.texts))]
-    if len(columns) == 2:
-        yield from zip(*columns, strict=True)
-        return
-    for number, line in enumerate(columns[0], block.first):
-        row = line.split("\t")
-        if len(row) != 2:
-            raise CorpusError(
-                f"{block.paths[0]}, line {number}: expected two columns with a tab between them, "
-                f"found {len(row)} column{'s' * (len(row) > 1)}: {line[:80]!r}"
-            )
-        yield row
-
-
-def in_memory(pairs):
-    """Pairs in memory as blocks of lines."""
-    pairs, first = iter(pairs), 1
-    while chunk := list(itertools.islice(pairs, LINES)):
-        yield two_columns(chunk, Block(("memory",), first, ()))
-        first += len(chunk)
-
-
-def two_columns(pairs, block):
-    """A block of two aligned columns in the place of another; tabs and line ends become spaces."""
-    columns = zip(*pairs, strict=True)
-    texts = [
-        "".join(re.sub(r"[\t\n]", " ", cell) + "\n" for cell in column).encode()
-        for column in columns
-    ]
-    return Block((block.paths * 2)[:2], block.first, tuple(texts) or (b"", b""))
-
-
-def _text(block, column):
-    """The lines of one file of a block, list of str."""
-    lines = block.texts[column].removesuffix(b"\n").split(b"\n")
-    try:
-        return b"\n".join(lines).decode("utf-8").split("\n")
-    except UnicodeDecodeError:
-        pass
-    for number, line in enumerate(lines, block.first):
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CorpusError(
-                f"{block.paths[column]}, line {number}: not UTF-8 at byte {error.start} of the "
-                f"line (0x{line[error.start]:02x})"
-            ) from error
-    raise AssertionError("a text is UTF-8 if its lines are")
-
-
 def _labelled(block):
     for number, (text, label) in enumerate(rows(block), block.first):
         if len(label.split()) != 1:
@@ -352,7 +227,7 @@ def _tagged(block):
 
 
 def _plain(block):
-    for line in _text(block, 0):
+    for line in lines_of(block, 0):
         line = re.sub(r"\s+", " ", line).strip()
         while len(line) > LONGEST_LINE:  # a word that is too long is cut too
             cut = line.rfind(" ", 1, LONGEST_LINE)
@@ -360,62 +235,6 @@ def _plain(block):
             yield NOTHING, line[:cut]
             line = line[cut:].lstrip()
         yield NOTHING, line
-
-
-def _lines(stream, name):
-    kind = _ENDINGS.get(pathlib.Path(name).suffix.lower())
-    try:
-        return b"".join(itertools.islice(stream, LINES))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise CorpusError(f"{name}: not a whole {kind} file ({error})") from error
-    except OSError as error:
-        if kind == "bzip2" and error.errno is None:
-            raise CorpusError(f"{name}: not a whole bzip2 file ({error})") from error
-        raise
-
-
-def _opened(path):
-    kind = _ENDINGS.get(pathlib.Path(path).suffix.lower())
-    if kind == "gzip":
-        return io.BufferedReader(gzip.open(path))
-    if kind == "bzip2":
-        return bz2.open(path)
-    if kind == "zstd":
-        return io.BufferedReader(_Zstandard(path))
-    return open(path, "rb", buffering=1 << 20)
-
-
-class _Zstandard(io.RawIOBase):
-    """A file of Zstandard frames; unlike in the library's stream, a cut-off frame is an error."""
-
-    def __init__(self, path):
-        try:
-            import zstandard
-        except ImportError as error:
-            raise CorpusError(f"{path}: reading .zst needs `pip install zstandard`") from error
-        self._library, self._file = zstandard, open(path, "rb")  # noqa: SIM115
-        self._frame, self._text = None, memoryview(b"")
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        while not self._text:
-            packed = self._frame.unused_data if self._frame and self._frame.eof else b""
-            packed = packed or self._file.read(1 << 18)
-            if not packed:
-                if self._frame and not self._frame.eof:
-                    raise EOFError("the last frame is cut off")
-                return 0
-            if self._frame is None or self._frame.eof:
-                self._frame = self._library.ZstdDecompressor().decompressobj()
-            try:
-                self._text = memoryview(self._frame.decompress(packed))
-            except self._library.ZstdError as error:
-                raise EOFError(str(error)) from error
-        count = min(len(buffer), len(self._text))
-        buffer[:count], self._text = self._text[:count], self._text[count:]
-        return count
 
 
 def _tfds_rows(name, split):
@@ -438,50 +257,3 @@ def _tfds_rows(name, split):
             f"tensorflow-datasets could not provide {name} ({error}). {instead}"
         ) from error
     return pairs, f"tfds:{info.full_name}/{split}"
-
-
-class Labels:
-    """Names of classes, in the form of a tokenizer for the target side of a corpus.
-
-    Class c has id c + 1, because 0 is padding. A line of several names has an id for each.
-
-    Args:
-        names: list of str.
-
-    >>> Labels(["NOUN", "VERB"]).encode_lines(["VERB NOUN", "NOUN"])
-    (array([2, 1, 1], dtype=uint16), array([0, 2, 3]))
-    """
-
-    def __init__(self, names):
-        self.names = list(names)
-        self.vocab_size = len(self.names) + 1
-        self._ids = {name: number for number, name in enumerate(self.names, 1)}
-        self.model_bytes = json.dumps({"labels": self.names}, ensure_ascii=False).encode()
-
-    @classmethod
-    def learn(cls, lines):
-        """The labels that occur in lines, in alphabetical order."""
-        names = sorted({name for line in lines for name in line.split()})
-        if not 2 <= len(names) <= MOST_LABELS:
-            raise CorpusError(
-                f"Expected 2 to {MOST_LABELS} classes, named without spaces. Received "
-                f"{len(names)}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
-            )
-        return cls(names)
-
-    @classmethod
-    def of_bytes(cls, content):
-        """The `Labels` with these `model_bytes`, or None if the content is something else."""
-        is_mine = content.startswith(b'{"labels"')
-        return cls(json.loads(content)["labels"]) if is_mine else None
-
-    def encode_lines(self, lines):
-        """`(values, offsets)` of lines, as `SubwordTokenizer.encode_lines` gives."""
-        rows = [[self._ids.get(name) for name in line.split()] for line in lines]
-        for row, line in zip(rows, lines, strict=True):
-            if None in row:
-                raise CorpusError(
-                    f"expected known labels, found one that no other line has: {line[:80]!r}"
-                )
-        lengths = np.array([0, *map(len, rows)], np.int64)
-        return np.array([i for row in rows for i in row], np.uint16), np.cumsum(lengths)

@@ -6,7 +6,8 @@ import pathlib
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.format_parts import COMMON, array, begin, check_architecture, tokens
+from keras_tfmr.export.format_parts import COMMON, begin, check_architecture, tokens
+from keras_tfmr.precision import to_numpy
 from keras_tfmr.text.translator import Translator
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
@@ -86,8 +87,8 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
             "silu": activations.SWISH,
         }[config.activation],
     )
-    spec.encoder.embeddings[0].weight = array(model.encoder.embedding.tokens.embeddings)
-    spec.decoder.embeddings.weight = array(model.decoder.embedding.tokens.embeddings)
+    spec.encoder.embeddings[0].weight = to_numpy(model.encoder.embedding.tokens.embeddings)
+    spec.decoder.embeddings.weight = to_numpy(model.decoder.embedding.tokens.embeddings)
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         side.scale_embeddings = config.embedding_scale
         if config.norm_first:
@@ -117,27 +118,27 @@ def _tokens(translator, side):
 
 def _set_positions(spec, model, longest):
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        side.position_encodings.encodings = array(stack.embedding.positions(np.arange(longest)))
+        side.position_encodings.encodings = to_numpy(stack.embedding.positions(np.arange(longest)))
 
 
 def _projection(model, theirs):
     logits = model.logits
     if model.config.tied_logits:
-        theirs.weight = array(model.decoder.embedding.tokens.embeddings)
+        theirs.weight = to_numpy(model.decoder.embedding.tokens.embeddings)
         bias = getattr(logits, "bias", None)
     else:
-        theirs.weight, bias = array(logits.dense.kernel).T.copy(), logits.dense.bias
+        theirs.weight, bias = to_numpy(logits.dense.kernel).T.copy(), logits.dense.bias
     if bias is not None:
-        theirs.bias = array(bias)
+        theirs.bias = to_numpy(bias)
 
 
 def _linear(theirs, *dense):
-    theirs.weight = np.concatenate([array(layer.kernel).T for layer in dense])
-    theirs.bias = np.concatenate([array(layer.bias) for layer in dense])
+    theirs.weight = np.concatenate([to_numpy(layer.kernel).T for layer in dense])
+    theirs.bias = np.concatenate([to_numpy(layer.bias) for layer in dense])
 
 
 def _norm(ours, theirs):
-    theirs.gamma, theirs.beta = array(ours.gamma), array(ours.beta)
+    theirs.gamma, theirs.beta = to_numpy(ours.gamma), to_numpy(ours.beta)
 
 
 def _self_attention(ours, theirs):

@@ -52,11 +52,6 @@ def begin(path: str | os.PathLike[str], translator: Translator) -> pathlib.Path:
     return path
 
 
-def array(weight):
-    """A weight in float32."""
-    return np.array(weight, dtype="float32")
-
-
 def tokens(tokenizer):
     """The name of every id of a tokeniser."""
     names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]

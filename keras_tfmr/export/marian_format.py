@@ -8,7 +8,8 @@ import numpy as np
 
 from keras_tfmr.export import marian_release
 from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.format_parts import COMMON, array, begin, check_architecture, tokens
+from keras_tfmr.export.format_parts import COMMON, begin, check_architecture, tokens
+from keras_tfmr.precision import to_numpy
 from keras_tfmr.text.translator import Translator
 
 _EXPECTED = {**COMMON, "norm_first": (False,)}
@@ -131,7 +132,7 @@ def _arrays(model):
 
 def _embeddings(model, halves):
     config = model.config
-    tables = {side: array(getattr(model, side).embedding.tokens.embeddings)[:, halves]
+    tables = {side: to_numpy(getattr(model, side).embedding.tokens.embeddings)[:, halves]
               for side in ("encoder", "decoder")}  # fmt: skip
     if config.joint_vocab:
         yield "model.shared.weight", tables["decoder"]
@@ -141,9 +142,9 @@ def _embeddings(model, halves):
     if config.tied_logits:
         bias = getattr(model.logits, "bias", None)
     else:
-        yield "lm_head.weight", array(model.logits.dense.kernel)[halves].T
+        yield "lm_head.weight", to_numpy(model.logits.dense.kernel)[halves].T
         bias = model.logits.dense.bias
-    bias = np.zeros(config.target_vocab, "float32") if bias is None else array(bias)
+    bias = np.zeros(config.target_vocab, "float32") if bias is None else to_numpy(bias)
     yield "final_logits_bias", bias[None]
 
 
@@ -165,12 +166,12 @@ def _layer(layer, halves):
 
 
 def _dense(name, dense, rows, columns):
-    kernel, bias = array(dense.kernel), array(dense.bias)
+    kernel, bias = to_numpy(dense.kernel), to_numpy(dense.bias)
     kernel = kernel if rows is None else kernel[rows]
     yield f"{name}.weight", (kernel if columns is None else kernel[:, columns]).T
     yield f"{name}.bias", bias if columns is None else bias[columns]
 
 
 def _norm(name, norm, halves):
-    yield f"{name}.weight", array(norm.gamma)[halves]
-    yield f"{name}.bias", array(norm.beta)[halves]
+    yield f"{name}.weight", to_numpy(norm.gamma)[halves]
+    yield f"{name}.bias", to_numpy(norm.beta)[halves]

@@ -9,7 +9,8 @@ import json
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.format_parts import array, tokens
+from keras_tfmr.export.format_parts import tokens
+from keras_tfmr.precision import to_numpy
 
 ACTIVATIONS = {"relu": "relu", "silu": "swish"}
 _ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
@@ -46,7 +47,7 @@ def write_release(translator, arrays, folder):
     model, config = translator.model, translator.model.config
     if config.activation not in ACTIVATIONS:
         raise ExportError(f"Marian has no counterpart of activation={config.activation!r}")
-    start = array(model.decoder.embedding.tokens.embeddings)[translator.target_tokenizer.bos_id]
+    start = to_numpy(model.decoder.embedding.tokens.embeddings)[translator.target_tokenizer.bos_id]
     if start.any():
         raise ExportError(
             "Marian's decoder starts from zeros, and this model's from a learned embedding"

@@ -1,0 +1,56 @@
+"""The names of classes, which take the place of subwords on the target side of a corpus."""
+
+import json
+
+import numpy as np
+
+from training.text_blocks import CorpusError
+
+MOST_LABELS = 1000  # more are probably free text, given by mistake
+
+
+class Labels:
+    """Names of classes, in the form of a tokenizer for the target side of a corpus.
+
+    Class c has id c + 1, because 0 is padding. A line of several names has an id for each.
+
+    Args:
+        names: list of str.
+
+    >>> Labels(["NOUN", "VERB"]).encode_lines(["VERB NOUN", "NOUN"])
+    (array([2, 1, 1], dtype=uint16), array([0, 2, 3]))
+    """
+
+    def __init__(self, names):
+        self.names = list(names)
+        self.vocab_size = len(self.names) + 1
+        self._ids = {name: number for number, name in enumerate(self.names, 1)}
+        self.model_bytes = json.dumps({"labels": self.names}, ensure_ascii=False).encode()
+
+    @classmethod
+    def learn(cls, lines):
+        """The labels that occur in lines, in alphabetical order."""
+        names = sorted({name for line in lines for name in line.split()})
+        if not 2 <= len(names) <= MOST_LABELS:
+            raise CorpusError(
+                f"Expected 2 to {MOST_LABELS} classes, named without spaces. Received "
+                f"{len(names)}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+            )
+        return cls(names)
+
+    @classmethod
+    def of_bytes(cls, content):
+        """The `Labels` with these `model_bytes`, or None if the content is something else."""
+        is_mine = content.startswith(b'{"labels"')
+        return cls(json.loads(content)["labels"]) if is_mine else None
+
+    def encode_lines(self, lines):
+        """`(values, offsets)` of lines, as `SubwordTokenizer.encode_lines` gives."""
+        rows = [[self._ids.get(name) for name in line.split()] for line in lines]
+        for row, line in zip(rows, lines, strict=True):
+            if None in row:
+                raise CorpusError(
+                    f"expected known labels, found one that no other line has: {line[:80]!r}"
+                )
+        lengths = np.array([0, *map(len, rows)], np.int64)
+        return np.array([i for row in rows for i in row], np.uint16), np.cumsum(lengths)
