@@ -226,8 +226,9 @@ def measured(args, folder):
 def page(numbers):
     lines = []
     for model, group in itertools.groupby(numbers["rows"], key=lambda row: row["model"]):
-        lines.append(f"\n## {model}\n")
         cells = {(row["beams"], row["sentences"], row["engine"]): row for row in group}
+        first = next(iter(cells.values()))
+        lines.append(f"\n## {model}\n\nCommit {first['commit']}, {first['date']}.\n")
         rows = []
         for (beams, size, engine), row in cells.items():
             ratios = [
@@ -267,6 +268,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         rows, numbers["sentences"] = measured(args, Path(folder))
     kept = [] if args.quick else harness.kept("decoding").get("rows", [])
+    rows = [{**row, "date": numbers["date"], "commit": numbers["commit"]} for row in rows]
     numbers["rows"] = [row for row in kept if row["model"] != args.name] + rows
     harness.report(
         "decoding", "Decoding of real sentences", page(numbers), numbers, quick=args.quick
