@@ -24,6 +24,11 @@ SIDES = {
     "marianmt": "MarianMT, transformers and PyTorch, of our size",
     "marian": "Marian itself, of our size",
 }
+HOW = """Cased, detokenised BLEU (sacrebleu) of greedy translations of validation sentences, at the
+last measurement before each minute. Ours counts everything from the start of the process,
+evaluations too; of the peers, only the training counts. [An earlier table](bleu_epyc.md) has other
+peers.
+"""
 NEEDS = {"marianmt": ("torch", "transformers")}
 MARKS = (2, 4, 6, 8, 10, 12, 15, 22, 30)
 SETTINGS = {  # environments of a peer's process, of which the fastest is taken
@@ -85,15 +90,16 @@ def measured(side, args):
 
 def page(numbers):
     """The table: BLEU of each side at the last measurement before each mark."""
+    sides = {side: numbers["sides"][side] for side in SIDES if side in numbers["sides"]}
+    marks = [mark for mark in MARKS if mark <= max(found["minutes"] for found in sides.values())]
     rows = []
-    for side, title in SIDES.items():
+    for side, found in sides.items():
         cells = []
-        found = numbers["sides"].get(side, {"rows": [], "minutes": 0})
-        for mark in MARKS:
+        for mark in marks:
             until = [row["bleu"] for row in found["rows"] if row["minutes"] <= mark * 1.02]
             cells.append(until[-1] if until and mark <= found["minutes"] else "–")
-        rows.append([title, *cells])
-    return f"{harness.table(['minutes', *MARKS], rows)}\n![BLEU by minutes](bleu.png)"
+        rows.append([SIDES[side], *cells])
+    return f"{HOW}\n{harness.table(['minutes', *marks], rows)}\n![BLEU by minutes](bleu.png)"
 
 
 def draw(numbers):

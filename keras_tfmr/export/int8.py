@@ -121,7 +121,11 @@ class Int8Dense(keras.layers.Layer):
 
         step, zero = self.input_step, self.input_zero
         least, greatest = -zero * step, (INPUT_STEPS - zero) * step
-        return self._product(tf.quantization.quantize(x, least, greatest, tf.quint8)[0])
+        # The raw op, because tf.quantization.quantize warns of its own deprecation.
+        integers, _, _ = tf.raw_ops.QuantizeV2(
+            input=x, min_range=least, max_range=greatest, T=tf.quint8
+        )
+        return self._product(integers)
 
     def _by_row(self, x):
         """float32 `[rows, width]` → `[rows, units]`, with a range for each row."""
