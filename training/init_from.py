@@ -95,8 +95,9 @@ class Start:
         vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
         fields = {**self.config, "dropout_rate": settings.dropout_rate}
         if settings.task == "translation":
-            sizes = {**preset_of(self.kind, settings.preset), **settings.sizes()}
-            fields |= {n: v for n, v in sizes.items() if v is not None and n in fields}
+            given = {n: v for n, v in settings.sizes().items() if v is not None}
+            sizes = {**preset_of(self.kind, settings.preset), **given}
+            fields |= {name: value for name, value in sizes.items() if name in fields}
             fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
         try:
             return read_config(self.kind if settings.task == "translation" else "text", fields)
@@ -140,17 +141,15 @@ class Start:
     def _assign_translator(self, model, task):
         from training.tasks import make_model
 
-        layers = {n: (self.config.get(n), getattr(model.config, n, None)) for n in LAYERS}
-        if all(its == new for its, new in layers.values()) and not task.settings.extend_vocab:
-            model.load_weights(self.weights)
-            return
         old = make_model(self.kind, self.config)
         old.load_weights(self.weights)
         if task.settings.extend_vocab:
             carry_over(old, self.tokenizers(), model, task.tokenizers)
-        else:
+        elif self.kind == "transformer":
             spread_layers(old, model)
-        its, new = layers["decoder_self"]
+        else:
+            model.set_weights(old.get_weights())
+        its, new = (config.get("decoder_self") for config in (self.config, model.config.to_dict()))
         if its != new:
             print(f"The decoder's first sublayers begin with random weights: {new}, not {its}.")
 
