@@ -77,8 +77,11 @@ class Start:
                     f"--{name} is that of --init_from {self.path}, {value}: leave it out. "
                     f"Received: {given[name]}"
                 )
-        if is_student:
+        if is_student and given.get("preset", preset) != preset:
             return {**given, **of_start}
+        if is_student:  # of the teacher's sizes, but for those that are given
+            sizes = {"preset": preset, **{name: self.config[name] for name in SIZES}}
+            return {**sizes, **given, **of_start}
         rates = recipes[self.kind][preset].for_tuning()
         return {**rates, "dropout_rate": self.config["dropout_rate"], **given, **of_start}
 

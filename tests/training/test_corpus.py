@@ -20,8 +20,8 @@ from training.cleaned import CleanedCorpus
 from training.config import TrainingConfig
 from training.encoded import Subwords, encode, read_pairs
 from training.prepare import make_batches
-from training.sources import CorpusError, in_memory
 from training.tasks import Translation
+from training.text_blocks import CorpusError, in_memory
 
 
 def zstd(content):

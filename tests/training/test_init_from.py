@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import types
 
 import numpy as np
 import pytest
@@ -138,6 +139,17 @@ def test_what_agrees_with_the_other_run_is_none(whole):
     assert settings.warmup_steps == 100
     fresh = TrainingConfig(preset="tiny").resolved()
     assert settings.learning_rate == pytest.approx(fresh.learning_rate / 3)
+
+
+def test_a_student_has_the_layers_of_its_preset(whole):
+    given = {"init_from": str(whole), "preset": "12-1-ssru"}
+    settings = TrainingConfig(**completed(given, TrainingConfig)).resolved()
+    tokenizers = RunFolder(whole).tokenizers()
+    task = types.SimpleNamespace(settings=settings, tokenizers=tokenizers)
+    config = Start(whole).config_for(task)
+    assert (config.encoder_layers, config.decoder_layers) == (12, 1)
+    assert (config.decoder_self, config.d_model) == ("ssru", 192)
+    assert config.target_vocab == tokenizers[1].vocab_size
 
 
 def test_what_is_no_run_is_named(tmp_path, whole):

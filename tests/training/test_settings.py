@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from training.command_line import parse_arguments
-from training.config import PRESETS, TEXT_TASKS, TextConfig, TrainingConfig, noam_peak
+from training.config import TEXT_TASKS, TextConfig, TrainingConfig
+from training.recipes import PRESETS, noam_peak
 
 
 def parse(*words, config_class=TrainingConfig):

@@ -18,10 +18,12 @@ from serving import export
 from training.command_line import parse_arguments
 from training.config import TEXT_TASKS, TextConfig
 from training.evaluate import accuracy_and_f1, class_scores, confusion
+from training.labels import Labels
 from training.prepare import prepare
 from training.run import RunFolder
-from training.sources import LONGEST_LINE, CorpusError, Labels, Source
+from training.sources import LONGEST_LINE, Source
 from training.tasks import MASKED, SHARE, TASKS
+from training.text_blocks import CorpusError
 
 SMALL = (
     "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192",
