@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
-from training import cleaned, encoded, get_tatoeba, sources
+from training import cleaned, encoded, get_tatoeba, sources, text_blocks
 from training.clean import REASONS, Rules, summary
 from training.cleaned import CleanedCorpus
 from training.config import TrainingConfig
@@ -110,7 +110,7 @@ def read(pile):
 def test_the_first_of_equal_pairs_is_kept(tmp_path, monkeypatch):
     draw = np.random.default_rng(0)
     pairs = [(f"pt {a}", f"en {b}") for a, b in draw.integers(0, 20, [2000, 2])]
-    monkeypatch.setattr(sources, "LINES", 64)  # 32 blocks
+    monkeypatch.setattr(text_blocks, "LINES", 64)  # 32 blocks
     pile = pile_of(tmp_path, pairs[:900], pairs[900:])
     assert read(pile) == list(dict.fromkeys(pairs)) and len(pile) == len(set(pairs))
     assert pile.dropped["duplicate"] == 2000 - len(pile) and pile.lines == 2000
@@ -168,7 +168,7 @@ def test_an_encoded_corpus_that_is_damaged_is_not_read(tmp_path):
 
 def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
     pairs = [(f"gato {i} preto", f"black cat {i}") for i in range(400)]
-    monkeypatch.setattr(sources, "LINES", 30)
+    monkeypatch.setattr(text_blocks, "LINES", 30)
     stores = []
     for alone in (10**6, 2):
         monkeypatch.setattr(cleaned, "ALONE", alone)
@@ -180,7 +180,7 @@ def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
 
 def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
     (tmp_path / "bad.tsv").write_text("a\tb\n" * 100 + "a b\n")
-    monkeypatch.setattr(sources, "LINES", 10)
+    monkeypatch.setattr(text_blocks, "LINES", 10)
     monkeypatch.setattr(cleaned, "ALONE", 1)
     with pytest.raises(CorpusError, match=r"bad\.tsv, line 101: expected"):
         CleanedCorpus(tmp_path / "pile", [sources.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
