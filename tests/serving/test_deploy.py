@@ -1,5 +1,6 @@
 """Every file of serving/deploy by its own parser or published schema, and all of them together."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -115,6 +116,38 @@ def test_kubectl_builds_it_with_and_without_its_components(tmp_path):
     assert "emptyDir" in volumes["models"] and "persistentVolumeClaim" not in volumes["models"]
     assert not {"HorizontalPodAutoscaler", "PersistentVolumeClaim"} & {kind for kind, _ in both}
     assert both["ScaledObject", "translator"]["spec"]["scaleTargetRef"]["name"] == "translator"
+
+
+def test_rules_use_the_metrics_and_labels_that_are_there():
+    monitor, rules = read("latency/rules.yaml")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= POD["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in SERVER["ports"]}
+    assert endpoint["path"] == POD["metadata"]["annotations"]["prometheus.io/path"]
+    recorded, *alerts = rules["spec"]["groups"][0]["rules"]
+    assert ":tensorflow:serving:request_latency_bucket" in recorded["expr"]
+    assert recorded["record"] in alerts[0]["expr"]
+    (scaling,) = read("latency/scaling.yaml")
+    assert recorded["record"] in scaling["spec"]["triggers"][1]["metadata"]["query"]
+
+
+def test_kserve_runs_this_image_on_a_folder_of_versions():
+    (runtime,), (service,) = read("kserve/runtime.yaml"), read("kserve/service.yaml")
+    (container,), predictor = runtime["spec"]["containers"], service["spec"]["predictor"]
+    assert (container["name"], container["image"]) == ("kserve-container", SERVER["image"])
+    assert {"--model_base_path=/mnt/models", "--rest_api_port=8080"} <= set(container["args"])
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    whole = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": spec}
+    kubernetes_validate.validate(whole, KUBERNETES[-1], strict=True)
+    model = predictor["model"]
+    assert model["runtime"] == runtime["metadata"]["name"]
+    assert model["modelFormat"] in runtime["spec"]["supportedModelFormats"]
+    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    assert model["storageUri"].endswith("/saved_model") and predictor["minReplicas"] == 0
+    patch = re.search(r"--patch '(.*?)'", (DEPLOY / "README.md").read_text(), re.DOTALL)
+    patch = json.loads(patch[1])["spec"]["predictor"]
+    assert patch["canaryTrafficPercent"] == 10 and patch["model"].keys() <= model.keys()
 
 
 def test_models_config_is_the_servers_message_and_commands_name_their_files():
