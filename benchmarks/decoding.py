@@ -242,7 +242,8 @@ def page(numbers):
         lines.append(harness.table(HEADER, rows))
     return (
         f"{numbers['sentences']:,} sentences. One sentence: one caller; {max(THREADS)}: one "
-        "caller per core.\n" + "\n".join(lines)
+        "caller per core. Marian has one caller, because Python calls one of its translators at a "
+        "time; its workers share each request.\n" + "\n".join(lines)
     )
 
 
