@@ -125,7 +125,7 @@ class DecoderLayer(Block):
         context_cache=None,
         training=None,
     ):
-        y = self.self_attention(
+        x, *more = self.over_target(
             x,
             mask=mask,
             attention_mask=attention_mask,
@@ -136,7 +136,7 @@ class DecoderLayer(Block):
             cache_index=cache_index,
             training=training,
         )
-        x, *more = together(y)
+        new_cache = [] if cache is None else [more.pop()]
         y = self.cross_attention(
             x,
             context,
@@ -146,10 +146,12 @@ class DecoderLayer(Block):
             training=training,
         )
         x, *cross_scores = together(y)
-        x = self.feed_forward(x, training=training)
-        own_scores = [more.pop(0)] if return_attention_scores else []
-        outputs = (x, *own_scores, *cross_scores, *more)  # more: the cache, if there is one
-        return outputs if len(outputs) > 1 else x
+        outputs = (self.feed_forward(x, training=training), *more, *cross_scores, *new_cache)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def over_target(self, x, **options):
+        """The first sublayer: `x` `[batch, target, d_model]`, then scores and cache if asked."""
+        return together(self.self_attention(x, **options))
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -150,35 +150,15 @@ class SSRUDecoderLayer(DecoderLayer):
         self.feed_forward.build(x_shape)
         self.built = True
 
-    def call(
-        self,
-        x,
-        context=None,
-        mask=None,
-        context_mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        cache=None,
-        cache_index=None,
-        context_cache=None,
-        training=None,
+    def over_target(
+        self, x, *, attention_mask, position_bias, rotation, return_attention_scores, **options
     ):
-        if attention_mask is not None:
-            raise ValueError("An SSRU does not attend to positions. Received: an `attention_mask`")
-        y = self.ssru(x, mask=mask, cache=cache, cache_index=cache_index, training=training)
-        x, *new_cache = together(y)
-        y = self.cross_attention(
-            x,
-            context,
-            context_mask=context_mask,
-            return_attention_scores=return_attention_scores,
-            cache=context_cache,
-            training=training,
-        )
-        x, *scores = together(y)
-        outputs = (self.feed_forward(x, training=training), *scores, *new_cache)
-        return outputs if len(outputs) > 1 else outputs[0]
+        parts = {"attention_mask": attention_mask, "position_bias": position_bias}
+        if given := [
+            name for name, part in {**parts, "rotation": rotation}.items() if part is not None
+        ]:
+            raise ValueError(f"An SSRU does not attend to positions. Received: `{given[0]}`")
+        return together(self.ssru(x, **options))
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -1,10 +1,9 @@
 """A bounded queue of requests before a few threads."""
 
 import asyncio
-import collections
 import concurrent.futures
 
-from .errors import Code, ServingError, from_exception
+from .errors import Code, ServingError
 
 
 class JobQueue:
@@ -17,45 +16,35 @@ class JobQueue:
     """
 
     def __init__(self, run, threads, max_queue):
-        self._run, self._max_queue = run, max_queue
-        self._threads = self._idle = threads
-        self._waiting = collections.deque()
+        self._run, self._threads, self._max_queue = run, threads, max_queue
+        self._idle, self._waiting = asyncio.Semaphore(threads), 0
         self._pool = concurrent.futures.ThreadPoolExecutor(threads)
 
     async def __call__(self, feeds, fetches, deadline=None):
         """The arrays of one request; `deadline` is a time of the event loop's clock, or None.
 
-        Raises TimeoutError after it, and `ServingError` if the queue is full or the run failed.
+        Raises TimeoutError after it, `ServingError` if the queue is full, and what a run raises.
         """
-        if len(self._waiting) >= self._max_queue:
+        if self._waiting >= self._max_queue:
             text = f"The queue is full: {self._max_queue} requests wait. Try again later"
             raise ServingError(Code.UNAVAILABLE, text)
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting.append((answer, feeds, fetches, deadline))
-        self._start()
-        async with asyncio.timeout_at(deadline):
-            return await answer
-
-    def _start(self):
         loop = asyncio.get_running_loop()
-        while self._idle and self._waiting:
-            answer, feeds, fetches, deadline = self._waiting.popleft()
-            if answer.done():  # its client has gone
-                continue
-            self._idle -= 1
+        async with asyncio.timeout_at(deadline):
+            self._waiting += 1
+            try:
+                await self._idle.acquire()
+            finally:
+                self._waiting -= 1
             left = None if deadline is None else deadline - loop.time()
             run = loop.run_in_executor(self._pool, self._run, feeds, fetches, left)
-            run.add_done_callback(lambda run, answer=answer: self._finish(run, answer))
+            run.add_done_callback(self._finish)
+            return await asyncio.shield(run)  # the thread is busy until the run ends, whoever waits
 
-    def _finish(self, run, answer):
-        if not answer.done() and run.exception() is None:
-            answer.set_result(run.result())
-        elif not answer.done():
-            answer.set_exception(from_exception(run.exception()))
-        self._idle += 1
-        self._start()
+    def _finish(self, run):
+        run.exception()  # so that nobody's error is not reported as forgotten
+        self._idle.release()
 
     async def drain(self):
         """Waits until every request has its answer."""
-        while self._waiting or self._idle < self._threads:
-            await asyncio.sleep(0.02)
+        for _ in range(self._threads):
+            await self._idle.acquire()
