@@ -167,8 +167,8 @@ def sides(args, run, folder, texts, beams, rows):
             words = ("--num_beams", beams, "--precision", dtype, "--output", to)
             harness.command("serving/export.py", run, *words)
         found[f"keras_tfmr {dtype}"] = settings(engine="keras_tfmr", dtype=dtype, path=to / "1")
-    if harness.installed("ctranslate2"):
-        to = folder / "ctranslate2"
+    to = folder / "ctranslate2"
+    if harness.installed("ctranslate2") and not args.without_ctranslate2:
         if not to.exists():
             harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
         for dtype in DTYPES:
@@ -254,6 +254,7 @@ def main():
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--name", default="a model", help="of the model in the page (default: %(default)s)")
     add("--marian", nargs=2, metavar=("PYTHON", "FOLDER"), help="Marian and its model")
+    add("--without_ctranslate2", action="store_true", help="for a model that it does not have")
     add("--lexicon", type=Path, metavar="FILE", help="pairs to learn shortlists from")
     add("--sentences", type=int, default=1000, help="at most (default: %(default)s)")
     add("--beams", type=int, nargs="+", default=[1, 4], help="(default: 1 4)")
