@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_an_error():
     with pytest.raises(ValueError, match="no `relative_positions`"):
         SSRUDecoder(**STACK, relative_positions=keras.layers.Identity())
     layer, x = SSRUDecoderLayer(**SIZES), random(3, 5, 8)
-    with pytest.raises(ValueError, match="Received: an `attention_mask`"):
+    with pytest.raises(ValueError, match="Received: `attention_mask`"):
         layer(x, x, attention_mask=np.ones((5, 5), bool))
     assert type(TranslationModel(TINY.replace(positions="rotary")).decoder) is SSRUDecoder
     assert type(TranslationModel(TINY.replace(decoder_self="attention")).decoder) is Decoder
