@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.text_blocks import CorpusError, rows
+from training.files import RunError
+from training.text_blocks import rows
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {
@@ -61,10 +62,10 @@ class Rules:
     def __post_init__(self):
         unknown = sorted({*self.filters} - {*FILTERS})
         if unknown:
-            raise CorpusError(f"Filters are {', '.join(FILTERS)}. Received: {', '.join(unknown)}")
+            raise RunError(f"Filters are {', '.join(FILTERS)}. Received: {', '.join(unknown)}")
         if "language" in self.filters:
             if len(self.languages) != 2:
-                raise CorpusError(
+                raise RunError(
                     "The filter `language` needs the languages of source and target, as in "
                     f"--languages pt en. Received: {self.languages}"
                 )
@@ -114,7 +115,7 @@ class Cleaner:
         """The `Cleaned` of a `Block`.
 
         Raises:
-            CorpusError: If a line is not UTF-8 or does not have two columns; it names the line.
+            RunError: If a line is not UTF-8 or does not have two columns; it names the line.
         """
         lines, keys, near_keys, dropped, count = [], [], [], collections.Counter(), 0
         for source, target in rows(block):
@@ -161,16 +162,16 @@ def identifier(*languages):
     """py3langid's language identifier, with probabilities over all of its languages.
 
     Raises:
-        CorpusError: If py3langid is not installed, or does not know one of these languages.
+        RunError: If py3langid is not installed, or does not know one of these languages.
     """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
-        raise CorpusError("The filter `language` needs `pip install py3langid`") from error
+        raise RunError("The filter `language` needs `pip install py3langid`") from error
     found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     unknown = sorted({*languages} - {*found.labels})
     if unknown:
-        raise CorpusError(
+        raise RunError(
             f"The filter `language` does not know {', '.join(unknown)}; expected some of: "
             f"{' '.join(sorted(found.labels))}"
         )

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.arrays import chunks, drop_pages
-from training.text_blocks import CorpusError
+from training.files import RunError
 
 LONGEST = 256  # tokens on a side; longer pairs are dropped
 TARGET_LENGTHS = 12  # the most different target lengths of buckets
@@ -77,7 +77,7 @@ class Batches:
         self.dropped = int(counts[-1].sum() + counts[:-1, -1].sum())
         counts = counts[:-1, :-1]
         if not counts.any():
-            raise CorpusError(f"none of {pairs} pairs has at most {longest} tokens on each side")
+            raise RunError(f"none of {pairs} pairs has at most {longest} tokens on each side")
         self.buckets = choose_buckets(counts, tokens_per_batch, rows_multiple)
         # bucket_of[source, target] lengths; sampled subwords may be a few more than the longest.
         self._bucket_of = np.full((longest + 2, longest + 2), DROPPED, np.uint8)
@@ -264,7 +264,7 @@ def choose_buckets(counts, tokens_per_batch, rows_multiple=1):
     longest = lengths.max(axis=0)
     budget = tokens_per_batch // rows_multiple
     if budget < longest.max():
-        raise CorpusError(
+        raise RunError(
             f"a pair of {longest.max()} tokens does not fit batches of {tokens_per_batch} tokens "
             f"and at least {rows_multiple} rows: raise --tokens_per_batch, or use fewer devices"
         )

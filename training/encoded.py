@@ -17,9 +17,10 @@ import numpy as np
 from training.arrays import Writer, is_whole, mapped
 from training.clean import Cleaner, Rules, summary
 from training.cleaned import CleanedCorpus, in_processes
+from training.files import RunError
 from training.labels import Labels
 from training.sources import Source, corpora_of, tags_of
-from training.text_blocks import CorpusError, TextFile, read_blocks, rows, sha256, stamp
+from training.text_blocks import TextFile, read_blocks, rows, sha256, stamp
 
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 LEARNED = 200_000  # lines that a vocabulary is learned from
@@ -115,7 +116,7 @@ def _encode(settings, folder, known):
         folder / TEXT, (c.blocks("train", files) for c in corpora), _rules(settings)
     )
     if not len(cleaned):
-        raise CorpusError(
+        raise RunError(
             f"{corpora[0].name}: no pair is left of {cleaned.lines:,} lines; "
             f"dropped: {summary(cleaned.dropped)}"
         )
@@ -167,7 +168,7 @@ def read_pairs(*paths):
     files = []
     found = clean_pairs(read_blocks(paths, files), files=files)
     if not found.pairs:
-        raise CorpusError(
+        raise RunError(
             f"{paths[0]}: no pair is left of {files[0].lines} lines; "
             f"dropped: {summary(found.dropped)}"
         )
@@ -198,7 +199,7 @@ def _given_sets(settings, corpora):
             blocks = Source(paths[0], task=settings.task).blocks("train", files)
         found = clean_pairs(blocks, tag)
         if not found.pairs:
-            raise CorpusError(f"{paths[0]}: no pair is left; dropped: {summary(found.dropped)}")
+            raise RunError(f"{paths[0]}: no pair is left; dropped: {summary(found.dropped)}")
         return {"validation": dataclasses.replace(found, files=tuple(files))}
     with_splits, sets = [corpus for corpus in corpora if corpus.has_splits], {}
     for name in ("validation", "test") if with_splits else ():
@@ -225,7 +226,7 @@ def _hold_out(cleaned, seed, tags):
     every = len(cleaned)
     count = min(HELD_OUT, -(-every // 10))
     if count >= every:
-        raise CorpusError(
+        raise RunError(
             f"cannot hold out {count} of {every} pairs for validation: give more pairs, or "
             "--validation"
         )
@@ -272,11 +273,11 @@ def _learn(lines, size):
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
     if not lines:
-        raise CorpusError(NOTHING_LEFT)
+        raise RunError(NOTHING_LEFT)
     try:
         return SubwordTokenizer.learn(lines, size)
     except ValueError as error:
-        raise CorpusError(str(error)) from error
+        raise RunError(str(error)) from error
 
 
 def _extended(known, learned):
@@ -285,7 +286,7 @@ def _extended(known, learned):
         source = known[0].extended(learned[0])
         return (source, source if known[0] is known[1] else known[1].extended(learned[1]))
     except ValueError as error:
-        raise CorpusError(f"--extend_vocab: {error}") from error
+        raise RunError(f"--extend_vocab: {error}") from error
 
 
 class Encoder:
@@ -330,7 +331,7 @@ def _write(folder, cleaned, tokenizers, excluded, tags):
             ends[i] += len(values)
     records = {writer.path.name: writer.close() for writer in writers}
     if not sizes.total():
-        raise CorpusError(NOTHING_LEFT)
+        raise RunError(NOTHING_LEFT)
     return [sizes[number] for number in range(1 + max(p.part for p in cleaned.pieces))], records
 
 

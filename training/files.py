@@ -7,8 +7,8 @@ import json
 import os
 
 
-class RunError(Exception):
-    """An error in a run or its folder to show to the user, in one line."""
+class RunError(ValueError):
+    """An error to show to the user, in one line."""
 
 
 @contextlib.contextmanager

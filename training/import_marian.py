@@ -10,11 +10,8 @@ vocabularies) or a transformers folder (config.json, model.safetensors, vocab.js
 target.spm). Export the run folder like any other: python serving/export.py RUN.
 """
 
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def parse_arguments(arguments=None):
@@ -34,28 +31,27 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
-    from training.files import RunError
-    from training.marian import MarianError
+    # Imported here, so that --help and wrong arguments are answered at once.
+    from training.process import command
+
+    return command("import_marian.py", import_to_folder, options)
+
+
+def import_to_folder(options):
+    """Finds the model, and imports it."""
     from training.marian.files import found
-    from training.process import without_noise
 
-    try:
-        path = found(options.model, options.revision)
-        with without_noise():
-            from training.marian.run import import_model
-            from training.run import RunFolder, RunLock, begin
+    path = found(options.model, options.revision)
+    from training.marian.run import import_model
+    from training.run import RunFolder, RunLock, begin
 
-            folder = RunFolder(options.output)
-            with RunLock(folder):
-                begin(folder, {"folder": options.model}, overwrite=options.overwrite)
-                published = import_model(path, folder, target_language=options.target_language)
-    except (MarianError, RunError) as error:
-        print(f"import_marian.py: error: {error}", file=sys.stderr)
-        return 1
+    folder = RunFolder(options.output)
+    with RunLock(folder):
+        begin(folder, {"folder": options.model}, overwrite=options.overwrite)
+        published = import_model(path, folder, target_language=options.target_language)
     for note in published.notes:
         print(f"note: {note}")
     print(f"Imported {published.name} ({published.form}) to {options.output}: see its report.md")
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,11 +8,8 @@ the whole vocabulary.
 """
 
 import itertools
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def parse_arguments(arguments=None):
@@ -41,28 +38,19 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.files import RunError
-    from training.process import without_noise
-    from training.run import RunFolder
-    from training.text_blocks import CorpusError
+    from training.process import command
 
-    try:
-        with without_noise():
-            lexicon = learn(RunFolder(options.run), options)
-    except (CorpusError, RunError, OSError) as error:
-        print(f"learn_lexicon.py: error: {error}", file=sys.stderr)
-        return 1
-    rows, columns = lexicon.candidates.shape
-    print(f"{columns} candidates for each of {rows} source subwords: {options.run}/lexicon.npz")
-    return 0
+    return command("learn_lexicon.py", learn, options)
 
 
-def learn(folder, options):
-    """Learns the lexicon of a run and writes it into its folder; returns it."""
+def learn(options):
+    """Learns the lexicon of a run and writes it into its folder."""
     from keras_tfmr.text.lexicon import Lexicon
     from training.encoded import read_pairs
     from training.files import RunError, write_atomically
+    from training.run import RunFolder
 
+    folder = RunFolder(options.run)
     config, tokenizers = folder.read_config()["model"], folder.tokenizers()
     if config["kind"] != "transformer" or tokenizers is None:
         raise RunError(
@@ -80,7 +68,8 @@ def learn(folder, options):
         joint=config["config"]["joint_vocab"],
     )
     write_atomically(folder.lexicon, lexicon.save)
-    return lexicon
+    rows, columns = lexicon.candidates.shape
+    print(f"{columns} candidates for each of {rows} source subwords: {folder.lexicon}")
 
 
 def encoded(tokenizer, lines):

@@ -9,7 +9,6 @@ from training.files import RunError
 from training.run import differences, in_words
 from training.sources import corpora_of, rates
 from training.tasks import TASKS
-from training.text_blocks import CorpusError
 
 
 class Data(NamedTuple):
@@ -66,7 +65,7 @@ def prepare(settings, folder, before, known=None, replicas=1):
             )
         task = TASKS[settings.task](settings, tokenizers)
         batches = make_batches(settings, task, found, replicas)
-    except (CorpusError, OSError) as error:
+    except (RunError, OSError) as error:
         raise RunError(str(error)) from error
     names = dict.fromkeys(f"{side.vocab_size:,}" for side in tokenizers)
     lines = [

@@ -1,4 +1,4 @@
-"""How a training process begins and ends: its memory, signals, log lines and exit status."""
+"""How a script begins and ends: its memory, signals, log lines, errors and exit status."""
 
 import contextlib
 import ctypes
@@ -15,6 +15,38 @@ _NOISE = re.compile(
     rb"|[IWE]\d{4} [\d:. ]+\w+\.cc:\d+\]|\d{4}-\d\d-\d\d [\d:. ]+ [IWE] "
 )
 _MALLOPT = {-4: 0, -8: 1, -1: 2**31 - 1}  # MMAP_MAX, ARENA_MAX and TRIM_THRESHOLD of malloc.h
+
+
+def command(program, function, *arguments):
+    """Calls the function of a script; returns its exit status.
+
+    Args:
+        program: The name of the script, for errors.
+        function: Returns the exit status, or None for 0.
+        arguments: Those of the function.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with without_noise():
+        try:
+            return function(*arguments) or 0
+        except (RunError, OSError) as error:
+            print(f"{program}: error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+
+
+def until_stopped(train, settings):
+    """Calls `train(settings, signals)`, which tells if the run is finished; the exit status."""
+    keep_freed_memory()
+    signals = Signals()
+    try:
+        with signals:
+            done = train(settings, signals)
+    except KeyboardInterrupt:
+        print("\nStopped. Run the same command to resume.", file=sys.stderr)
+        return 128 + (signals.received or signal.SIGINT)
+    return 0 if done else 128 + (signals.received or signal.SIGTERM)
 
 
 def keep_freed_memory():
@@ -60,7 +92,7 @@ def without_noise():
     """A context in which lines that C++ libraries write about themselves are not shown.
 
     TensorFlow's come before any log level is read, and some of its errors are none; so the
-    process's standard error goes through a filter.
+    process's standard error goes through a filter. Python's goes past it, and knows its terminal.
     """
     shown, (read, write) = os.dup(2), os.pipe()
 
@@ -74,33 +106,13 @@ def without_noise():
     thread.start()
     os.dup2(write, 2)
     os.close(write)
+    before = sys.stderr
+    if before is sys.__stderr__:
+        sys.stderr = os.fdopen(shown, "w", buffering=1, errors="backslashreplace", closefd=False)
     try:
         yield
     finally:
         sys.stderr.flush()
+        sys.stderr = before
         os.dup2(shown, 2)
         thread.join(1.0)  # a child may still hold the other end
-
-
-def command(program, train, errors=(RunError,)):
-    """Calls `train(signals)`; returns the exit status of a script.
-
-    Args:
-        program: The name of the script, for errors.
-        train: Returns whether the run is finished.
-        errors: Exceptions that are shown to the user in one line.
-    """
-    keep_freed_memory()
-    signals = Signals()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with without_noise():
-        try:
-            with signals:
-                done = train(signals)
-        except errors as error:
-            print(f"{program}: error: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print("\nStopped. Run the same command to resume.", file=sys.stderr)
-            return 128 + (signals.received or signal.SIGINT)
-    return 0 if done else 128 + (signals.received or signal.SIGTERM)

@@ -6,8 +6,8 @@ import os
 import pathlib
 import re
 
+from training.files import RunError
 from training.text_blocks import (
-    CorpusError,
     TextFile,
     in_memory,
     lines_of,
@@ -68,7 +68,7 @@ class Source:
             return [(path,) for path in find(self.name)]
         pairs = find(self.name), find(self.aligned)
         if len(pairs[0]) != len(pairs[1]):
-            raise CorpusError(
+            raise RunError(
                 "--source and --target must name the same number of files. Received: "
                 f"{self.name} ({len(pairs[0])}) and {self.aligned} ({len(pairs[1])})"
             )
@@ -129,16 +129,14 @@ def parse(data, tags=(), also=()):
         match = _WEIGHT.fullmatch(word)
         name, weight = (match[1], float(match[2])) if match else (word, None)
         if weight == 0:
-            raise CorpusError(f"The weight of a corpus must be positive. Received: {word}")
+            raise RunError(f"The weight of a corpus must be positive. Received: {word}")
         found.append(Source(name, weight, tags.get(name, "")))
     weighted = [source for source in found if source.weight is not None]
     if weighted and len(weighted) < len(found):
         other = next(source.name for source in found if source.weight is None)
-        raise CorpusError(f"Give either all corpora a weight or none; {other} has none")
+        raise RunError(f"Give either all corpora a weight or none; {other} has none")
     if unknown := [name for name in tags if name not in {*also, *(s.name for s in found)}]:
-        raise CorpusError(
-            f"--tag must name a file of --data or --validation. Received: {unknown[0]}"
-        )
+        raise RunError(f"--tag must name a file of --data or --validation. Received: {unknown[0]}")
     return found
 
 
@@ -147,7 +145,7 @@ def tags_of(words):
     pairs = [word.rpartition("=") for word in words]
     for (name, _, tag), word in zip(pairs, words, strict=True):
         if not name or not tag or len(tag.split()) != 1:
-            raise CorpusError(f"--tag needs FILE=TAG, a tag without spaces. Received: {word!r}")
+            raise RunError(f"--tag needs FILE=TAG, a tag without spaces. Received: {word!r}")
     return {name: tag for name, _, tag in pairs}
 
 
@@ -181,15 +179,15 @@ def split_path(name, split):
         split: `train`, `validation` or `test`.
 
     Raises:
-        CorpusError: If the file is missing or has changed.
+        RunError: If the file is missing or has changed.
     """
     path = (pathlib.Path(name) if "/" in name else TATOEBA / name) / f"{split}.tsv"
     if not path.exists():
         pair = pathlib.Path(name).name
-        raise CorpusError(f"{path} is missing: run `python training/get_tatoeba.py {pair}` first")
+        raise RunError(f"{path} is missing: run `python training/get_tatoeba.py {pair}` first")
     sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
     if sums.get(path.name) != sha256(path):
-        raise CorpusError(
+        raise RunError(
             f"{path} does not match {path.parent / SUMS}: delete the folder and run "
             f"`python training/get_tatoeba.py {pathlib.Path(name).name}` again"
         )
@@ -202,13 +200,13 @@ def find(pattern):
         return [pathlib.Path(pattern)]
     if found := sorted(glob.glob(str(pattern), recursive=True)):
         return [pathlib.Path(path) for path in found]
-    raise CorpusError(f"{pattern}: No such file or directory")
+    raise RunError(f"{pattern}: No such file or directory")
 
 
 def _labelled(block):
     for number, (text, label) in enumerate(rows(block), block.first):
         if len(label.split()) != 1:
-            raise CorpusError(
+            raise RunError(
                 f"{block.paths[0]}, line {number}: expected `text<TAB>label`, a label without "
                 f"spaces. Received: {label[:80]!r}"
             )
@@ -219,7 +217,7 @@ def _tagged(block):
     for number, (tokens, tags) in enumerate(rows(block), block.first):
         counts = len(tokens.split()), len(tags.split())
         if counts[0] != counts[1]:
-            raise CorpusError(
+            raise RunError(
                 f"{block.paths[0]}, line {number}: expected `tokens<TAB>tags`, one tag for each "
                 f"token. Received {counts[0]} tokens and {counts[1]} tags: {tokens[:80]!r}"
             )
@@ -246,14 +244,12 @@ def _tfds_rows(name, split):
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise CorpusError(
-            f"tfds:{name} needs `pip install tensorflow-datasets`. {instead}"
-        ) from error
+        raise RunError(f"tfds:{name} needs `pip install tensorflow-datasets`. {instead}") from error
     try:
         data, info = tfds.load(name, split=split, with_info=True, as_supervised=True)
         pairs = [(source.decode(), target.decode()) for source, target in tfds.as_numpy(data)]
     except Exception as error:  # any error of the network, the server or the disk
-        raise CorpusError(
+        raise RunError(
             f"tensorflow-datasets could not provide {name} ({error}). {instead}"
         ) from error
     return pairs, f"tfds:{info.full_name}/{split}"

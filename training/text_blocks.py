@@ -18,7 +18,7 @@ LINES = 20_000  # in a block
 _ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
-class CorpusError(ValueError):
+class RunError(ValueError):
     """An error in a corpus, in one line for the user."""
 
 
@@ -55,11 +55,11 @@ def read_blocks(paths, read):
         if not number:
             for name, count in zip(names, counts, strict=True):
                 if not count:
-                    raise CorpusError(f"{name}: the file is empty")
+                    raise RunError(f"{name}: the file is empty")
             texts = [text.removeprefix(b"\xef\xbb\xbf") for text in texts]
         if counts[0] != counts[-1]:
             ended, other = names if counts[0] < counts[-1] else names[::-1]
-            raise CorpusError(
+            raise RunError(
                 f"{ended} ends after line {number + min(counts)}, but {other} has a line "
                 f"{number + min(counts) + 1}: the two files must have the same number of lines"
             )
@@ -94,7 +94,7 @@ def rows(block):
     for number, line in enumerate(columns[0], block.first):
         row = line.split("\t")
         if len(row) != 2:
-            raise CorpusError(
+            raise RunError(
                 f"{block.paths[0]}, line {number}: expected two columns with a tab between them, "
                 f"found {len(row)} column{'s' * (len(row) > 1)}: {line[:80]!r}"
             )
@@ -130,7 +130,7 @@ def lines_of(block, column):
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise CorpusError(
+            raise RunError(
                 f"{block.paths[column]}, line {number}: not UTF-8 at byte {error.start} of the "
                 f"line (0x{line[error.start]:02x})"
             ) from error
@@ -142,10 +142,10 @@ def _lines(stream, name):
     try:
         return b"".join(itertools.islice(stream, LINES))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise CorpusError(f"{name}: not a whole {kind} file ({error})") from error
+        raise RunError(f"{name}: not a whole {kind} file ({error})") from error
     except OSError as error:
         if kind == "bzip2" and error.errno is None:
-            raise CorpusError(f"{name}: not a whole bzip2 file ({error})") from error
+            raise RunError(f"{name}: not a whole bzip2 file ({error})") from error
         raise
 
 
@@ -167,7 +167,7 @@ class _Zstandard(io.RawIOBase):
         try:
             import zstandard
         except ImportError as error:
-            raise CorpusError(f"{path}: reading .zst needs `pip install zstandard`") from error
+            raise RunError(f"{path}: reading .zst needs `pip install zstandard`") from error
         self._library, self._file = zstandard, open(path, "rb")  # noqa: SIM115
         self._frame, self._text = None, memoryview(b"")
 

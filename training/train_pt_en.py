@@ -109,9 +109,9 @@ def main(arguments=None):
     from training.command_line import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.process import command
+    from training.process import command, until_stopped
 
-    return command("train_pt_en.py", lambda signals: train(settings, signals))
+    return command("train_pt_en.py", until_stopped, train, settings)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ def main(arguments=None):
     from training.config import TextConfig
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
-    from training.process import command
+    from training.process import command, until_stopped
     from training.train_pt_en import train
 
-    return command("train_text.py", lambda signals: train(settings, signals))
+    return command("train_text.py", until_stopped, train, settings)
 
 
 if __name__ == "__main__":

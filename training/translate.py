@@ -23,9 +23,6 @@ import os
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 WINDOW = 4096  # lines that are sorted together by their token counts
 FILES = 64  # files that are, and of which as many threads as there are translate some
 AHEAD = 2  # windows in progress at the same time
@@ -152,18 +149,9 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.files import RunError
-    from training.process import without_noise
+    from training.process import command
 
-    with without_noise():
-        try:
-            translate(options)
-        except (RunError, OSError) as error:
-            print(f"translate.py: error: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            return 130
-    return 0
+    return command("translate.py", translate, options)
 
 
 def translate(options):

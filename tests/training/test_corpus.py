@@ -19,9 +19,10 @@ from training.clean import REASONS, Rules, summary
 from training.cleaned import CleanedCorpus
 from training.config import TrainingConfig
 from training.encoded import Subwords, encode, read_pairs
+from training.files import RunError
 from training.prepare import make_batches
 from training.tasks import Translation
-from training.text_blocks import CorpusError, in_memory
+from training.text_blocks import in_memory
 
 
 def zstd(content):
@@ -145,7 +146,7 @@ def test_held_out_sentences_are_not_trained_on(tmp_path):
         ([("a", "b")], "cannot hold out 1 of 1 pairs"),
         ([("a", "b"), ("c", "b")], "every pair shares a sentence"),
     ):
-        with pytest.raises(CorpusError, match=message):
+        with pytest.raises(RunError, match=message):
             encoded_of(tmp_path, rows * 9)
         assert not (tmp_path / "encoded").exists()
 
@@ -182,7 +183,7 @@ def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
     (tmp_path / "bad.tsv").write_text("a\tb\n" * 100 + "a b\n")
     monkeypatch.setattr(text_blocks, "LINES", 10)
     monkeypatch.setattr(cleaned, "ALONE", 1)
-    with pytest.raises(CorpusError, match=r"bad\.tsv, line 101: expected"):
+    with pytest.raises(RunError, match=r"bad\.tsv, line 101: expected"):
         CleanedCorpus(tmp_path / "pile", [sources.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
 
 
@@ -220,7 +221,7 @@ def test_patterns_name_many_files(write):
 def test_settings_that_make_no_sense_are_refused(refused, message):
     if "xx" in message:
         pytest.importorskip("py3langid")
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(RunError, match=message):
         refused()
 
 
@@ -305,7 +306,7 @@ def test_any_bytes_are_read_or_refused_by_name(tmp_path_factory, content):
     path.write_bytes(content)
     try:
         corpus = read_pairs(path)
-    except CorpusError as error:
+    except RunError as error:
         assert str(error).startswith(str(path))
     else:
         for source, target in corpus.pairs:
@@ -344,12 +345,12 @@ def test_tatoeba_exports_are_joined_and_split(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sources, "TATOEBA", tmp_path / "data")
     assert sources.split_path(str(folder), "test") == folder / "test.tsv"
     (folder / "test.tsv").write_text("x\ty\n")
-    with pytest.raises(CorpusError, match=r"does not match .*SHA256SUMS"):
+    with pytest.raises(RunError, match=r"does not match .*SHA256SUMS"):
         sources.split_path(str(folder), "test")
 
 
 def test_a_missing_download_says_how_to_get_it(tmp_path, capsys):
-    with pytest.raises(CorpusError, match=r"run `python training/get_tatoeba.py por-eng` first"):
+    with pytest.raises(RunError, match=r"run `python training/get_tatoeba.py por-eng` first"):
         list(sources.parse(["tatoeba:por-eng"])[0].blocks("train", []))
     assert get_tatoeba.main(["por-eng", "--exports", str(tmp_path)]) == 1
     assert "por-eng_links.tsv.bz2 is missing" in capsys.readouterr().err
@@ -372,5 +373,5 @@ def test_tensorflow_datasets_are_read_or_named(monkeypatch):
     assert read[0].path == "tfds:ted/1.0/train" and read[0].lines == 2
     for module, message in ((fake, "no route to host"), (None, "pip install tensorflow-datasets")):
         monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
-        with pytest.raises(CorpusError, match=rf"{message}.*--data FILE\.tsv"):
+        with pytest.raises(RunError, match=rf"{message}.*--data FILE\.tsv"):
             list(sources.parse(["tfds:unknown"])[0].blocks("train", []))

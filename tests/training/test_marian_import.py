@@ -14,7 +14,7 @@ from marian_models import fixture, spms_and_pieces, write_release, write_transfo
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import import_marian
-from training.marian import MarianError
+from training.files import RunError
 from training.marian.run import model_of, read
 
 START = 2
@@ -155,7 +155,7 @@ def test_another_architecture_is_named(release, folder):
         ({"factors-dim-emb": 8}, "factors-dim-emb: 8"),
         ({"transformer-decoder-dim-ffn": 96}, "transformer-decoder-dim-ffn: 96"),
     ):
-        with pytest.raises(MarianError, match=message):
+        with pytest.raises(RunError, match=message):
             read(release(options=options))
     for config, message in (
         ({"model_type": "bart"}, "the model has model_type: bart"),
@@ -164,31 +164,31 @@ def test_another_architecture_is_named(release, folder):
         ({"activation_function": "tanh"}, "activation_function: tanh"),
         ({"decoder_ffn_dim": 96}, "ffn_dim of 48 in the encoder and 96"),
     ):
-        with pytest.raises(MarianError, match=message):
+        with pytest.raises(RunError, match=message):
             read(folder(config=config))
     learned = {"model.encoder.embed_positions.weight": np.ones((64, 24), "float32")}
-    with pytest.raises(MarianError, match="learned position embeddings"):
+    with pytest.raises(RunError, match="learned position embeddings"):
         read(folder(WEIGHTS | learned))
     published = read(release(extra={"decoder_l1_aan_W1": np.zeros((24, 24), "float32")}))
-    with pytest.raises(MarianError, match=r"1 arrays that no Marian Trans.* has: decoder_l1_aan"):
+    with pytest.raises(RunError, match=r"1 arrays that no Marian Trans.* has: decoder_l1_aan"):
         model_of(published)
     del published.arrays["encoder_l1_ffn_W1"]
-    with pytest.raises(MarianError, match="no array encoder_l1_ffn_W1"):
+    with pytest.raises(RunError, match="no array encoder_l1_ffn_W1"):
         model_of(published)
 
 
 def test_missing_and_broken_files_are_named(folder, release):
     path = folder()
     (path / "model.safetensors").rename(path / "pytorch_model.bin")
-    with pytest.raises(MarianError, match=r"pytorch_model\.bin"):
+    with pytest.raises(RunError, match=r"pytorch_model\.bin"):
         read(path)
     path = release()
     (path / "source.spm").rename(path / "source.bpe")
-    with pytest.raises(MarianError, match="made with subword-nmt"):
+    with pytest.raises(RunError, match="made with subword-nmt"):
         read(path)
     (path / "opus.npz").write_bytes(b"PK broken")
-    with pytest.raises(MarianError, match=r"opus\.npz is not an \.npz"):
+    with pytest.raises(RunError, match=r"opus\.npz is not an \.npz"):
         read(path)
     (path / "opus.npz").unlink()
-    with pytest.raises(MarianError, match=r"expected a file \*best-perplexity.npz or \*.npz"):
+    with pytest.raises(RunError, match=r"expected a file \*best-perplexity.npz or \*.npz"):
         read(path)

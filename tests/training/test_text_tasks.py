@@ -18,12 +18,12 @@ from serving import export
 from training.command_line import parse_arguments
 from training.config import TEXT_TASKS, TextConfig
 from training.evaluate import accuracy_and_f1, class_scores, confusion
+from training.files import RunError
 from training.labels import Labels
 from training.prepare import prepare
 from training.run import RunFolder
 from training.sources import LONGEST_LINE, Source
 from training.tasks import MASKED, SHARE, TASKS
-from training.text_blocks import CorpusError
 
 SMALL = (
     "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192",
@@ -70,7 +70,7 @@ def test_files_of_labels_and_tags(tmp_path):
         ("classify", "b\ttwo words", r"corpus, line 2.*without spaces.*two words"),
         ("classify", "no label", r"line 2.*found 1 column"),
     ):
-        with pytest.raises(CorpusError, match=message):
+        with pytest.raises(RunError, match=message):
             blocks(tmp_path, task, "a\tX", last)
 
 
@@ -87,9 +87,9 @@ def test_labels_are_numbered_behind_padding():
     values, offsets = labels.encode_lines(["c", "a b"])
     assert values.tolist() == [3, 1, 2] and offsets.tolist() == [0, 1, 3]
     assert Labels.of_bytes(labels.model_bytes).names == ["a", "b", "c"]
-    with pytest.raises(CorpusError, match="2 to 1000 classes"):
+    with pytest.raises(RunError, match="2 to 1000 classes"):
         Labels.learn(["only"])
-    with pytest.raises(CorpusError, match="no other line"):
+    with pytest.raises(RunError, match="no other line"):
         labels.encode_lines(["d"])
 
 

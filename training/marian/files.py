@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import json
 import re
 import shutil
 import tarfile
@@ -10,7 +9,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from training.marian import MarianError
+from training.files import RunError
 
 # What a model needs of a repository on the Hub, which often holds other frameworks' weights too.
 _WANTED = ["*.json", "*.safetensors", "*.npz", "*.yml", "*.spm", "pytorch_model.bin"]
@@ -27,16 +26,16 @@ def found(name, revision=None):
         revision: Branch, tag or commit on the Hub.
 
     Raises:
-        MarianError: If there is neither, or it cannot be downloaded.
+        RunError: If there is neither, or it cannot be downloaded.
     """
     if Path(name).exists():
         return Path(name)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
-        raise MarianError(f"there is no folder or archive {name}")
+        raise RunError(f"there is no folder or archive {name}")
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise MarianError(
+        raise RunError(
             f"there is no folder or archive {name}; to download a model of this name: "
             "pip install huggingface_hub"
         ) from error
@@ -44,7 +43,7 @@ def found(name, revision=None):
         return Path(snapshot_download(str(name), revision=revision, allow_patterns=_WANTED))
     except (OSError, ValueError) as error:  # what huggingface_hub raises are these
         why = " ".join(str(error).split())[:300]
-        raise MarianError(f"cannot download {name} from the Hugging Face Hub: {why}") from error
+        raise RunError(f"cannot download {name} from the Hugging Face Hub: {why}") from error
 
 
 @contextlib.contextmanager
@@ -55,7 +54,7 @@ def unpacked(path):
         path: A folder, a .zip, a .tar or a .tar.gz; the files in a folder can be gzipped.
 
     Raises:
-        MarianError: If the path is something else, or an archive cannot be read.
+        RunError: If the path is something else, or an archive cannot be read.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
@@ -70,13 +69,13 @@ def unpacked(path):
                 with tarfile.open(path) as archive:
                     archive.extractall(folder, filter="data")
             else:
-                raise MarianError(f"{path} is neither a folder nor a .zip or .tar.gz of one")
+                raise RunError(f"{path} is neither a folder nor a .zip or .tar.gz of one")
             if folder != path:
                 for packed in folder.rglob("*.gz"):
                     with gzip.open(packed) as file, packed.with_suffix("").open("wb") as whole:
                         shutil.copyfileobj(file, whole)
         except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError) as error:
-            raise MarianError(f"cannot unpack {path}: {error}") from error
+            raise RunError(f"cannot unpack {path}: {error}") from error
         inner = [entry for entry in folder.iterdir() if entry.is_dir()]
         alone = len(inner) == 1 and len([*folder.iterdir()]) == 1
         yield inner[0] if alone else folder
@@ -86,7 +85,7 @@ def only(folder, *patterns):
     """The only file of a folder that matches the first pattern with a match.
 
     Raises:
-        MarianError: If there is none, or more than one.
+        RunError: If there is none, or more than one.
     """
     for pattern in patterns:
         matches = sorted(folder.glob(pattern))
@@ -94,29 +93,17 @@ def only(folder, *patterns):
             return matches[0]
         if matches:
             names = ", ".join(file.name for file in matches)
-            raise MarianError(f"expected one file named {pattern}, found {names}")
+            raise RunError(f"expected one file named {pattern}, found {names}")
     there = ", ".join(sorted(file.name for file in folder.iterdir())[:20]) or "nothing"
-    raise MarianError(f"expected a file {' or '.join(patterns)}; the folder has {there}")
+    raise RunError(f"expected a file {' or '.join(patterns)}; the folder has {there}")
 
 
 def read_spms(folder):
     """The bytes of source.spm and target.spm."""
     for file in ("source.bpe", "target.bpe"):
         if (folder / file).exists():
-            raise MarianError(
+            raise RunError(
                 f"{file}: the model was made with subword-nmt, which is not imported; expected "
                 "source.spm and target.spm"
             )
     return tuple(only(folder, f"{side}.spm").read_bytes() for side in ("source", "target"))
-
-
-def read_json(path):
-    """The value of a JSON file.
-
-    Raises:
-        MarianError: If the file is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise MarianError(f"{path.name} is not JSON: {error}") from error

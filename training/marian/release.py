@@ -4,9 +4,9 @@ SentencePiece models as vocabularies."""
 import numpy as np
 import yaml
 
-from training.marian import MarianError
+from training.files import RunError
+from training.marian import Published, decoding_options
 from training.marian.files import only, read_spms
-from training.marian.published import Published, decoding_options
 from training.marian.vocabulary import read_spm, read_yml
 
 # The architectures that can be imported, in Marian's options: {option: the possible values}. An
@@ -53,7 +53,7 @@ def read_release(folder, name):
     """The `Published` of a folder.
 
     Raises:
-        MarianError: If a file is missing or cannot be read, or the model has another architecture;
+        RunError: If a file is missing or cannot be read, or the model has another architecture;
             the message names the option.
     """
     decoder = _yaml(folder / "decoder.yml") if (folder / "decoder.yml").exists() else {}
@@ -127,7 +127,7 @@ def _untie_layers(arrays, options):
 def _model_file(folder, decoder):
     models = decoder.get("models") or []
     if len(models) > 1:
-        raise MarianError(f"decoder.yml names an ensemble of {len(models)} models; expected one")
+        raise RunError(f"decoder.yml names an ensemble of {len(models)} models; expected one")
     named = [folder / str(model).rsplit("/", 1)[-1] for model in models]
     if named and named[0].exists():
         return named[0]
@@ -136,24 +136,24 @@ def _model_file(folder, decoder):
 
 def _arrays(path):
     if path.suffix != ".npz":
-        raise MarianError(f"{path.name}: expected Marian's .npz; its .bin is not imported")
+        raise RunError(f"{path.name}: expected Marian's .npz; its .bin is not imported")
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError) as error:
-        raise MarianError(f"{path.name} is not an .npz: {error}") from error
+        raise RunError(f"{path.name} is not an .npz: {error}") from error
 
 
 def _options(arrays):
     if "special:model.yml" not in arrays:
-        raise MarianError("the .npz is not a Marian model: it has no special:model.yml")
+        raise RunError("the .npz is not a Marian model: it has no special:model.yml")
     text = arrays.pop("special:model.yml").tobytes().rstrip(b"\0").decode("utf-8")
     options = yaml.load(text, Loader=yaml.BaseLoader)
     needed = {"enc-depth", "dec-depth", "dim-emb", "transformer-heads", "transformer-dim-ffn"}
     if not isinstance(options, dict) or (
         options.get("type") == "transformer" and needed - {*options}
     ):
-        raise MarianError("special:model.yml does not describe a Transformer")
+        raise RunError("special:model.yml does not describe a Transformer")
     return options
 
 
@@ -167,19 +167,19 @@ def _check(options):
         value = options.get(option, expected[0])
         if _text(value) not in expected:
             wanted = " or ".join(repr(each) for each in expected)
-            raise MarianError(
+            raise RunError(
                 f"the model has {option}: {_text(value) or repr('')}, which is not imported; "
                 f"expected {wanted}"
             )
     if _norms(options) not in NORMS:
         norms = " or ".join(", ".join(map(repr, places)) for places in NORMS)
-        raise MarianError(
+        raise RunError(
             "the model has transformer-preprocess, -postprocess and -postprocess-top: "
             f"{', '.join(map(repr, _norms(options)))}, which are not imported; expected {norms}"
         )
     other = options.get("transformer-decoder-dim-ffn", "0")
     if other not in ("0", options["transformer-dim-ffn"]):
-        raise MarianError(f"the model has transformer-decoder-dim-ffn: {other}; expected one width")
+        raise RunError(f"the model has transformer-decoder-dim-ffn: {other}; expected one width")
 
 
 def _notes(decoder):
@@ -209,7 +209,7 @@ def _vocabularies(folder, decoder):
         return tuple(map(read_spm, files)), spms
     if kinds - {".yml", ".yaml"}:
         names = " and ".join(file.name for file in files)
-        raise MarianError(f"{names}: expected vocabularies in YAML, or SentencePiece models")
+        raise RunError(f"{names}: expected vocabularies in YAML, or SentencePiece models")
     return tuple(map(read_yml, files)), read_spms(folder)
 
 
@@ -217,7 +217,7 @@ def _yaml(path):
     try:
         value = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, ValueError) as error:
-        raise MarianError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from error
+        raise RunError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
-        raise MarianError(f"{path.name}: expected options and their values")
+        raise RunError(f"{path.name}: expected options and their values")
     return value

@@ -5,7 +5,7 @@ import sys
 
 from keras_tfmr.config import versions
 from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
-from training.marian import MarianError
+from training.files import RunError
 from training.marian.files import unpacked
 from training.marian.release import read_release
 from training.marian.transformers_folder import read_transformers_folder
@@ -39,7 +39,7 @@ def read(path):
     """The `Published` of a folder or archive, in either form.
 
     Raises:
-        MarianError: If it cannot be read, or the model has another architecture.
+        RunError: If it cannot be read, or the model has another architecture.
     """
     with unpacked(path) as folder:
         if (folder / "config.json").exists():
@@ -65,7 +65,7 @@ def tokenizers_of(published, target_language=None):
     """The `(source, target)` tokenisers of a published model.
 
     Raises:
-        MarianError: If the model does not know the language, or an .spm cannot be read.
+        RunError: If the model does not know the language, or an .spm cannot be read.
     """
     try:
         source = joined(
@@ -76,7 +76,7 @@ def tokenizers_of(published, target_language=None):
         )
         target = joined(published.spms[1], published.target.own_pieces())
     except ValueError as error:
-        raise MarianError(str(error)) from error
+        raise RunError(str(error)) from error
     return MarianTokenizer(source), MarianTokenizer(target)
 
 
@@ -93,7 +93,7 @@ def import_model(path, folder, *, target_language=None):
         The `Published`.
 
     Raises:
-        MarianError: If the model cannot be imported.
+        RunError: If the model cannot be imported.
     """
     from training.files import write_atomically, write_json
 

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 
-from training.marian import MarianError
-from training.marian.files import read_json, read_spms
-from training.marian.published import Published, decoding_options
+from training.files import RunError, read_json
+from training.marian import Published, decoding_options
+from training.marian.files import read_spms
 from training.marian.vocabulary import vocabulary_of
 
 ACTIVATIONS = {
@@ -57,7 +57,7 @@ def read_transformers_folder(folder, name):
     """The `Published` of a folder.
 
     Raises:
-        MarianError: If a file is missing or cannot be read, or the model has another architecture;
+        RunError: If a file is missing or cannot be read, or the model has another architecture;
             the message names the option.
     """
     config = read_json(folder / "config.json")
@@ -65,10 +65,11 @@ def read_transformers_folder(folder, name):
     arrays = _arrays(folder, config)
     generation = folder / "generation_config.json"
     # Older models have these options in config.json.
-    options = {**config, **(read_json(generation) if generation.exists() else {})}
+    options = config | (read_json(generation) if generation.exists() else {})
+    options = {name: value for name, value in options.items() if value is not None}
     banned, notes = _banned(options)
     source, target = _vocabularies(folder, config, options)
-    longest = options.get("max_new_tokens") or _option(options, "max_length", 20) - 1
+    longest = options.get("max_new_tokens") or options.get("max_length", 20) - 1
     return Published(
         name=config.get("_name_or_path") or name,
         form="transformers folder",
@@ -90,7 +91,7 @@ def read_transformers_folder(folder, name):
         target=target,
         spms=read_spms(folder),
         decoding=decoding_options(
-            _option(options, "num_beams", 1), _option(options, "length_penalty", 1.0),
+            options.get("num_beams", 1), options.get("length_penalty", 1.0),
             max(longest, 1),
         ),
         banned=banned,
@@ -98,82 +99,61 @@ def read_transformers_folder(folder, name):
     )  # fmt: skip
 
 
-def _option(options, name, default):
-    value = options.get(name)
-    return default if value is None else value
-
-
 def _check(config):
     for option, expected in EXPECTED.items():
         found = config.get(option, expected[0])
         if found not in expected:
             wanted = " or ".join(map(str, expected))
-            raise MarianError(
+            raise RunError(
                 f"the model has {option}: {found}, which is not imported; expected {wanted}"
             )
     for option in ("attention_heads", "ffn_dim"):
         encoder, decoder = (config.get(f"{side}_{option}") for side in ("encoder", "decoder"))
         if encoder != decoder:
-            raise MarianError(
+            raise RunError(
                 f"the model has {option} of {encoder} in the encoder and {decoder} in the "
                 "decoder; expected one number"
             )
 
 
 def _arrays(folder, config):
+    """The model's arrays under Marian's names, matrices as [in, out]."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise RunError(
+            "expected a file model.safetensors; pytorch_model.bin is a pickle, which can run code "
+            "when it is loaded: convert it as docs/guide/pretrained.md says"
+        )
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, TypeError) as error:
+        raise RunError(f"cannot read model.safetensors: {error}") from error
     arrays = {}
-    for key, value in _tensors(folder):
-        _take(arrays, key, value.astype("float32", copy=False))
+    for key, value in tensors.items():
+        value = value.astype("float32", copy=False)
+        if key.endswith("embed_positions.weight"):
+            _check_positions(value)
+        elif key in TABLES:
+            arrays[TABLES[key]] = value
+        else:
+            arrays[_marian_name(key)] = np.ascontiguousarray(value.T)
     _tie(arrays, config)
     return arrays
 
 
-def _tensors(folder):
-    """Yields names and NumPy arrays, of a safetensors file rather than of a pickle."""
-    path = folder / "model.safetensors"
-    if path.exists():
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="np") as file:
-                for key in file.keys():  # noqa: SIM118  (it is no dictionary)
-                    yield key, file.get_tensor(key)
-        except (SafetensorError, TypeError) as error:
-            raise MarianError(f"cannot read model.safetensors: {error}") from error
-        return
-    path = folder / "pytorch_model.bin"
-    if not path.exists():
-        raise MarianError("expected a file model.safetensors")
-    try:
-        import torch
-    except ImportError as error:
-        raise MarianError("pytorch_model.bin needs torch to be read: pip install torch") from error
-    try:
-        tensors = torch.load(
-            path, map_location="cpu", weights_only=True
-        )  # runs no code of the file
-    except Exception as error:  # torch and pickle raise many kinds
-        raise MarianError(f"cannot read pytorch_model.bin: {error}") from error
-    for key, tensor in tensors.items():
-        yield key, tensor.float().numpy()
-
-
-def _take(arrays, key, value):
-    """Stores an array under Marian's name, a matrix as [in, out]."""
-    if key.endswith("embed_positions.weight"):
-        _check_positions(value)
-        return
-    if key in TABLES:
-        arrays[TABLES[key]] = value
-        return
+def _marian_name(key):
+    """Marian's name of an array of a layer."""
     found = LAYER.fullmatch(key)
     if not found or found[3] not in PARTS:
-        raise MarianError(f"the file has {key}, which no Marian model has")
+        raise RunError(f"the file has {key}, which no Marian model has")
     side, number, part, projection, kind = found.groups()
     matrix = projection or part.startswith("fc")
     kind = {"weight": "W" if matrix else "scale", "bias": "b" if matrix else "bias"}[kind]
     name = PARTS[part].format(kind=kind, to=PROJECTIONS.get(projection))
-    arrays[f"{side}_l{int(number) + 1}_{name}"] = np.ascontiguousarray(value.T)
+    return f"{side}_l{int(number) + 1}_{name}"
 
 
 def _check_positions(table):
@@ -181,7 +161,7 @@ def _check_positions(table):
     angles = np.arange(length)[:, None] / 10_000.0 ** (2 * np.arange(width // 2) / width)
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     if not np.allclose(table, expected, atol=1e-3):
-        raise MarianError("the model has learned position embeddings; expected sinusoids")
+        raise RunError("the model has learned position embeddings; expected sinusoids")
 
 
 def _tie(arrays, config):
@@ -225,7 +205,7 @@ def _banned(options):
 
 
 def _vocabularies(folder, config, options):
-    start = _option(options, "decoder_start_token_id", config.get("pad_token_id"))
+    start = options.get("decoder_start_token_id", config.get("pad_token_id"))
     fields = {"pad_id": config.get("pad_token_id"), "bos_id": start}
     size, second = config["vocab_size"], folder / "target_vocab.json"
     source = vocabulary_of(read_json(folder / "vocab.json"), "vocab.json", size, **fields)

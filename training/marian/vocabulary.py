@@ -6,7 +6,7 @@ import re
 import numpy as np
 import yaml
 
-from training.marian import MarianError
+from training.files import RunError
 
 # A logit bias with which the probability of an id is 0.
 BANNED = -1e9
@@ -69,18 +69,18 @@ def vocabulary_of(ids, name, size=None, **fields):
         fields: Further fields.
 
     Raises:
-        MarianError: If a special piece is missing, an id is negative, or an id so large that the
+        RunError: If a special piece is missing, an id is negative, or an id so large that the
             file cannot be a vocabulary.
     """
     if missing := [piece for piece in ("</s>", "<unk>") if piece not in ids]:
-        raise MarianError(f"{name} has no piece {missing[0]}")
+        raise RunError(f"{name} has no piece {missing[0]}")
     if min(ids.values()) < 0 or max(ids.values()) > 2 * len(ids) + 1000:
-        raise MarianError(f"{name} is not a vocabulary: expected pieces and their ids")
+        raise RunError(f"{name} is not a vocabulary: expected pieces and their ids")
     pieces = [""] * max(max(ids.values()) + 1, size or 0)
     for piece, number in ids.items():
         pieces[number] = piece
     if size and len(pieces) > size:
-        raise MarianError(f"{name} has {len(pieces)} pieces, the model {size} embeddings")
+        raise RunError(f"{name} has {len(pieces)} pieces, the model {size} embeddings")
     return Vocabulary(pieces, eos_id=ids["</s>"], unknown_id=ids["<unk>"], **fields)
 
 
@@ -91,7 +91,7 @@ def read_spm(path):
     try:
         model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError) as error:
-        raise MarianError(f"{path.name} is not a SentencePiece model: {error}") from error
+        raise RunError(f"{path.name} is not a SentencePiece model: {error}") from error
     return vocabulary_of({model.id_to_piece(i): i for i in range(len(model))}, path.name)
 
 
@@ -102,7 +102,7 @@ def read_yml(path):
     in pieces, and takes ten seconds for 60,000 lines.
 
     Raises:
-        MarianError: If a line is not a piece with its id.
+        RunError: If a line is not a piece with its id.
     """
     ids, key = {}, None
     text = path.read_bytes().decode("utf-8")
@@ -115,7 +115,7 @@ def read_yml(path):
             ids[_scalar(found[1] if key is None else key)] = int(found[2])
             key = None
         elif line.strip() and not line.startswith("#") and line not in ("---", "..."):
-            raise MarianError(
+            raise RunError(
                 f"{path.name}, line {number}: expected a piece and its id, found {line!r}"
             )
     return vocabulary_of(ids, path.name)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.marian import MarianError
+from training.files import RunError
 
 ATTENTION = (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o"))
 
@@ -26,7 +26,7 @@ class Weights:
         """Sets every weight of a `TranslationModel` of the published config.
 
         Raises:
-            MarianError: If an array is missing, has another shape, or does not belong to the model.
+            RunError: If an array is missing, has another shape, or does not belong to the model.
         """
         self._embeddings(model)
         self._logits(model.logits)
@@ -37,7 +37,7 @@ class Weights:
                 self._norm(f"{side}_top_ln_{{}}", stack.norm)
         if self.left:
             names = ", ".join(sorted(self.left)[:5])
-            raise MarianError(
+            raise RunError(
                 f"the model has {len(self.left)} arrays that no Marian Transformer has: {names}"
             )
 
@@ -69,7 +69,7 @@ class Weights:
         table = self._array(name, keep)
         table = table.reshape(-1, table.shape[-1]).T if columns else table
         if len(table) < len(vocabulary.pieces):
-            raise MarianError(
+            raise RunError(
                 f"{name} has {len(table)} rows, the vocabulary {len(vocabulary.pieces)} pieces"
             )
         return table if name.endswith("_b") else vocabulary.rows(table)
@@ -118,15 +118,15 @@ class Weights:
 
     def _array(self, name, keep=False):
         if name not in self.left:
-            raise MarianError(f"the model has no array {name}")
+            raise RunError(f"the model has no array {name}")
         array = self.left[name] if keep else self.left.pop(name)
         if array.dtype.kind != "f":
-            raise MarianError(f"{name} holds {array.dtype}; expected floats")
+            raise RunError(f"{name} holds {array.dtype}; expected floats")
         return array.astype("float32", copy=False)
 
     def _set(self, weight, name, value):
         if tuple(weight.shape) != value.shape:
-            raise MarianError(
+            raise RunError(
                 f"{name} has shape {value.shape} in our layout; expected {tuple(weight.shape)}"
             )
         weight.assign(value)
