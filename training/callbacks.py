@@ -14,8 +14,10 @@ import keras
 from keras import ops
 
 from training.checkpoints import read_meta, restore
-from training.files import RunError, write_table
+from training.evaluate import in_words
+from training.files import RunError, save_weights, write_table
 from training.optimizer import assign_average
+from training.run import record_steps
 
 SAID = 60.0  # seconds between two lines off a terminal
 MEASURED = 20  # updates that are not timed, because the first ones compile
@@ -50,14 +52,14 @@ class Budget(keras.callbacks.Callback):
     Args:
         state: The `RunState`.
         settings: The `TrainingConfig`.
+        folder: The `RunFolder`, in which the number of updates is recorded.
         started: `time.monotonic()` at the start of the process.
         signals: The entered `Signals`.
-        fixed: Called with the number of updates once `--minutes` has become one.
     """
 
-    def __init__(self, state, settings, started, signals, fixed=lambda steps: None):
+    def __init__(self, state, settings, folder, started, signals):
         super().__init__()
-        self.state, self.minutes, self.fixed = state, settings.minutes, fixed
+        self.state, self.minutes, self.folder = state, settings.minutes, folder
         self.batches = settings.gradient_accumulation_steps
         self.validate_steps, self.log_steps = settings.validate_steps, settings.log_steps
         self.started, self.signals = started, signals
@@ -109,7 +111,7 @@ class Budget(keras.callbacks.Callback):
             f"An update takes {update:.3g} s, so {self.minutes:g} minutes are "
             f"{self.state.steps:,} updates; --steps {self.state.steps} repeats this run."
         )
-        self.fixed(self.state.steps)
+        record_steps(self.folder, self.state.steps)
 
 
 class Validation(keras.callbacks.Callback):
@@ -123,15 +125,14 @@ class Validation(keras.callbacks.Callback):
         evaluator: An `evaluate.Evaluator`, of a model of its own; the first of its scores chooses
             the weights.
         budget: The `Budget`.
-        folder: The `RunFolder`.
         settings: The `TrainingConfig`.
         chief: Whether this process writes and prints.
     """
 
-    def __init__(self, evaluator, budget, folder, settings, chief=True):
+    def __init__(self, evaluator, budget, settings, chief=True):
         super().__init__()
-        self.evaluator, self.scores, self.budget = evaluator, evaluator.task.scores, budget
-        self.state, self.folder, self.chief = budget.state, folder, chief
+        self.evaluator, self.scores = evaluator, evaluator.task.scores
+        self.budget, self.state, self.chief = budget, budget.state, chief
         self.every, self.patience = settings.validate_steps, settings.patience
         self.log_steps, self.is_best = settings.log_steps, False
 
@@ -157,13 +158,15 @@ class Validation(keras.callbacks.Callback):
                 print(f"No better score in {self.patience} validations: the training ends.")
         self.budget.validation = time.monotonic() - began
 
+    def save_best(self):
+        """Writes the weights that were scored last, which are the best."""
+        save_weights(self.evaluator.model, self.budget.folder.best)
+
     def _tell(self, scores, texts):
-        of = self.evaluator
-        told = ", ".join(f"{of.label(n)} {of.number(n, value)}" for n, value in scores.items())
         begun = f"{self.budget.seconds() / 60:.1f} min, update {self.state.step:,}"
-        print(f"{begun}: {told} on {len(texts)} validation texts")
+        print(f"{begun}: {in_words(scores)} on {len(texts)} validation texts")
         for i in sorted({0, len(texts) // 3, 2 * len(texts) // 3}):
-            print(f"    {of.sample(i, texts[i])}")
+            print(f"    {self.evaluator.sample(i, texts[i])}")
 
 
 class NotFinite(keras.callbacks.TerminateOnNaN):
@@ -192,19 +195,16 @@ class History(keras.callbacks.Callback):
 
     Args:
         budget: The `Budget`.
-        folder: The `RunFolder`.
-        task: The task.
+        scores: The names of the validation's scores.
         tokens: Number of real tokens in a usual batch.
-        chief: Whether this process writes and prints.
     """
 
-    def __init__(self, budget, folder, task, tokens, chief=True, out=None):
+    def __init__(self, budget, scores, tokens):
         super().__init__()
-        self.budget, self.state, self.folder = budget, budget.state, folder
-        self.tokens, self.chief, self.out = tokens, chief, out or sys.stdout
+        self.budget, self.state, self.tokens = budget, budget.state, tokens
         measured = ("loss", "accuracy", "learning_rate", "tokens_per_second")
-        self.columns = ("step", "minutes", *measured, *(f"val_{name}" for name in task.scores))
-        self.terminal = self.out.isatty()
+        self.columns = ("step", "minutes", *measured, *(f"val_{name}" for name in scores))
+        self.terminal = sys.stdout.isatty()
         self._said = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -212,10 +212,9 @@ class History(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self._ended, self._batches = time.monotonic(), self._batches + 1
-        if self.chief and self._ended - self._said >= (0.5 if self.terminal else SAID):
+        if self._ended - self._said >= (0.5 if self.terminal else SAID):
             self._said = self._ended
-            end = "\r" if self.terminal else "\n"
-            print(self._line(logs), end=end, file=self.out, flush=True)
+            print(self._line(logs), end="\r" if self.terminal else "\n", flush=True)
 
     def _speed(self):
         return self._batches * self.tokens / max(self._ended - self._began, 1e-9)
@@ -245,8 +244,7 @@ class History(keras.callbacks.Callback):
         }
         row |= {name: logs[name] for name in self.columns if name in logs and name not in row}
         self.state.rows.append(row)
-        if self.chief:
-            write_table(self.folder.history, self.columns, self.state.rows)
+        write_table(self.budget.folder.history, self.columns, self.state.rows)
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -260,27 +258,23 @@ class Checkpoint(keras.callbacks.Callback):
         validation: The `Validation`.
         checkpoints: The `Checkpoints`.
         settings: The `TrainingConfig`.
-        signals: The `Signals`.
-        chief: Whether this process writes.
     """
 
-    def __init__(self, validation, checkpoints, settings, signals, chief=True):
+    def __init__(self, validation, checkpoints, settings):
         super().__init__()
-        self.validation, self.state = validation, validation.state
-        self.checkpoints, self.signals, self.chief = checkpoints, signals, chief
+        self.validation, self.checkpoints = validation, checkpoints
         self.every, self.saved = 60 * settings.checkpoint_minutes, time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
-        overdue = time.monotonic() - self.saved >= self.every
-        stops = self.state.trained or self.signals.received is not None
-        if self.chief and self.state.trained and self.validation.is_best:
-            self.validation.folder.save_best(self.validation.evaluator.model)
-        if self.chief and (overdue or stops or self.validation.is_best):
-            variables = state_of(self.model)
-            self.checkpoints.save(self.state.step, variables, dataclasses.asdict(self.state))
+        state, is_best = self.validation.state, self.validation.is_best
+        stops = state.trained or self.validation.budget.signals.received is not None
+        if is_best and state.trained:
+            self.validation.save_best()
+        if stops or is_best or time.monotonic() - self.saved >= self.every:
+            self.checkpoints.save(state.step, state_of(self.model), dataclasses.asdict(state))
             self.saved = time.monotonic()
-        if self.chief and self.validation.is_best and not self.state.trained:
-            self.validation.folder.save_best(self.validation.evaluator.model)
+        if is_best and not state.trained:
+            self.validation.save_best()
 
 
 def state_of(model):
@@ -294,16 +288,16 @@ def state_of(model):
     }
 
 
-def resume(model, checkpoints, validation, settings):
+def resume(model, checkpoints, validation):
     """Restores the newest checkpoint, if there is one.
 
     Args:
         model: The compiled model.
         checkpoints: The `Checkpoints`.
-        validation: The `Validation`, whose state takes that of the checkpoint.
-        settings: The `TrainingConfig`; its number of updates replaces that of the checkpoint.
+        validation: The `Validation`, whose state takes that of the checkpoint; but a number of
+            updates that it has replaces that of the checkpoint.
     """
-    state, folder, chief = validation.state, validation.folder, validation.chief
+    state, chief = validation.state, validation.chief
     path = checkpoints.newest(print if chief else lambda line: None)
     if path is None:
         return
@@ -311,13 +305,13 @@ def resume(model, checkpoints, validation, settings):
     for name, value in read_meta(path).items():
         setattr(state, name, value)
     state.steps = steps or state.steps
-    if state.trained and folder.best.exists() and state.step >= state.steps:
+    if state.trained and validation.budget.folder.best.exists() and state.step >= state.steps:
         return  # perhaps of another backend: only the end is missing
     state.trained = False
     restore(path, state_of(model))
     scored = state.rows and f"val_{validation.scores[0]}" in state.rows[-1]
     if scored and not state.worse and chief:  # a kill may have come before these weights
         assign_average(model, validation.evaluator.model)
-        folder.save_best(validation.evaluator.model)
+        validation.save_best()
     if chief:
         print(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")

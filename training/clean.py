@@ -67,7 +67,7 @@ class Rules:
             if len(self.languages) != 2:
                 raise RunError(
                     "The filter `language` needs the languages of source and target, as in "
-                    f"--languages pt en. Received: {self.languages}"
+                    f"--set languages=pt,en. Received: {self.languages}"
                 )
             identifier(*self.languages)
 

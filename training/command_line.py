@@ -44,9 +44,7 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         given = read_config(found.pop("config"), fields)
         given |= dict(assigned(word, fields) for word in found.pop("set"))
         given |= {name: value for name, value in found.items() if value is not unsaid}
-        given = {
-            n: tuple(value) if isinstance(value, list) else value for n, value in given.items()
-        }
+        given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
         if given.get("init_from"):
             given = completed(given, config_class)
         return config_class(**given).resolved()
@@ -58,19 +56,13 @@ def read_config(path, fields):
     """{setting: value} of a YAML or JSON file; of the entry `arguments` of a run's config.json."""
     if path is None:
         return {}
-    text = path.read_text(encoding="utf-8")
-    if path.suffix.lower() in (".yaml", ".yml"):
-        import yaml
+    import yaml
 
-        try:
-            values = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--config {path}: {' '.join(str(error).split())}") from error
-    else:
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"--config {path}: {error}") from error
+    text, is_yaml = path.read_text(encoding="utf-8"), path.suffix.lower() in (".yaml", ".yml")
+    try:
+        values = yaml.safe_load(text) if is_yaml else json.loads(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"--config {path}: {' '.join(str(error).split())}") from error
     if isinstance(values, dict):
         values = values.get("arguments", values)
     if not isinstance(values, dict):
@@ -83,7 +75,7 @@ def read_config(path, fields):
 
 
 def assigned(word, fields):
-    """(setting, value) of a word NAME=VALUE."""
+    """(setting, value) of a word NAME=VALUE; a list has commas or spaces between its values."""
     name, equals, text = word.partition("=")
     if not equals or name not in fields:
         raise ValueError(f"--set needs NAME=VALUE of a setting. Received: {word!r}")
@@ -95,21 +87,19 @@ def assigned(word, fields):
     if "choices" in about and text not in about["choices"]:
         choices = ", ".join(about["choices"])
         raise ValueError(f"--set {name} must be one of {choices}. Received: {text!r}")
+    if "nargs" in about:
+        return name, tuple(text.replace(",", " ").split())
     try:
-        return name, tuple(text.split()) if "nargs" in about else about.get("type", str)(text)
+        return name, about.get("type", str)(text)
     except ValueError as error:
         raise ValueError(f"--set {name}: {error}") from error
 
 
 def completed(given, config_class):
     """The given settings, with those that follow from the run that the training begins from."""
-    from training.files import RunError
     from training.init_from import Start
 
-    try:
-        start = Start(given["init_from"])
-    except RunError as error:
-        raise ValueError(str(error)) from error
+    start = Start(given["init_from"])
     if config_class is not TrainingConfig:
         return start.text_settings() | given
     return start.settings_for(given, RECIPES)

@@ -41,9 +41,8 @@ class Evaluator:
     def __init__(self, task, model, rows):
         self.task, self.model, self.rows, self.table = task, model, rows, None
         self.tokenizer, self.target = task.tokenizers
-        texts = [row[self.learned] for row in rows]
-        eos_id = self.tokenizer.eos_id
-        ids = [[*row[: self.most], eos_id] for row in self.tokenizer.encode(texts).to_list()]
+        encoded = self.tokenizer.encode(self.texts()).to_list()
+        ids = [[*row[: self.most], self.tokenizer.eos_id] for row in encoded]
         self.order = np.argsort([len(row) for row in ids], kind="stable")
         rows = [ids[i] for i in self.order]
         self.batches = [padded(rows[i : i + BATCH]) for i in range(0, len(rows), BATCH)]
@@ -57,19 +56,9 @@ class Evaluator:
                 found[next(places)] = row
         return found
 
-    def text(self, row):
-        """The text of a row."""
-        return row[self.learned]
-
-    @staticmethod
-    def label(score):
-        """The name of a score for people."""
-        return SCORES[score][0]
-
-    @staticmethod
-    def number(score, value):
-        """A score for people."""
-        return SCORES[score][1].format(value)
+    def texts(self):
+        """The text of each row."""
+        return [row[self.learned] for row in self.rows]
 
     def sample(self, number, found):
         """A result with its text and what was expected, for people."""
@@ -260,6 +249,11 @@ def translations(translator, sources):
         for i, answer in zip(part, answers, strict=True):
             found[i] = answer[0]
     return found
+
+
+def in_words(scores):
+    """Scores by name, for people."""
+    return ", ".join(f"{SCORES[n][0]} {SCORES[n][1].format(value)}" for n, value in scores.items())
 
 
 def corpus_scores(hypotheses, references):

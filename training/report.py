@@ -8,9 +8,17 @@ import sys
 import time
 
 import numpy as np
+import sacrebleu
 from matplotlib.figure import Figure
 
-from training.evaluate import SCORES, class_scores, corpus_scores, make_evaluator, translations
+from training.evaluate import (
+    SCORES,
+    class_scores,
+    corpus_scores,
+    in_words,
+    make_evaluator,
+    translations,
+)
 from training.files import RunError, explained, write_atomically, write_json
 
 SAMPLES = 12
@@ -31,38 +39,36 @@ def finish(settings, task, folder, data, state):
     Raises:
         RunError: If a file cannot be written, or the exported model does not pass its check.
     """
-    begun, model = time.monotonic(), folder.model()
+    begun, model, text_model = time.monotonic(), folder.model(), None
+    if settings.task == "translation":
+        width = settings.num_beams  # all of its translations can be returned
+        text_model = folder.translator(
+            num_beams=width, num_return_sequences=width, length_penalty=settings.length_penalty
+        )
+    elif task.exports:
+        text_model = folder.text_model()
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
-    translates, tables = settings.task == "translation", {}
-    text_model = _text_model(folder, settings, task)
-    for name, rows in sets.items():
-        evaluator = make_evaluator(task, model, rows)
-        if translates:
-            found = translations(text_model, [source for source, _ in rows])
-            scores = corpus_scores([f.text for f in found], [reference for _, reference in rows])
-        else:
-            scores, found = evaluator.measure()
-        tables[name] = evaluator.table
+    evaluators = {name: make_evaluator(task, model, rows) for name, rows in sets.items()}
+    for name, evaluator in evaluators.items():
+        scores, found = _measured(settings, evaluator, text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
-        told = ", ".join(
-            f"{evaluator.label(n)} {evaluator.number(n, v)}" for n, v in scores.items()
-        )
-        print(f"{name}: {told} on {len(rows):,} texts")
+        print(f"{name}: {in_words(scores)} on {len(evaluator.rows):,} texts")
         if name == "validation":
-            (_write_translations if translates else _write_predictions)(folder, evaluator, found)
+            write = _write_translations if settings.task == "translation" else _write_predictions
+            write(folder, evaluator, found)
     results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    texts = [evaluator.text(row) for row in data.validation]
-    _draw(folder, task, model, text_model, data, state, tables)
-    if settings.export and task.exports:
-        _export(folder, text_model, results, texts)
+    _draw(folder, evaluators["validation"], text_model, state)
+    if exported := settings.export and task.exports:
+        _export(folder, text_model, results)
     results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
-    write_atomically(folder.report, report(settings, task, folder, data, state, results, tables))
+    told = report(settings, task, folder, data.summary, state, results, evaluators)
+    write_atomically(folder.report, told)
     write_json(folder.results, results)
     print(f"Report:    {folder.report}")
-    if translates:
+    if settings.task == "translation":
         print(f"Translate: python training/translate.py {folder.path} < in.txt > out.txt")
-    if settings.export and task.exports:
+    if exported:
         print(
             f"Serve:     python serving/server.py --model_base_path={folder.saved_model.resolve()} "
             f"--rest_api_port=8501"
@@ -85,19 +91,17 @@ def finish_on_tensorflow(settings):
         )
 
 
-def _text_model(folder, settings, task):
-    if settings.task == "translation":
-        width = settings.num_beams  # all of its translations can be returned
-        return folder.translator(
-            num_beams=width, num_return_sequences=width, length_penalty=settings.length_penalty
-        )
-    return folder.text_model() if task.exports else None
+def _measured(settings, evaluator, text_model):
+    """Scores by name, and what was found for each row; translations by the served beam search."""
+    if settings.task != "translation":
+        return evaluator.measure()
+    sources, references = zip(*evaluator.rows, strict=True)
+    found = translations(text_model, sources)
+    return corpus_scores([one.text for one in found], references), found
 
 
 def _write_translations(folder, evaluator, found):
     """translations.tsv: source, reference, hypothesis, its score, and its chrF."""
-    import sacrebleu
-
     lines = ["source\treference\thypothesis\tscore\tchrf"]
     for (source, reference), one in zip(evaluator.rows, found, strict=True):
         chrf = sacrebleu.sentence_chrf(one.text, [reference]).score
@@ -108,44 +112,47 @@ def _write_translations(folder, evaluator, found):
 
 def _write_predictions(folder, evaluator, found):
     """predictions.tsv: each text with the expected and the found labels, or its log-probability."""
+    pairs = zip(evaluator.rows, found, strict=True)
     if evaluator.learned:
-        rows = zip(evaluator.rows, found, strict=True)
-        lines = ["text\tresult", *(f"{r[1]}\t{f}" for r, f in rows)]
+        lines = ["text\tresult", *(f"{row[1]}\t{one}" for row, one in pairs)]
     else:
-        rows = zip(evaluator.rows, found, strict=True)
-        lines = ["text\texpected\tfound", *(f"{r[0]}\t{r[1]}\t{f}" for r, f in rows)]
+        lines = ["text\texpected\tfound", *(f"{row[0]}\t{row[1]}\t{one}" for row, one in pairs)]
     write_atomically(folder.predictions, "\n".join(lines) + "\n")
 
 
-def _draw(folder, task, model, text_model, data, state, tables):
+def _draw(folder, evaluator, text_model, state):
     """Draws curves.png, attention.png and, if there are labels, confusion.png."""
     from keras_tfmr.plots import plot_attention, plot_curves
 
-    column = make_evaluator(task, model, data.validation[:1]).learned
-    texts = [row[column] for row in data.validation]
+    names = {f"val_{name}": SCORES[name][0] for name in evaluator.task.scores[:2]}
+    rows = [{names.get(name, name): value for name, value in r.items()} for r in state.rows]
     # The text whose length is closest to nine words, for a readable picture.
-    text = min(texts, key=lambda text: (abs(len(text.split()) - 9), text))
-    if folder.translations.exists():
-        found = text_model.explain([text])[0]
-        scores, rows, columns = found.attention_heads[-1], found.source_tokens, found.target_tokens
-    else:
-        tokenizer = task.tokenizers[0]
-        ids = tokenizer.encode_truncated([text], LONGEST)[0].numpy()
-        if task.kind == "language":
-            start = np.full((1, 1), tokenizer.bos_id, ids.dtype)
-            ids = np.concatenate([start, ids[:, :-1]], axis=1)
-        stack = model.decoder if task.kind == "language" else model.encoder
-        scores = stack(ids, return_attention_scores=True)[1][-1].numpy()[0]
-        rows = columns = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
+    text = min(evaluator.texts(), key=lambda text: (abs(len(text.split()) - 9), text))
     with explained(folder.path):
-        plot_attention(scores, rows, columns, title=text).savefig(folder.attention, dpi=110)
-        names = {f"val_{name}": SCORES[name][0] for name in task.scores[:2]}
-        rows = [{names.get(name, name): value for name, value in r.items()} for r in state.rows]
+        plot_attention(*_attention(evaluator, text_model, text), title=text).savefig(
+            folder.attention, dpi=110
+        )
         curves = plot_curves(rows, scores=tuple(names.values()), title=folder.path.name)
         curves.savefig(folder.curves, dpi=110)
-        if tables["validation"] is not None:
-            picture = plot_confusion(tables["validation"], task.tokenizers[1].names)
+        if evaluator.table is not None:
+            picture = plot_confusion(evaluator.table, evaluator.target.names)
             picture.savefig(folder.confusion, dpi=110)
+
+
+def _attention(evaluator, text_model, text):
+    """The weights of the last layer's heads, and the tokens of its rows and columns."""
+    task, model, tokenizer = evaluator.task, evaluator.model, evaluator.tokenizer
+    if hasattr(text_model, "explain"):
+        found = text_model.explain([text])[0]
+        return found.attention_heads[-1], found.source_tokens, found.target_tokens
+    ids = tokenizer.encode_truncated([text], LONGEST)[0].numpy()
+    if task.kind == "language":
+        start = np.full((1, 1), tokenizer.bos_id, ids.dtype)
+        ids = np.concatenate([start, ids[:, :-1]], axis=1)
+    stack = model.decoder if task.kind == "language" else model.encoder
+    scores = stack(ids, return_attention_scores=True)[1][-1].numpy()[0]
+    tokens = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
+    return scores, tokens, tokens
 
 
 def plot_confusion(table, names):
@@ -178,8 +185,8 @@ def plot_confusion(table, names):
     return figure
 
 
-def _export(folder, text_model, results, texts):
-    """Writes saved_model/1, checks it, and translates three texts with it."""
+def _export(folder, text_model, results):
+    """Writes saved_model/1 and checks it."""
     from keras_tfmr.export import export_text_model
     from keras_tfmr.export.check import ExportError
 
@@ -187,21 +194,21 @@ def _export(folder, text_model, results, texts):
     folder.clear_exports()  # left by a process that was killed after its export
     begun = time.monotonic()
     metadata = {**folder.metadata(), "results": results}
+    texts = folder.sources()
     try:
         path = export_text_model(
-            text_model, folder.saved_model, metadata=metadata, warmup_texts=texts[:16]
+            text_model, folder.saved_model, metadata=metadata, warmup_texts=texts
         )
     except ExportError as error:
         raise RunError(str(error)) from error
     print(f"{path}, in {time.monotonic() - begun:.0f} s")
 
 
-def report(settings, task, folder, data, state, results, tables):
+def report(settings, task, folder, summary, state, results, evaluators):
     """The text of report.md."""
-    config, sets = folder.read_config(), [*tables]
-    evaluator = make_evaluator(task, folder.model(), data.validation[:1])
+    config, sets = folder.read_config(), [*evaluators]
     scores = [
-        (evaluator.label(n), *(evaluator.number(n, results[f"{name}_{n}"]) for name in sets))
+        (SCORES[n][0], *(SCORES[n][1].format(results[f"{name}_{n}"]) for name in sets))
         for n in task.scores
     ]
     speeds = [row["tokens_per_second"] for row in state.rows]
@@ -210,7 +217,7 @@ def report(settings, task, folder, data, state, results, tables):
     parts = [
         f"# {folder.path.name}",
         f"`{config['command']}`",
-        "  \n".join(data.summary.splitlines()),
+        "  \n".join(summary.splitlines()),
         *_beginning(config),
         "## Results",
         table(("", *sets), scores),
@@ -220,9 +227,8 @@ def report(settings, task, folder, data, state, results, tables):
         + (", cased and detokenised, as sacrebleu does by default." if how else "."),
         "![Loss, validation scores, learning rate and speed by minutes](curves.png)",
     ]
-    last = sets[-1]
-    if tables[last] is not None:
-        parts += _labels(tables[last], task.tokenizers[1].names, last)
+    if evaluators[sets[-1]].table is not None:
+        parts += _labels(evaluators[sets[-1]], sets[-1])
     rows = folder.rows()
     chosen = rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES]
     columns = [name for name in rows[0] if name not in ("score", "chrf")] if rows else []
@@ -247,27 +253,27 @@ def _beginning(config):
     start = config.get("start")
     if start is None:
         return []
-    lines = [
+    told = (
         f"The run began with the weights of `{start['path']}` (sha256 {start['weights_sha256']})."
-    ]
+    )
     while start and "published" not in start:
         start = start.get("start")
     if start:
-        lines.append(
-            f"They are those of the published model {start['published']['name']}, whose licence "
+        told += (
+            f" They are those of the published model {start['published']['name']}, whose licence "
             "applies to this model too. The models of OPUS-MT are published by the Language "
             "Technology Research Group at the University of Helsinki under CC BY 4.0 "
             "(https://creativecommons.org/licenses/by/4.0/): name the group and the licence, and "
             "say that the model was changed."
         )
-    return [" ".join(lines)]
+    return [told]
 
 
-def _labels(confusions, names, name):
+def _labels(evaluator, name):
     """The section of a report about each label."""
     rows = [
         (label, *(f"{100 * value:.1f}" for value in scores[:3]), int(scores[3]))
-        for label, scores in zip(names, class_scores(confusions), strict=True)
+        for label, scores in zip(evaluator.target.names, class_scores(evaluator.table), strict=True)
     ]
     return [
         "## Labels",

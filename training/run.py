@@ -17,12 +17,22 @@ from training.files import (
     RunError,
     explained,
     read_json,
-    save_weights,
     write_atomically,
     write_json,
 )
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
+# {attribute of a `RunFolder`: file}; the last one marks the folder as that of a run.
+FILES = {
+    "joint_tokenizer": "tokenizer.model", "source_tokenizer": "source.model",
+    "target_tokenizer": "target.model", "lexicon": "lexicon.npz",
+    "best": "weights/best.weights.h5", "last": "weights/last.weights.h5",
+    "history": "history.csv", "translations": "translations.tsv",
+    "predictions": "predictions.tsv", "report": "report.md", "curves": "curves.png",
+    "attention": "attention.png", "confusion": "confusion.png", "results": "results.json",
+    "config": "config.json",
+}  # fmt: skip
+FOLDERS = ("checkpoints", "tensorboard", "encoded", "saved_model")
 
 
 class RunFolder:
@@ -40,23 +50,15 @@ class RunFolder:
 
     def __init__(self, path):
         self.path = Path(path)
-        for name, file in {
-            "config": "config.json", "results": "results.json", "history": "history.csv",
-            "report": "report.md", "translations": "translations.tsv",
-            "predictions": "predictions.tsv", "curves": "curves.png", "attention": "attention.png",
-            "confusion": "confusion.png", "lexicon": "lexicon.npz",
-            "joint_tokenizer": "tokenizer.model", "best": "weights/best.weights.h5",
-            "last": "weights/last.weights.h5", "checkpoints": "checkpoints",
-            "tensorboard": "tensorboard", "encoded": "encoded", "saved_model": "saved_model",
-        }.items():  # fmt: skip
+        for name, file in (FILES | dict(zip(FOLDERS, FOLDERS, strict=True))).items():
             setattr(self, name, self.path / file)
-        self.side_tokenizers = (self.path / "source.model", self.path / "target.model")
+        self.side_tokenizers = (self.source_tokenizer, self.target_tokenizer)
 
     def read_config(self):
         """The content of config.json; raises a RunError if it is not that of a run."""
         config = read_json(self.config)
-        known = isinstance(config, dict) and {"model", "arguments"} <= config.keys()
-        if not known or not all(isinstance(config[k], dict) for k in ("model", "arguments")):
+        parts = (config.get("model"), config.get("arguments")) if isinstance(config, dict) else ()
+        if not (parts and all(isinstance(part, dict) for part in parts)):
             raise RunError(
                 f"{self.config} is not the configuration of a run: choose another folder"
             )
@@ -86,10 +88,6 @@ class RunFolder:
         for tokenizer, path in zip(tokenizers, paths, strict=False):
             write_atomically(path, tokenizer.model_bytes)
 
-    def save_best(self, model):
-        """Writes the weights that scored best so far."""
-        save_weights(model, self.best)
-
     def model(self, weights=None):
         """The run's model with its best weights, or with those of another file."""
         from training.tasks import make_model
@@ -110,9 +108,8 @@ class RunFolder:
         kind = self.read_config()["model"]["kind"]
         if kind in TRANSLATION:
             return self.translator(weights, max_source_length, **decoding)
-        if kind not in TASKS:
-            raise RunError(f"{self.path} holds a run of {kind}, which no task of today makes")
-        return TASKS[kind].text_model(self, self.model(weights), max_source_length)
+        model = self.model(weights)  # a RunError if the kind is unknown
+        return TASKS[kind].text_model(self, model, max_source_length)
 
     def translator(self, weights=None, max_source_length=128, **decoding):
         """The run's `Translator`.
@@ -127,8 +124,10 @@ class RunFolder:
 
         tokenizers = self.tokenizers()
         if tokenizers is None:
-            joint, *sides = (p.name for p in (self.joint_tokenizer, *self.side_tokenizers))
-            raise RunError(f"{self.path} needs {joint}, or {' and '.join(sides)}, of a translator")
+            raise RunError(
+                f"{self.path} has neither tokenizer.model nor source.model and target.model: "
+                "expected the run of a translator"
+            )
         arguments = self.read_config()["arguments"]
         names = {field.name for field in dataclasses.fields(DecodingConfig)}
         fields = {name: arguments[name] for name in names & arguments.keys()} | decoding
@@ -172,12 +171,7 @@ class RunFolder:
         yield from self.checkpoints.glob("step-*.npz")
         yield from self.tensorboard.rglob("events.out.tfevents.*")
         yield from self.exports()
-        single = (
-            self.joint_tokenizer, *self.side_tokenizers, self.lexicon, self.best, self.last,
-            self.history, self.translations, self.predictions, self.report, self.curves,
-            self.attention, self.confusion, self.results, self.config,
-        )  # fmt: skip
-        yield from (path for path in single if path.exists())
+        yield from (path for name in FILES if (path := getattr(self, name)).exists())
 
     def exports(self):
         """The exported versions."""

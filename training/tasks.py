@@ -39,16 +39,16 @@ class Translation:
         unit: What a batch is counted in.
         ends: For source and target, whether an end id follows the ids.
         share: The share of the target ids that are predicted.
+        classes: Number of classes of a model with labels.
         inputs: Number of arrays that the model reads.
     """
 
     scores, unit, inputs, exports = ("bleu", "chrf"), "real target tokens", 2, True
-    ends, share = (1, 1), 1.0
+    ends, share, classes = (1, 1), 1.0, None
 
     def __init__(self, settings, tokenizers):
         self.settings, self.tokenizers = settings, tokenizers
         self.kind = settings.model if settings.task == "translation" else settings.task
-        self.classes = None
 
     def config(self):
         """The config of a new model; raises a RunError if the settings contradict each other."""
@@ -106,10 +106,6 @@ class TextTask(Translation):
 
     inputs = 1
 
-    def __init__(self, settings, tokenizers):
-        super().__init__(settings, tokenizers)
-        self.classes = getattr(self, "classes_of", lambda labels: None)(tokenizers[1])
-
     def config(self):
         size = self.tokenizers[0].vocab_size
         return make_config(self.settings, size, size)
@@ -126,8 +122,9 @@ class Classification(TextTask):
 
     scores, unit, ends = ("accuracy", "macro_f1"), "texts", (1, 0)
 
-    def classes_of(self, labels):
-        return len(labels.names)
+    @property
+    def classes(self):
+        return len(self.tokenizers[1].names)
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         end(source, source_lengths, self.tokenizers[0].eos_id, filler=True)
@@ -195,7 +192,8 @@ class Masked(TextTask):
     scores, unit, exports = ("accuracy", "perplexity"), "masked tokens", False
     share = SHARE
 
-    def classes_of(self, labels):
+    @property
+    def classes(self):
         return self.tokenizers[0].vocab_size
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
@@ -251,19 +249,17 @@ def preset_of(kind, name):
 
 
 def make_config(settings, source_vocab, target_vocab):
-    """The model config that a `TrainingConfig` asks for."""
-    config_class, recipe = _classes(settings.model)[0], settings.recipe
-    given = {**settings.sizes(), "dropout_rate": settings.dropout_rate}
+    """The model config that a resolved `TrainingConfig` asks for."""
+    given = settings.sizes() | {"dropout_rate": settings.dropout_rate}
     fields = {
-        **{name: value for name, value in recipe.defaults().items() if name in given},
+        **preset_of(settings.model, settings.preset),
         **{name: value for name, value in given.items() if value is not None},
         "source_vocab": source_vocab,
         "target_vocab": target_vocab,
         "joint_vocab": settings.joint_vocab,
     }
-    fields = {name: value for name, value in fields.items() if value is not None}
     try:
-        return config_class(**{**preset_of(settings.model, settings.preset), **fields})
+        return _classes(settings.model)[0](**fields)
     except ValueError as error:
         raise RunError(str(error)) from error
 

@@ -14,12 +14,10 @@ import re
 import zlib
 from typing import NamedTuple
 
+from training.files import RunError
+
 LINES = 20_000  # in a block
 _ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-
-
-class RunError(ValueError):
-    """An error in a corpus, in one line for the user."""
 
 
 class TextFile(NamedTuple):

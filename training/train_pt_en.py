@@ -5,7 +5,6 @@ demonstration that needs no network. With --data it trains on your own corpus, i
 After an interruption, run the same command again to resume.
 """
 
-import functools
 import sys
 import time
 
@@ -29,7 +28,7 @@ def train(settings, signals):
     from training.optimizer import make_optimizer
     from training.prepare import prepare
     from training.report import finish, finish_on_tensorflow
-    from training.run import RunFolder, RunLock, begin, describe, record_steps
+    from training.run import RunFolder, RunLock, begin, describe
 
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)
@@ -63,23 +62,18 @@ def train(settings, signals):
         # What happens beside the updates
         state = own.RunState(steps=data.steps)
         checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
-        evaluator = make_evaluator(
-            task, task.model(config), data.validation, settings.validation_pairs
-        )
-        fixed = functools.partial(record_steps, folder)
-        budget = own.Budget(state, settings, STARTED, signals, fixed)
-        validation = own.Validation(evaluator, budget, folder, settings, workers.chief)
-        callbacks = [
-            own.NotFinite(state, checkpoints),
-            validation,
-            budget,
-            own.History(budget, folder, task, batches.nominal_tokens, workers.chief),
-            own.Checkpoint(validation, checkpoints, settings, signals, workers.chief),
-        ]
+        scored = (data.validation, settings.validation_pairs)
+        evaluator = make_evaluator(task, task.model(config), *scored)
+        budget = own.Budget(state, settings, folder, STARTED, signals)
+        validation = own.Validation(evaluator, budget, settings, workers.chief)
+        callbacks = [own.NotFinite(state, checkpoints), validation, budget]
         if workers.chief:
-            log = keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False)
-            callbacks.append(log)
-        own.resume(model, checkpoints, validation, settings)
+            callbacks += [
+                own.History(budget, task.scores, batches.nominal_tokens),
+                own.Checkpoint(validation, checkpoints, settings),
+                keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False),
+            ]
+        own.resume(model, checkpoints, validation)
 
         # The training: an epoch of `fit` is a row of history.csv
         accumulated = settings.gradient_accumulation_steps

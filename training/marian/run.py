@@ -95,7 +95,7 @@ def import_model(path, folder, *, target_language=None):
     Raises:
         RunError: If the model cannot be imported.
     """
-    from training.files import write_atomically, write_json
+    from training.files import save_weights, write_atomically, write_json
 
     published = read(path)
     tokenizers = tokenizers_of(published, target_language)
@@ -117,7 +117,7 @@ def import_model(path, folder, *, target_language=None):
     }
     folder.write_config(described)
     folder.save_tokenizers(tokenizers)
-    folder.save_best(model)
+    save_weights(model, folder.best)
     write_atomically(folder.report, report(published, config, described["command"]))
     write_json(folder.results, {"parameters": int(model.count_params())})
     return published
