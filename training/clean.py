@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from training.files import RunError
-from training.text_blocks import rows
+from training.text_blocks import READERS
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {
@@ -104,10 +104,11 @@ class Cleaner:
 
     Args:
         rules: The `Rules`.
+        task: What the lines are for, a key of `READERS`.
     """
 
-    def __init__(self, rules):
-        self.rules = rules
+    def __init__(self, rules, task="translation"):
+        self.rules, self._rows = rules, READERS[task]
         self._filters = [(n, _KEEPS[n]) for n in FILTERS if n in rules.filters and n in _KEEPS]
         self._near = "near_duplicate" in rules.filters
 
@@ -118,7 +119,7 @@ class Cleaner:
             RunError: If a line is not UTF-8 or does not have two columns; it names the line.
         """
         lines, keys, near_keys, dropped, count = [], [], [], collections.Counter(), 0
-        for source, target in rows(block):
+        for source, target in self._rows(block):
             count += 1
             source = unicodedata.normalize("NFC", source).strip()
             target = unicodedata.normalize("NFC", target).strip()

@@ -36,9 +36,10 @@ class CleanedCorpus:
         path: The file to write, a `pathlib.Path`.
         corpora: An iterable of iterables of `Block`: the parts.
         rules: The `clean.Rules`.
+        task: What the lines are for.
     """
 
-    def __init__(self, path, corpora, rules):
+    def __init__(self, path, corpora, rules, task="translation"):
         self.path, self.pieces, self.lines = path, [], 0
         self.dropped, parts = collections.Counter(), collections.deque()
         keys, near_keys, count = [], [], 0
@@ -50,7 +51,7 @@ class CleanedCorpus:
                     yield block
 
         with path.open("wb") as text:
-            for cleaned in in_processes(Cleaner(rules), blocks()):
+            for cleaned in in_processes(Cleaner(rules, task), blocks()):
                 size = len(cleaned.keys)
                 self.pieces.append(
                     Piece(text.tell(), len(cleaned.text), count, size, parts.popleft())

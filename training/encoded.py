@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import hashlib
 import itertools
-import json
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from training.arrays import Writer, is_whole, mapped
 from training.clean import Cleaner, Rules, summary
 from training.cleaned import CleanedCorpus, in_processes
-from training.files import RunError
+from training.files import RunError, read_json, write_json
 from training.labels import Labels
 from training.sources import Source, corpora_of, tags_of
 from training.text_blocks import TextFile, read_blocks, rows, sha256, stamp
@@ -64,8 +63,8 @@ def identity(tokenizers):
 def read(folder, tokenizers):
     """The `Encoded` of a folder, or None if it is missing, damaged or of other tokenizers."""
     try:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        index = read_json(folder / INDEX)
+    except RunError:
         return None
     records = index["arrays"]
     if index["tokenizers"] != identity(tokenizers):
@@ -101,20 +100,20 @@ def encode(settings, folder, known=None):
     delete(folder)
     folder.mkdir(parents=True)
     try:
-        return _encode(settings, folder, known)
+        tokenizers = _encode(settings, folder, known)
     except BaseException:
         delete(folder)
         raise
+    return read(folder, tokenizers), tokenizers
 
 
 def _encode(settings, folder, known):
+    """Writes the files; returns the tokenizers."""
     corpora, files = corpora_of(settings), []
-    learned = int(settings.task in ("language", "masked"))  # the column that holds the text
     tags = [corpus.tag for corpus in corpora]
     sets = _given_sets(settings, corpora)
-    cleaned = CleanedCorpus(
-        folder / TEXT, (c.blocks("train", files) for c in corpora), _rules(settings)
-    )
+    blocks = (corpus.blocks("train", files) for corpus in corpora)
+    cleaned = CleanedCorpus(folder / TEXT, blocks, _rules(settings, corpora), settings.task)
     if not len(cleaned):
         raise RunError(
             f"{corpora[0].name}: no pair is left of {cleaned.lines:,} lines; "
@@ -124,28 +123,28 @@ def _encode(settings, folder, known):
     pairs = [pair for found in sets.values() for pair in found.pairs]
     excluded = [{pair[side] for pair in pairs} for side in (0, 1)]
     if settings.task != "translation":  # labels occur in training and validation
-        excluded[1 - learned] = set()
+        excluded[1 - text_column(settings)] = set()
     tokenizers = _tokenizers(settings, known, cleaned, excluded, tags, pairs)
-    parts, records = _write(folder, cleaned, tokenizers, excluded, tags)
+    parts, arrays = _write(folder, cleaned, tokenizers, excluded, tags)
     cleaned.path.unlink()
-    record = {"train": _record(sum(parts), files, cleaned.dropped)}
-    told = [f"train: {_told(sum(parts), files, cleaned.dropped)}"]
-    for name, found in sets.items():
-        record[name] = _record(len(found.pairs), found.files, found.dropped)
-        told.append(f"{name}: {_told(len(found.pairs), found.files, found.dropped)}")
+    counts = {"train": (sum(parts), files, cleaned.dropped)}
+    counts |= {name: (len(s.pairs), s.files, s.dropped) for name, s in sets.items()}
     index = {
-        "arrays": records,
+        "arrays": arrays,
         "parts": parts,
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
-        "record": record,
-        "summaries": told,
+        "record": {name: _record(*about) for name, about in counts.items()},
+        "summaries": [f"{name}: {_told(*about)}" for name, about in counts.items()],
         "files": [*files, *(file for found in sets.values() for file in found.files)],
     }
-    temporary = folder / f".{INDEX}"
-    temporary.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
-    temporary.replace(folder / INDEX)
-    return read(folder, tokenizers), tokenizers
+    write_json(folder / INDEX, index)
+    return tokenizers
+
+
+def text_column(settings):
+    """The column of a text task that holds the text; the other has its labels, if any."""
+    return int(settings.task in ("language", "masked"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,9 +174,9 @@ def read_pairs(*paths):
     return found
 
 
-def clean_pairs(blocks, tag="", files=()):
-    """The cleaned `Pairs` of blocks of lines."""
-    cleaner, dropped, lines, count = Cleaner(Rules()), collections.Counter(), {}, 0
+def clean_pairs(blocks, task="translation", tag="", files=()):
+    """The cleaned `Pairs` of blocks of lines; `files` is complete after the last block."""
+    cleaner, dropped, lines, count = Cleaner(Rules(), task), collections.Counter(), {}, 0
     for cleaned in map(cleaner, blocks):
         mine = cleaned.text.decode().split("\n")[:-1]
         lines |= dict.fromkeys(mine)
@@ -190,21 +189,18 @@ def clean_pairs(blocks, tag="", files=()):
 
 def _given_sets(settings, corpora):
     """The validation and test sets that were given, {name: Pairs}."""
-    if settings.validation:
-        tag = tags_of(settings.tag).get(settings.validation[0], "")
-        files, paths = [], settings.validation
-        if len(paths) == 2:
-            blocks = read_blocks(paths, files)
-        else:
-            blocks = Source(paths[0], task=settings.task).blocks("train", files)
-        found = clean_pairs(blocks, tag)
+    if paths := settings.validation:
+        tag, files = tags_of(settings.tag).get(paths[0], ""), []
+        alone = len(paths) == 1
+        blocks = Source(paths[0]).blocks("train", files) if alone else read_blocks(paths, files)
+        found = clean_pairs(blocks, settings.task, tag, files)
         if not found.pairs:
             raise RunError(f"{paths[0]}: no pair is left; dropped: {summary(found.dropped)}")
-        return {"validation": dataclasses.replace(found, files=tuple(files))}
+        return {"validation": found}
     with_splits, sets = [corpus for corpus in corpora if corpus.has_splits], {}
     for name in ("validation", "test") if with_splits else ():
         files, dropped = [], collections.Counter()
-        found = [clean_pairs(corpus.blocks(name, files), corpus.tag) for corpus in with_splits]
+        found = [clean_pairs(c.blocks(name, files), settings.task, c.tag) for c in with_splits]
         for one in found:
             dropped.update(one.dropped)
         columns = ([x for one in found for x in getattr(one, n)] for n in ("pairs", "tags"))
@@ -212,12 +208,12 @@ def _given_sets(settings, corpora):
     return sets
 
 
-def _rules(settings):
+def _rules(settings, corpora):
     """The `Rules` of cleaning; what is usual is measured on the first lines of each corpus."""
     rules = Rules(filters=settings.filters, languages=settings.languages)
     if not rules.filters:
         return rules
-    firsts = (next(corpus.blocks("train", []), None) for corpus in corpora_of(settings))
+    firsts = (next(corpus.blocks("train", []), None) for corpus in corpora)
     return rules.measured_on(itertools.chain.from_iterable(rows(b) for b in firsts if b))
 
 
@@ -248,7 +244,7 @@ def _tokenizers(settings, known, cleaned, excluded, tags, held_out):
         learned = [_learn(lines, settings.vocab_size) for lines in columns]
         learned = (learned[0], learned[-1])
         return _extended(known, learned) if known else learned
-    text = int(settings.task in ("language", "masked"))
+    text = text_column(settings)
     if known:
         subwords = known[0]
     else:

@@ -10,6 +10,12 @@ from training.run import differences, in_words
 from training.sources import corpora_of, rates
 from training.tasks import TASKS
 
+DEMONSTRATION = (
+    "The built-in phrasebook is a demonstration: sentences that a small grammar writes. A model of "
+    "it knows nothing but that grammar, and its scores are a self-test. To train on real "
+    "sentences, give --data."
+)
+
 
 class Data(NamedTuple):
     """Everything that a run learns from and is evaluated on.
@@ -46,51 +52,36 @@ def prepare(settings, folder, before, known=None, replicas=1):
     Raises:
         RunError: If the corpora cannot be read, or are not those that the run began with.
     """
-    try:
-        tokenizers = folder.tokenizers() if before else None
-        found = tokenizers and encoded.read(folder.encoded, tokenizers)
-        changed = found.changed_files() if found else []
-        if changed:
-            files = "; ".join(f"{path} (sha256 {a[:12]}, now {b[:12]})" for path, a, b in changed)
-            raise RunError(
-                f"The corpus is not the one that the run in {folder.path} began with: {files}. "
-                "Choose another --output, or delete the folder"
-            )
-        if not found:
-            found, tokenizers = encoded.encode(settings, folder.encoded, tokenizers or known)
-        if before and (others := differences(before["corpus"], found.record)):
-            raise RunError(
-                f"The corpus is not the one that the run in {folder.path} began with "
-                f"({in_words(others)}): choose another --output, or delete the folder"
-            )
-        task = TASKS[settings.task](settings, tokenizers)
-        batches = make_batches(settings, task, found, replicas)
-    except (RunError, OSError) as error:
-        raise RunError(str(error)) from error
-    names = dict.fromkeys(f"{side.vocab_size:,}" for side in tokenizers)
-    lines = [
-        *found.summaries,
-        f"vocabulary: {' and '.join(names)} subwords",
-        f"batches: {batches.summary()}",
-    ]
-    if labels := getattr(tokenizers[1], "names", None):
-        lines[-2] = (
-            f"vocabulary: {tokenizers[0].vocab_size:,} subwords\n"
-            f"labels: {len(labels)}, {', '.join(labels[:12])}"
+    tokenizers = folder.tokenizers() if before else None
+    found = tokenizers and encoded.read(folder.encoded, tokenizers)
+    if not found:
+        found, tokenizers = encoded.encode(settings, folder.encoded, tokenizers or known)
+    changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in found.changed_files()]
+    if before and (others := differences(before["corpus"], found.record)):
+        changes.append(in_words(others))
+    if changes:
+        raise RunError(
+            f"The corpus is not the one that the run in {folder.path} began with: "
+            f"{'; '.join(changes)}. Choose another --output, or delete the folder"
         )
-    if settings.phrasebook:
-        lines.insert(
-            0,
-            "The built-in phrasebook is a demonstration: sentences that a small grammar writes. A "
-            "model of it knows nothing but that grammar, and its scores are a self-test. To train "
-            "on real sentences, give --data.",
-        )
-    sets, steps = found.held_out, settings.steps or 0
+    task = TASKS[settings.task](settings, tokenizers)
+    batches = make_batches(settings, task, found, replicas)
+    steps, sets = settings.steps or 0, found.held_out
     if settings.epochs and not steps:
         steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
-    return Data(
-        task, batches, sets["validation"], sets["test"], steps, found.record, "\n".join(lines)
-    )
+    lines = [DEMONSTRATION] if settings.phrasebook else []
+    lines += [*found.summaries, *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
+    record, told = found.record, "\n".join(lines)
+    return Data(task, batches, sets["validation"], sets["test"], steps, record, told)
+
+
+def _vocabulary(source, target):
+    """Lines for people about the tokenizers."""
+    if labels := getattr(target, "names", None):
+        names = ", ".join(labels[:12])
+        return [f"vocabulary: {source.vocab_size:,} subwords", f"labels: {len(labels)}, {names}"]
+    sizes = dict.fromkeys(f"{side.vocab_size:,}" for side in (source, target))
+    return [f"vocabulary: {' and '.join(sizes)} subwords"]
 
 
 def make_batches(settings, task, found, replicas=1):

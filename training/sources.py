@@ -1,25 +1,16 @@
 """The corpora that `--data` names: files, patterns, data sets, the phrasebook."""
 
 import dataclasses
+import functools
 import glob
 import os
 import pathlib
 import re
 
 from training.files import RunError
-from training.text_blocks import (
-    TextFile,
-    in_memory,
-    lines_of,
-    read_blocks,
-    rows,
-    sha256,
-    two_columns,
-)
+from training.text_blocks import TextFile, in_memory, read_blocks, sha256
 
-LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
 TATOEBA, SUMS = pathlib.Path("data/tatoeba"), "SHA256SUMS"  # of training/get_tatoeba.py
-NOTHING = "-"  # stands for the source side of plain text
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 
 
@@ -32,27 +23,20 @@ class Source:
         weight: Its share of an epoch relative to the other weights, or None.
         tag: The tag in front of its sources, or "".
         aligned: The file of the targets, if it is separate.
-        task: How its lines are read: "translation", or a text task.
     """
 
     name: str
     weight: float | None = None
     tag: str = ""
     aligned: str = ""
-    task: str = "translation"
 
     def blocks(self, split, read):
-        """The lines of a split as `Block`s of two columns.
+        """Yields the lines of a split as `Block`s.
 
         Args:
             split: `train`, `validation` or `test`; only data sets have the latter two.
             read: A list, to which a `TextFile` is added for each file that was read.
         """
-        change = {"translation": None, "classify": _labelled, "tag": _tagged}.get(self.task, _plain)
-        for block in self._blocks(split, read):
-            yield two_columns(change(block), block) if change else block
-
-    def _blocks(self, split, read):
         if self.name.startswith("tfds:"):
             rows, name = _tfds_rows(self.name.removeprefix("tfds:"), split)
             read.append(TextFile(name, "", len(rows)))
@@ -85,25 +69,24 @@ class Phrasebook:
 
     Args:
         seed: Seed of the sentences.
-        task: As for `Source`.
+        task: What they are for.
     """
 
     name, weight, tag, has_splits = "phrasebook", None, "", True
 
     def __init__(self, seed, task="translation"):
-        self._seed, self._task, self._split = seed, task, None
+        self._seed, self._task = seed, task
+
+    @functools.cached_property
+    def _splits(self):
+        from training import phrasebook
+
+        return phrasebook.split(self._seed, task=self._task)
 
     def blocks(self, split, read):
         """As `Source.blocks`."""
-        if self._split is None:
-            from training import phrasebook
-
-            task = "translate" if self._task == "translation" else self._task
-            self._split = phrasebook.split(self._seed, task=task)
-        pairs = getattr(self._split, split)
-        if self._task in ("language", "masked"):
-            pairs = [(NOTHING, text) for text in pairs]
-        return in_memory(pairs)
+        found = getattr(self._splits, split)
+        return in_memory((row,) if isinstance(row, str) else row for row in found)
 
 
 def corpora_of(settings):
@@ -112,8 +95,7 @@ def corpora_of(settings):
         return [Phrasebook(settings.seed, settings.task)]
     if settings.source:
         return [Source(settings.source, aligned=settings.target)]
-    found = parse(settings.data, settings.tag, also=settings.validation)
-    return [dataclasses.replace(source, task=settings.task) for source in found]
+    return parse(settings.data, settings.tag, also=settings.validation)
 
 
 def parse(data, tags=(), also=()):
@@ -201,38 +183,6 @@ def find(pattern):
     if found := sorted(glob.glob(str(pattern), recursive=True)):
         return [pathlib.Path(path) for path in found]
     raise RunError(f"{pattern}: No such file or directory")
-
-
-def _labelled(block):
-    for number, (text, label) in enumerate(rows(block), block.first):
-        if len(label.split()) != 1:
-            raise RunError(
-                f"{block.paths[0]}, line {number}: expected `text<TAB>label`, a label without "
-                f"spaces. Received: {label[:80]!r}"
-            )
-        yield text, label.strip()
-
-
-def _tagged(block):
-    for number, (tokens, tags) in enumerate(rows(block), block.first):
-        counts = len(tokens.split()), len(tags.split())
-        if counts[0] != counts[1]:
-            raise RunError(
-                f"{block.paths[0]}, line {number}: expected `tokens<TAB>tags`, one tag for each "
-                f"token. Received {counts[0]} tokens and {counts[1]} tags: {tokens[:80]!r}"
-            )
-        yield " ".join(tokens.split()), " ".join(tags.split())
-
-
-def _plain(block):
-    for line in lines_of(block, 0):
-        line = re.sub(r"\s+", " ", line).strip()
-        while len(line) > LONGEST_LINE:  # a word that is too long is cut too
-            cut = line.rfind(" ", 1, LONGEST_LINE)
-            cut = cut if cut > 0 else LONGEST_LINE
-            yield NOTHING, line[:cut]
-            line = line[cut:].lstrip()
-        yield NOTHING, line
 
 
 def _tfds_rows(name, split):

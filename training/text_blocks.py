@@ -17,6 +17,8 @@ from typing import NamedTuple
 from training.files import RunError
 
 LINES = 20_000  # in a block
+LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
+NOTHING = "-"  # stands for the source side of plain text
 _ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
@@ -83,6 +85,15 @@ def sha256(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def in_memory(rows):
+    """Rows in memory as blocks of lines; tabs and line ends within a cell become spaces."""
+    rows, first = iter(rows), 1
+    while chunk := list(itertools.islice(rows, LINES)):
+        lines = ("\t".join(re.sub(r"[\t\n]", " ", cell) for cell in row) for row in chunk)
+        yield Block(("memory",), first, ("".join(f"{line}\n" for line in lines).encode(),))
+        first += len(chunk)
+
+
 def rows(block):
     """Yields the `(source, target)` of each line of a block, unchanged."""
     columns = [[line.rstrip("\r") for line in lines_of(block, i)] for i in range(len(block.texts))]
@@ -99,22 +110,43 @@ def rows(block):
         yield row
 
 
-def in_memory(pairs):
-    """Pairs in memory as blocks of lines."""
-    pairs, first = iter(pairs), 1
-    while chunk := list(itertools.islice(pairs, LINES)):
-        yield two_columns(chunk, Block(("memory",), first, ()))
-        first += len(chunk)
+def _labelled(block):
+    for number, (text, label) in enumerate(rows(block), block.first):
+        if len(label.split()) != 1:
+            raise RunError(
+                f"{block.paths[0]}, line {number}: expected `text<TAB>label`, a label without "
+                f"spaces. Received: {label[:80]!r}"
+            )
+        yield text, label.strip()
 
 
-def two_columns(pairs, block):
-    """A block of two aligned columns in the place of another; tabs and line ends become spaces."""
-    columns = zip(*pairs, strict=True)
-    texts = [
-        "".join(re.sub(r"[\t\n]", " ", cell) + "\n" for cell in column).encode()
-        for column in columns
-    ]
-    return Block((block.paths * 2)[:2], block.first, tuple(texts) or (b"", b""))
+def _tagged(block):
+    for number, (tokens, tags) in enumerate(rows(block), block.first):
+        counts = len(tokens.split()), len(tags.split())
+        if counts[0] != counts[1]:
+            raise RunError(
+                f"{block.paths[0]}, line {number}: expected `tokens<TAB>tags`, one tag for each "
+                f"token. Received {counts[0]} tokens and {counts[1]} tags: {tokens[:80]!r}"
+            )
+        yield " ".join(tokens.split()), " ".join(tags.split())
+
+
+def _plain(block):
+    for line in lines_of(block, 0):
+        line = re.sub(r"\s+", " ", line).strip()
+        while len(line) > LONGEST_LINE:  # a word that is too long is cut too
+            cut = line.rfind(" ", 1, LONGEST_LINE)
+            cut = cut if cut > 0 else LONGEST_LINE
+            yield NOTHING, line[:cut]
+            line = line[cut:].lstrip()
+        yield NOTHING, line
+
+
+# For each task, a function that yields the (source, target) of the lines of a block.
+READERS = {
+    "translation": rows, "classify": _labelled, "tag": _tagged, "language": _plain,
+    "masked": _plain,
+}  # fmt: skip
 
 
 def lines_of(block, column):

@@ -369,7 +369,7 @@ def test_tensorflow_datasets_are_read_or_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
     read = []
     (block,) = sources.parse(["tfds:ted"])[0].blocks("train", read)
-    assert block.texts == ("olá\nolá\n".encode(), b"hello\nhello\n")
+    assert block.texts == ("olá\thello\nolá\thello\n".encode(),)
     assert read[0].path == "tfds:ted/1.0/train" and read[0].lines == 2
     for module, message in ((fake, "no route to host"), (None, "pip install tensorflow-datasets")):
         monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)

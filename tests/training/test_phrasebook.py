@@ -109,14 +109,14 @@ def test_pairs_follow_from_the_seed_alone():
     assert printed.strip() == str(phrasebook.generate(400, seed=3))
 
 
-@pytest.mark.parametrize("task", ["translate", "classify", "language"])
+@pytest.mark.parametrize("task", ["translation", "classify", "language"])
 def test_parts_share_no_sentence(task):
     parts = phrasebook.split(2, train=1500, validation=150, test=100, task=task)
     assert [len(part) for part in parts] == [1500, 150, 100]
     texts = [part if task == "language" else [row[0] for row in part] for part in parts]
     train, validation, test = map(set, texts)
     assert not (train & validation or train & test or validation & test)
-    if task == "translate":
+    if task == "translation":
         train, *held_out = ({english for _, english in part} for part in parts)
         assert not train & (held_out[0] | held_out[1])
     if task == "classify":

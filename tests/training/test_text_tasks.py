@@ -22,8 +22,9 @@ from training.files import RunError
 from training.labels import Labels
 from training.prepare import prepare
 from training.run import RunFolder
-from training.sources import LONGEST_LINE, Source
+from training.sources import Source
 from training.tasks import MASKED, SHARE, TASKS
+from training.text_blocks import LONGEST_LINE, READERS
 
 SMALL = (
     "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192",
@@ -55,28 +56,27 @@ def prepared(folder, data, *words):
     return prepare(settings, RunFolder(folder / "prepared"), None)
 
 
-def blocks(tmp_path, task, *rows):
-    source = Source(str(write(tmp_path / "corpus", rows)), task=task)
+def read(tmp_path, task, *rows):
+    source = Source(str(write(tmp_path / "corpus", rows)))
     (block,) = source.blocks("train", [])
-    texts = [text.decode().splitlines() for text in block.texts]
-    return list(zip(*texts, strict=True))
+    return [tuple(row) for row in READERS[task](block)]
 
 
 def test_files_of_labels_and_tags(tmp_path):
-    assert blocks(tmp_path, "classify", "a b\tx", "c\ty") == [("a b", "x"), ("c", "y")]
-    assert blocks(tmp_path, "tag", "a  b \tX  Y") == [("a b", "X Y")]
+    assert read(tmp_path, "classify", "a b\tx", "c\ty") == [("a b", "x"), ("c", "y")]
+    assert read(tmp_path, "tag", "a  b \tX  Y") == [("a b", "X Y")]
     for task, last, message in (
         ("tag", "a b\tX", r"corpus, line 2.*2 tokens and 1 tags"),
         ("classify", "b\ttwo words", r"corpus, line 2.*without spaces.*two words"),
         ("classify", "no label", r"line 2.*found 1 column"),
     ):
         with pytest.raises(RunError, match=message):
-            blocks(tmp_path, task, "a\tX", last)
+            read(tmp_path, task, "a\tX", last)
 
 
 def test_plain_text_is_cut_between_words_and_nothing_is_lost(tmp_path):
     long = " ".join(f"word{i}" for i in range(400))
-    found = [text for _, text in blocks(tmp_path, "language", "a\tb", long, "x" * 1500)]
+    found = [text for _, text in read(tmp_path, "language", "a\tb", long, "x" * 1500)]
     assert found[0] == "a b"
     assert " ".join(found[1:-3]) == long and "".join(found[-3:]) == "x" * 1500
     assert max(map(len, found)) <= LONGEST_LINE

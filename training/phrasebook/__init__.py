@@ -63,14 +63,14 @@ def generate(n, seed=0):
     return [pair[:2] for pair in itertools.islice(pairs(seed), n)]
 
 
-def split(seed=0, train=None, validation=500, test=500, task="translate"):
+def split(seed=0, train=None, validation=500, test=500, task="translation"):
     """Examples for training, validation and test.
 
     Args:
         seed: Int.
         train, validation, test: Numbers of examples; `train` is 100,000 by default, and 20,000
             with labels or tags.
-        task: "translate" gives (Portuguese, English); "classify" (Portuguese, type of sentence);
+        task: "translation" gives (Portuguese, English); "classify" (Portuguese, type of sentence);
             "tag" (tokens, parts of speech) of English, each separated by spaces; any other task
             English sentences.
 
@@ -85,7 +85,7 @@ def split(seed=0, train=None, validation=500, test=500, task="translate"):
     # Different English has different Portuguese, because a sentence has one translation.
     distinct = _distinct(pairs(seed), column)
     held_out = list(itertools.islice(distinct, validation + test))
-    if task == "translate":  # its training sentences may repeat English, but none held out
+    if task == "translation":  # its training sentences may repeat English, but none held out
         english = {pair.english for pair in held_out}
         distinct = (pair for pair in pairs(seed) if pair.english not in english)
     found = [make(pair) for pair in itertools.islice(distinct, train)]
@@ -125,7 +125,7 @@ def _distinct(found, column):
 
 # The column that no two parts share, and the example made of a pair.
 _TASKS = {
-    "translate": (1, lambda pair: pair[:2]),
+    "translation": (1, lambda pair: pair[:2]),
     "classify": (0, lambda pair: (pair.portuguese, pair.type)),
     "tag": (1, lambda pair: tuple(" ".join(column) for column in tags(pair))),
     "text": (1, lambda pair: pair.english),
