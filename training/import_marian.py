@@ -43,10 +43,10 @@ def import_to_folder(options):
 
     path = found(options.model, options.revision)
     from training.marian.run import import_model
-    from training.run import RunFolder, RunLock, begin
+    from training.run import RunFolder, begin, run_lock
 
     folder = RunFolder(options.output)
-    with RunLock(folder):
+    with run_lock(folder):
         begin(folder, {"folder": options.model}, overwrite=options.overwrite)
         published = import_model(path, folder, target_language=options.target_language)
     for note in published.notes:

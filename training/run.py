@@ -5,7 +5,6 @@ import csv
 import dataclasses
 import fcntl
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -209,42 +208,31 @@ def load_tokenizer(path):
     return Labels.of_bytes(path.read_bytes()) or SubwordTokenizer.load(path)
 
 
-class RunLock:
-    """Lets one process at a time write in a run folder; a context manager.
+@contextlib.contextmanager
+def run_lock(folder):
+    """A context in which no other process writes in a run folder.
 
     Args:
         folder: A `RunFolder`; made if it is missing, and removed again if nothing was written.
-        chief: Whether this process writes; other workers of its run do not.
 
     Raises:
         RunError: If the folder cannot be made, or another process is training in it.
     """
-
-    def __init__(self, folder, chief=True):
-        self.folder, self.chief = folder, chief
-
-    def __enter__(self):
-        if not self.chief:
-            return self
-        path = self.folder.path
-        self._file = path / ".lock"
-        with explained(path):
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
+    with explained(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        path = folder.path / ".lock"
+        path.touch()
+    with path.open() as file:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._lock)
-            raise RunError(f"Another process is training in {path}") from error
-        return self
-
-    def __exit__(self, *error):
-        if not self.chief:
-            return
-        # Unlinked while it is locked: a process that waits for it would lock a file without a name.
-        self._file.unlink(missing_ok=True)
-        os.close(self._lock)
-        _remove_if_empty(self.folder.path)
+            raise RunError(f"Another process is training in {folder.path}") from error
+        try:
+            yield
+        finally:
+            # While it is locked: a process that waits for it would lock a file without a name.
+            path.unlink(missing_ok=True)
+            _remove_if_empty(folder.path)
 
 
 def begin(folder, asked, free=(), overwrite=False):

@@ -16,10 +16,16 @@ from typing import NamedTuple
 
 from training.files import RunError
 
+try:
+    from backports import zstd
+except ImportError:  # only for .zst
+    zstd = None
+
 LINES = 20_000  # in a block
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
 NOTHING = "-"  # stands for the source side of plain text
 _ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+_ZSTD_ERRORS = (zstd.ZstdError,) if zstd else ()
 
 
 class TextFile(NamedTuple):
@@ -168,15 +174,13 @@ def lines_of(block, column):
 
 
 def _lines(stream, name):
-    kind = _ENDINGS.get(pathlib.Path(name).suffix.lower())
     try:
         return b"".join(itertools.islice(stream, LINES))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, *_ZSTD_ERRORS) as error:
+        if getattr(error, "errno", None):  # of the system, not of the content
+            raise
+        kind = _ENDINGS[pathlib.Path(name).suffix.lower()]
         raise RunError(f"{name}: not a whole {kind} file ({error})") from error
-    except OSError as error:
-        if kind == "bzip2" and error.errno is None:
-            raise RunError(f"{name}: not a whole bzip2 file ({error})") from error
-        raise
 
 
 def _opened(path):
@@ -185,39 +189,6 @@ def _opened(path):
         return io.BufferedReader(gzip.open(path))
     if kind == "bzip2":
         return bz2.open(path)
-    if kind == "zstd":
-        return io.BufferedReader(_Zstandard(path))
-    return open(path, "rb", buffering=1 << 20)
-
-
-class _Zstandard(io.RawIOBase):
-    """A file of Zstandard frames; unlike in the library's stream, a cut-off frame is an error."""
-
-    def __init__(self, path):
-        try:
-            import zstandard
-        except ImportError as error:
-            raise RunError(f"{path}: reading .zst needs `pip install zstandard`") from error
-        self._library, self._file = zstandard, open(path, "rb")  # noqa: SIM115
-        self._frame, self._text = None, memoryview(b"")
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        while not self._text:
-            packed = self._frame.unused_data if self._frame and self._frame.eof else b""
-            packed = packed or self._file.read(1 << 18)
-            if not packed:
-                if self._frame and not self._frame.eof:
-                    raise EOFError("the last frame is cut off")
-                return 0
-            if self._frame is None or self._frame.eof:
-                self._frame = self._library.ZstdDecompressor().decompressobj()
-            try:
-                self._text = memoryview(self._frame.decompress(packed))
-            except self._library.ZstdError as error:
-                raise EOFError(str(error)) from error
-        count = min(len(buffer), len(self._text))
-        buffer[:count], self._text = self._text[:count], self._text[count:]
-        return count
+    if kind == "zstd" and zstd is None:
+        raise RunError(f"{path}: reading .zst needs `pip install backports.zstd`")
+    return zstd.open(path) if kind == "zstd" else open(path, "rb", buffering=1 << 20)

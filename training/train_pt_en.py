@@ -5,6 +5,7 @@ demonstration that needs no network. With --data it trains on your own corpus, i
 After an interruption, run the same command again to resume.
 """
 
+import contextlib
 import sys
 import time
 
@@ -12,12 +13,7 @@ STARTED = time.monotonic()  # the budget includes the imports
 
 
 def train(settings, signals):
-    """Trains, evaluates and exports; returns whether the run is finished.
-
-    Args:
-        settings: A resolved `TrainingConfig`.
-        signals: The entered `Signals`.
-    """
+    """Trains, evaluates and exports as the settings say; returns whether the run is finished."""
     import keras
 
     from training import callbacks as own
@@ -28,11 +24,11 @@ def train(settings, signals):
     from training.optimizer import make_optimizer
     from training.prepare import prepare
     from training.report import finish, finish_on_tensorflow
-    from training.run import RunFolder, RunLock, begin, describe
+    from training.run import RunFolder, begin, describe, run_lock
 
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)
-    with RunLock(folder, workers.chief):
+    with run_lock(folder) if workers.chief else contextlib.nullcontext():
         # The data
         about = (settings.to_dict(), settings.free(), settings.overwrite)
         before = begin(folder, *about) if workers.chief else workers.read_config(folder)

@@ -26,7 +26,7 @@ from training.text_blocks import in_memory
 
 
 def zstd(content):
-    return pytest.importorskip("zstandard").compress(content)
+    return pytest.importorskip("backports.zstd").compress(content)
 
 
 PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd}

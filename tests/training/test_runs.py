@@ -13,7 +13,7 @@ from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
 from training.files import RunError, replacing, write_atomically
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
-from training.run import RunFolder, RunLock, begin
+from training.run import RunFolder, begin, run_lock
 
 
 @pytest.fixture
@@ -98,8 +98,11 @@ def test_a_command_that_fails_leaves_no_folder(tmp_path, capsys):
 
 
 def test_one_process_at_a_time_writes_in_a_folder(tmp_path):
-    with RunLock(RunFolder(tmp_path / "run")):
-        with pytest.raises(RunError, match="Another process"), RunLock(RunFolder(tmp_path / "run")):
+    with run_lock(RunFolder(tmp_path / "run")):
+        with (
+            pytest.raises(RunError, match="Another process"),
+            run_lock(RunFolder(tmp_path / "run")),
+        ):
             pass
         (tmp_path / "run" / "config.json").touch()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
