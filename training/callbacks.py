@@ -49,12 +49,7 @@ class RunState:
 class Budget(keras.callbacks.Callback):
     """Counts updates, ends the run after the last one, and turns minutes into updates.
 
-    Args:
-        state: The `RunState`.
-        settings: The `TrainingConfig`.
-        folder: The `RunFolder`, in which the number of updates is recorded.
-        started: `time.monotonic()` at the start of the process.
-        signals: The entered `Signals`.
+    `started` is `time.monotonic()` at the start of the process.
     """
 
     def __init__(self, state, settings, folder, started, signals):
@@ -121,12 +116,8 @@ class Validation(keras.callbacks.Callback):
     whose state is in no checkpoint. The first validation is after the first row, so that a mistake
     shows early.
 
-    Args:
-        evaluator: An `evaluate.Evaluator`, of a model of its own; the first of its scores chooses
-            the weights.
-        budget: The `Budget`.
-        settings: The `TrainingConfig`.
-        chief: Whether this process writes and prints.
+    The evaluator has a model of its own; the first of its scores chooses the weights. Only the
+    chief prints.
     """
 
     def __init__(self, evaluator, budget, settings, chief=True):
@@ -191,12 +182,7 @@ class History(keras.callbacks.Callback):
 
     In place of Keras's `CSVLogger`, which cannot leave a cell empty or go back to a checkpoint, and
     of its progress bar, which does not know the time left of the whole run and fills the logs of
-    a cluster.
-
-    Args:
-        budget: The `Budget`.
-        scores: The names of the validation's scores.
-        tokens: Number of real tokens in a usual batch.
+    a cluster. `tokens` is the number of real tokens in a usual batch.
     """
 
     def __init__(self, budget, scores, tokens):
@@ -253,11 +239,6 @@ class Checkpoint(keras.callbacks.Callback):
     If the weights were written first and the process were killed before the checkpoint, the resumed
     run would not know their score, and could replace them with worse ones. At the end it is the
     other way round: the checkpoint says that nothing but the evaluation is missing.
-
-    Args:
-        validation: The `Validation`.
-        checkpoints: The `Checkpoints`.
-        settings: The `TrainingConfig`.
     """
 
     def __init__(self, validation, checkpoints, settings):
@@ -289,13 +270,9 @@ def state_of(model):
 
 
 def resume(model, checkpoints, validation):
-    """Restores the newest checkpoint, if there is one.
+    """Restores the newest checkpoint, if there is one, and the state of the run with it.
 
-    Args:
-        model: The compiled model.
-        checkpoints: The `Checkpoints`.
-        validation: The `Validation`, whose state takes that of the checkpoint; but a number of
-            updates that it has replaces that of the checkpoint.
+    A number of updates that the state already has replaces that of the checkpoint.
     """
     state, chief = validation.state, validation.chief
     path = checkpoints.newest(print if chief else lambda line: None)

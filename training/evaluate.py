@@ -238,19 +238,6 @@ def compiled(function, model):
     return lambda ids: np.asarray(run([variable.value for variable in variables], ids))
 
 
-def translations(translator, sources):
-    """The best `Translation` of each source."""
-    # Batches of similar lengths, so that none waits for one long sentence.
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    found = [None] * len(sources)
-    for begin in range(0, len(order), BATCH):
-        part = order[begin : begin + BATCH]
-        answers = translator.translate_nbest([sources[i] for i in part], batch_size=BATCH)
-        for i, answer in zip(part, answers, strict=True):
-            found[i] = answer[0]
-    return found
-
-
 def in_words(scores):
     """Scores by name, for people."""
     return ", ".join(f"{SCORES[n][0]} {SCORES[n][1].format(value)}" for n, value in scores.items())

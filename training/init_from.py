@@ -115,12 +115,7 @@ class Start:
         return found
 
     def assign(self, model, task):
-        """Gives the weights to a new model.
-
-        Args:
-            model: The model.
-            task: The task that it is to learn.
-        """
+        """Gives the weights to a new model, which is to learn a task."""
         try:
             if task.settings.task != "translation":
                 if not task.settings.fresh_weights:
@@ -130,6 +125,8 @@ class Start:
                 print(f"The model begins with random weights: it differs in {in_words(changes)}.")
                 return
             self._assign_translator(model, task)
+        except RunError:
+            raise
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[0]
             raise RunError(f"Cannot load the weights of {self.path}: {reason}") from error
@@ -233,14 +230,10 @@ def _origin_of(path, origin):
 def carry_over(old, old_tokenizers, new, new_tokenizers):
     """Gives the weights of a model to one that differs in its vocabularies only.
 
+    Each comes with its `(source, target)` tokenizers.
+
     A subword that both vocabularies have keeps its embedding. Another begins with the mean of the
     embeddings of its parts in the old vocabulary; so do its column of the logits and its bias.
-
-    Args:
-        old: The trained model.
-        old_tokenizers: Its `(source, target)` tokenizers.
-        new: The model that gets the weights.
-        new_tokenizers: Its `(source, target)` tokenizers.
 
     Reference: Gee et al. 2022, Fast Vocabulary Transfer for Language Model Compression
     (arXiv 2402.09977).

@@ -64,12 +64,7 @@ class Adam(keras.optimizers.Adam):
 
 
 def make_optimizer(settings, model):
-    """The optimizer that a resolved `TrainingConfig` asks for.
-
-    Args:
-        settings: The `TrainingConfig`.
-        model: The model, whose width the schedule `noam` needs.
-    """
+    """The optimizer that a resolved `TrainingConfig` asks for; `noam` needs the model's width."""
     width = getattr(model.config, "d_model", None) or model.config.units
     # Keras's schedules count batches, not updates.
     batches = settings.gradient_accumulation_steps

@@ -18,13 +18,7 @@ _MALLOPT = {-4: 0, -8: 1, -1: 2**31 - 1}  # MMAP_MAX, ARENA_MAX and TRIM_THRESHO
 
 
 def command(program, function, *arguments):
-    """Calls the function of a script; returns its exit status.
-
-    Args:
-        program: The name of the script, for errors.
-        function: Returns the exit status, or None for 0.
-        arguments: Those of the function.
-    """
+    """Calls the function of a script, which returns its exit status or None; reports its errors."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with without_noise():
         try:

@@ -12,12 +12,12 @@ import sacrebleu
 from matplotlib.figure import Figure
 
 from training.evaluate import (
+    BATCH,
     SCORES,
     class_scores,
     corpus_scores,
     in_words,
     make_evaluator,
-    translations,
 )
 from training.files import RunError, explained, write_atomically, write_json
 
@@ -28,13 +28,6 @@ NUMBERED = 20  # with more labels, the numbers of a confusion matrix would not b
 
 def finish(settings, task, folder, data, state):
     """Evaluates the best weights, and writes the pictures, the report and the export.
-
-    Args:
-        settings: The `TrainingConfig`.
-        task: The task.
-        folder: The `RunFolder` of a trained run.
-        data: The `prepare.Data`.
-        state: The `callbacks.RunState`.
 
     Raises:
         RunError: If a file cannot be written, or the exported model does not pass its check.
@@ -96,7 +89,7 @@ def _measured(settings, evaluator, text_model):
     if settings.task != "translation":
         return evaluator.measure()
     sources, references = zip(*evaluator.rows, strict=True)
-    found = translations(text_model, sources)
+    found = [best[0] for best in text_model.translate_nbest(sources, batch_size=BATCH)]
     return corpus_scores([one.text for one in found], references), found
 
 

@@ -81,16 +81,12 @@ def tokenizers_of(published, target_language=None):
 
 
 def import_model(path, folder, *, target_language=None):
-    """Writes the run folder of a published model.
+    """Writes a published model into a `RunFolder` without a run; returns the `Published`.
 
     Args:
         path: The published folder or archive.
-        folder: A `RunFolder` without a run.
         target_language: The language into which a model with several target languages translates
             texts without a tag.
-
-    Returns:
-        The `Published`.
 
     Raises:
         RunError: If the model cannot be imported.

@@ -60,13 +60,7 @@ class Vocabulary:
 
 
 def vocabulary_of(ids, name, size=None, **fields):
-    """The `Vocabulary` of {piece: id}.
-
-    Args:
-        ids: A dict.
-        name: The name of its file.
-        size: The least number of ids.
-        fields: Further fields.
+    """The `Vocabulary` of {piece: id} of a file; `size` is the least number of ids.
 
     Raises:
         RunError: If a special piece is missing, an id is negative, or an id so large that the

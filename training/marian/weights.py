@@ -12,9 +12,6 @@ class Weights:
 
     Marian's position vectors have all sines before all cosines; in ours they alternate. Every
     weight along this dimension is reordered, which changes no product and no normalisation.
-
-    Args:
-        published: A `Published`.
     """
 
     def __init__(self, published):
