@@ -46,16 +46,16 @@ def opened_input(path, shard=None):
         yield Lines(sys.stdin.buffer, packed=False)
         return
     with path.open("rb") as file:
-        if shard:
-            index, count = shard
-            size = path.stat().st_size
-            begin, end = ((size * i) // count for i in (index - 1, index))
-            if begin:  # a line belongs to the part in which it begins
-                file.seek(begin - 1)
-                file.readline()
-            yield Lines(file, False, begin, end)
+        if not shard:
+            yield Lines(file, packed=path.suffix.lower() == ".gz")
             return
-        yield Lines(file, packed=path.suffix.lower() == ".gz")
+        index, count = shard
+        size = path.stat().st_size
+        begin, end = ((size * i) // count for i in (index - 1, index))
+        if begin:  # a line belongs to the part in which it begins
+            file.seek(begin - 1)
+            file.readline()
+        yield Lines(file, False, begin, end)
 
 
 def paragraphs(lines):
@@ -69,7 +69,7 @@ def paragraphs(lines):
 
 
 class Stream:
-    """Standard output."""
+    """An output of which nothing is kept track, standard output; `lines` is how many it has."""
 
     def __init__(self, file):
         self._file, self.lines = file, 0
@@ -81,80 +81,76 @@ class Stream:
         self.lines += lines
 
     def finish(self):
-        """Does nothing: everything has been written."""
-
-    close = finish
+        """Marks the output as complete."""
 
 
-def is_complete(options):
-    """Whether an earlier process wrote the whole output."""
-    path = options.output
-    begun = path.with_name(path.name + ".progress").exists()
-    return path.exists() and not begun and not options.overwrite
-
-
-class Output:
-    """An output file that a later process can resume; `lines` is the number of lines in it.
+class Output(Stream):
+    """An output file that a later process can resume.
 
     Until the file is complete, `NAME.progress` beside it records the command, and how many lines
     and bytes are safely on the disk.
     """
 
     def __init__(self, options):
-        self.path = options.output
-        self._packed = self.path.suffix.lower() == ".gz"
-        self._progress = self.path.with_name(self.path.name + ".progress")
+        path = options.output
+        self._packed, self._progress = path.suffix.lower() == ".gz", progress_of(path)
         # The options that the output depends on.
         free = ("output", "overwrite", "threads")
         self._command = {k: str(v) for k, v in vars(options).items() if k not in free}
         if options.input:
-            status = options.input.stat()
-            self._command["input bytes"] = status.st_size
-        self.lines, certain = self._begun(options.overwrite)
-        self._save(certain)  # first, because an output without it counts as complete
-        self._file = self.path.open("r+b" if certain else "wb")
+            self._command["input bytes"] = options.input.stat().st_size
+        known = path.exists() and not options.overwrite
+        lines, certain = begun(path, self._command) if known else (0, 0)
+        self._save(lines, certain)  # first, because an output without it counts as complete
+        super().__init__(path.open("r+b" if certain else "wb"))
         self._file.truncate(certain)
         self._file.seek(certain)
-
-    def _begun(self, overwrite):
-        if overwrite or not self.path.exists():
-            return 0, 0
-        if not self._progress.exists():
-            raise RunError(f"{self.path} exists: choose another --output, or give --overwrite")
-        try:
-            before = json.loads(self._progress.read_text())
-            certain = before["lines"], before["bytes"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(
-                f"{self._progress} is damaged: give --overwrite to start again"
-            ) from error
-        if before["command"] != self._command:
-            raise RunError(
-                f"{self.path} was begun by another command: repeat that command, choose another "
-                "--output, or give --overwrite"
-            )
-        return certain
+        self.lines = lines
 
     def write(self, data, lines):
         """Writes the translations of `lines` lines to the disk, then records that."""
-        self._file.write(gzip.compress(data, mtime=0) if self._packed else data)
-        self._file.flush()
+        super().write(gzip.compress(data, mtime=0) if self._packed else data, lines)
         os.fsync(self._file.fileno())
-        self.lines += lines
-        self._save(self._file.tell())
+        self._save(self.lines, self._file.tell())
 
-    def _save(self, certain):
-        state = {"lines": self.lines, "bytes": certain, "command": self._command}
+    def _save(self, lines, certain):
+        state = {"lines": lines, "bytes": certain, "command": self._command}
         temporary = self._progress.with_name(f".{self._progress.name}")
         temporary.write_text(json.dumps(state))
         temporary.replace(self._progress)
 
     def finish(self):
-        """Marks the file as complete."""
         self._progress.unlink()
-
-    def close(self):
         self._file.close()
+
+
+def progress_of(path):
+    """The file beside an output that records how far it is."""
+    return path.with_name(path.name + ".progress")
+
+
+def is_complete(path):
+    """Whether an earlier process wrote the whole output."""
+    return path.exists() and not progress_of(path).exists()
+
+
+def begun(path, command):
+    """How many lines and bytes of an output the same command has written; raises a RunError."""
+    progress = progress_of(path)
+    if not progress.exists():
+        raise RunError(f"{path} exists: choose another --output, or give --overwrite")
+    try:
+        before = json.loads(progress.read_text())
+        certain = before["lines"], before["bytes"]
+        same = before["command"] == command
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{progress} is damaged: give --overwrite to start again") from error
+    if not same:
+        raise RunError(
+            f"{path} was begun by another command: repeat that command, choose another --output, "
+            "or give --overwrite"
+        )
+    return certain
 
 
 class Progress:
@@ -162,22 +158,20 @@ class Progress:
 
     def __init__(self, lines, before):
         self._lines, self._before = lines, before
-        self._begun, self._share = time.monotonic(), lines.share()
+        self._begun, self._share = time.monotonic(), lines.share() or 0
+        self._terminal, self._told = sys.stderr.isatty(), "0 lines"
 
     def show(self, done):
-        """Tells how far it is."""
+        """Tells how far it is, on a terminal."""
         seconds = max(time.monotonic() - self._begun, 1e-9)
-        told = f"{done:,} line{'s' * (done != 1)}, {(done - self._before) / seconds:,.1f} a second"
-        share = self._lines.share()
-        if share is not None and share > (self._share or 0):
-            left = seconds * (1 - share) / (share - (self._share or 0))
-            told += f", {share:.0%} read, {left / 60:.1f} minutes left"
-        if sys.stderr.isatty():
-            print(f"\r\033[K{told}", end="", file=sys.stderr, flush=True)
-        self._told = told
-
-    _told = "0 lines"
+        speed, share = (done - self._before) / seconds, self._lines.share()
+        self._told = f"{done:,} line{'s' * (done != 1)}, {speed:,.1f} a second"
+        if share is not None and share > self._share:
+            left = seconds * (1 - share) / (share - self._share)
+            self._told += f", {share:.0%} read, {left / 60:.1f} minutes left"
+        if self._terminal:
+            print(f"\r\033[K{self._told}", end="", file=sys.stderr, flush=True)
 
     def end(self):
         """Tells what was done."""
-        print(("\r\033[K" if sys.stderr.isatty() else "") + self._told, file=sys.stderr)
+        print(("\r\033[K" if self._terminal else "") + self._told, file=sys.stderr)

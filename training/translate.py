@@ -14,6 +14,7 @@ Each text is a line, or a paragraph between blank lines, whose lines are joined,
 a folder. White space around sentences is kept.
 """
 
+import argparse
 import collections
 import concurrent.futures
 import contextlib
@@ -37,6 +38,7 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
+    count = {"type": positive, "metavar": "N"}
     add("run", metavar="RUN_FOLDER", type=Path, help="folder that training/train_pt_en.py wrote")
     add("--input", metavar="FILE", type=Path, help="text or .gz file (default: standard input)")
     add("--output", metavar="FILE", type=Path, help="text or .gz file (default: standard output)")
@@ -51,86 +53,84 @@ def parse_arguments(arguments=None):
     )
     add("--shard", metavar="I/N", type=shard, help=part)
     column = "column to translate in lines with tabs (default: 1; with --documents, the whole line)"
-    add("--column", type=int, metavar="N", help=column)
+    add("--column", **count, help=column)
     nbest = "write the N best for each line: line number ||| translation ||| score"
-    add("--nbest", type=int, metavar="N", help=nbest)
+    add("--nbest", **count, help=nbest)
     add("--pairs", action="store_true", help="write SOURCE<TAB>TRANSLATION lines, for training")
     scores = "append a column: the log-probability divided by the length penalty"
     add("--scores", action="store_true", help=scores)
     add("--sample", action="store_true", help="draw translations instead of searching for the best")
     add("--temperature", type=float, default=1.0, metavar="X", help="temperature of --sample")
-    add(
-        "--top_k", type=int, metavar="N", help="with --sample, draw from the N most probable tokens"
-    )
+    add("--top_k", **count, help="with --sample, draw from the N most probable tokens")
     add("--seed", type=int, default=1, metavar="N", help="seed of --sample")
-    add("--num_beams", type=int, metavar="N", help="beam width, 1 for greedy (default: the run's)")
+    add("--num_beams", **count, help="beam width, 1 for greedy (default: the run's)")
     penalty = "exponent of the length penalty (default: the run's)"
     add("--length_penalty", type=float, metavar="X", help=penalty)
     longest = "maximum tokens of a translation (default: the run's, else 128)"
-    add("--max_length", type=int, metavar="N", help=longest)
+    add("--max_length", **count, help=longest)
     read = "maximum tokens read from a line"
     add("--max_source_length", type=int, metavar="N", default=128, help=read)
     add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
-    add("--batch_size", type=int, default=128, metavar="N", help="lines translated together")
+    add("--batch_size", **count, default=128, help="lines translated together")
     threads = "batches translated at the same time (default: one per core)"
-    add("--threads", type=int, metavar="N", help=threads)
-    return checked(parser.parse_args(arguments), parser)
-
-
-def checked(options, parser):
-    """The options with their defaults; ends the process if they contradict each other."""
-    for name in ("column", "nbest", "batch_size", "threads", "top_k", "num_beams", "max_length"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} must be positive. Received: {value}")
-    if options.sample and (options.nbest or (options.num_beams or 1) > 1):
-        parser.error(
-            "--sample draws one translation of each line: leave out --nbest and --num_beams. "
-            f"Received: --nbest {options.nbest}, --num_beams {options.num_beams}"
-        )
-    if options.documents and (options.sample or options.nbest or options.scores):
-        parser.error("--documents has no --sample, --nbest and --scores")
-    if options.documents in ("paragraph", "file") and (options.pairs or options.column):
-        parser.error(f"--documents {options.documents} has no --pairs and --column")
-    if options.documents == "file":
-        check_folders(options, parser)
-    elif options.shard:
-        packed = options.input and options.input.suffix.lower() == ".gz"
-        if not (options.input and options.output) or packed or options.nbest:
-            parser.error("--shard needs --input, not packed, and --output, and has no --nbest")
-        if options.documents == "paragraph":
-            parser.error("--shard has no --documents paragraph, which may begin in another part")
-        index, count = options.shard
-        part = f".{index:0{len(str(count))}}-of-{count}"  # so that names sort in order
-        options.output = options.output.with_name(
-            options.output.stem + part + options.output.suffix
-        )
-    if options.pairs and options.nbest:
-        parser.error(
-            "--pairs writes one translation of each line: leave out --nbest. "
-            f"Received: --nbest {options.nbest}"
-        )
-    if options.nbest and options.num_beams and options.nbest > options.num_beams:
-        parser.error(
-            "--nbest must not be greater than --num_beams. Received: "
-            f"--nbest {options.nbest}, --num_beams {options.num_beams}"
-        )
-    options.threads = options.threads or len(os.sched_getaffinity(0))
+    add("--threads", **count, default=len(os.sched_getaffinity(0)), help=threads)
+    options = parser.parse_args(arguments)
+    try:
+        check(options)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.shard and options.documents != "file":
+        options.output = part_of(options.output, *options.shard)
     if not options.documents:
         options.column = options.column or 1
     return options
 
 
-def check_folders(options, parser):
-    """Reports an error unless --input and --output are folders of which neither holds the other."""
-    source, target = options.input, options.output
+def check(options):
+    """Raises a ValueError if options contradict each other."""
+    beams, nbest, documents = options.num_beams, options.nbest, options.documents
+    received = f"Received: --nbest {nbest}, --num_beams {beams}"
+    if options.sample and (nbest or (beams or 1) > 1):
+        raise ValueError(
+            "--sample draws one translation of each line: leave out --nbest and --num_beams. "
+            + received
+        )
+    if nbest and options.pairs:
+        raise ValueError(
+            f"--pairs writes one translation of each line: leave out --nbest. {received}"
+        )
+    if nbest and beams and nbest > beams:
+        raise ValueError(f"--nbest must not be greater than --num_beams. {received}")
+    if documents and (options.sample or nbest or options.scores):
+        raise ValueError("--documents has no --sample, --nbest and --scores")
+    if documents in ("paragraph", "file") and (options.pairs or options.column):
+        raise ValueError(f"--documents {documents} has no --pairs and --column")
+    if documents == "file":
+        check_folders(options.input, options.output)
+    elif options.shard:
+        packed = options.input and options.input.suffix.lower() == ".gz"
+        if not (options.input and options.output) or packed or nbest:
+            raise ValueError("--shard needs --input, not packed, and --output, and has no --nbest")
+        if documents == "paragraph":
+            raise ValueError("--shard has no --documents paragraph, which may span two parts")
+
+
+def check_folders(source, target):
+    """Raises a ValueError unless these are folders of which neither holds the other."""
     if not (source and target and source.is_dir()) or target.is_file():
-        parser.error("--documents file needs two folders, --input and --output")
+        raise ValueError("--documents file needs two folders, --input and --output")
     source, target = source.resolve(), target.resolve()
     if source.is_relative_to(target) or target.is_relative_to(source):
-        parser.error(f"--input and --output must be apart. Received: {source}, {target}")
+        raise ValueError(f"--input and --output must be apart. Received: {source}, {target}")
+
+
+def positive(value):
+    """An int of 1 or more."""
+    if int(value) < 1:
+        raise argparse.ArgumentTypeError(f"must be positive. Received: {value}")
+    return int(value)
 
 
 def shard(value):
@@ -145,43 +145,40 @@ def shard(value):
     return index, count
 
 
+def part_of(output, index, count):
+    """The name of a part of an output; names sort in order."""
+    return output.with_name(f"{output.stem}.{index:0{len(str(count))}}-of-{count}{output.suffix}")
+
+
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
     from training.process import command
 
+    translate = translate_files if options.documents == "file" else translate_lines
     return command("translate.py", translate, options)
 
 
-def translate(options):
-    """Translates what the options name."""
+def translate_lines(options):
+    """Translates the lines or paragraphs of a file or of standard input."""
     from training.streams import Output, Progress, Stream, is_complete, opened_input, paragraphs
 
-    if options.documents == "file":
-        return translate_files(options)
-    if options.shard and is_complete(options):
-        print(f"{options.output} is complete", file=sys.stderr)
+    path = options.output
+    if options.shard and not options.overwrite and is_complete(path):
+        print(f"{path} is complete", file=sys.stderr)
         return
-    with opened_input(options.input, options.shard) as lines, contextlib.ExitStack() as stack:
-        output = Output(options) if options.output else Stream(sys.stdout.buffer)
-        stack.callback(output.close)
+    with opened_input(options.input, options.shard) as lines:
+        output = Output(options) if path else Stream(sys.stdout.buffer)
         texts = paragraphs(lines) if options.documents == "paragraph" else lines
         for _ in itertools.islice(texts, output.lines):  # already translated
             pass
         callers, count = make_callers(options)
         progress = Progress(lines, output.lines)
         for window, found in translated(texts, callers, count, options, output.lines // WINDOW):
-            first = output.lines + 1
-            output.write(
-                b"".join(
-                    formatted(line, hypotheses, number, options)
-                    for number, (line, hypotheses) in enumerate(
-                        zip(window, found, strict=True), first
-                    )
-                ),
-                len(window),
-            )
+            numbered = enumerate(zip(window, found, strict=True), output.lines + 1)
+            data = b"".join(formatted(*pair, number, options) for number, pair in numbered)
+            output.write(data, len(window))
             progress.show(output.lines)
         output.finish()
         progress.end()
@@ -248,10 +245,14 @@ def translated(lines, callers, count, options, first=0, size=None):
         waiting = collections.deque()
         for number in itertools.count(first):
             window = list(itertools.islice(lines, size or WINDOW))
+            texts = [text_of(line, options.column) for line in window]
+            batches = batches_of(count(texts), options.batch_size) if window else ()
+            started = [
+                (rows, pool.submit(call, [texts[row] for row in rows], (options.seed, number, i)))
+                for i, rows in enumerate(batches)
+            ]
             if window:
-                texts = [text_of(line, options.column) for line in window]
-                batches = batches_of(count(texts), options.batch_size)
-                waiting.append((window, submit(pool, call, texts, batches, options.seed, number)))
+                waiting.append((window, started))
             while waiting and (not window or len(waiting) > AHEAD):
                 window_before, started = waiting.popleft()
                 found = [None] * len(window_before)
@@ -261,14 +262,6 @@ def translated(lines, callers, count, options, first=0, size=None):
                 yield window_before, found
             if not window:
                 return
-
-
-def submit(pool, call, texts, batches, seed, number):
-    """Starts the batches of window `number`: [(rows, future)]."""
-    return [
-        (rows, pool.submit(call, [texts[row] for row in rows], (seed, number, place)))
-        for place, rows in enumerate(batches)
-    ]
 
 
 def batches_of(counts, size):
