@@ -209,8 +209,6 @@ class TrainingConfig:
         self._check_model()
 
     def _check_data(self):
-        if isinstance(self.data, str):
-            object.__setattr__(self, "data", (self.data,))
         for name in ("output", "data", "source", "target", "validation", "init_from"):
             value = getattr(self, name)
             if "" in (value if isinstance(value, tuple) else (value,)):

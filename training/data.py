@@ -43,15 +43,13 @@ class Batches:
 
     Args:
         sides: `(values, offsets)` of the ids of source and target: arrays or memory maps.
-        make: A function from the padded ids `(source, target)` of a batch, int32 `[rows, length]`
-            each without end ids, their lengths `[rows]` and an int that identifies the batch, to
-            what `fit` gets: `(inputs, labels)`.
-        signature: The `tf.TensorSpec`s of the result of `make`.
+        task: Has `batch`, a function from the padded ids `(source, target)` of a batch, int32
+            `[rows, length]` each without end ids, their lengths `[rows]` and an int that identifies
+            the batch, to what `fit` gets: `(inputs, labels)`. Also its `signature()`, how many ids
+            it adds to a row of each side (`ends`), and the `share` of target ids to predict.
         tokens_per_batch: The most source positions and the most target positions in a batch,
             padding and one end id a row included.
         seed: Seed of the order.
-        ends: For source and target, the number of ids that `make` adds to each row.
-        share: The share of the target ids that are predicted.
         rows_multiple: The number of rows in a batch is a multiple of this, for several devices;
             rows are added that hold no token.
         parts: list of `Part`, the corpora to mix; by default, an epoch has all pairs once.
@@ -63,13 +61,12 @@ class Batches:
     """
 
     def __init__(
-        self, sides, make, signature, *, tokens_per_batch, seed, ends=(1, 1), share=1.0,
-        rows_multiple=1, parts=None, sampled=None,
-    ):  # fmt: skip
+        self, sides, task, *, tokens_per_batch, seed, rows_multiple=1, parts=None, sampled=None
+    ):
         pairs = len(sides[0][1]) - 1
-        self.sides, self.make, self.signature = sides, make, signature
+        self.sides, self.task, self.signature = sides, task, task.signature()
         self.seed, self.rows_multiple, self.sampled = seed, rows_multiple, sampled
-        self.parts, self.ends = parts or [Part(0, pairs)], ends
+        self.parts = parts or [Part(0, pairs)]
         longest = min(LONGEST, tokens_per_batch)
         counts = np.zeros((longest + 2, longest + 2), np.int64)  # [source, target] lengths
         for chunk in chunks(pairs):
@@ -89,12 +86,14 @@ class Batches:
             [self._bucket_of[tuple(self._lengths(chunk, longest))] for chunk in chunks(pairs)]
         )  # fmt: skip
         self.tokens_per_epoch, self.real_share = self._measure(counts)
-        self.nominal_tokens = share * self.tokens_per_epoch / self.batches_in(0)
+        self.nominal_tokens = task.share * self.tokens_per_epoch / self.batches_in(0)
 
     def _lengths(self, chunk, longest):
         """int `[2, pairs]`: lengths with the end ids, at most `longest` + 1."""
         begin, end = chunk.start, chunk.stop + 1
-        sides = [np.diff(o[begin:end]) + n for (_, o), n in zip(self.sides, self.ends, strict=True)]
+        sides = [
+            np.diff(o[begin:end]) + n for (_, o), n in zip(self.sides, self.task.ends, strict=True)
+        ]
         drop_pages(*(offsets for _, offsets in self.sides))
         return np.minimum(np.stack(sides), longest + 1)
 
@@ -179,7 +178,7 @@ class Batches:
         )
 
     def dataset(self, skip=0):
-        """An endless `tf.data.Dataset` of what `make` returns, from batch number `skip` on."""
+        """An endless `tf.data.Dataset` of what the task makes of each batch, from batch number `skip` on."""
         first, inside = 0, skip
         count = self.batches_in(0) if skip else 0
         varies = self.sampled or any(part.rate != 1 for part in self.parts)
@@ -209,7 +208,7 @@ class Batches:
             lengths.append(count)
         drop_pages(*(array for side in self.sides for array in side))
         token = np.random.SeedSequence([self.seed, int(epoch), int(numbers[0])])
-        made = self.make(*padded, *lengths, token)
+        made = self.task.batch(*padded, *lengths, token)
         return tf.nest.flatten(made)
 
     def _ids(self, side, numbers, epoch):

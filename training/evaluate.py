@@ -106,33 +106,23 @@ class LabelEvaluator(Evaluator):
     """Accuracy and F1 of a label for each text."""
 
     def of_batch(self, ids):
-        return ops.argmax(self.model(ids, training=False), axis=-1)
+        return ops.argmax(self.model(ids, training=False), axis=-1)[:, None]
 
     def measure(self):
-        """Scores by name, and the found label of each row."""
-        found, names = [int(one) for one in self.outputs()], self.target.names
-        self.table = confusion([names.index(label) for _, label in self.rows], found, len(names))
-        return accuracy_and_f1(self.table), [names[one] for one in found]
+        """Scores by name, and the found labels of each row, separated by spaces."""
+        names, found = self.target.names, [row[row >= 0] for row in self.outputs()]
+        wanted = [names.index(label) for _, labels in self.rows for label in labels.split()]
+        self.table = confusion(wanted, np.concatenate(found), len(names))
+        return accuracy_and_f1(self.table), [" ".join(names[one] for one in row) for row in found]
 
 
-class TagEvaluator(Evaluator):
+class TagEvaluator(LabelEvaluator):
     """Accuracy and F1 of a tag for each token."""
 
     def of_batch(self, ids):
         begins = ops.take(ops.convert_to_tensor(self.tokenizer.word_beginnings()), ids, axis=0)
         found = ops.argmax(self.model(ids, training=False), axis=-1)
         return ops.where(begins, found, -1)
-
-    def measure(self):
-        """Scores by name, and the found tags of each row, separated by spaces."""
-        names, texts, wanted, found = self.target.names, [], [], []
-        for (_, tags), row in zip(self.rows, self.outputs(), strict=True):
-            mine = row[row >= 0]
-            wanted += [names.index(tag) for tag in tags.split()]
-            found += mine.tolist()
-            texts.append(" ".join(names[one] for one in mine))
-        self.table = confusion(wanted, found, len(names))
-        return accuracy_and_f1(self.table), texts
 
     def sample(self, number, found):
         tokens = self.rows[number][0].split()

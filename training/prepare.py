@@ -102,12 +102,9 @@ def make_batches(settings, task, found, replicas=1):
         ]
     return Batches(
         found.sides,
-        task.batch,
-        task.signature(),
+        task,
         tokens_per_batch=settings.tokens_per_batch,
         seed=settings.seed,
-        ends=task.ends,
-        share=task.share,
         rows_multiple=replicas,
         parts=parts,
         sampled=sampled,

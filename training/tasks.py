@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 from keras import ops
 
+import keras_tfmr
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.precision import dtype_policy
@@ -121,6 +122,7 @@ class Classification(TextTask):
     """A label for each text."""
 
     scores, unit, ends = ("accuracy", "macro_f1"), "texts", (1, 0)
+    served = "Classifier"
 
     @property
     def classes(self):
@@ -130,19 +132,18 @@ class Classification(TextTask):
         end(source, source_lengths, self.tokenizers[0].eos_id, filler=True)
         return source, target[:, 0]
 
-    @staticmethod
-    def text_model(folder, model, max_length):
-        """The `Classifier` of a run."""
-        from keras_tfmr import Classifier
-
+    @classmethod
+    def text_model(cls, folder, model, max_length):
+        """The `Classifier` or `Tagger` of a run."""
         tokenizer, labels = folder.tokenizers()
-        return Classifier(model, tokenizer, labels.names, max_length=max_length)
+        text_model = getattr(keras_tfmr, cls.served)
+        return text_model(model, tokenizer, labels.names, max_length=max_length)
 
 
 class Tagging(Classification):
     """A tag for each token, predicted at its first subword."""
 
-    unit = "tagged tokens"
+    unit, served = "tagged tokens", "Tagger"
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         tokenizer = self.tokenizers[0]
@@ -151,14 +152,6 @@ class Tagging(Classification):
         found = np.take_along_axis(target, np.clip(places, 0, target.shape[1] - 1), axis=1)
         end(source, source_lengths, tokenizer.eos_id, filler=True)
         return source, np.where(begins, found, 0).astype(np.int32)
-
-    @staticmethod
-    def text_model(folder, model, max_length):
-        """The `Tagger` of a run."""
-        from keras_tfmr import Tagger
-
-        tokenizer, labels = folder.tokenizers()
-        return Tagger(model, tokenizer, labels.names, max_length=max_length)
 
 
 class Language(TextTask):

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -29,9 +30,12 @@ def make(source, target, source_lengths, target_lengths, seed):
     return source, target
 
 
+TASK = types.SimpleNamespace(batch=make, signature=lambda: (IDS, IDS), ends=(1, 1), share=1.0)
+
+
 def batches_of(lengths, **options):
     options = {"tokens_per_batch": 64, "seed": 5, **options}
-    return Batches(sides_of(lengths), make, (IDS, IDS), **options)
+    return Batches(sides_of(lengths), TASK, **options)
 
 
 @pytest.fixture
