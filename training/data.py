@@ -90,10 +90,8 @@ class Batches:
 
     def _lengths(self, chunk, longest):
         """int `[2, pairs]`: lengths with the end ids, at most `longest` + 1."""
-        begin, end = chunk.start, chunk.stop + 1
-        sides = [
-            np.diff(o[begin:end]) + n for (_, o), n in zip(self.sides, self.task.ends, strict=True)
-        ]
+        offsets = [offsets[chunk.start : chunk.stop + 1] for _, offsets in self.sides]
+        sides = [np.diff(o) + n for o, n in zip(offsets, self.task.ends, strict=True)]
         drop_pages(*(offsets for _, offsets in self.sides))
         return np.minimum(np.stack(sides), longest + 1)
 
@@ -178,7 +176,7 @@ class Batches:
         )
 
     def dataset(self, skip=0):
-        """An endless `tf.data.Dataset` of what the task makes of each batch, from batch number `skip` on."""
+        """An endless `tf.data.Dataset` of what the task makes of batch number `skip` and later."""
         first, inside = 0, skip
         count = self.batches_in(0) if skip else 0
         varies = self.sampled or any(part.rate != 1 for part in self.parts)
