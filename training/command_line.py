@@ -84,9 +84,6 @@ def assigned(word, fields):
         if text not in ("true", "false"):
             raise ValueError(f"--set {name} must be true or false. Received: {text!r}")
         return name, text == "true"
-    if "choices" in about and text not in about["choices"]:
-        choices = ", ".join(about["choices"])
-        raise ValueError(f"--set {name} must be one of {choices}. Received: {text!r}")
     if "nargs" in about:
         return name, tuple(text.replace(",", " ").split())
     try:

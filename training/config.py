@@ -14,6 +14,10 @@ from keras_tfmr import _command_line
 from training.recipes import PRESETS, RECIPES
 
 TEXT_TASKS = ("classify", "tag", "language", "masked")
+# The fields that a Transformer's preset sets too.
+SIZES = (
+    "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self", "norm_first",
+)  # fmt: skip
 
 
 class Range(NamedTuple):
@@ -205,6 +209,10 @@ class TrainingConfig:
             for words, holds in (("finite", math.isfinite), range) if range else ():
                 if value is not None and not holds(value):
                     raise ValueError(f"--{field.name} must be {words}. Received: {value!r}")
+            choices = field.metadata["argparse"].get("choices")
+            if choices and value is not None and value not in choices:
+                words = ", ".join(choices)
+                raise ValueError(f"--{field.name} must be one of {words}. Received: {value!r}")
         self._check_data()
         self._check_model()
 
@@ -237,9 +245,7 @@ class TrainingConfig:
                 "--extend_vocab needs --init_from and a Transformer. Received: "
                 f"--init_from {self.init_from}, --model {self.model}"
             )
-        presets = PRESETS.get(self.model)
-        if presets is None:
-            raise ValueError(f"--model must be one of {[*PRESETS]}. Received: {self.model!r}")
+        presets = PRESETS[self.model]
         if self.preset not in presets:
             raise ValueError(
                 f"--preset of --model {self.model} must be one of: {', '.join(presets)}. "
@@ -254,11 +260,7 @@ class TrainingConfig:
 
     def sizes(self):
         """{field: value} of the fields that a Transformer's preset sets too."""
-        names = (
-            "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self",
-            "norm_first",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in SIZES}
 
     @classmethod
     def free(cls):
@@ -268,11 +270,6 @@ class TrainingConfig:
     def to_dict(self):
         """{field: value}, which JSON can hold."""
         return dataclasses.asdict(self)
-
-    @property
-    def recipe(self):
-        """The `Recipe` of the preset."""
-        return RECIPES[self.model][self.preset]
 
     @property
     def phrasebook(self):
@@ -292,7 +289,7 @@ class TrainingConfig:
     def resolved(self):
         """The same with the defaults that follow from other fields filled in."""
         defaults = {
-            **self.recipe.defaults(),
+            **RECIPES[self.model][self.preset].defaults(),
             "validate_steps": 300 if self.phrasebook else 500,
             "precision": best_precision(),
             "output": self.default_output,
@@ -352,11 +349,6 @@ class TextConfig(TrainingConfig):
     )  # fmt: skip
 
     hidden = ("source", "target", "tag", "filters", "model", "extend_vocab", "num_beams")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.task not in TEXT_TASKS:
-            raise ValueError(f"--task must be one of {[*TEXT_TASKS]}. Received: {self.task!r}")
 
     @property
     def default_minutes(self):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from training.config import SIZES
 from training.files import RunError
 from training.run import RunFolder, differences, in_words
 
@@ -14,7 +15,6 @@ RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A bias of -50 bans them as well.
 LEAST_BIAS = -50.0
 LAYERS = ("encoder_layers", "decoder_layers", "decoder_self")
-SIZES = ("d_model", "num_heads", "dff", *LAYERS, "norm_first")
 FREE = (*LAYERS, "dropout_rate")  # that may differ from a teacher's
 _LAYER = re.compile(r"(encoder|decoder)/layer_(\d+)/")
 _OF_SUBWORDS = re.compile(r"(source_)?embedding/tokens/|logits/")
