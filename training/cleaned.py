@@ -18,7 +18,7 @@ ALONE = 8  # blocks that are processed in this process before it starts others
 
 
 class Piece(NamedTuple):
-    """A part of a pile's file: its place, the number of its first pair, its pairs, their corpus."""
+    """A part of the file: its place, the number of its first pair, its pairs, their corpus."""
 
     offset: int
     size: int

@@ -165,7 +165,7 @@ class Pairs:
 def read_pairs(*paths):
     """The cleaned `Pairs` of one file of `source<TAB>target` lines, or of two aligned files."""
     files = []
-    found = clean_pairs(read_blocks(paths, files), files=files)
+    found = clean_pairs([(read_blocks(paths, files), "")], files)
     if not found.pairs:
         raise RunError(
             f"{paths[0]}: no pair is left of {files[0].lines} lines; "
@@ -174,17 +174,24 @@ def read_pairs(*paths):
     return found
 
 
-def clean_pairs(blocks, task="translation", tag="", files=()):
-    """The cleaned `Pairs` of blocks of lines; `files` is complete after the last block."""
-    cleaner, dropped, lines, count = Cleaner(Rules(), task), collections.Counter(), {}, 0
-    for cleaned in map(cleaner, blocks):
-        mine = cleaned.text.decode().split("\n")[:-1]
-        lines |= dict.fromkeys(mine)
-        dropped.update(cleaned.dropped)
-        count += len(mine)
-    dropped["duplicate"] += count - len(lines)
-    pairs = [tuple(line.split("\t")) for line in lines]
-    return Pairs(pairs, [tag] * len(pairs), dropped, tuple(files))
+def clean_pairs(corpora, files=(), task="translation"):
+    """The cleaned `Pairs` of corpora, each blocks of lines and their tag.
+
+    Args:
+        corpora: An iterable of (blocks, tag).
+        files: A list, to which reading the blocks adds.
+        task: What the lines are for.
+    """
+    cleaner, dropped, tags, count = Cleaner(Rules(), task), collections.Counter(), {}, 0
+    for blocks, tag in corpora:
+        for cleaned in map(cleaner, blocks):
+            for line in cleaned.text.decode().split("\n")[:-1]:
+                tags.setdefault(line, tag)
+                count += 1
+            dropped.update(cleaned.dropped)
+    dropped["duplicate"] += count - len(tags)
+    pairs = [tuple(line.split("\t")) for line in tags]
+    return Pairs(pairs, list(tags.values()), dropped, tuple(files))
 
 
 def _given_sets(settings, corpora):
@@ -193,18 +200,15 @@ def _given_sets(settings, corpora):
         tag, files = tags_of(settings.tag).get(paths[0], ""), []
         alone = len(paths) == 1
         blocks = Source(paths[0]).blocks("train", files) if alone else read_blocks(paths, files)
-        found = clean_pairs(blocks, settings.task, tag, files)
+        found = clean_pairs([(blocks, tag)], files, settings.task)
         if not found.pairs:
             raise RunError(f"{paths[0]}: no pair is left; dropped: {summary(found.dropped)}")
         return {"validation": found}
     with_splits, sets = [corpus for corpus in corpora if corpus.has_splits], {}
     for name in ("validation", "test") if with_splits else ():
-        files, dropped = [], collections.Counter()
-        found = [clean_pairs(c.blocks(name, files), settings.task, c.tag) for c in with_splits]
-        for one in found:
-            dropped.update(one.dropped)
-        columns = ([x for one in found for x in getattr(one, n)] for n in ("pairs", "tags"))
-        sets[name] = Pairs(*columns, dropped, tuple(files))
+        files = []
+        split = ((corpus.blocks(name, files), corpus.tag) for corpus in with_splits)
+        sets[name] = clean_pairs(split, files, settings.task)
     return sets
 
 

@@ -130,7 +130,7 @@ def build(exports, folder):
         if int(number) in wanted
     }
     pairs = [(texts[a], texts[b]) for a, b in links if a in texts and b in texts]
-    pairs = clean_pairs(in_memory(pairs)).pairs
+    pairs = clean_pairs([(in_memory(pairs), "")]).pairs
     if len(pairs) < 20:
         raise RunError(f"{folder.name}: expected at least 20 pairs to split, found {len(pairs)}")
     splits, sums = split(pairs), []

@@ -233,10 +233,7 @@ def report(settings, task, folder, summary, state, results, evaluators):
         "## Attention",
         "What each token (a row) attended to, by head of the last layer.",
         "![Attention by head](attention.png)",
-        "## Model and settings",
-        _settings(config["model"]["config"]),
-        _settings(config["arguments"]),
-        _settings(config["versions"]),
+        "[config.json](config.json) has the config of the model, all settings and the versions.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -275,17 +272,6 @@ def _labels(evaluator, name):
         "How the label of each row was classified in the validation set:",
         "![Confusion matrix](confusion.png)",
     ]
-
-
-def _settings(values):
-    """A table of settings; those that are not set are left out."""
-    rows = []
-    for name, value in sorted(values.items()):
-        if value is None or value == [] or value == ():
-            continue
-        value = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-        rows.append((name, " ".join(map(str, value)) if isinstance(value, list) else value))
-    return table(("setting", "value"), rows)
 
 
 def table(head, rows):
