@@ -10,7 +10,6 @@ from pathlib import Path
 
 from keras_tfmr import _command_line
 from training.config import TrainingConfig
-from training.recipes import RECIPES
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):
@@ -99,4 +98,4 @@ def completed(given, config_class):
     start = Start(given["init_from"])
     if config_class is not TrainingConfig:
         return start.text_settings() | given
-    return start.settings_for(given, RECIPES)
+    return start.settings_for(given)

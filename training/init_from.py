@@ -8,6 +8,7 @@ import numpy as np
 
 from training.config import SIZES
 from training.files import RunError
+from training.recipes import RECIPES
 from training.run import RunFolder, differences, in_words
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
@@ -45,45 +46,37 @@ class Start:
             if not file.exists():
                 raise RunError(f"{path} is not a finished run: it has no {file.relative_to(path)}")
 
-    def settings_for(self, given, recipes):
+    def settings_for(self, given):
         """The given settings of a translator, with those that follow from this run.
 
-        Another preset, or other layers, make a student, which has its own recipe; a
-        model of the same sizes is fine-tuned at a lower rate.
-
-        Args:
-            given: {setting: value}.
-            recipes: `recipes.RECIPES`.
-
-        Raises:
-            ValueError: If a given setting contradicts the run.
+        Another preset, or other layers, make a student, which has its own recipe; a model of the
+        same sizes is fine-tuned at a lower rate. Raises a ValueError if a given setting contradicts
+        the run.
         """
-        if self.kind not in recipes:
+        if self.kind not in RECIPES:
             raise ValueError(f"--init_from must be a translator. Received: a run of {self.kind}")
         preset = self.settings.get("preset", RECIPE)
-        of_start = {"model": self.kind, "joint_vocab": self.config["joint_vocab"]}
+        sizes = {name: self.config[name] for name in SIZES} if self.kind == "transformer" else {}
+        other_preset = given.get("preset", preset) != preset
+        other_layers = any(given.get(n, sizes.get(n)) != sizes.get(n) for n in LAYERS)
+        is_student = self.kind == "transformer" and (other_preset or other_layers)
+        fixed = {"model": self.kind, "joint_vocab": self.config["joint_vocab"]}
         if not given.get("extend_vocab"):
-            of_start["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
-        others = any(given.get(n, self.config.get(n)) != self.config.get(n) for n in LAYERS)
-        is_student = self.kind == "transformer" and (
-            given.get("preset", preset) != preset or others
-        )
+            fixed["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
         if not is_student:
-            sizes = SIZES if self.kind == "transformer" else ()
-            of_start |= {"preset": preset, **{name: self.config[name] for name in sizes}}
-        for name, value in of_start.items():
+            fixed |= {"preset": preset, **sizes}
+        for name, value in fixed.items():
             if given.get(name, value) != value:
                 raise ValueError(
                     f"--{name} is that of --init_from {self.path}, {value}: leave it out. "
                     f"Received: {given[name]}"
                 )
-        if is_student and given.get("preset", preset) != preset:
-            return {**given, **of_start}
-        if is_student:  # of the teacher's sizes, but for those that are given
-            sizes = {"preset": preset, **{name: self.config[name] for name in SIZES}}
-            return {**sizes, **given, **of_start}
-        rates = recipes[self.kind][preset].for_tuning()
-        return {**rates, "dropout_rate": self.config["dropout_rate"], **given, **of_start}
+        if not is_student:
+            defaults = RECIPES[self.kind][preset].for_tuning()
+            defaults["dropout_rate"] = self.config["dropout_rate"]
+        else:  # of the teacher's sizes, unless it has a preset of its own
+            defaults = {} if other_preset else {"preset": preset, **sizes}
+        return {**defaults, **given, **fixed}
 
     def text_settings(self):
         """The settings of a text task that follow from this run."""
