@@ -102,14 +102,12 @@ class Cleaned(NamedTuple):
 class Cleaner:
     """Cleans blocks of lines: composes (NFC), strips and filters them.
 
-    Args:
-        rules: The `Rules`.
-        task: What the lines are for, a key of `READERS`.
+    Their `task`, a key of `READERS`, is what the lines are for.
     """
 
     def __init__(self, rules, task="translation"):
         self.rules, self._rows = rules, READERS[task]
-        self._filters = [(n, _KEEPS[n]) for n in FILTERS if n in rules.filters and n in _KEEPS]
+        self._filters = [(name, keeps) for name, keeps in _KEEPS.items() if name in rules.filters]
         self._near = "near_duplicate" in rules.filters
 
     def __call__(self, block):

@@ -90,8 +90,6 @@ def encode(settings, folder, known=None):
     """Reads, cleans and encodes the corpora of a run; learns the tokenizers.
 
     Args:
-        settings: A `TrainingConfig`.
-        folder: A `pathlib.Path` to write to.
         known: `(source, target)` tokenizers to use, or with `extend_vocab` to extend.
 
     Returns:

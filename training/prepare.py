@@ -43,8 +43,6 @@ def prepare(settings, folder, before, known=None, replicas=1):
     """Reads and encodes the corpora, unless the folder of a resumed run has them.
 
     Args:
-        settings: A resolved `TrainingConfig`.
-        folder: The `RunFolder`.
         before: The config.json of the run that is resumed, or None.
         known: `(source, target)` tokenizers to use, or to extend.
         replicas: Number of devices over all hosts, which share each batch.

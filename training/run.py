@@ -242,7 +242,6 @@ def begin(folder, asked, free=(), overwrite=False):
     resumed all the same, because whoever repeats a command wants its checkpoints.
 
     Args:
-        folder: The `RunFolder`.
         asked: {setting: value} of the run that is to begin.
         free: Names of settings that may change when a run is resumed.
         overwrite: Whether to delete an earlier run.

@@ -30,10 +30,6 @@ class Translation:
 
     The other tasks are subclasses; nothing else knows what is learned.
 
-    Args:
-        settings: A resolved `TrainingConfig`.
-        tokenizers: `(source, target)`.
-
     Attributes:
         kind: Name of the model, for config.json.
         scores: Names of the evaluator's scores. The first one chooses the weights.
