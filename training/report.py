@@ -52,22 +52,26 @@ def finish(settings, task, folder, data, state):
             write(folder, evaluator, found)
     results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     _draw(folder, evaluators["validation"], text_model, state)
-    if exported := settings.export and task.exports:
+    if settings.export and task.exports:
         _export(folder, text_model, results)
     results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
     told = report(settings, task, folder, data.summary, state, results, evaluators)
     write_atomically(folder.report, told)
     write_json(folder.results, results)
+    _tell_what_next(settings, task, folder)
+
+
+def _tell_what_next(settings, task, folder):
     print(f"Report:    {folder.report}")
     if settings.task == "translation":
         print(f"Translate: python training/translate.py {folder.path} < in.txt > out.txt")
-    if exported:
+    if not task.exports:
+        print(f"Use:       python training/train_text.py --task classify --init_from {folder.path}")
+    elif settings.export:
         print(
             f"Serve:     python serving/server.py --model_base_path={folder.saved_model.resolve()} "
             f"--rest_api_port=8501"
         )
-    elif not task.exports:
-        print(f"Use:       python training/train_text.py --task classify --init_from {folder.path}")
 
 
 def finish_on_tensorflow(settings):
