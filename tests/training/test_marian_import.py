@@ -159,8 +159,8 @@ def test_another_architecture_is_named(release, folder):
             read(release(options=options))
     for config, message in (
         ({"model_type": "bart"}, "the model has model_type: bart"),
-        ({"normalize_before": True}, "the model has normalize_before: True"),
-        ({"static_position_embeddings": False}, "static_position_embeddings: False"),
+        ({"normalize_before": True}, "the model has normalize_before: true"),
+        ({"static_position_embeddings": False}, "static_position_embeddings: false"),
         ({"activation_function": "tanh"}, "activation_function: tanh"),
         ({"decoder_ffn_dim": 96}, "ffn_dim of 48 in the encoder and 96"),
     ):

@@ -40,3 +40,20 @@ def decoding_options(beams, alpha, longest, **fields):
         raise RunError(f"expected a length penalty of 0 or more; the model has {alpha}")
     fields |= {"length_penalty": alpha, "length_penalty_offset": 0.0, "max_length": int(longest)}
     return {"num_beams": beams, **fields}
+
+
+def as_text(value):
+    """The value of an option as YAML and JSON spell it."""
+    return "" if value is None else str(value).lower()
+
+
+def check_options(options, expected):
+    """Raises a RunError that names an option whose value, as text, is not an expected one."""
+    for option, values in expected.items():
+        found = as_text(options.get(option, values[0]))
+        if found not in values:
+            wanted = " or ".join(map(repr, values))
+            raise RunError(
+                f"the model has {option}: {found or repr('')}, which is not imported; expected "
+                f"{wanted}"
+            )

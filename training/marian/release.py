@@ -5,7 +5,7 @@ import numpy as np
 import yaml
 
 from training.files import RunError
-from training.marian import Published, decoding_options
+from training.marian import Published, as_text, check_options, decoding_options
 from training.marian.files import only, read_spms
 from training.marian.vocabulary import read_spm, read_yml
 
@@ -109,7 +109,7 @@ def _decoder(options):
 
 def _norms(options):
     places = ("preprocess", "postprocess", "postprocess-top")
-    return tuple(_text(options.get(f"transformer-{place}")) for place in places)
+    return tuple(as_text(options.get(f"transformer-{place}")) for place in places)
 
 
 def _untie_layers(arrays, options):
@@ -157,20 +157,8 @@ def _options(arrays):
     return options
 
 
-def _text(value):
-    return "" if value is None else str(value).lower()
-
-
 def _check(options):
-    decoder = _decoder(options)
-    for option, expected in (EXPECTED | EXPECTED_OF.get(decoder, {})).items():
-        value = options.get(option, expected[0])
-        if _text(value) not in expected:
-            wanted = " or ".join(repr(each) for each in expected)
-            raise RunError(
-                f"the model has {option}: {_text(value) or repr('')}, which is not imported; "
-                f"expected {wanted}"
-            )
+    check_options(options, EXPECTED | EXPECTED_OF.get(_decoder(options), {}))
     if _norms(options) not in NORMS:
         norms = " or ".join(", ".join(map(repr, places)) for places in NORMS)
         raise RunError(
@@ -190,7 +178,7 @@ def _notes(decoder):
     return [
         f"{option}: {value} in decoder.yml has no effect here"
         for option, value in decoder.items()
-        if option not in known and _text(value) not in off
+        if option not in known and as_text(value) not in off
     ]
 
 

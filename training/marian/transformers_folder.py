@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from training.files import RunError, read_json
-from training.marian import Published, decoding_options
+from training.marian import Published, check_options, decoding_options
 from training.marian.files import read_spms
 from training.marian.vocabulary import vocabulary_of
 
@@ -17,11 +17,11 @@ ACTIVATIONS = {
 EXPECTED = {
     "model_type": ("marian",),
     "activation_function": tuple(ACTIVATIONS),
-    "normalize_before": (False,),
-    "normalize_embedding": (False,),
-    "add_final_layer_norm": (False,),
-    "static_position_embeddings": (True,),
-    "add_bias_logits": (False,),
+    "normalize_before": ("false",),
+    "normalize_embedding": ("false",),
+    "add_final_layer_norm": ("false",),
+    "static_position_embeddings": ("true",),
+    "add_bias_logits": ("false",),
 }
 # Options of a search that have no effect here, and the values with which they have none anyway.
 UNUSED = {
@@ -100,13 +100,7 @@ def read_transformers_folder(folder, name):
 
 
 def _check(config):
-    for option, expected in EXPECTED.items():
-        found = config.get(option, expected[0])
-        if found not in expected:
-            wanted = " or ".join(map(str, expected))
-            raise RunError(
-                f"the model has {option}: {found}, which is not imported; expected {wanted}"
-            )
+    check_options(config, EXPECTED)
     for option in ("attention_heads", "ffn_dim"):
         encoder, decoder = (config.get(f"{side}_{option}") for side in ("encoder", "decoder"))
         if encoder != decoder:
