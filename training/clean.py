@@ -30,7 +30,6 @@ REASONS = {
     "near_duplicate": "near-duplicate",
     "shared": "that share a sentence with held-out pairs",
 }
-FILTERS = ("identical", "length_ratio", "letters", "script", "language", "near_duplicate")
 
 RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
@@ -220,6 +219,7 @@ _KEEPS = {
     "script": _usual_script,
     "language": _expected_languages,
 }
+FILTERS = (*_KEEPS, "near_duplicate")
 
 
 @functools.lru_cache(1 << 16)
