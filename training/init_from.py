@@ -109,20 +109,14 @@ class Start:
 
     def assign(self, model, task):
         """Gives the weights to a new model, which is to learn a task."""
-        try:
-            if task.settings.task != "translation":
-                if not task.settings.fresh_weights:
-                    self._assign_text(model, task)
-                return
-            if changes := self._changes(model):
-                print(f"The model begins with random weights: it differs in {in_words(changes)}.")
-                return
-            self._assign_translator(model, task)
-        except RunError:
-            raise
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).splitlines()[0]
-            raise RunError(f"Cannot load the weights of {self.path}: {reason}") from error
+        if task.settings.task != "translation":
+            if not task.settings.fresh_weights:
+                self._assign_text(model, task)
+            return
+        if changes := self._changes(model):
+            print(f"The model begins with random weights: it differs in {in_words(changes)}.")
+            return
+        self._assign_translator(model, task)
         for weight in model.trainable_variables:
             if weight.path.endswith("bias"):
                 weight.assign(np.maximum(values(weight), LEAST_BIAS))
@@ -132,10 +126,7 @@ class Start:
         return {n: p for n, p in found.items() if n not in (*FREE, "source_vocab", "target_vocab")}
 
     def _assign_translator(self, model, task):
-        from training.tasks import make_model
-
-        old = make_model(self.kind, self.config)
-        old.load_weights(self.weights)
+        old = self.folder.model(self.weights)
         if task.settings.extend_vocab:
             carry_over(old, self.tokenizers(), model, task.tokenizers)
         elif self.kind == "transformer":
@@ -147,20 +138,18 @@ class Start:
             print(f"The decoder's first sublayers begin with random weights: {new}, not {its}.")
 
     def _assign_text(self, model, task):
-        donor = self.folder.model(self.weights)
-        if task.kind == "language" and self.kind == "language":
-            model.set_weights(donor.get_weights())
-        elif (
-            task.kind != "language" and hasattr(donor, "encoder") and not hasattr(donor, "decoder")
-        ):
-            for mine, its in zip(model.encoder.weights, donor.encoder.weights, strict=True):
-                mine.assign(its)
+        if task.kind == "language":
+            kinds, part = ("language",), lambda model: model
         else:
-            of = "language" if task.kind == "language" else "masked, classify or tag"
+            kinds, part = ("masked", "classify", "tag"), lambda model: model.encoder
+        if self.kind not in kinds:
             raise RunError(
-                f"--task {task.kind} can start from a run of --task {of}. "
+                f"--task {task.kind} can start from a run of --task {' or '.join(kinds)}. "
                 f"Received: {self.path}, a run of {self.kind}"
             )
+        donor = self.folder.model(self.weights)
+        for weight, its in zip(part(model).weights, part(donor).weights, strict=True):
+            weight.assign(its)
 
     def record(self):
         """What config.json records about it, with its licence and where it began itself."""

@@ -96,7 +96,7 @@ class RunFolder:
         path = weights or self.best
         try:
             model.load_weights(path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{path} does not fit the model of its run: {error}") from error
         return model
 
