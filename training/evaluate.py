@@ -275,11 +275,8 @@ def accuracy_and_f1(table):
 
 def padded(rows):
     """int32 `[batch, length]` of lists of ids, padded with 0 to a multiple of `PADDING`."""
-    length = -(-max(len(row) for row in rows) // PADDING) * PADDING
-    ids = np.zeros((len(rows), length), np.int32)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = row
-    return ids
+    length = -(-max(map(len, rows)) // PADDING) * PADDING
+    return keras.utils.pad_sequences(rows, length, padding="post")
 
 
 def spread(rows, count):
