@@ -169,11 +169,9 @@ class NotFinite(keras.callbacks.TerminateOnNaN):
 
     def on_epoch_end(self, epoch, logs=None):
         if not math.isfinite(logs["loss"]):
-            kept = self.checkpoints.paths()
-            last = f" The last good checkpoint is {kept[-1]}." if kept else ""
             raise RunError(
                 f"The loss was not finite at update {self.state.step}: lower --learning_rate, and "
-                f"give --overwrite.{last}"
+                f"give --overwrite; {self.checkpoints.last_good()}"
             )
 
 

@@ -43,15 +43,18 @@ class Checkpoints:
         try:
             write_atomically(path, lambda file: np.savez(file, **arrays))
         except RunError as error:
-            kept = self.paths()
-            last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no earlier one"
-            raise RunError(f"{error}; {last}") from error
+            raise RunError(f"{error}; {self.last_good()}") from error
         for old in self.paths()[: -self.keep]:
             old.unlink(missing_ok=True)
 
     def paths(self):
         """The files of all checkpoints, oldest first."""
         return sorted(self.directory.glob("step-*.npz"))
+
+    def last_good(self):
+        """Words for an error about the newest checkpoint."""
+        kept = self.paths()
+        return f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
 
     def newest(self, tell=print):
         """The path of the newest undamaged checkpoint, or None if there are no checkpoints.
