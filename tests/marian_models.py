@@ -1,17 +1,32 @@
-"""Published Marian models in both forms, written from the arrays of tests/data/marian.npz."""
+"""Published Marian models in both forms, written from the arrays of tests/data/marian.npz.
+
+The file holds the weights of a small MarianMTModel and what transformers computed with it; the
+history has the script that made it: `git log -p -- tests/marian_fixture.py`.
+"""
 
 import functools
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import sentencepiece
 import yaml
-from marian_fixture import CONFIG, FILE, VOCAB
 from safetensors.numpy import save_file
 
 from training import phrasebook
 
+FILE = Path(__file__).parent / "data" / "marian.npz"
+VOCAB = 300  # ids 0 "</s>", 1 "<unk>", the last "<pad>"
+LONGEST = 14  # tokens of the translations in the file
+CONFIG = {
+    "vocab_size": VOCAB, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48, "activation_function": "swish", "scale_embedding": True,
+    "pad_token_id": VOCAB - 1, "decoder_start_token_id": VOCAB - 1, "eos_token_id": 0,
+    "forced_eos_token_id": None, "bos_token_id": None, "max_position_embeddings": 64,
+    "share_encoder_decoder_embeddings": True, "tie_word_embeddings": True,
+}  # fmt: skip
 TAGS = [">>eng<<", ">>fra<<"]
 GENERATION = {
     "num_beams": 4, "max_length": 15, "bad_words_ids": [[VOCAB - 1]], "pad_token_id": VOCAB - 1,

@@ -5,10 +5,6 @@ import re
 import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("SavedModels need TensorFlow", allow_module_level=True)
-
 import tensorflow as tf
 
 from keras_tfmr.export import check, warmup

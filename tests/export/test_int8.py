@@ -9,10 +9,6 @@ import types
 import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("int8 needs TensorFlow", allow_module_level=True)
-
 import tensorflow as tf
 from translators import LINES, Plain, tiny_translator, tokenizer
 

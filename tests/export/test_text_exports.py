@@ -4,13 +4,8 @@ import json
 import sys
 
 import grpc
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("exports need TensorFlow", allow_module_level=True)
-
 import tensorflow as tf
 from server_process import ServerProcess
 from stub_translator import serving

@@ -1,11 +1,10 @@
 """Models that others wrote, with their weights: the same logits, the same greedy tokens.
 
-The fixtures are made by `tests/peers/make.py`. Larger ones, made by `--sizes base --out FOLDER`,
-are checked with `KERAS_TFMR_PEERS=FOLDER`.
+transformers made the files in tests/peers; the history has the script: `git log -p --
+tests/peers/make.py`.
 """
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from peer_models import PEERS, with_weights_of
 from keras_tfmr.decoding import greedy
 
 START = 2
-FOLDER = Path(os.environ.get("KERAS_TFMR_PEERS", Path(__file__).parents[1] / "peers"))
+FOLDER = Path(__file__).parents[1] / "peers"
 
 
 @pytest.mark.parametrize("peer", PEERS)

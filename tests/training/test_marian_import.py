@@ -8,8 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from marian_fixture import LONGEST, VOCAB
-from marian_models import fixture, spms_and_pieces, write_release, write_transformers_folder
+from marian_models import (
+    LONGEST,
+    VOCAB,
+    fixture,
+    spms_and_pieces,
+    write_release,
+    write_transformers_folder,
+)
 
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.text.tokenizer import SubwordTokenizer

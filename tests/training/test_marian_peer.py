@@ -1,6 +1,7 @@
 """Models that Marian trained, imported as they are: its translations and its scores.
 
-tests/peers/marian.py made tests/data/marian_peer.zip with Marian itself.
+Marian itself made tests/data/marian_peer.zip; the history has the script:
+`git log -p -- tests/peers/marian.py`.
 """
 
 import functools

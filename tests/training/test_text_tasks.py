@@ -4,14 +4,10 @@ import json
 import random
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from scipy.special import log_softmax
 from tiny_runs import history, train
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("text needs TensorFlow", allow_module_level=True)
 
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export
