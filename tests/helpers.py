@@ -1,4 +1,4 @@
-"""What many tests need: `check_layer`, gradients on either backend, cached steps."""
+"""What many tests need: gradients on either backend, cached steps."""
 
 import contextlib
 import resource
@@ -7,8 +7,6 @@ import warnings
 import keras
 import numpy as np
 from keras import ops
-
-from keras_tfmr.precision import dtype_policy
 
 POLICIES = {  # dtype policy: how far two ways to compute the same output may be apart
     "float32": 1e-5,
@@ -103,114 +101,6 @@ def _gradients_jax(loss, arrays, variables):
     values = [variable.value for variable in variables]
     value, (by_array, by_value) = jax.value_and_grad(stateless, argnums=(0, 1))(arrays, values)
     return value, by_array, by_value
-
-
-def functional(layer, arrays, **call):
-    """A functional model of `layer` alone, whose batch and lengths are left open."""
-    inputs = []
-    for i, array in enumerate(arrays):
-        open_axes = array.ndim - 1 - (array.dtype.kind == "f")  # of vectors the width is known
-        shape = (*[None] * open_axes, *array.shape[1 + open_axes :])
-        inputs.append(keras.Input(shape, dtype=array.dtype, name=f"input_{i}"))
-    return keras.Model(inputs, layer(*inputs, **call), name="only")
-
-
-def check_layer(make, arrays, fresh, tmp_path, *, xla=False, quantized=True, trains=True, **call):
-    """Everything a layer owes its user, whatever it computes.
-
-    Args:
-        make: `make(**kwargs)` gives a new layer, `functools.partial(Layer, 2, 4)` for instance.
-        arrays: NumPy inputs [batch, length, ...] for its call.
-        fresh: the fixture: another Python process that loads what was saved.
-        tmp_path: where to save.
-        xla: whether to train it by XLA, which takes seconds: for what no test of a model compiles.
-        quantized: whether the layer has weights that int8 quantisation changes.
-        trains: whether the call uses all the weights.
-        **call: further call arguments, such as `return_attention_scores=True`.
-    """
-    for policy, tolerance in POLICIES.items():
-        with dtype_policy(policy), no_warnings():
-            keras.utils.set_random_seed(1)
-            layer = make()
-            outputs = flat_numpy(layer(*arrays, **call))
-            model = functional(layer, arrays, **call)
-            _check_shapes(model, layer, arrays, call)
-            _check_config(model, arrays, outputs, tolerance)
-            if policy == "float32":
-                model.save(tmp_path / "layer.keras")
-                loaded = fresh.outputs(tmp_path / "layer.keras", arrays)
-                for came, expected in zip(loaded, outputs, strict=True):
-                    np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
-            if trains:
-                _check_training(model, arrays, outputs, tolerance, xla and policy == "float32")
-    _check_dtype_argument(make, arrays, call)
-    if quantized:
-        _check_quantized(make(), arrays, call)
-
-
-def _check_shapes(model, layer, arrays, call):
-    """What the functional API promises is what comes: rank, every known dimension, dtype."""
-    symbolic = keras.tree.flatten(model.output)
-    eager = keras.tree.flatten(layer(*arrays, **call))
-    for promised, came in zip(symbolic, eager, strict=True):
-        assert promised.dtype == keras.backend.standardize_dtype(came.dtype)
-        assert len(promised.shape) == len(came.shape)
-        for expected, size in zip(promised.shape, came.shape, strict=True):
-            assert expected in (None, size), f"symbolic {promised.shape}, eager {came.shape}"
-    fixed = [keras.KerasTensor(array.shape, dtype=array.dtype) for array in arrays]
-    promised = keras.tree.flatten(layer(*fixed, **call))
-    assert [p.shape for p in promised] == [tuple(c.shape) for c in eager]
-
-
-def _check_config(model, arrays, outputs, tolerance):
-    """A model rebuilt from its JSON takes the weights by name and gives the same output."""
-    rebuilt = keras.models.model_from_json(model.to_json())
-    weights = {variable.path: to_numpy(variable) for variable in model.weights}
-    assert len(weights) == len(model.weights), "two weights share one name"
-    assert {variable.path for variable in rebuilt.weights} == weights.keys()
-    for variable in rebuilt.weights:
-        variable.assign(weights[variable.path])
-    for came, expected in zip(flat_numpy(rebuilt(arrays)), outputs, strict=True):
-        np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
-
-
-def _check_training(model, arrays, outputs, tolerance, xla):
-    """One step lowers the loss, eagerly or by XLA, with the same outputs as before."""
-    targets = [random(*output.shape, seed=9) for output in outputs]
-
-    def loss():
-        came = flat_numpy(model(arrays))
-        return sum(np.square(c - t).mean() for c, t in zip(came, targets, strict=True))
-
-    how = {"jit_compile": True} if xla else {"run_eagerly": True}
-    model.compile(keras.optimizers.SGD(0.02), loss=["mse"] * len(targets), **how)
-    if xla:
-        predicted = keras.tree.flatten(model.predict_on_batch(arrays))
-        for came, expected in zip(predicted, outputs, strict=True):
-            np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
-    before = loss()
-    model.train_on_batch(arrays, targets)
-    assert loss() < before, f"{before} -> {loss()}, XLA: {xla}"
-
-
-def _check_dtype_argument(make, arrays, call):
-    """`dtype=` reaches every part of the layer, as the global policy does."""
-    layer = make(dtype="mixed_bfloat16")
-    layer(*arrays, **call)
-    for part in layer._flatten_layers():
-        assert part.dtype_policy.name == "mixed_bfloat16", f"{part.name} ignores dtype="
-
-
-def _check_quantized(layer, arrays, call):
-    model = functional(layer, arrays, **call)
-    before = flat_numpy(model(arrays))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras names each layer that has nothing to quantise
-        model.quantize("int8")
-    assert any("int8" in str(v.dtype) for v in model.variables), "nothing was quantised"
-    for exact, rough in zip(before, flat_numpy(model(arrays)), strict=True):
-        error = np.linalg.norm(rough - exact) / np.linalg.norm(exact)
-        assert error < 0.1, f"int8 is off by {error:.1%}"
 
 
 def check_steps(model, source, beams, *, fixed=False, xla=False):

@@ -4,7 +4,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import dtype_policy, random_ids, randomize, to_numpy
+from helpers import random_ids, randomize, to_numpy
 
 from keras_tfmr import (
     LanguageModel,
@@ -125,6 +125,5 @@ def test_what_its_config_does_not_describe_is_left_as_it_is():
     quantized.quantize("int8")
     for model in (other, classifier, quantized):
         assert optimize_for_decoding(model) is model
-    with dtype_policy("float32"):
-        narrow = optimize_for_decoding(classifier, "bfloat16")
+    narrow = optimize_for_decoding(classifier, "bfloat16")
     assert narrow.dtype_policy.name == "bfloat16"

@@ -1,11 +1,9 @@
 """LSTMN against its equations, one position at a time in NumPy; padding, decoding."""
 
-import functools
-
 import formulas
 import numpy as np
 import pytest
-from helpers import check_layer, random, random_ids, to_numpy
+from helpers import random, random_ids, to_numpy
 from keras import ops
 from recurrent_formulas import sigmoid
 
@@ -59,11 +57,6 @@ def test_every_equation_whatever_the_padding():
         found = scores[row][np.ix_(real, real)]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
         assert not scores[row][:, ~real].any(), "padding was attended to"
-
-
-def test_layer_contract(fresh, tmp_path):
-    make = functools.partial(LSTMN, 8, True)
-    check_layer(make, [random(2, 3, 6)], fresh, tmp_path, xla=True, return_attention_scores=True)
 
 
 def test_steps_and_explanation_are_the_whole_sequence():

@@ -1,16 +1,13 @@
 """The memory network against its paper's equations in NumPy; padding, both tyings."""
 
-import functools
-
 import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import check_layer, random, random_ids, to_numpy
+from helpers import random, random_ids, to_numpy
 
 from keras_tfmr.recurrent import (
     AdjacentMemories,
-    LayerwiseMemories,
     MemoryNetwork,
     MemoryNetworkConfig,
 )
@@ -117,20 +114,11 @@ def test_linear_start_trains_the_same_weights():
     assert np.abs(to_numpy(model([FACTS, QUESTION])) - before).max() > 1e-4
 
 
-@pytest.mark.parametrize("kind", [AdjacentMemories, LayerwiseMemories])
-def test_layer_contract(kind, fresh, tmp_path):
-    make = functools.partial(kind, VOCAB, 16, hops=2, max_facts=AGES)
-    layerwise = kind is LayerwiseMemories  # adjacent tying has nothing but embeddings
-    options = {"xla": layerwise, "quantized": layerwise, "return_attention_scores": True}
-    check_layer(make, [FACTS, QUESTION], fresh, tmp_path, **options)
-
-
 def test_wrong_inputs_are_named():
     with pytest.raises(ValueError, match=r"`hops` must be a positive integer.*hops=0"):
         MemoryNetworkConfig(hops=0)
     memories = AdjacentMemories(VOCAB, 4, 1, AGES)
     memories(FACTS, QUESTION)
-    assert memories.compute_output_shape(FACTS.shape, QUESTION.shape) == (2, VOCAB)
     for facts, question, message in (
         (FACTS[:, :, 0], QUESTION, r"`facts`.*\[batch, facts, words\].*\(2, 5\)"),
         (FACTS, QUESTION[:, 0], r"`question`.*\[batch, words\].*\(2,\)"),

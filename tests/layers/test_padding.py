@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import dtype_policy, gradients, random, random_ids, randomize, to_numpy
+from helpers import gradients, random, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import (
@@ -48,8 +48,7 @@ def test_models_of_one_text():
 @pytest.mark.parametrize("kind", [GlobalSelfAttention, CausalSelfAttention, CrossAttention])
 def test_row_that_is_all_padding(kind, policy):
     """Finite, attends to nothing, and gives no gradient to what is only padding."""
-    with dtype_policy(policy):
-        layer = kind(2, 4)
+    layer = kind(2, 4, dtype=policy)
     mask = np.array([[True] * 5, [False] * 5, [True] * 5])
     inputs, names = [random(3, 5, 8)], ("mask", "query_mask")
     if kind is CrossAttention:

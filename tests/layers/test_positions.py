@@ -6,7 +6,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import POLICIES, check_layer, random_ids, to_numpy
+from helpers import POLICIES, random_ids, to_numpy
 
 from keras_tfmr import PositionalEmbedding
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
@@ -45,15 +45,6 @@ def test_embedding_is_scaled_tokens_plus_positions():
     expected = to_numpy(layer.tokens.embeddings)[ids] * math.sqrt(16) + formulas.positions(300, 16)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_array_equal(output._keras_mask, ids != 0)
-
-
-@pytest.mark.parametrize("learned", [False, True])
-def test_layer_contract(learned, fresh, tmp_path):
-    def make(**kwargs):
-        positions = LearnedPositions(9, 8, **kwargs) if learned else None
-        return PositionalEmbedding(20, 8, positions=positions, **kwargs)
-
-    check_layer(make, [random_ids(3, 5, vocab=20)], fresh, tmp_path)
 
 
 def test_too_long_for_learned_positions():

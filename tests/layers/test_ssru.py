@@ -1,12 +1,10 @@
 """The SSRU by a loop in NumPy, its decoder's steps and errors; `test_variants` searches with it."""
 
-import functools
-
 import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import check_layer, norm_weights, random, random_ids, randomize, to_numpy
+from helpers import norm_weights, random, random_ids, randomize, to_numpy
 
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.layers import SSRU, Decoder, SSRUDecoder, SSRUDecoderLayer
@@ -60,21 +58,6 @@ def test_scores_are_those_of_the_cross_attention():
     logits, scores = model.explain(source, target)
     np.testing.assert_allclose(logits, model([source, target]), atol=1e-5)
     assert not len(scores.decoder) and scores.cross[1].shape == (3, 2, 5, 6)
-
-
-CONTRACTS = {
-    "sublayer": (functools.partial(SSRU, norm_first=True), [random(3, 5, 8)]),
-    "layer": (functools.partial(SSRUDecoderLayer, **SIZES), [random(3, 5, 8), random(3, 6, 8)]),
-    "stack": (
-        functools.partial(SSRUDecoder, **{**STACK, "num_layers": 1}, use_bias=False),
-        [random_ids(3, 5, vocab=20), random(3, 6, 8)],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CONTRACTS)
-def test_layer_contract(name, fresh, tmp_path):
-    check_layer(*CONTRACTS[name], fresh, tmp_path, xla=name == "sublayer")
 
 
 def test_the_state_is_float32_under_every_policy():

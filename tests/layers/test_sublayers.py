@@ -6,14 +6,12 @@ import re
 import keras
 import numpy as np
 import pytest
-from helpers import check_layer, random, randomize, to_numpy
+from helpers import random, randomize, to_numpy
 
 from keras_tfmr import CausalSelfAttention, CrossAttention, FeedForward, GlobalSelfAttention
 from keras_tfmr.layers import (
-    GatedFeedForward,
     PostNormResidual,
     PreNormResidual,
-    RMSNormalization,
 )
 
 ATTENTION = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
@@ -56,36 +54,6 @@ def test_keras_masks_are_used_and_passed_on(kind):
     np.testing.assert_allclose(output, given, atol=1e-6)
     if kind is not CrossAttention:
         np.testing.assert_array_equal(layer(x)._keras_mask, ids != 0)
-
-
-CONTRACTS = {
-    "global": (functools.partial(GlobalSelfAttention, 2, 4, dropout_rate=0.1), [X]),
-    "causal": (functools.partial(CausalSelfAttention, 2, 4, norm_first=True), [X]),
-    "cross": (functools.partial(CrossAttention, 2, 4, value_dim=6), [X, CONTEXT]),
-    "feed-forward": (functools.partial(FeedForward, 8, 16), [X]),
-    "gated": (
-        functools.partial(
-            GatedFeedForward, 8, 20, activation="silu", use_bias=False, norm=RMSNormalization(0.1)
-        ),
-        [X],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CONTRACTS)
-def test_layer_contract(name, fresh, tmp_path):
-    make, arrays = CONTRACTS[name]
-    scores = {"return_attention_scores": True} if name == "cross" else {}
-    check_layer(make, arrays, fresh, tmp_path, xla=name == "gated", **scores)
-
-
-@pytest.mark.parametrize("kind", [PostNormResidual, PreNormResidual])
-def test_contract_of_residuals(kind, fresh, tmp_path):
-    trains = kind is PostNormResidual  # the other's norm is in `pre_norm`
-    arrays = [X, random(3, 5, 8, seed=1)]
-    check_layer(
-        functools.partial(kind, 0.1), arrays, fresh, tmp_path, quantized=False, trains=trains
-    )
 
 
 def test_bad_sizes():

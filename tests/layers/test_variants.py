@@ -2,18 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers import check_layer, check_steps, random, random_ids, randomize, to_numpy
+from helpers import check_steps, random, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.layers import (
-    AddPositions,
-    ALiBi,
-    CausalDecoder,
-    Encoder,
     MultiHeadAttention,
-    RelativePositionBias,
-    RMSNormalization,
     scaled_dot_product_attention,
 )
 
@@ -89,38 +83,6 @@ def test_an_override_trains_and_decodes_the_same_function(kind, monkeypatch):
     assert np.abs(to_numpy(model(inputs)) - before).max() > 0.05, "it overrides nothing"
     check_steps(model, sources(), 1)
     check_steps(model, sources(), 3, fixed=True)
-
-
-SIZES = dict(num_layers=1, d_model=8, num_heads=2, dff=20)
-
-
-def of_vectors(**kw):
-    parts = {"embedding": AddPositions(8, **kw), "relative_positions": ALiBi(2, **kw)}
-    return Encoder(**SIZES, **kw, **parts)
-
-
-def of_relative_positions(**kw):
-    bias = RelativePositionBias(2, bidirectional=False, **kw)
-    norm = RMSNormalization(0.1)  # lost, it would show
-    return CausalDecoder(
-        **SIZES, **kw, vocab_size=20, norm_first=True, norm=norm, relative_positions=bias
-    )
-
-
-def of_groups(**kw):
-    return MultiHeadAttention(4, 4, num_kv_heads=2, qk_norm=RMSNormalization(), **kw)
-
-
-CONTRACTS = {
-    of_vectors: random(3, 5, 8),
-    of_relative_positions: random_ids(3, 5, vocab=20),
-    of_groups: random(3, 5, 8),
-}
-
-
-@pytest.mark.parametrize("make", CONTRACTS)
-def test_layer_contract(make, fresh, tmp_path):
-    check_layer(make, [CONTRACTS[make]], fresh, tmp_path, xla=make is of_relative_positions)
 
 
 def test_one_head_in_public_is_the_formula():

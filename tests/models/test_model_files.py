@@ -6,7 +6,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import POLICIES, dtype_policy, randomize, to_numpy
+from helpers import POLICIES, randomize, to_numpy
 
 from keras_tfmr import (
     Decoder,
@@ -20,6 +20,7 @@ from keras_tfmr import (
     TransformerConfig,
     TranslationModel,
 )
+from keras_tfmr.precision import dtype_policy
 from keras_tfmr.recurrent import (
     ConvolutionalModel,
     LSTMNConfig,

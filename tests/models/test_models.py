@@ -5,7 +5,6 @@ import keras
 import numpy as np
 import pytest
 from helpers import (
-    dtype_policy,
     flat_numpy,
     layer_weights,
     no_warnings,
@@ -21,6 +20,7 @@ from keras_tfmr import (
     TransformerConfig,
     TranslationModel,
 )
+from keras_tfmr.precision import dtype_policy
 
 TINY = TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1

@@ -1,0 +1,209 @@
+"""Everything a layer owes its user, whatever it computes: once for each class."""
+
+import warnings
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+from helpers import POLICIES, flat_numpy, no_warnings, random, random_ids, to_numpy
+
+from keras_tfmr import layers, recurrent
+from keras_tfmr.precision import dtype_policy
+
+X, CONTEXT, IDS = random(3, 5, 8), random(3, 7, 8, seed=1), random_ids(3, 5, vocab=20)
+WORDS, ANNOTATIONS = random(2, 3, 5), random(2, 4, 10, seed=1)
+FACTS, QUESTION = random_ids(2, 5, 4, vocab=13), random_ids(2, 3, vocab=13, seed=1)
+SIZES = dict(d_model=8, num_heads=2, dff=20)
+STACK = dict(num_layers=1, **SIZES)
+SCORES = dict(return_attention_scores=True)
+PLAIN = dict(quantized=False)  # nothing that int8 changes
+NORM = layers.RMSNormalization(0.1)  # lost, its epsilon would show
+
+
+def encoder_of_vectors(**kw):
+    embedding, alibi = layers.AddPositions(8, **kw), layers.ALiBi(2, **kw)
+    return layers.Encoder(**STACK, embedding=embedding, relative_positions=alibi, **kw)
+
+
+def causal_decoder(**kw):
+    bias = layers.RelativePositionBias(2, bidirectional=False, **kw)
+    options = dict(vocab_size=20, norm_first=True, norm=NORM, relative_positions=bias)
+    return layers.CausalDecoder(**STACK, **options, **kw)
+
+
+def learned_positions(**kw):
+    positions = layers.LearnedPositions(9, 8, **kw)
+    return layers.PositionalEmbedding(20, 8, positions=positions, **kw)
+
+
+# What makes a layer, its inputs, and options of `check_layer`.
+CONTRACTS = [
+    (
+        partial(
+            layers.MultiHeadAttention, 4, 4, num_kv_heads=2, qk_norm=NORM, value_dim=3,
+            output_shape=6, dropout_rate=0.1,
+        ),
+        [X, CONTEXT], SCORES,
+    ),
+    (partial(layers.GlobalSelfAttention, 2, 4, dropout_rate=0.1), [X], {}),
+    (partial(layers.CausalSelfAttention, 2, 4, norm_first=True), [X], {}),
+    (partial(layers.CrossAttention, 2, 4, value_dim=6), [X, CONTEXT], SCORES),
+    (partial(layers.FeedForward, 8, 16), [X], {}),
+    (
+        partial(layers.GatedFeedForward, 8, 20, activation="silu", use_bias=False, norm=NORM),
+        [X], dict(xla=True),
+    ),
+    (partial(layers.PostNormResidual, 0.1), [X, CONTEXT[:, :5]], PLAIN),
+    # Its norm is in `pre_norm`.
+    (partial(layers.PreNormResidual, 0.1), [X, CONTEXT[:, :5]], dict(trains=False, **PLAIN)),
+    (partial(layers.Dropout, 0.1), [X], dict(trains=False, **PLAIN)),
+    (partial(layers.LayerNormalization, 1e-5), [X], PLAIN),
+    (partial(layers.PositionalEmbedding, 20, 8), [IDS], {}),
+    (learned_positions, [IDS], {}),
+    (partial(layers.EncoderLayer, **SIZES, value_dim=3), [X], SCORES),
+    (partial(layers.DecoderLayer, **SIZES, value_dim=3), [X, CONTEXT], SCORES),
+    (partial(layers.CausalDecoderLayer, **SIZES), [X], {}),
+    (encoder_of_vectors, [X], SCORES),
+    (partial(layers.Decoder, **STACK, vocab_size=20), [IDS, CONTEXT], SCORES),
+    (causal_decoder, [IDS], dict(xla=True)),
+    (partial(layers.SSRU, norm_first=True), [X], dict(xla=True)),
+    (partial(layers.SSRUDecoderLayer, **SIZES), [X, CONTEXT], {}),
+    (partial(layers.SSRUDecoder, **STACK, vocab_size=20, use_bias=False), [IDS, CONTEXT], {}),
+    (partial(recurrent.BidirectionalEncoder, 8), [X], {}),
+    (partial(recurrent.AlignedDecoder, 8, 6), [WORDS, ANNOTATIONS], SCORES),
+    (partial(recurrent.Maxout, 4), [X], {}),
+    (partial(recurrent.GRUEncoder, 8), [X], {}),
+    (partial(recurrent.GRU, 4), [X], {}),
+    (partial(recurrent.SummaryDecoder, 8), [WORDS, random(2, 10)], dict(xla=True)),
+    (partial(recurrent.ConvolutionStack, 4, 2), [X], {}),
+    (partial(recurrent.ConvolutionalEncoder, 8, 2, 1), [X], dict(xla=True)),
+    (partial(recurrent.ConvolutionalDecoder, 8, 6), [WORDS, ANNOTATIONS], {}),
+    (partial(recurrent.LSTMN, 8, True), [X], dict(xla=True, **SCORES)),
+    # Adjacent tying has nothing but embeddings.
+    (partial(recurrent.AdjacentMemories, 13, 16, 2, 4), [FACTS, QUESTION], dict(PLAIN, **SCORES)),
+    (
+        partial(recurrent.LayerwiseMemories, 13, 16, 2, 4),
+        [FACTS, QUESTION], dict(xla=True, **SCORES),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "arrays", "options"),
+    CONTRACTS,
+    ids=[getattr(make, "func", make).__name__ for make, *_ in CONTRACTS],
+)
+def test_contract(make, arrays, options, fresh, tmp_path):
+    check_layer(make, arrays, fresh, tmp_path, **options)
+
+
+def functional(layer, arrays, **call):
+    """A functional model of `layer` alone, whose batch and lengths are left open."""
+    inputs = []
+    for i, array in enumerate(arrays):
+        open_axes = array.ndim - 1 - (array.dtype.kind == "f")  # of vectors the width is known
+        shape = (*[None] * open_axes, *array.shape[1 + open_axes :])
+        inputs.append(keras.Input(shape, dtype=array.dtype, name=f"input_{i}"))
+    return keras.Model(inputs, layer(*inputs, **call), name="only")
+
+
+def check_layer(make, arrays, fresh, tmp_path, *, xla=False, quantized=True, trains=True, **call):
+    """Everything a layer owes its user, whatever it computes.
+
+    Args:
+        make: `make(**kwargs)` gives a new layer, `functools.partial(Layer, 2, 4)` for instance.
+        arrays: NumPy inputs [batch, length, ...] for its call.
+        fresh: the fixture: another Python process that loads what was saved.
+        tmp_path: where to save.
+        xla: whether to train it by XLA, which takes seconds: for what no test of a model compiles.
+        quantized: whether the layer has weights that int8 quantisation changes.
+        trains: whether the call uses all the weights.
+        **call: further call arguments, such as `return_attention_scores=True`.
+    """
+    for policy, tolerance in POLICIES.items():
+        with dtype_policy(policy), no_warnings():
+            keras.utils.set_random_seed(1)
+            layer = make()
+            outputs = flat_numpy(layer(*arrays, **call))
+            model = functional(layer, arrays, **call)
+            _check_shapes(model, layer, arrays, call)
+            _check_config(model, arrays, outputs, tolerance)
+            if policy == "float32":
+                model.save(tmp_path / "layer.keras")
+                loaded = fresh.outputs(tmp_path / "layer.keras", arrays)
+                for came, expected in zip(loaded, outputs, strict=True):
+                    np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
+            if trains:
+                _check_training(model, arrays, outputs, tolerance, xla and policy == "float32")
+    _check_dtype_argument(make, arrays, call)
+    if quantized:
+        _check_quantized(make(), arrays, call)
+
+
+def _check_shapes(model, layer, arrays, call):
+    """What the functional API promises is what comes: rank, every known dimension, dtype."""
+    symbolic = keras.tree.flatten(model.output)
+    eager = keras.tree.flatten(layer(*arrays, **call))
+    for promised, came in zip(symbolic, eager, strict=True):
+        assert promised.dtype == keras.backend.standardize_dtype(came.dtype)
+        assert len(promised.shape) == len(came.shape)
+        for expected, size in zip(promised.shape, came.shape, strict=True):
+            assert expected in (None, size), f"symbolic {promised.shape}, eager {came.shape}"
+    fixed = [keras.KerasTensor(array.shape, dtype=array.dtype) for array in arrays]
+    promised = keras.tree.flatten(layer(*fixed, **call))
+    assert [p.shape for p in promised] == [tuple(c.shape) for c in eager]
+    if type(layer).compute_output_shape is not keras.Layer.compute_output_shape:
+        shapes = (array.shape for array in arrays)
+        assert layer.compute_output_shape(*shapes) == promised[0].shape
+
+
+def _check_config(model, arrays, outputs, tolerance):
+    """A model rebuilt from its JSON takes the weights by name and gives the same output."""
+    rebuilt = keras.models.model_from_json(model.to_json())
+    weights = {variable.path: to_numpy(variable) for variable in model.weights}
+    assert len(weights) == len(model.weights), "two weights share one name"
+    assert {variable.path for variable in rebuilt.weights} == weights.keys()
+    for variable in rebuilt.weights:
+        variable.assign(weights[variable.path])
+    for came, expected in zip(flat_numpy(rebuilt(arrays)), outputs, strict=True):
+        np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
+
+
+def _check_training(model, arrays, outputs, tolerance, xla):
+    """One step lowers the loss, eagerly or by XLA, with the same outputs as before."""
+    targets = [random(*output.shape, seed=9) for output in outputs]
+
+    def loss():
+        came = flat_numpy(model(arrays))
+        return sum(np.square(c - t).mean() for c, t in zip(came, targets, strict=True))
+
+    how = {"jit_compile": True} if xla else {"run_eagerly": True}
+    model.compile(keras.optimizers.SGD(0.02), loss=["mse"] * len(targets), **how)
+    if xla:
+        predicted = keras.tree.flatten(model.predict_on_batch(arrays))
+        for came, expected in zip(predicted, outputs, strict=True):
+            np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
+    before = loss()
+    model.train_on_batch(arrays, targets)
+    assert loss() < before, f"{before} -> {loss()}, XLA: {xla}"
+
+
+def _check_dtype_argument(make, arrays, call):
+    """`dtype=` reaches every part of the layer, as the global policy does."""
+    layer = make(dtype="mixed_bfloat16")
+    layer(*arrays, **call)
+    for part in layer._flatten_layers():
+        assert part.dtype_policy.name == "mixed_bfloat16", f"{part.name} ignores dtype="
+
+
+def _check_quantized(layer, arrays, call):
+    model = functional(layer, arrays, **call)
+    before = flat_numpy(model(arrays))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras names each layer that has nothing to quantise
+        model.quantize("int8")
+    assert any("int8" in str(v.dtype) for v in model.variables), "nothing was quantised"
+    for exact, rough in zip(before, flat_numpy(model(arrays)), strict=True):
+        error = np.linalg.norm(rough - exact) / np.linalg.norm(exact)
+        assert error < 0.1, f"int8 is off by {error:.1%}"
