@@ -9,14 +9,7 @@ from decoding_toys import HashModel, assert_same, hypotheses, normalise
 from helpers import compiled
 from keras import ops
 
-from keras_tfmr.decoding import (
-    DecodingConfig,
-    FunctionStep,
-    beam_search,
-    generate,
-    greedy,
-    sample,
-)
+from keras_tfmr.decoding import DecodingConfig, FunctionStep, beam_search, generate, greedy, sample
 
 END = 1
 
@@ -32,12 +25,7 @@ def search(model, beams, n=1, examples=None, limits=None, **options):
 
 @pytest.mark.parametrize(
     "seed, alpha, constraints",
-    [
-        (0, 0.0, {}),
-        (1, 0.6, {}),
-        (2, 2.0, {}),
-        (3, 0.0, dict(min_length=3, banned_ids=(0, 2))),
-    ],
+    [(0, 0.0, {}), (1, 0.6, {}), (2, 2.0, {}), (3, 0.0, dict(min_length=3, banned_ids=(0, 2)))],
 )
 @pytest.mark.parametrize("n", [1, 12])  # both for as long as one more could be better
 def test_wide_beam_is_exhaustive_search(seed, alpha, constraints, n):

@@ -9,11 +9,7 @@ import pytest
 import tensorflow as tf
 from server_process import ServerProcess
 from stub_translator import serving
-from tensorflow_serving.apis import (
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 from text_models import LABELS, classifier, completer, tagger
 from translators import LINES
 

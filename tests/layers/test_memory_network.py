@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 from helpers import random, random_ids, to_numpy
 
-from keras_tfmr.recurrent import (
-    AdjacentMemories,
-    MemoryNetwork,
-    MemoryNetworkConfig,
-)
+from keras_tfmr.recurrent import AdjacentMemories, MemoryNetwork, MemoryNetworkConfig
 
 VOCAB, WIDTH, HOPS, AGES = 13, 6, 3, 4
 CONFIG = MemoryNetworkConfig(vocab=VOCAB, width=WIDTH, hops=HOPS, max_facts=AGES)

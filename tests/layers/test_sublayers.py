@@ -9,10 +9,7 @@ import pytest
 from helpers import random, randomize, to_numpy
 
 from keras_tfmr import CausalSelfAttention, CrossAttention, FeedForward, GlobalSelfAttention
-from keras_tfmr.layers import (
-    PostNormResidual,
-    PreNormResidual,
-)
+from keras_tfmr.layers import PostNormResidual, PreNormResidual
 
 ATTENTION = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
 X, CONTEXT = random(3, 5, 8), random(3, 7, 8, seed=1)

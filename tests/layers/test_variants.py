@@ -6,10 +6,7 @@ from helpers import check_steps, random, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.layers import (
-    MultiHeadAttention,
-    scaled_dot_product_attention,
-)
+from keras_tfmr.layers import MultiHeadAttention, scaled_dot_product_attention
 
 VOCAB, LENGTH = 40, 5
 FIELDS = {
