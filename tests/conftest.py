@@ -84,3 +84,11 @@ def whole(once):
         (folder / "said.txt").write_text(finished(process), encoding="utf-8")
 
     return once("whole", make) / "run"
+
+
+@pytest.fixture
+def unevaluated(monkeypatch):
+    """Trainings in this process end after the last update: no evaluation, report or pictures."""
+    from training import report
+
+    monkeypatch.setattr(report, "finish", lambda *arguments: None)

@@ -1,8 +1,9 @@
-"""What many tests need: gradients on either backend, cached steps."""
+"""What many tests need: gradients on either backend, traced operations, cached steps."""
 
 import contextlib
 import resource
 import warnings
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -101,6 +102,31 @@ def _gradients_jax(loss, arrays, variables):
     values = [variable.value for variable in variables]
     value, (by_array, by_value) = jax.value_and_grad(stateless, argnums=(0, 1))(arrays, values)
     return value, by_array, by_value
+
+
+class Operation(NamedTuple):
+    kind: str  # "Softmax", "Exp", ...
+    shape: tuple  # of its first output; None for what is unknown
+    dtype: str
+    sources: frozenset  # positions of the arguments it depends on
+
+
+def operations(function, *arrays):
+    """Traces `function(*arrays)`; returns its operations in order of execution."""
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
+    graph = tf.function(function).get_concrete_function(*specs).graph
+    sources = {tensor.name: frozenset([i]) for i, tensor in enumerate(graph.inputs)}
+    found = []
+    for operation in graph.get_operations():
+        if operation.type == "Placeholder":
+            continue
+        depends = frozenset().union(*(sources[tensor.name] for tensor in operation.inputs))
+        sources.update((tensor.name, depends) for tensor in operation.outputs)
+        for tensor in operation.outputs[:1]:
+            found.append(Operation(operation.type, tuple(tensor.shape), tensor.dtype.name, depends))
+    return found
 
 
 def check_steps(model, source, beams, *, fixed=False, xla=False):

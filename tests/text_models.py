@@ -1,45 +1,99 @@
-"""Text models small enough to be exported in a test, one of each kind beside the translator."""
+"""Text models small enough to be exported in a test, for all tests that need one."""
+
+import functools
+import json
 
 import keras
-from translators import tokenizer
 
-from keras_tfmr import (
-    Classifier,
-    Completer,
-    LanguageModel,
-    SequenceClassifier,
-    Tagger,
-    TokenClassifier,
-    TransformerConfig,
+import keras_tfmr
+from keras_tfmr.decoding import DecodingConfig
+
+LINES = (
+    "Bom dia! Onde fica a estação de comboios?",
+    "O gato preto dorme em cima da mesa.",
+    "Não sei o que dizer.",
+    "Good morning! Where is the railway station?",
+    "The black cat sleeps on the table.",
+    "I do not know what to say.",
 )
-
 LABELS = ["statement", "question", "exclamação"]
 TAGS = ["NOUN", "VERB", "SIGN", "OTHER"]
 
 
-def tiny(model_class, *arguments, **fields):
-    """One layer with random weights, large enough for answers that depend on the text."""
-    keras.utils.set_random_seed(5)
+@functools.cache
+def tokenizer():
+    return keras_tfmr.SubwordTokenizer.learn(LINES * 3, vocab_size=330)
+
+
+def tiny(model_class, *arguments, seed=5, scale=2, **fields):
+    """One layer on each side, with random weights.
+
+    They are scaled: answers depend on the text, no two are equally probable, some end early.
+    """
+    keras.utils.set_random_seed(seed)
     size = tokenizer().vocab_size
-    config = TransformerConfig(
+    config = keras_tfmr.TransformerConfig(
         source_vocab=size, target_vocab=size, encoder_layers=1, decoder_layers=1, d_model=16,
         num_heads=2, dff=32,
     )  # fmt: skip
     model = model_class(config.replace(**fields), *arguments)
-    model.set_weights([2 * weight for weight in model.get_weights()])
+    model.set_weights([scale * weight for weight in model.get_weights()])
     return model
 
 
+def tiny_model(**fields):
+    return tiny(keras_tfmr.TranslationModel, seed=3, scale=3, **fields)
+
+
+def greedy(log_probs, longest, end):
+    """Greedy decoding by hand: ids, and their log-probability; `log_probs` of ids gives [vocab]."""
+    ids, total = [], 0.0
+    while len(ids) < longest and end not in ids:
+        found = log_probs(ids)
+        ids.append(int(found.argmax()))
+        total += found[ids[-1]]
+    return ids, total
+
+
+class Plain(keras_tfmr.Translator):
+    """A translator with two signatures only, which is exported in half the time."""
+
+    names = ("translate", "score")
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.signatures = {name: self.signatures[name] for name in self.names}
+
+
+def tiny_translator(model=None, *, kind=keras_tfmr.Translator, max_source_length=24, **decoding):
+    decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
+    options = {"config": DecodingConfig(**decoding), "max_source_length": max_source_length}
+    return kind(model or tiny_model(), tokenizer(), **options)
+
+
+def write_run(folder, **arguments):
+    """Writes what others read of a finished run with these arguments; the folder."""
+    model = tiny_model()
+    (folder / "weights").mkdir(parents=True)
+    model.save_weights(folder / "weights" / "best.weights.h5")
+    tokenizer().save(folder / "tokenizer.model")
+    described = {"kind": "transformer", "config": model.config.to_dict()}
+    config = {"model": described, "arguments": arguments, "training": {}, "corpus": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "results.json").write_text("{}")
+    return folder
+
+
 def classifier(labels=LABELS, **options):
-    model = tiny(SequenceClassifier, len(labels))
-    return Classifier(model, tokenizer(), labels, **{"max_length": 24, **options})
+    model = tiny(keras_tfmr.SequenceClassifier, len(labels))
+    return keras_tfmr.Classifier(model, tokenizer(), labels, **{"max_length": 24, **options})
 
 
 def tagger(**options):
-    model = tiny(TokenClassifier, len(TAGS))
-    return Tagger(model, tokenizer(), TAGS, **{"max_length": 24, **options})
+    model = tiny(keras_tfmr.TokenClassifier, len(TAGS))
+    return keras_tfmr.Tagger(model, tokenizer(), TAGS, **{"max_length": 24, **options})
 
 
 def completer(**options):
     options = {"max_length": 24, "max_new_tokens": 20, **options}
-    return Completer(tiny(LanguageModel), tokenizer(), **options)
+    return keras_tfmr.Completer(tiny(keras_tfmr.LanguageModel), tokenizer(), **options)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from decoding_toys import assert_same, hypotheses
-from helpers import ON_JAX, compiled, random_ids, randomize
+from helpers import ON_JAX, random_ids, randomize
 from keras import ops
 
 import keras_tfmr.decoding.search as loop
@@ -152,18 +152,6 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
     assert sizes[0] == 6 and len(sizes) > 3
     for t, size in enumerate(sizes):
         assert 0 < size <= (limits > (t if leaving == 1 else t // 2 * 2)).sum()
-
-
-@pytest.mark.parametrize("batch, beams, xla", [(1, 1, False), (3, 3, True)])
-def test_known_shapes_and_a_compiler_change_nothing(batch, beams, xla):
-    model, source = make_model(), make_sources(batch, 7)
-
-    def run(source):
-        return search(model, source, beams, np.full(batch, 10, "int32"), fixed=xla)
-
-    found = compiled(run, xla)(ops.convert_to_tensor(source))
-    graph = decode(model, source, beams)
-    assert_same(found, graph, range(batch))
 
 
 @pytest.mark.skipif(ON_JAX, reason="tf.function")

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import full_disk
-from text_models import classifier
-from translators import LINES, Plain, tiny_translator, tokenizer, write_run
+from text_models import LINES, Plain, classifier, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import export_text_model
 from keras_tfmr.export import golden_cases, warmup, write

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from translators import LINES, Plain, tiny_translator, tokenizer
+from text_models import LINES, Plain, tiny_translator, tokenizer
 
 from keras_tfmr import TransformerConfig, TranslationModel, export_text_model
 from keras_tfmr.export import METADATA_FILE, ExportError, int8

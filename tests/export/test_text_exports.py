@@ -10,8 +10,7 @@ import tensorflow as tf
 from server_process import ServerProcess
 from stub_translator import serving
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
-from text_models import LABELS, classifier, completer, tagger
-from translators import LINES
+from text_models import LABELS, LINES, classifier, completer, tagger
 
 from keras_tfmr import export_text_model
 from keras_tfmr._inputs import example_of

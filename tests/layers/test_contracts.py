@@ -47,8 +47,8 @@ CONTRACTS = [
         [X, CONTEXT], SCORES,
     ),
     (partial(layers.GlobalSelfAttention, 2, 4, dropout_rate=0.1), [X], {}),
-    (partial(layers.CausalSelfAttention, 2, 4, norm_first=True), [X], {}),
-    (partial(layers.CrossAttention, 2, 4, value_dim=6), [X, CONTEXT], SCORES),
+    (partial(layers.CausalSelfAttention, 4, 4, num_kv_heads=2, use_bias=False), [X], {}),
+    (partial(layers.CrossAttention, 2, 4, value_dim=6, norm_first=True), [X, CONTEXT], SCORES),
     (partial(layers.FeedForward, 8, 16), [X], {}),
     (
         partial(layers.GatedFeedForward, 8, 20, activation="silu", use_bias=False, norm=NORM),
@@ -128,7 +128,7 @@ def check_layer(make, arrays, fresh, tmp_path, *, xla=False, quantized=True, tra
             outputs = flat_numpy(layer(*arrays, **call))
             model = functional(layer, arrays, **call)
             _check_shapes(model, layer, arrays, call)
-            _check_config(model, arrays, outputs, tolerance)
+            _check_config(layer, model, arrays, outputs, tolerance)
             if policy == "float32":
                 model.save(tmp_path / "layer.keras")
                 loaded = fresh.outputs(tmp_path / "layer.keras", arrays)
@@ -158,8 +158,11 @@ def _check_shapes(model, layer, arrays, call):
         assert layer.compute_output_shape(*shapes) == promised[0].shape
 
 
-def _check_config(model, arrays, outputs, tolerance):
+def _check_config(layer, model, arrays, outputs, tolerance):
     """A model rebuilt from its JSON takes the weights by name and gives the same output."""
+    config = layer.get_config()
+    type(layer).from_config(config)
+    assert config == layer.get_config(), "from_config changed the config it was given"
     rebuilt = keras.models.model_from_json(model.to_json())
     weights = {variable.path: to_numpy(variable) for variable in model.weights}
     assert len(weights) == len(model.weights), "two weights share one name"

@@ -4,9 +4,8 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import ON_JAX, gradients, random, random_ids, to_numpy
+from helpers import ON_JAX, gradients, operations, random, random_ids, to_numpy
 from keras import ops
-from traced import operations
 
 from keras_tfmr import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 

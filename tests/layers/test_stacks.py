@@ -82,11 +82,6 @@ def test_key_dim_defaults_to_the_width_shared_by_the_heads():
     EncoderLayer(d_model=10, num_heads=4, dff=8, key_dim=3)(random(2, 5, 10))
 
 
-def test_a_config_serves_twice():
-    config = Encoder(**ONE).get_config()
-    assert [Encoder.from_config(config).embedding.vocab_size for _ in range(2)] == [20, 20]
-
-
 def test_bad_sizes():
     embedding = PositionalEmbedding(9, 6)
     for bad, received in (

@@ -15,17 +15,6 @@ ATTENTION = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
 X, CONTEXT = random(3, 5, 8), random(3, 7, 8, seed=1)
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_attention_hands_its_arguments_on(kind):
-    options = {"num_kv_heads": 2, "dropout_rate": 0.3, "use_bias": False}
-    for more, rate in (({}, 0.3), ({"attention_dropout_rate": 0.0}, 0.0)):
-        made = kind(4, 5, **options, **more)
-        for layer in (made, kind.from_config(made.get_config())):
-            attention = layer.attention
-            found = attention.num_kv_heads, attention.dropout_rate, attention.use_bias
-            assert (*found, layer.residual.dropout_rate) == (2, rate, False, 0.3)
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize("make", [functools.partial(GlobalSelfAttention, 2, 5),
                                   functools.partial(FeedForward, 64, 8)])  # fmt: skip

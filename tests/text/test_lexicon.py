@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from translators import LINES, greedy, tiny_model, tiny_translator, tokenizer, write_run
+from text_models import LINES, greedy, tiny_model, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import Translator, export_text_model
 from keras_tfmr.decoding import DecodingConfig

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from translators import LINES, tokenizer
+from text_models import LINES, tokenizer
 
 from keras_tfmr.text.sentences import SentenceSplitter
 

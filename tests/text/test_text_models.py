@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import LABELS, TAGS, classifier, completer, tagger
-from translators import LINES, greedy, tokenizer
+from text_models import LABELS, LINES, TAGS, classifier, completer, greedy, tagger, tokenizer
 
 from keras_tfmr import Classifier, Tagger
 from keras_tfmr.export.golden_cases import ADVERSARIAL

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from translators import LINES, greedy, tiny_model, tiny_translator, tokenizer
+from text_models import LINES, greedy, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.export.golden_cases import ADVERSARIAL
 

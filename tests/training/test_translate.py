@@ -12,7 +12,7 @@ import types
 from pathlib import Path
 
 import pytest
-from translators import LINES, tiny_translator, write_run
+from text_models import LINES, tiny_translator, write_run
 
 from training import streams, translate
 
