@@ -8,16 +8,24 @@ from helpers import check_steps, gradients, random, to_numpy
 from keras import ops
 
 from keras_tfmr import recurrent
+from keras_tfmr.recurrent import (
+    ConvolutionalConfig,
+    ConvolutionalModel,
+    RNNSearchConfig,
+    RNNSearchModel,
+    Seq2SeqConfig,
+    Seq2SeqModel,
+)
 
 VOCAB = 11
 SIZES = {"source_vocab": VOCAB, "target_vocab": VOCAB, "embedding_dim": 6, "maxout_units": 4}
 ALIGNED = {**SIZES, "units": 5, "alignment_units": 7}
 MODELS = {
-    "seq2seq": (recurrent.Seq2SeqModel, recurrent.Seq2SeqConfig(units=5, **SIZES)),
-    "rnnsearch": (recurrent.RNNSearchModel, recurrent.RNNSearchConfig(**ALIGNED)),
+    "seq2seq": (Seq2SeqModel, Seq2SeqConfig(units=5, **SIZES)),
+    "rnnsearch": (RNNSearchModel, RNNSearchConfig(**ALIGNED)),
     "convolutional": (
-        recurrent.ConvolutionalModel,
-        recurrent.ConvolutionalConfig(alignment_layers=3, context_layers=2, **ALIGNED),
+        ConvolutionalModel,
+        ConvolutionalConfig(alignment_layers=3, context_layers=2, **ALIGNED),
     ),
 }
 SOURCE = np.array([[4, 9, 3, 7, 2], [5, 3, 0, 0, 0], [8, 1, 6, 0, 0]], "int32")
@@ -50,7 +58,7 @@ def test_every_equation(model):
 
 
 def test_padding_before_a_sentence_changes_nothing(model):
-    if isinstance(model, recurrent.ConvolutionalModel):
+    if isinstance(model, ConvolutionalModel):
         pytest.skip("its positions are counted from the first column")
     longer = np.pad(SOURCE, [(0, 0), (4, 0)])
     expected = to_numpy(model([SOURCE, TARGET]))
@@ -86,7 +94,7 @@ def test_rnnsearch_learns_to_reverse():
     source = rng.integers(3, VOCAB, size=(512, 4)).astype("int32")
     target = np.concatenate([np.full((512, 1), 2), source[:, ::-1]], axis=1).astype("int32")
     small = {"embedding_dim": 16, "units": 32, "alignment_units": 16, "maxout_units": 32}
-    model = recurrent.RNNSearchModel(MODELS["rnnsearch"][1].replace(dropout_rate=0.0, **small))
+    model = RNNSearchModel(MODELS["rnnsearch"][1].replace(dropout_rate=0.0, **small))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-2), loss)
     inputs = [source, target[:, :-1]]
@@ -110,41 +118,22 @@ X, Y = random(2, 4, 6), random(2, 3, 5)
 
 
 def test_configs():
-    for kind, units, embedding in (
-        (recurrent.Seq2SeqConfig, 1000, 100),
-        (recurrent.RNNSearchConfig, 1000, 620),
-    ):
+    for kind, units, embedding in ((Seq2SeqConfig, 1000, 100), (RNNSearchConfig, 1000, 620)):
         paper = kind.preset("paper", source_vocab=30, target_vocab=40)
         assert (paper.units, paper.embedding_dim, paper.maxout_units) == (units, embedding, 500)
         assert kind.from_json(paper.to_json()) == paper
     for kind, fields, message in (
-        (
-            recurrent.RNNSearchConfig,
-            {"heads": 3},
-            r"Unknown fields of a RNNSearchConfig: \['heads'\]",
-        ),
-        (recurrent.Seq2SeqConfig, {"units": 0}, r"`units`.*Received: units=0"),
-        (recurrent.RNNSearchConfig, {"alignment_units": 0}, r"Received: alignment_units=0"),
-        (
-            recurrent.RNNSearchConfig,
-            {"source_vocab": 5, "target_vocab": 6},
-            "source_vocab=5, target_vocab=6",
-        ),
-        (
-            recurrent.ConvolutionalConfig,
-            {"kernel_size": 4},
-            r"`kernel_size` must be odd.*kernel_size=4",
-        ),
-        (
-            recurrent.ConvolutionalConfig,
-            {"context_layers": 0},
-            r"`context_layers`.*context_layers=0",
-        ),
+        (RNNSearchConfig, {"heads": 3}, r"Unknown fields of a RNNSearchConfig: \['heads'\]"),
+        (Seq2SeqConfig, {"units": 0}, r"`units`.*Received: units=0"),
+        (RNNSearchConfig, {"alignment_units": 0}, r"Received: alignment_units=0"),
+        (RNNSearchConfig, {"source_vocab": 5, "target_vocab": 6}, "source_vocab=5, target_vocab=6"),
+        (ConvolutionalConfig, {"kernel_size": 4}, r"`kernel_size` must be odd.*kernel_size=4"),
+        (ConvolutionalConfig, {"context_layers": 0}, r"`context_layers`.*context_layers=0"),
     ):
         with pytest.raises(ValueError, match=message):
             kind.from_dict(fields)
     with pytest.raises(ValueError, match="Unknown preset 'huge'"):
-        recurrent.RNNSearchConfig.preset("huge")
+        RNNSearchConfig.preset("huge")
 
 
 def test_wrong_inputs_are_named():
