@@ -1,4 +1,4 @@
-"""Models that Marian trained, imported as they are: its translations and its scores.
+"""Marian itself: its models are imported as they are, and it translates what we write for it.
 
 Marian itself made tests/data/marian_peer.zip; the history has the script:
 `git log -p -- tests/peers/marian.py`.
@@ -6,16 +6,21 @@ Marian itself made tests/data/marian_peer.zip; the history has the script:
 
 import functools
 import json
+import os
+import subprocess
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 
+from serving import export
 from training import import_marian
 from training.run import RunFolder
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "marian_peer.zip"
+PYTHON = os.environ.get("MARIAN_PYTHON")
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +65,29 @@ def test_log_probabilities_are_those_of_marian(imported, form, what, share):
     found = np.array([each.log_prob for each in run.translator().score(answers["source"], texts)])
     assert len(found) == 200
     assert np.mean(np.isclose(found, log_probs, atol=1e-3)) >= share
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="MARIAN_PYTHON is not set")
+@pytest.mark.parametrize("beams", [1, 4])
+def test_marian_translates_a_written_release_to_the_same_sentences(imported, beams, tmp_path):
+    """Run by hand: MARIAN_PYTHON is the interpreter of an environment with pymarian."""
+    (answers, run), release = imported("opus"), tmp_path / "release"
+    sources = answers["source"]
+    assert export.main([str(run.path), "--format", "marian", "--output", str(release)]) == 0
+    spms = [
+        sentencepiece.SentencePieceProcessor(model_file=str(release / f"{side}.spm"))
+        for side in ("source", "target")
+    ]
+    lines = (" ".join(pieces) for pieces in spms[0].encode(sources, out_type=str))
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    words = f"decode --config decoder.yml --relative-paths --input {tmp_path / 'lines'}"
+    words += f" --beam-size {beams} --normalize {beams > 1:d} --mini-batch 1 --cpu-threads 1"
+    done = subprocess.run(
+        [PYTHON, "-m", "pymarian", *words.split(), "--quiet", "--quiet-translation"],
+        cwd=release, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    theirs = [spms[1].decode(line.split()) for line in done.stdout.splitlines()]
+    search = {"num_beams": beams, "length_penalty": float(beams > 1), "num_return_sequences": 1}
+    ours = [n[0].text for n in run.translator(**search).translate_nbest(sources)]
+    assert sum(map(str.__eq__, ours, theirs)) >= 0.99 * len(sources)
