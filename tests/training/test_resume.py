@@ -6,25 +6,14 @@ import time
 
 import numpy as np
 import pytest
-from tiny_runs import TINY, finished, history, last_arrays, start, write_pairs
+from tiny_runs import TINY, finished, history, last_arrays, start, train, write_pairs
 
-STEPS = 60
-STATUS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 128 + signal.SIGINT}
+from training.checkpoints import Checkpoints
 
 
 def newest_step(run):
     paths = sorted((run / "checkpoints").glob("step-*.npz"))
     return int(paths[-1].stem.removeprefix("step-")) if paths else 0
-
-
-def stopped(process, run, least, how):
-    """Sends a signal some time after the checkpoint of an update; what the process said."""
-    while newest_step(run) < least:
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.005)
-    time.sleep(random.random() / 10)  # between two checkpoints, or within one
-    process.send_signal(how)
-    return finished(process, STATUS[how])
 
 
 def check_same(whole, stopped):
@@ -38,32 +27,70 @@ def check_same(whole, stopped):
     assert rows[0] == rows[1]
 
 
-def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path):
+def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd):
     """Killed, then stopped by Ctrl-C; its settings are those in the other's config.json."""
-    run, environment = tmp_path / "run", {"KERAS_BACKEND": "tensorflow"}
+    run = tmp_path / "run"
     words = ("--config", whole / "config.json", "--output", run, "--no_export")
-    stopped(start(*words, **environment), run, 5, signal.SIGKILL)
-    assert newest_step(run) < STEPS, "the kill came too late"
-    said = stopped(start(*words, **environment), run, 25, signal.SIGINT)
+    process = start(*words, KERAS_BACKEND="tensorflow")
+    while newest_step(run) < 5:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.005)
+    time.sleep(random.random() / 10)  # between two checkpoints, or within one
+    process.kill()
+    finished(process, -signal.SIGKILL)
+    killed = newest_step(run)
+
+    def save_and_interrupt(*given):
+        monkeypatch.setattr(Checkpoints, "save", save)
+        save(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    save = Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", save_and_interrupt)
+    assert train(*words) == 128 + signal.SIGINT
+    said = "".join(capfd.readouterr())
     assert "Stopping soon, with a checkpoint" in said and "Run the same command to resume" in said
-    assert newest_step(run) < STEPS, "Ctrl-C came too late"
-    assert "Resuming from update" in finished(start(*words, **environment))
+    assert killed < newest_step(run) < 60
+    assert train(*words) == 0
+    assert "Resuming from update" in capfd.readouterr().out
     check_same(whole, run)
     assert (whole / "translations.tsv").read_bytes() == (run / "translations.tsv").read_bytes()
 
 
-def test_a_killed_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
+ON_JAX = """
+import signal, sys
+from training import report, train_pt_en
+from training.checkpoints import Checkpoints
+
+whole, run, *words = sys.argv[1:]
+save, finish = Checkpoints.save, report.finish_on_tensorflow
+
+def command(output):
+    sys.argv = ["training/train_pt_en.py", *words, "--output", output]
+    return train_pt_en.main()
+
+def save_and_interrupt(*given):
+    Checkpoints.save = save
+    save(*given)
+    signal.raise_signal(signal.SIGINT)
+
+report.finish_on_tensorflow = lambda settings: None
+assert command(whole) == 0
+Checkpoints.save = save_and_interrupt
+assert command(run) == 128 + signal.SIGINT
+report.finish_on_tensorflow = finish
+assert command(run) == 0
+"""
+
+
+def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     """TensorFlow makes the evaluation and the report; texts of one length compile once."""
     pytest.importorskip("jax")
     words = ("--data", write_pairs(tmp_path / "pairs.tsv", words=(5, 5)), *TINY)
-    words += ("--validate_steps", STEPS, "--steps", STEPS, "--dropout_rate", "0.2")
-    words += ("--no_export", "--output")
-    environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    words += ("--validate_steps", 40, "--steps", 40, "--dropout_rate", "0.2", "--no_export")
     whole, run = tmp_path / "whole", tmp_path / "run"
-    undisturbed = start(*words, whole, **environment)
-    stopped(start(*words, run, **environment), run, 5, signal.SIGKILL)
-    assert newest_step(run) < STEPS, "the kill came too late"
-    stopped(start(*words, run, **environment), run, STEPS, signal.SIGKILL)
-    finished(undisturbed)
+    environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    said = finished(start(ON_JAX, whole, run, *words, script="-c", **environment))
+    assert "Resuming from update 20" in said
     check_same(whole, run)
-    assert (whole / "translations.tsv").exists() and (whole / "report.md").exists()
+    assert (run / "translations.tsv").exists() and (run / "report.md").exists()
