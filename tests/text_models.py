@@ -4,6 +4,8 @@ import functools
 import json
 
 import keras
+import numpy as np
+from formulas import log_softmax
 
 import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig
@@ -45,13 +47,23 @@ def tiny_model(**fields):
     return tiny(keras_tfmr.TranslationModel, seed=3, scale=3, **fields)
 
 
-def greedy(log_probs, longest, end):
-    """Greedy decoding by hand: ids, and their log-probability; `log_probs` of ids gives [vocab]."""
-    ids, total = [], 0.0
+def by_hand(logits_of, longest, allowed=slice(None), prompt=()):
+    """Greedy decoding by the full pass: ids with the end id, and their log-probability.
+
+    `logits_of` gives the logits [vocab] behind ids [1, length]: the start id, a prompt and what is
+    decoded. Their softmax is over the allowed ids, of which padding, unknown and start are never
+    chosen.
+    """
+    end, ids, total = tokenizer().eos_id, [], 0.0
+    never = [tokenizer().pad_id, tokenizer().unknown_id, tokenizer().bos_id]
     while len(ids) < longest and end not in ids:
-        found = log_probs(ids)
-        ids.append(int(found.argmax()))
-        total += found[ids[-1]]
+        fed = np.array([[tokenizer().bos_id, *prompt, *ids]], "int32")
+        logits = np.array(logits_of(fed), "float64")
+        log_probs = np.full(len(logits), -np.inf)
+        log_probs[allowed] = log_softmax(logits[allowed])
+        log_probs[never] = -np.inf
+        ids.append(int(log_probs.argmax()))
+        total += log_probs[ids[-1]]
     return ids, total
 
 

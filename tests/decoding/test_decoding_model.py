@@ -163,16 +163,6 @@ def test_one_trace_for_all_lengths_and_batch_sizes(beams):
     assert traced(model, beams).experimental_get_tracing_count() == 1
 
 
-@pytest.mark.skipif(ON_JAX, reason="a graph of TensorFlow")
-def test_the_weights_are_read_before_the_loop():
-    """Operations, not arithmetic, are what a small model's step costs in a plain graph."""
-    search_of_two = traced(make_model(), 3)
-    graph = search_of_two.get_concrete_function().graph.as_graph_def()
-    bodies = [f for f in graph.library.function if "while_body" in f.signature.name]
-    found = [node.op for body in bodies for node in body.node_def]
-    assert "MatMul" in found and "ReadVariableOp" not in found
-
-
 @pytest.mark.parametrize("floatx", ["float64", "float16"])
 def test_another_floatx_changes_nothing(floatx):
     """Keras makes integers as wide as floatx where none asks for another width."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import LABELS, LINES, TAGS, classifier, completer, greedy, tagger, tokenizer
+from text_models import LABELS, LINES, TAGS, by_hand, classifier, completer, tagger, tokenizer
 
 from keras_tfmr import Classifier, Tagger
 from keras_tfmr.export.golden_cases import ADVERSARIAL
@@ -84,25 +84,14 @@ def test_words_behind_the_longest_text_are_missing_and_said_to_be(models):
     assert outputs["words"][2].tolist()[:2] == [b"x" * 500, b""]
 
 
-def by_hand(model, given, longest):
-    """Greedy decoding by the full forward pass: new ids, and their log-probability."""
-    start, never = tokenizer().bos_id, [tokenizer().pad_id, tokenizer().unknown_id]
-
-    def log_probs(ids):
-        found = log_softmax(model(np.array([[start, *given, *ids]], "int32")).numpy()[0, -1])
-        found[[*never, start]] = -np.inf
-        return found
-
-    return greedy(log_probs, longest, tokenizer().eos_id)
-
-
 def test_greedy_completion_is_the_full_forward_pass_repeated(models):
     """Of a long prompt, only the end is read."""
+    model = models["completer"].model
     prompts = ["", "Bom", "The black cat", "gato preto " * 5000 + "O que"]
     found = models["completer"].complete(prompts, length=9, temperature=0)
     for prompt, one in zip(prompts, found, strict=True):
         given = tokenizer().encode([prompt]).to_list()[0][-24:]
-        ids, log_prob = by_hand(models["completer"].model, given, 9)
+        ids, log_prob = by_hand(lambda ids: model(ids)[0, -1], 9, prompt=given)
         ends = [tokenizer().decode(np.array([row])).numpy()[0] for row in (given, given + ids)]
         assert ends[1].decode() == ends[0].decode() + one.text
         assert one.tokens == len(ids) and one.finished == (ids[-1] == tokenizer().eos_id)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import LINES, greedy, tiny_model, tiny_translator, tokenizer
+from text_models import LINES, by_hand, tiny_model, tiny_translator, tokenizer
 
 from keras_tfmr.export.golden_cases import ADVERSARIAL
 
@@ -26,22 +26,10 @@ def source_ids(text):
     return tokenizer().encode_truncated([text], 64)[0].numpy()
 
 
-def by_hand(model, text):
-    """Greedy decoding by the full forward pass: ids with the end id, and their log-probability."""
-    start, never = tokenizer().bos_id, [tokenizer().pad_id, tokenizer().unknown_id]
-
-    def log_probs(ids):
-        logits = model([source_ids(text), np.array([[start, *ids]], "int32")]).numpy()[0, -1]
-        found = log_softmax(logits.astype("float64"))
-        found[[*never, start]] = -np.inf
-        return found
-
-    return greedy(log_probs, 12, tokenizer().eos_id)
-
-
 def test_greedy_is_the_full_forward_pass_repeated(single):
     for text in LINES[:2]:
-        ids, log_prob = by_hand(single.model, text)
+        source = source_ids(text)
+        ids, log_prob = by_hand(lambda ids, source=source: single.model([source, ids])[0, -1], 12)
         expected = tokenizer().decode(np.array([ids])).numpy()[0].decode()
         hypothesis = single.translate_nbest([text])[0][0]
         assert single.translate([text]) == [expected] == [hypothesis.text]

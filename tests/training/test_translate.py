@@ -160,17 +160,6 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
     assert "--overwrite" in capsys.readouterr().err
 
 
-def test_batches_have_texts_with_similar_token_counts():
-    """A text shorter than 0.6 of the longest ends a batch that is a quarter full."""
-    counts = [3, 40, 9, 10, 5, 9, 20, 11, 10]
-    for size, expected in (
-        (4, [[40], [20], [11, 10, 10, 9], [9], [5, 3]]),
-        (8, [[40, 20], [11, 10, 10, 9, 9], [5, 3]]),
-    ):
-        found = translate.batches_of(counts, size)
-        assert [[counts[row] for row in rows] for rows in found] == expected
-
-
 def test_no_more_is_read_than_is_under_way(monkeypatch):
     """What is in memory does not grow with the file: lines are read as windows are taken."""
     monkeypatch.setattr(translate, "WINDOW", 10)
