@@ -134,35 +134,6 @@ def check_steps(model, source, beams, *, fixed=False, xla=False):
             state = step.reorder(state, ops.convert_to_tensor(order))
 
 
-def attention_weights(layer):
-    """The weights of a `MultiHeadAttention` as `formulas.attention` takes them."""
-    heads, found = layer.num_heads, {}
-    for name in ("query", "key", "value"):
-        kernel, bias = map(to_numpy, getattr(layer, f"{name}_dense").weights)
-        found[name] = kernel.reshape(len(kernel), heads, -1), bias.reshape(heads, -1)
-    kernel, bias = map(to_numpy, layer.output_dense.weights)
-    return {**found, "output": (kernel.reshape(heads, -1, len(bias)), bias)}
-
-
-def norm_weights(norm):
-    return to_numpy(norm.gamma), to_numpy(norm.beta), norm.epsilon
-
-
-def layer_weights(layer):
-    """The weights of an encoder or decoder layer as `formulas.layer` takes them."""
-    dense = layer.feed_forward.hidden_dense, layer.feed_forward.output_dense
-    weights = {
-        "attention": attention_weights(layer.self_attention.attention),
-        "attention_norm": norm_weights(layer.self_attention.residual.norm),
-        "feed_forward": [[to_numpy(weight) for weight in part.weights] for part in dense],
-        "feed_forward_norm": norm_weights(layer.feed_forward.residual.norm),
-    }
-    if hasattr(layer, "cross_attention"):
-        weights["cross"] = attention_weights(layer.cross_attention.attention)
-        weights["cross_norm"] = norm_weights(layer.cross_attention.residual.norm)
-    return weights
-
-
 def randomize(layer, seed=5):
     """Gives every weight a random value: biases and norms that start at 0 and 1 hide mistakes."""
     rng = np.random.default_rng(seed)
