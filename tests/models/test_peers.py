@@ -7,6 +7,7 @@ unless a peer stores them otherwise.
 """
 
 import json
+import operator
 from pathlib import Path
 
 import numpy as np
@@ -18,52 +19,38 @@ from keras_tfmr import LanguageModel, TokenClassifier, TransformerConfig, Transl
 from keras_tfmr.decoding import greedy
 
 START = 2
-PARTS = ("query_dense", "key_dense", "value_dense", "output_dense")
+PROJECTIONS = [f"{part}_dense" for part in ("query", "key", "value", "output")]
+SELF = [f"self_attention.attention.{part}" for part in PROJECTIONS]
+SELF.append("self_attention.residual.norm")
+CROSS = [path.replace("self_attention", "cross_attention") for path in SELF]
+FEED = [f"feed_forward.{part}" for part in ("hidden_dense", "output_dense", "residual.norm")]
+GATED = ["feed_forward.gate_dense", *FEED]
 WITHOUT_BIASES = dict(
     norm_first=True, norm="rms", gated=True, use_bias=False, tied_logits=False, logits_bias=False
 )
 
 
-def _dense(layer, w, name, transposed=True):
-    kernel = w[f"{name}.weight"]
-    layer.kernel.assign(kernel.T if transposed else kernel)
-    if layer.bias is not None:
-        layer.bias.assign(w[f"{name}.bias"])
+def assign(part, w, name):
+    """Weights of a dense layer or of a norm."""
+    for variable, kind in zip(part.weights, ("weight", "bias"), strict=False):
+        variable.assign(w[f"{name}.{kind}"].T)
 
 
-def _attention(attention, w, names):
-    for part, name in zip(PARTS, names, strict=True):
-        _dense(getattr(attention, part), w, name)
-
-
-def _norm(norm, w, name):
-    weights = [w[f"{name}.{kind}"] for kind in ("weight", "bias") if f"{name}.{kind}" in w]
-    for variable, value in zip(norm.weights, weights, strict=True):
-        variable.assign(value)
-
-
-def _feed_forward(feed_forward, w, prefix, **names):
-    for part, name in names.items():
-        _dense(getattr(feed_forward, f"{part}_dense"), w, f"{prefix}.{name}")
+def assign_all(layer, w, prefix, paths, names):
+    """Weights of the parts of a layer, from names in the order of their paths."""
+    for path, name in zip(paths, names.split(), strict=True):
+        assign(operator.attrgetter(path)(layer), w, f"{prefix}.{name}")
 
 
 def llama(model, w):
     """Rotary positions, grouped queries, RMS normalisation, SwiGLU, no biases."""
     model.decoder.embedding.tokens.embeddings.assign(w["model.embed_tokens.weight"])
+    names = "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj input_layernorm "
+    names += "mlp.gate_proj mlp.up_proj mlp.down_proj post_attention_layernorm"
     for i, layer in enumerate(model.decoder.layers):
-        name, attention, feed_forward = (
-            f"model.layers.{i}",
-            layer.self_attention,
-            layer.feed_forward,
-        )
-        _attention(attention.attention, w, [f"{name}.self_attn.{p}_proj" for p in "qkvo"])
-        _norm(attention.residual.norm, w, f"{name}.input_layernorm")
-        _feed_forward(
-            feed_forward, w, f"{name}.mlp", gate="gate_proj", hidden="up_proj", output="down_proj"
-        )
-        _norm(feed_forward.residual.norm, w, f"{name}.post_attention_layernorm")
-    _norm(model.decoder.norm, w, "model.norm")
-    _dense(model.logits.dense, w, "lm_head")
+        assign_all(layer, w, f"model.layers.{i}", [*SELF, *GATED], names)
+    assign(model.decoder.norm, w, "model.norm")
+    assign(model.logits.dense, w, "lm_head")
 
 
 def gpt2(model, w):
@@ -71,20 +58,15 @@ def gpt2(model, w):
     embedding = model.decoder.embedding
     embedding.tokens.embeddings.assign(w["transformer.wte.weight"])
     embedding.positions.embedding.embeddings.assign(w["transformer.wpe.weight"])
+    w = {name: value.T for name, value in w.items()}
     for i, layer in enumerate(model.decoder.layers):
-        name, mine, feed_forward = f"transformer.h.{i}", layer.self_attention, layer.feed_forward
-        kernels = np.split(w[f"{name}.attn.c_attn.weight"], 3, axis=1)
-        biases = np.split(w[f"{name}.attn.c_attn.bias"], 3)
-        for part, kernel, bias in zip(PARTS[:3], kernels, biases, strict=True):
-            dense = getattr(mine.attention, part)
-            dense.kernel.assign(kernel)
-            dense.bias.assign(bias)
-        _dense(mine.attention.output_dense, w, f"{name}.attn.c_proj", transposed=False)
-        _dense(feed_forward.hidden_dense, w, f"{name}.mlp.c_fc", transposed=False)
-        _dense(feed_forward.output_dense, w, f"{name}.mlp.c_proj", transposed=False)
-        _norm(mine.residual.norm, w, f"{name}.ln_1")
-        _norm(feed_forward.residual.norm, w, f"{name}.ln_2")
-    _norm(model.decoder.norm, w, "transformer.ln_f")
+        prefix = f"transformer.h.{i}"
+        for kind in ("weight", "bias"):
+            parts = np.split(w[f"{prefix}.attn.c_attn.{kind}"], 3)
+            w |= {f"{prefix}.{name}.{kind}": part for name, part in zip("qkv", parts, strict=True)}
+        names = "q k v attn.c_proj ln_1 mlp.c_fc mlp.c_proj ln_2"
+        assign_all(layer, w, prefix, [*SELF, *FEED], names)
+    assign(model.decoder.norm, w, "transformer.ln_f")
 
 
 def bert(model, w):
@@ -95,18 +77,11 @@ def bert(model, w):
     positions = w["embeddings.position_embeddings.weight"]
     positions = positions + w["embeddings.token_type_embeddings.weight"][0]
     embedding.positions.embedding.embeddings.assign(positions)
-    _norm(embedding.norm, w, "embeddings.LayerNorm")
+    assign(embedding.norm, w, "embeddings.LayerNorm")
+    names = "attention.self.query attention.self.key attention.self.value attention.output.dense "
+    names += "attention.output.LayerNorm intermediate.dense output.dense output.LayerNorm"
     for i, layer in enumerate(model.encoder.layers):
-        name, attention, feed_forward = (
-            f"encoder.layer.{i}",
-            layer.self_attention,
-            layer.feed_forward,
-        )
-        names = [f"{name}.attention.self.{p}" for p in ("query", "key", "value")]
-        _attention(attention.attention, w, [*names, f"{name}.attention.output.dense"])
-        _norm(attention.residual.norm, w, f"{name}.attention.output.LayerNorm")
-        _feed_forward(feed_forward, w, name, hidden="intermediate.dense", output="output.dense")
-        _norm(feed_forward.residual.norm, w, f"{name}.output.LayerNorm")
+        assign_all(layer, w, f"encoder.layer.{i}", [*SELF, *FEED], names)
 
 
 def t5(model, w):
@@ -115,25 +90,19 @@ def t5(model, w):
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         stack.relative_positions.table.assign(w[bias])
+        sublayers = {"SelfAttention": SELF, "EncDecAttention": CROSS}
         for i, layer in enumerate(stack.layers):
-            name = f"{side}.block.{i}.layer"
-            sublayers = {"SelfAttention": layer.self_attention}
-            if side == "decoder":
-                sublayers["EncDecAttention"] = layer.cross_attention
-            for n, (kind, sublayer) in enumerate(sublayers.items()):
-                attention = sublayer.attention
-                _attention(attention, w, [f"{name}.{n}.{kind}.{p}" for p in "qkvo"])
-                # Undoes our division by √key_dim.
-                query = attention.query_dense.kernel
+            prefix, last = f"{side}.block.{i}.layer", 1 if side == "encoder" else 2
+            for n, (kind, paths) in enumerate([*sublayers.items()][:last]):
+                names = f"{kind}.q {kind}.k {kind}.v {kind}.o layer_norm"
+                assign_all(layer, w, f"{prefix}.{n}", paths, names)
+                attention = operator.attrgetter(paths[0].rpartition(".")[0])(layer)
+                query = attention.query_dense.kernel  # undoes our division by √key_dim
                 query.assign(query * np.sqrt(attention.key_dim))
-                _norm(sublayer.residual.norm, w, f"{name}.{n}.layer_norm")
-            last, feed_forward = f"{name}.{len(sublayers)}", layer.feed_forward
-            _feed_forward(
-                feed_forward, w, f"{last}.DenseReluDense", gate="wi_0", hidden="wi_1", output="wo"
-            )
-            _norm(feed_forward.residual.norm, w, f"{last}.layer_norm")
-        _norm(stack.norm, w, f"{side}.final_layer_norm")
-    _dense(model.logits.dense, w, "lm_head")
+            names = " ".join(f"DenseReluDense.{part}" for part in ("wi_0", "wi_1", "wo"))
+            assign_all(layer, w, f"{prefix}.{last}", GATED, f"{names} layer_norm")
+        assign(stack.norm, w, f"{side}.final_layer_norm")
+    assign(model.logits.dense, w, "lm_head")
 
 
 PEERS = {
