@@ -1,8 +1,10 @@
 """Commands that train on a toy corpus: numbers, and the same numbers in the reverse order."""
 
+import contextlib
 import csv
 import os
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +64,12 @@ def last_arrays(run):
     """{name: array} of the newest checkpoint, without its meta data."""
     with np.load(sorted((run / "checkpoints").glob("step-*.npz"))[-1]) as archive:
         return {name: archive[name] for name in archive.files if name != "meta"}
+
+
+def free_ports(count):
+    """Ports of loopback that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]

@@ -90,17 +90,6 @@ def test_saved_after_training_under_mixed_precision(tmp_path):
     np.testing.assert_allclose(loaded(PAIR), model(PAIR), atol=0.05)
 
 
-@pytest.mark.parametrize("name", ["translation", "tied", "untied"])
-def test_weights_file_into_a_model_of_the_same_config(name, tmp_path):
-    model = MODELS[name][2]()
-    randomize(model)
-    path = tmp_path / "model.weights.h5"
-    model.save_weights(path)
-    again = TranslationModel(TransformerConfig.from_json(model.config.to_json()))
-    again.load_weights(path)
-    np.testing.assert_allclose(again(PAIR), model(PAIR), atol=1e-5)
-
-
 def test_layers_combined_by_hand_keep_what_they_share(fresh, tmp_path):
     """One embedding for both sides and the logits, in a plain functional model."""
     sizes = dict(num_layers=1, d_model=8, num_heads=2, dff=16)

@@ -110,20 +110,14 @@ PEERS = {
         LanguageModel,
         dict(WITHOUT_BIASES, norm_epsilon=1e-5, activation="silu", positions="rotary"),
     ),
-    gpt2: (
-        LanguageModel,
-        dict(
-            norm_first=True, norm_epsilon=1e-5, activation="gelu_tanh", positions="learned",
-            max_length=64,
-        ),
-    ),
-    bert: (
-        TokenClassifier,
-        dict(
-            norm_epsilon=1e-12, activation="gelu", positions="learned", max_length=64,
-            embedding_norm=True,
-        ),
-    ),
+    gpt2: (LanguageModel, dict(
+        norm_first=True, norm_epsilon=1e-5, activation="gelu_tanh", positions="learned",
+        max_length=64,
+    )),
+    bert: (TokenClassifier, dict(
+        norm_epsilon=1e-12, activation="gelu", positions="learned", max_length=64,
+        embedding_norm=True,
+    )),
     t5: (
         TranslationModel,
         dict(WITHOUT_BIASES, norm_epsilon=1e-6, activation="gelu_tanh", positions="relative"),

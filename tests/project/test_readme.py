@@ -4,13 +4,13 @@ import functools
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tiny_runs import free_ports
 
 from training import phrasebook, train_pt_en
 
@@ -62,13 +62,6 @@ def clone(tmp_path_factory):
     return folder
 
 
-def free_ports():
-    with socket.socket() as a, socket.socket() as b:
-        a.bind(("127.0.0.1", 0))
-        b.bind(("127.0.0.1", 0))
-        return a.getsockname()[1], b.getsockname()[1]
-
-
 def command(word):
     """The README's command that has `word` in it."""
     (found,) = [b.strip() for b in blocks("README.md", "sh") if word in b]
@@ -95,7 +88,7 @@ def test_commands_train_serve_and_translate(clone, monkeypatch, capsys):
     assert train_pt_en.main(SMALL.split()) == 0
     assert "The built-in phrasebook is a demonstration" in capsys.readouterr().out
     assert (clone / "runs/phrasebook/report.md").exists()
-    grpc_port, rest_port = free_ports()
+    grpc_port, rest_port = free_ports(2)
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
     server = subprocess.Popen(["bash", "-c", "exec " + serve], cwd=clone, stderr=subprocess.PIPE)
     try:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 
 import kubernetes_validate
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from kubeflow.training import models as kubeflow_models
-from tiny_runs import ROOT, TINY, finished, last_arrays, start, train, write_pairs
+from tiny_runs import ROOT, TINY, finished, free_ports, last_arrays, start, train, write_pairs
 
 from training.config import TrainingConfig
 from training.distributed import connect
@@ -19,16 +18,6 @@ from training.files import RunError
 from training.translate import parse_arguments
 
 DEPLOY = ROOT / "training" / "deploy"
-
-
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def weights_of(run):
