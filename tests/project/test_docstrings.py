@@ -27,13 +27,9 @@ def modules():
 
 @pytest.mark.parametrize("name", modules())
 def test_examples(name):
-    module = importlib.import_module(name)
-    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     # `np` is understood, as in NumPy's own documentation.
-    for example in doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs={"np": np}):
-        output = []
-        runner.run(example, out=output.append)
-        assert not "".join(output), "".join(output)
+    options = {"extraglobs": {"np": np}, "optionflags": doctest.NORMALIZE_WHITESPACE}
+    assert not doctest.testmod(importlib.import_module(name), **options).failed
 
 
 def test_public_objects_have_an_example():
