@@ -141,10 +141,11 @@ def test_errors_name_what_int8_needs(translation, monkeypatch):
 
 
 def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
-    """The check has compared its answers in another process."""
     monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
     translator = tiny_translator(kind=Plain)
-    path = export_text_model(translator, tmp_path, precision="int8", calibration_texts=LINES)
+    path = export_text_model(
+        translator, tmp_path, precision="int8", calibration_texts=LINES, check=False
+    )
     metadata = json.loads((path / METADATA_FILE).read_text())
     assert metadata["precision"] == "int8"
     assert metadata["run"]["int8"]["texts"] == len(LINES)
