@@ -4,8 +4,6 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import subprocess
-import sys
 import types
 import warnings
 
@@ -40,25 +38,6 @@ SIGNATURES = {  # outputs: type and rank
         "encoder_heads": ("float32", 5), "decoder_heads": ("float32", 5),
     },
 }  # fmt: skip
-
-# First without Keras, which TensorFlow Text's own Python package imports; its libraries of ops do
-# not. Then by Keras's layer.
-LOADED = """
-import importlib.util, json, pathlib, sys
-sys.modules["keras"] = sys.modules["keras_tfmr"] = None
-import tensorflow as tf
-package = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
-for library in package.glob("python/ops/*.so"):
-    tf.load_op_library(str(library))
-text = tf.constant(json.loads(sys.argv[2]))
-loaded = tf.saved_model.load(sys.argv[1])
-outputs = [loaded.signatures["serving_default"](text=text), loaded.serve(text)]
-del sys.modules["keras"]
-import keras
-outputs.append(keras.layers.TFSMLayer(sys.argv[1], call_endpoint="serving_default")(text))
-outputs.append(keras.layers.TFSMLayer(sys.argv[1])(text))
-print(json.dumps([[one.decode() for one in o["translation"].numpy()] for o in outputs]))
-"""
 
 
 def texts(*values):
@@ -124,15 +103,6 @@ def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, ses
     pinned = {name for name, node in nodes if node.device}
     assert all("traced_save" in name or "traced_restore" in name for name in pinned)
     assert not [node.op for _, node in nodes if "Xla" in node.op], "they need XLA outside it, too"
-
-
-def test_python_and_keras_load_it_too(version, translator, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, str(version), json.dumps(LINES)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == [translator.translate(LINES)] * 4
 
 
 def test_a_failing_check_leaves_nothing_behind(translator, tmp_path, monkeypatch):

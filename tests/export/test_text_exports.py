@@ -1,6 +1,7 @@
 """Exports served, and asked by the client: text models', and the documents of a translator's."""
 
 import json
+import subprocess
 import sys
 
 import grpc
@@ -101,6 +102,33 @@ def test_answers_methods_warm_up_and_metadata(exports, models, sessions, name):
     assert problems == [] and len(asked) == len(model.signatures) * len(warmup.BATCHES)
     metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
     assert (metadata["kind"], metadata["max_length"]) == (type(model).__name__, 24)
+
+
+# First without Keras, which TensorFlow Text's own Python package imports; its libraries of ops do
+# not. Then by Keras's layer.
+LOADED = """
+import importlib.util, json, pathlib, sys
+sys.modules["keras"] = sys.modules["keras_tfmr"] = None
+import tensorflow as tf
+package = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+for library in package.glob("python/ops/*.so"):
+    tf.load_op_library(str(library))
+text = tf.constant(json.loads(sys.argv[2]))
+outputs = [tf.saved_model.load(sys.argv[1]).signatures["serving_default"](text=text)]
+del sys.modules["keras"]
+import keras
+outputs.append(keras.layers.TFSMLayer(sys.argv[1])(text))
+print(json.dumps([one["probabilities"].numpy().tolist() for one in outputs]))
+"""
+
+
+def test_python_and_keras_load_it_too(exports, models, tmp_path):
+    command = [sys.executable, "-c", LOADED, str(exports / "classifier" / "1"), json.dumps(LINES)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    expected = [[*one.probabilities.values()] for one in models["classifier"].classify(LINES)]
+    for found in json.loads(done.stdout.splitlines()[-1]):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_labels_and_tags_by_our_client(address, models):

@@ -78,16 +78,16 @@ SMALL = """--steps 4 --preset tiny --vocab_size 500 --num_beams 1
     --set validation_pairs=8 d_model=16 encoder_layers=1 decoder_layers=1"""
 
 
-def test_commands_train_serve_and_translate(clone, monkeypatch, capsys):
-    """The trainer on a small phrasebook, in this process; then the server, the client, curl and the
-    guides' programs, word for word but for the ports."""
+def test_commands_train_serve_and_translate(clone, whole, monkeypatch, capsys, unevaluated):
+    """The trainer on a small phrasebook, in this process; then, with the export of another run, the
+    server, the client, curl and the guides' programs, word for word but for the ports."""
     assert command("-r serving/requirements.txt").endswith("/python training/train_pt_en.py")
     monkeypatch.chdir(clone)
     split = functools.partial(phrasebook.split, train=2000, validation=20, test=20)
     monkeypatch.setattr(phrasebook, "split", split)
     assert train_pt_en.main(SMALL.split()) == 0
     assert "The built-in phrasebook is a demonstration" in capsys.readouterr().out
-    assert (clone / "runs/phrasebook/report.md").exists()
+    (clone / "runs/phrasebook/saved_model").symlink_to(whole / "saved_model")
     grpc_port, rest_port = free_ports(2)
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
     server = subprocess.Popen(["bash", "-c", "exec " + serve], cwd=clone, stderr=subprocess.PIPE)

@@ -45,7 +45,7 @@ def test_a_life(tmp_path):
         server.wait_for("Serving version 1")
         for _ in range(2):
             pool.submit(keep_asking)
-        asked = long(4000)
+        asked = long(3000)
         try:
             server_models.save(models, 2)
             server.wait_for("Serving version 2")
@@ -62,7 +62,7 @@ def test_a_life(tmp_path):
             stop.set()
         assert asked.result().outputs["version"].int_val == [1]
         assert versions == {1, 2} and not failed
-        asked = long(2000)
+        asked = long(1500)
         time.sleep(0.7)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)

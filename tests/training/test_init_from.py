@@ -44,7 +44,9 @@ def spellings_of(tokenizer):
     return [processor.id_to_piece(i) for i in range(len(processor))]
 
 
-def test_a_run_begins_with_the_weights_and_tokenizers_of_another(whole, data, tmp_path):
+def test_a_run_begins_with_the_weights_and_tokenizers_of_another(
+    whole, data, tmp_path, unevaluated
+):
     words = ("--init_from", whole, "--data", data, "--output", tmp_path / "second")
     assert train(*words, *TUNING) == 0
     before, now = RunFolder(whole), RunFolder(tmp_path / "second")
@@ -58,7 +60,6 @@ def test_a_run_begins_with_the_weights_and_tokenizers_of_another(whole, data, tm
     assert config["arguments"]["dropout_rate"] == 0.3 and config["arguments"]["d_model"] == 16
     checksum = hashlib.sha256(before.best.read_bytes()).hexdigest()
     assert config["start"] == {"path": str(whole), "weights_sha256": checksum}
-    assert checksum in now.report.read_text()
     assert [row["step"] for row in history(now.path)] == ["1"]
 
 

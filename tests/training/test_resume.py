@@ -4,6 +4,7 @@ import random
 import signal
 import time
 
+import keras
 import numpy as np
 import pytest
 from tiny_runs import TINY, finished, history, last_arrays, start, train, write_pairs
@@ -47,10 +48,12 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch
 
     save = Checkpoints.save
     monkeypatch.setattr(Checkpoints, "save", save_and_interrupt)
+    keras.utils.clear_session()  # names begin at 0 again, as in a process of its own
     assert train(*words) == 128 + signal.SIGINT
     said = "".join(capfd.readouterr())
     assert "Stopping soon, with a checkpoint" in said and "Run the same command to resume" in said
     assert killed < newest_step(run) < 60
+    keras.utils.clear_session()
     assert train(*words) == 0
     assert "Resuming from update" in capfd.readouterr().out
     check_same(whole, run)
@@ -59,6 +62,7 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch
 
 ON_JAX = """
 import signal, sys
+import keras
 from training import report, train_pt_en
 from training.checkpoints import Checkpoints
 
@@ -66,6 +70,7 @@ whole, run, *words = sys.argv[1:]
 save, finish = Checkpoints.save, report.finish_on_tensorflow
 
 def command(output):
+    keras.utils.clear_session()  # names begin at 0 again, as in a process of its own
     sys.argv = ["training/train_pt_en.py", *words, "--output", output]
     return train_pt_en.main()
 

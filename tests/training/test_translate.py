@@ -134,7 +134,7 @@ def test_standard_streams(run, monkeypatch, expected):
 def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypatch, capsys):
     """In windows of 64 lines; none of the lines is lost, and none is written twice."""
     source, target = tmp_path / "in.txt", tmp_path / "out.txt.gz"
-    count = 64 * 60
+    count = 64 * 20
     source.write_text(joined(TEXTS[i % 60] for i in range(count)))
     words = [str(run), "--input", str(source), "--output", str(target), *LIMITS]
     code = "from training import translate; translate.WINDOW = 64; translate.main()"
