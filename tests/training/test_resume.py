@@ -28,7 +28,9 @@ def check_same(whole, stopped):
     assert rows[0] == rows[1]
 
 
-def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd):
+def test_a_stopped_run_ends_like_an_undisturbed_one(
+    whole, tmp_path, monkeypatch, capfd, unevaluated
+):
     """Killed, then stopped by Ctrl-C; its settings are those in the other's config.json."""
     run = tmp_path / "run"
     words = ("--config", whole / "config.json", "--output", run, "--no_export")
@@ -57,7 +59,6 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch
     assert train(*words) == 0
     assert "Resuming from update" in capfd.readouterr().out
     check_same(whole, run)
-    assert (whole / "translations.tsv").read_bytes() == (run / "translations.tsv").read_bytes()
 
 
 ON_JAX = """
