@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import full_disk
+from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import export_text_model
@@ -103,6 +104,23 @@ def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, ses
     pinned = {name for name, node in nodes if node.device}
     assert all("traced_save" in name or "traced_restore" in name for name in pinned)
     assert not [node.op for _, node in nodes if "Xla" in node.op], "they need XLA outside it, too"
+
+
+def test_loops_run_whole_and_no_node_is_for_nothing(session):
+    """Unless told not to, a session lowers a loop to `Merge` and others."""
+    definition, metadata = session.signatures["translate"], config_pb2.RunMetadata()
+    session.session.run(
+        definition.outputs["translation"].name,
+        {definition.inputs["text"].name: [b"Bom dia"]},
+        config_pb2.RunOptions(output_partition_graphs=True),
+        metadata,
+    )
+    run = {node.op for graph in metadata.partition_graphs for node in graph.node}
+    assert {"While", "StatelessWhile"} & run and "Merge" not in run
+    for function in session.meta_graph.graph_def.library.function:
+        needed = {tensor.lstrip("^") for node in function.node_def for tensor in node.input}
+        needed.update(function.ret.values(), function.control_ret.values())
+        assert {node.name for node in function.node_def} <= {n.split(":")[0] for n in needed}
 
 
 def test_a_failing_check_leaves_nothing_behind(translator, tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from stub_translator import StubTranslator, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 # Imported under another name than they are installed by.
@@ -105,23 +104,6 @@ def test_extras_install_what_their_part_imports_and_nothing_else():
         assert found <= allowed, path
         used |= found
     assert used == set().union(*wanted.values())
-
-
-ALONE = """
-import sys, keras_tfmr
-from keras_tfmr.client import ServingClient
-with ServingClient(sys.argv[1]) as client:
-    print(client.translate(["bom dia"])[0].text, keras_tfmr.__file__)
-print({"keras", "tensorflow", "numpy", "training", "serving"} & set(sys.modules))
-"""
-
-
-def test_its_client_translates_without_keras(wheel, tmp_path):
-    zipfile.ZipFile(wheel).extractall(tmp_path)
-    with serving(StubTranslator()) as address:
-        command = [sys.executable, "-c", ALONE, address]
-        output = run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
-    assert output == f"BOM DIA {tmp_path / 'keras_tfmr/__init__.py'}\nset()\n"
 
 
 LIBRARY = """

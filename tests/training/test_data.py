@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_tfmr import SubwordTokenizer
-from training.data import Batches, Part, lengths_to_pad_to
+from training.data import Batches, Part
 from training.subwords import SampledSubwords
 
 IDS = tf.TensorSpec([None, None], tf.int32)
@@ -108,18 +108,6 @@ def test_long_pairs_are_dropped_and_counted():
         batches_of([(100, 100)])
     with pytest.raises(ValueError, match="does not fit batches of 64 tokens and at least 8 rows"):
         batches_of([(20, 20)] * 9, rows_multiple=8)
-
-
-def test_lengths_to_pad_to_are_the_best_ones():
-    counts = np.array([0, 5, 3, 0, 9, 1, 4, 2])
-    sizes = np.flatnonzero(counts)
-    for most in range(1, 5):
-
-        def padding(chosen):
-            return sum(counts[n] * (min(c for c in chosen if c >= n) - n) for n in sizes)
-
-        ways = [w for w in itertools.combinations(sizes, most) if w[-1] == sizes[-1]]
-        assert padding(lengths_to_pad_to(counts, most)) == min(map(padding, ways))
 
 
 def test_sampled_subwords_spell_the_same_words_and_can_be_resumed():

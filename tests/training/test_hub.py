@@ -1,7 +1,6 @@
 """A model by its name, from a stand-in of the Hub's HTTP interface on a socket of its own."""
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -20,10 +19,6 @@ SHAS = {"main": "a" * 40, "v1": "b" * 40}  # revisions and their commits
 TOKEN = "hf_secret"
 WANTED = {name: name.encode() for name in ("model.npz", "decoder.yml", "vocab.yml", "source.spm")}
 FILES = {**WANTED, "tf_model.h5": b"weights", "README.md": b"# A model"}
-
-needs_hub = pytest.mark.skipif(
-    importlib.util.find_spec("huggingface_hub") is None, reason="needs huggingface_hub"
-)
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -83,6 +78,7 @@ def hub():
 @pytest.fixture
 def found(hub, tmp_path):
     """The folder of the model in a new process, or what is wrong. A cache for each test."""
+    pytest.importorskip("huggingface_hub")
 
     def found(revision, **settings):
         code = "import sys; from training.marian.files import RunError, found\n"
@@ -97,7 +93,6 @@ def found(hub, tmp_path):
     return found
 
 
-@needs_hub
 def test_a_model_is_downloaded_once(hub, found):
     folder = Path(found("v1"))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == WANTED
@@ -106,7 +101,6 @@ def test_a_model_is_downloaded_once(hub, found):
     assert found("v1", HF_ENDPOINT="http://127.0.0.1:9") == str(folder)  # from the cache
 
 
-@needs_hub
 @pytest.mark.parametrize(
     ("revision", "settings", "reason"),
     [

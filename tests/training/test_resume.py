@@ -6,7 +6,6 @@ import time
 
 import keras
 import numpy as np
-import pytest
 from tiny_runs import TINY, finished, history, last_arrays, start, train, write_pairs
 
 from training.checkpoints import Checkpoints
@@ -91,7 +90,6 @@ assert command(run) == 0
 
 def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     """TensorFlow makes the evaluation and the report; texts of one length compile once."""
-    pytest.importorskip("jax")
     words = ("--data", write_pairs(tmp_path / "pairs.tsv", words=(5, 5)), *TINY)
     words += ("--validate_steps", 40, "--steps", 40, "--dropout_rate", "0.2", "--no_export")
     whole, run = tmp_path / "whole", tmp_path / "run"
