@@ -2,7 +2,6 @@
 
 import functools
 
-import keras
 import numpy as np
 import pytest
 from decoding_toys import assert_same, hypotheses
@@ -161,22 +160,3 @@ def test_one_trace_for_all_lengths_and_batch_sizes(beams):
     for rows, length in ((1, 1), (5, 5), (0, 6), (2, 20)):
         assert decode(model, make_sources(rows, length), beams).ids.shape == (rows, beams, 10)
     assert traced(model, beams).experimental_get_tracing_count() == 1
-
-
-@pytest.mark.parametrize("floatx", ["float64", "float16"])
-def test_another_floatx_changes_nothing(floatx):
-    """Keras makes integers as wide as floatx where none asks for another width."""
-    model, source = make_model(), make_sources(3, 5)
-    options = dict(bos_ids=np.full(3, START, "int32"), eos_id=END, max_length=6)
-    searches = {
-        1: functools.partial(sample, **options, noise=np.full((3, 6), 0.4, "float32"), top_k=3),
-        3: functools.partial(beam_search, **options, num_beams=3, num_return_sequences=2),
-    }
-    for beams, run in searches.items():
-        expected = run(*model.start(source, beams, max_length=6))
-        keras.config.set_floatx(floatx)
-        try:
-            found = run(*model.start(source, beams, max_length=6))
-        finally:
-            keras.config.set_floatx("float32")
-        assert_same(found, expected, range(3))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from helpers import random, random_ids, randomize, to_numpy
 
-from keras_tfmr import Decoder, DecoderLayer, Encoder, EncoderLayer, PositionalEmbedding
+from keras_tfmr import Decoder, Encoder, EncoderLayer, PositionalEmbedding
 from keras_tfmr.layers import CausalDecoder
 
 SIZES = dict(d_model=8, num_heads=2, dff=20)
@@ -85,11 +85,7 @@ def test_key_dim_defaults_to_the_width_shared_by_the_heads():
 def test_bad_sizes():
     embedding = PositionalEmbedding(9, 6)
     for bad, received in (
-        (dict(num_heads=0), "num_heads=0"),
         (dict(d_model=-8), "d_model=-8"),
-        (dict(dff=0), "dff=0"),
-        (dict(key_dim=0), "key_dim=0"),
-        (dict(dropout_rate=1.0), "dropout.*1.0"),
         (dict(num_layers=0), "num_layers=0"),
         (dict(vocab_size=0), "vocab_size=0"),
         (dict(vocab_size=None), r"either `vocab_size` or `embedding`.*None"),
@@ -104,12 +100,7 @@ def test_bad_input():
     encoder, decoder, ids = Encoder(**ONE), Decoder(**ONE), random_ids(3, 5, vocab=20)
     encoder(ids), decoder(ids, CONTEXT)
     for layer, inputs, options, message in (
-        (EncoderLayer(**SIZES), [X[:, 0]], {}, r"Received.*\(3, 8\)"),
         (EncoderLayer(**SIZES), [X[:, :, :6]], {}, r"8.*Received.*\(3, 5, 6\)"),
-        (DecoderLayer(**SIZES), [X[:, 0], CONTEXT], {}, r"Received.*\(3, 8\)"),
-        (DecoderLayer(**SIZES), [X, CONTEXT[:, 0]], {}, r"Received.*\(3, 8\)"),
-        (DecoderLayer(**SIZES), [X, CONTEXT], {"context_mask": np.ones((3, 5), bool)},
-         r"6.*Received.*\(3, 5\)"),
         (encoder, [ids[:, 0]], {}, r"batch, length.*Received.*\(3,\)"),
         (decoder, [ids[:, 0], CONTEXT], {}, r"batch, length.*Received.*\(3,\)"),
         (decoder, [ids[:, :1], CONTEXT], {"cache": [()]}, "Received: cache_index=None"),

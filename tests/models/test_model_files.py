@@ -148,16 +148,6 @@ def test_a_quantised_model_decodes_after_loading(fields, tmp_path):
             np.testing.assert_allclose(to_numpy(log_probs), expected[:, index], atol=0.15)
 
 
-def test_quantisers_of_ones_own_are_kept(tmp_path):
-    config = keras.quantizers.Int8QuantizationConfig(
-        weight_quantizer=keras.quantizers.AbsMaxQuantizer(axis=0, value_range=(-31, 31)),
-        activation_quantizer=keras.quantizers.AbsMaxQuantizer(axis=-1, value_range=(-31, 31)),
-    )
-    model = quantize(TranslationModel(TINY), None, config=config, filters="dense")
-    expected = to_numpy(model(PAIR))
-    np.testing.assert_allclose(save_and_load(model, tmp_path)(PAIR), expected, atol=1e-5)
-
-
 def test_what_is_frozen_stays_frozen(tmp_path):
     model = TranslationModel(TINY)
     model.encoder.trainable = False

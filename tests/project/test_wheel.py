@@ -51,7 +51,6 @@ def wheel(tmp_path_factory):
 def run(command, **options):
     """What a command prints; it must succeed."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= options.pop("env", {})
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, env=environment, **options
     )
