@@ -81,13 +81,6 @@ def test_normalised_queries_and_shared_keys_by_the_formula():
     np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
-def test_value_and_key_default_to_what_stands_before_them():
-    layer = MultiHeadAttention(HEADS, 5)
-    x, y = random(BATCH, QUERY, WIDTH), random(BATCH, KEY, WIDTH, seed=1)
-    np.testing.assert_array_equal(layer(x), layer(x, x, x))
-    np.testing.assert_array_equal(layer(x, y), layer(x, y, y))
-
-
 def test_masks_of_every_rank():
     """[query, key], [batch, query, key], [batch, heads, query, key] agree; value_mask adds."""
     layer = MultiHeadAttention(HEADS, 5)

@@ -130,12 +130,6 @@ def test_explain():
         assert not np.triu(layer, 1).any()  # the future
 
 
-def test_bad_input():
-    source, target = batch()
-    with pytest.raises(ValueError, match=r"\(3,\)"):
-        TranslationModel(TINY)([source[:, 0], target])
-
-
 def test_sequences_of_one_token_warn_of_nothing():
     """Keras warns of a softmax over a single position; one word is an ordinary sentence."""
     source, target = np.array([[5]], "int32"), np.array([[2]], "int32")

@@ -18,7 +18,7 @@ from training import cleaned, encoded, get_tatoeba, sources, text_blocks
 from training.clean import REASONS, Rules, summary
 from training.cleaned import CleanedCorpus
 from training.config import TrainingConfig
-from training.encoded import Subwords, encode, read_pairs
+from training.encoded import encode, read_pairs
 from training.files import RunError
 from training.prepare import make_batches
 from training.tasks import Translation
@@ -185,14 +185,6 @@ def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
     monkeypatch.setattr(cleaned, "ALONE", 1)
     with pytest.raises(RunError, match=r"bad\.tsv, line 101: expected"):
         CleanedCorpus(tmp_path / "pile", [sources.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
-
-
-def test_lines_are_encoded_as_the_tokenizer_does():
-    lines = ["o gato▁preto 🐱", "  two  spaces ", "", "é́ ▁", "x\x00\x85y"]
-    tokenizer = SubwordTokenizer.learn([*lines, "o gato preto"] * 9, 320)
-    pairs = zip(Subwords(tokenizer).encode_lines(lines), tokenizer.encode_lines(lines), strict=True)
-    for found, wanted in pairs:
-        np.testing.assert_array_equal(found, wanted)
 
 
 def test_patterns_name_many_files(write):
