@@ -1,4 +1,4 @@
-"""Exports served, and asked by the client: text models', and the documents of a translator's."""
+"""Exports of text models, served and asked by the client."""
 
 import json
 import subprocess
@@ -73,18 +73,6 @@ class Sessions(
 def address(sessions):
     with serving(Sessions(**sessions)) as address:
         yield address
-
-
-def test_a_served_document_streams_as_it_is_in_process(session, translator):
-    text = f"- {LINES[0]}\r\n\r\n{' '.join(LINES) * 9}\n\tO Sr.\nReis saiu.  {LINES[1]}\n" * 2
-    (expected,) = translator.translate_document([text])
-    with serving(Sessions(default=session)) as address, ServingClient(address) as client:
-        assert client.translate_document([text]) == [expected]
-        found = [*client.stream_document(text)]
-    assert "".join(document.text for document in found) == expected.text
-    assert sum(document.sentences for document in found) == expected.sentences
-    sources = ["".join(source for source, _ in document.pieces) for document in found]
-    assert sources == text.splitlines(keepends=True)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -1,12 +1,11 @@
-"""The language model: log-probabilities of sequences, prompts and room while decoding."""
+"""The language model: prompts and room while decoding."""
 
 import functools
 
-import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import random_ids, randomize, to_numpy
+from helpers import randomize, to_numpy
 
 from keras_tfmr import LanguageModel, TransformerConfig
 from keras_tfmr.decoding import beam_search, greedy
@@ -19,19 +18,6 @@ def model_of(**fields):
     model = LanguageModel(CONFIG.replace(**fields))
     randomize(model)
     return model
-
-
-def test_log_prob_is_the_sum_of_conditionals():
-    model = model_of()
-    ids = random_ids(4, 6, vocab=VOCAB)
-    ids[1, 4:], ids[2, 1:] = 0, 0
-    log_probs = formulas.log_softmax(to_numpy(model(ids[:, :-1])))
-    expected = [
-        sum(log_probs[row, t, ids[row, t + 1]] for t in range(5) if ids[row, t + 1] != 0)
-        for row in range(4)
-    ]
-    np.testing.assert_allclose(model.log_prob(ids), expected, atol=1e-4)
-    assert to_numpy(model.log_prob(ids))[2] == 0  # nothing after the start token
 
 
 @pytest.mark.parametrize(
