@@ -65,19 +65,16 @@ def test_drops_are_counted(write):
         assert words in summary(corpus.dropped)
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
+def test_bad_files_are_refused_by_name_and_line(write):
+    for content, message in (
         ("a\tb\nno tab\n", r"bad\.tsv, line 2: expected .* found 1 column: 'no tab'"),
         ("a\tb\tc\n", r"bad\.tsv, line 1: expected .* found 3 columns"),
         (b"a\tb\nc\t\xff\n", r"bad\.tsv, line 2: not UTF-8 at byte 2 of the line \(0xff\)"),
         ("", r"bad\.tsv: the file is empty"),
         ("\t\n", r"bad\.tsv: no pair is left of 1 lines"),
-    ],
-)
-def test_bad_files_are_refused_by_name_and_line(write, content, message):
-    with pytest.raises(ValueError, match=message):
-        read_pairs(write("bad.tsv", content))
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_pairs(write("bad.tsv", content))
 
 
 def test_unequal_files_are_refused(write):
@@ -197,9 +194,8 @@ def test_patterns_name_many_files(write):
     assert [file.path for file in read] == [str(path.parent / f"part-{n}.tsv") for n in range(3)]
 
 
-@pytest.mark.parametrize(
-    "refused, message",
-    [
+def test_settings_that_make_no_sense_are_refused():
+    for refused, message in (
         (lambda: sources.parse(["a.tsv:3", "b.tsv"]), "all corpora a weight or none; b.tsv has"),
         (lambda: sources.parse(["a.tsv:0"]), "must be positive. Received: a.tsv:0"),
         (lambda: sources.parse(["a.tsv"], ["b.tsv=x"]), "--tag must name a file.* Received: b.tsv"),
@@ -208,11 +204,9 @@ def test_patterns_name_many_files(write):
         (lambda: Rules(filters=("spam",)), r"Filters are identical.* Received: spam"),
         (lambda: Rules(filters=("language",)), "needs the languages"),
         (lambda: Rules(filters=("language",), languages=("pt", "xx")), "does not know xx"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(refused, message):
-    with pytest.raises(RunError, match=message):
-        refused()
+    ):
+        with pytest.raises(RunError, match=message):
+            refused()
 
 
 def test_weights_and_temperature_set_the_shares():

@@ -101,18 +101,15 @@ def test_a_model_is_downloaded_once(hub, found):
     assert found("v1", HF_ENDPOINT="http://127.0.0.1:9") == str(folder)  # from the cache
 
 
-@pytest.mark.parametrize(
-    ("revision", "settings", "reason"),
-    [
+def test_what_cannot_be_downloaded_is_one_line(found):
+    for revision, settings, reason in (
         ("v2", {}, "404"),
         ("main", {"HF_TOKEN": "hf_wrong"}, "401"),
         ("main", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "connection"),
-    ],
-)
-def test_what_cannot_be_downloaded_is_one_line(found, revision, settings, reason):
-    said = found(revision, **settings)
-    assert said.startswith("cannot download owner/model from the Hugging Face Hub: ")
-    assert reason in said and "\n" not in said
+    ):
+        said = found(revision, **settings)
+        assert said.startswith("cannot download owner/model from the Hugging Face Hub: ")
+        assert reason in said and "\n" not in said
 
 
 def test_without_the_package_the_line_says_what_to_install(tmp_path, monkeypatch, capsys):

@@ -119,19 +119,16 @@ def test_added_subwords_begin_with_the_weights_of_their_parts():
             np.testing.assert_allclose(found[pieces.index(piece)], mean, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
+def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
+    for option, said in (
         (["--set", "d_model=32"], "--d_model is that of --init_from"),
         (["--vocab_size", "8000"], "--vocab_size is that of --init_from"),
         (["--extend_vocab", "--set", "joint_vocab=true"], "--joint_vocab is that of --init_from"),
         (["--model", "rnnsearch"], "--model is that of --init_from"),
-    ],
-)
-def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys, option, said):
-    with pytest.raises(SystemExit):
-        train("--init_from", whole, "--data", data, *option)
-    assert said in capsys.readouterr().err
+    ):
+        with pytest.raises(SystemExit):
+            train("--init_from", whole, "--data", data, *option)
+        assert said in capsys.readouterr().err
 
 
 def test_what_agrees_with_the_other_run_is_none(whole):

@@ -40,9 +40,9 @@ def test_a_file_of_settings_repeats_a_run_and_options_override_it(tmp_path, dump
     assert parse("--config", str(path)).seed == 3
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
+def test_wrong_settings_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words, message in (
         (["--steps", "0"], "--steps must be positive. Received: 0"),
         (["--set", "label_smoothing=1"], "--label_smoothing must be in [0, 1). Received: 1.0"),
         (["--minutes", "nan"], "--minutes must be finite"),
@@ -60,17 +60,14 @@ def test_a_file_of_settings_repeats_a_run_and_options_override_it(tmp_path, dump
         (["--config", "{"], "a.json"),
         (["--config", "[1]"], "expected settings by name"),
         (["--config", '{"wings": 2}'], "unknown setting wings"),
-    ],
-)
-def test_wrong_settings_are_named(tmp_path, monkeypatch, capsys, words, message):
-    monkeypatch.chdir(tmp_path)
-    option, value = words[0], words[-1]
-    if option == "--config" and value != "none.yaml":
-        (tmp_path / "a.json").write_text(value)
-        words = ["--config", "a.json"]
-    with pytest.raises(SystemExit):
-        parse(*words)
-    assert message in " ".join(capsys.readouterr().err.split())
+    ):
+        option, value = words[0], words[-1]
+        if option == "--config" and value != "none.yaml":
+            (tmp_path / "a.json").write_text(value)
+            words = ["--config", "a.json"]
+        with pytest.raises(SystemExit):
+            parse(*words)
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_every_preset_is_a_model():

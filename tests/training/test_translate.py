@@ -180,9 +180,8 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
     results.close()
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
+def test_arguments_that_do_not_go_together(capsys):
+    for words, message in (
         ("--sample --nbest 2", "leave out --nbest and --num_beams. Received: --nbest 2"),
         ("--nbest 4 --num_beams 2", "greater than --num_beams. Received: --nbest 4"),
         ("--nbest 2 --pairs", "leave out --nbest. Received: --nbest 2"),
@@ -190,12 +189,10 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
         ("--documents file --input . --output ./inside", "must be apart"),
         ("--documents paragraph --pairs", "has no --pairs"),
         ("--documents paragraph --input a --output b --shard 1/2", "--shard has no"),
-    ],
-)
-def test_arguments_that_do_not_go_together(words, message, capsys):
-    with pytest.raises(SystemExit):
-        translate.parse_arguments(["run", *words.split()])
-    assert message in capsys.readouterr().err
+    ):
+        with pytest.raises(SystemExit):
+            translate.parse_arguments(["run", *words.split()])
+        assert message in capsys.readouterr().err
 
 
 def test_parts_of_a_file_joined_are_the_file(tmp_path):
