@@ -1,4 +1,8 @@
-"""Starts the development server as users do: its own process, real sockets, free ports."""
+"""The development server as users start it, and small SavedModels for it to serve.
+
+It is a process of its own with real sockets on free ports. The models are tf.Modules: no library
+of ours is involved.
+"""
 
 import json
 import pathlib
@@ -10,7 +14,14 @@ import time
 
 import grpc
 import httpx
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    model_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_log_pb2,
+    prediction_service_pb2_grpc,
+)
 
 SERVER = pathlib.Path(__file__).resolve().parents[1] / "serving" / "server.py"
 
@@ -88,3 +99,99 @@ def status_of(call, *arguments, timeout=20):
     except grpc.RpcError as error:
         return error.code().name, error.details()
     return "OK", ""
+
+
+def signature(**inputs):
+    """A decorator: a tf.function of inputs NAME=[dtype, *shape behind the batch]."""
+    specs = [tf.TensorSpec([None, *s], dtype, name) for name, (dtype, *s) in inputs.items()]
+    return tf.function(input_signature=specs)
+
+
+class Toys(tf.Module):
+    """A signature for each thing that a server has to get right."""
+
+    def __init__(self, version):
+        super().__init__()
+        self.version = tf.Variable(version)
+
+    @signature(text=[tf.string])
+    def echo(self, text):
+        return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
+
+    @signature(text=[tf.string])
+    def raw(self, text):
+        return {"text_bytes": tf.identity(text)}
+
+    @signature(text=[tf.string])
+    def boom(self, text):
+        wrong = tf.reduce_any(text == "boom")
+        with tf.control_dependencies([tf.debugging.assert_equal(wrong, False, "asked for")]):
+            return {"text": tf.identity(text)}
+
+    @signature(number=[tf.int32], vector=[tf.float32, None])
+    def pair(self, number, vector):
+        total = tf.cast(number, tf.float32) + tf.reduce_sum(vector, axis=-1)
+        return {"sum": total, "twice": vector * 2.0}
+
+    @signature(x=[tf.float32])
+    def total(self, x):
+        return {"total": tf.reduce_sum(x)}
+
+    @signature(long=[tf.int64], double=[tf.float64], bool=[tf.bool])
+    def types(self, long, double, bool):
+        return {"long": -long, "double": 2 * double, "bool": ~bool}
+
+    @signature(text=[tf.string])
+    def translate(self, text):
+        """As `stub_translator` does; beside it, what the demo page asks for."""
+        length = tf.strings.length(text, unit="UTF8_CHAR")
+        score = -tf.cast(length, tf.float32) / 8
+        return {"translation": capitals(text), "score": score, "truncated": length > 200}
+
+    @signature(text=[tf.string])
+    def translate_document(self, text):
+        pieces = {"source_pieces": text[:, None], "target_pieces": capitals(text)[:, None]}
+        one, short = tf.ones_like(text, tf.int32), text == ""
+        return {"translation": capitals(text), "sentences": one, "truncated": short, **pieces}
+
+    @signature(ms=[tf.int32])
+    def slow(self, ms):
+        """Answers after the largest of `ms`; tells the rows of its run and the model's version."""
+        end = tf.timestamp() + tf.cast(tf.reduce_max(ms), tf.float64) / 1000
+        rounds = tf.while_loop(lambda i: tf.timestamp() < end, lambda i: [i + 1], [0])[0]
+        rows = tf.fill(tf.shape(ms), tf.size(ms)) + 0 * rounds
+        return {"rows": rows, "version": tf.fill(tf.shape(ms), self.version)}
+
+
+def capitals(text):
+    return tf.strings.upper(text, encoding="utf-8")
+
+
+SIGNATURES = ("echo", "raw", "boom", "pair", "total", "types", "translate", "translate_document")
+SIGNATURES += ("slow",)
+
+
+def save(base_path, version=1, warmup=()):
+    """Saves `Toys` as one version, with requests to warm up, before its folder has its name."""
+    toys, temporary = Toys(version), pathlib.Path(base_path) / f"writing-{version}"
+    signatures = {name: getattr(toys, name) for name in SIGNATURES}
+    tf.saved_model.save(toys, str(temporary), {"serving_default": toys.echo, **signatures})
+    (temporary / "assets.extra").mkdir()
+    file = temporary / "assets.extra" / "tf_serving_warmup_requests"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for one in warmup:
+            log = prediction_log_pb2.PredictionLog(predict_log={"request": one})
+            writer.write(log.SerializeToString())
+    temporary.rename(temporary.with_name(str(version)))
+
+
+def request(signature="", version=None, model="default", output_filter=(), **inputs):
+    """A PredictRequest; inputs are whatever tf.make_tensor_proto takes, or TensorProtos."""
+    spec = model_pb2.ModelSpec(name=model, signature_name=signature)
+    if version is not None:
+        spec.version.value = version
+    message = predict_pb2.PredictRequest(model_spec=spec, output_filter=output_filter)
+    for name, value in inputs.items():
+        proto = value if hasattr(value, "tensor_shape") else tf.make_tensor_proto(value)
+        message.inputs[name].CopyFrom(proto)
+    return message

@@ -1,4 +1,10 @@
-"""Label-smoothed cross-entropy, against NumPy with the one-hot targets that it never builds."""
+"""Loss, metrics and learning rate by their formulas in NumPy.
+
+There the loss has the one-hot targets that it never builds; the metrics are those of every real
+token of an epoch once, not means of the means of batches.
+"""
+
+import math
 
 import formulas
 import keras
@@ -7,7 +13,13 @@ import pytest
 from helpers import ON_JAX, gradients, operations, random, random_ids, to_numpy
 from keras import ops
 
-from keras_tfmr import LabelSmoothedCrossEntropy, smoothed_cross_entropy
+from keras_tfmr import (
+    LabelSmoothedCrossEntropy,
+    NoamSchedule,
+    Perplexity,
+    TokenAccuracy,
+    smoothed_cross_entropy,
+)
 
 BATCH, LENGTH, VOCAB = 3, 5, 11
 
@@ -118,3 +130,68 @@ def test_bad_arguments():
     ):
         with pytest.raises(error, match=message):
             LabelSmoothedCrossEntropy()(labels, logits)
+
+
+def batches():
+    """Two batches of quite different lengths and numbers of real tokens."""
+    for rows, length, real, seed in ((4, 6, 6, 0), (2, 5, 1, 1)):
+        labels = random_ids(rows, length, vocab=VOCAB, seed=seed)
+        labels[:, real:] = 0
+        logits = random(rows, length, VOCAB, seed=seed, scale=2.0)
+        logits[:1, :, :] += 4 * np.eye(VOCAB)[labels[:1]]  # some are right
+        yield labels, logits.astype("float32")
+
+
+def expected(kind, batches):
+    """Of all the real tokens together, as one list."""
+    real = [(labels[labels != 0], logits[labels != 0]) for labels, logits in batches]
+    labels, logits = (np.concatenate(parts) for parts in zip(*real, strict=True))
+    if kind is TokenAccuracy:
+        return (logits.argmax(-1) == labels).mean()
+    return np.exp(-formulas.log_softmax(logits)[np.arange(len(labels)), labels].mean())
+
+
+@pytest.mark.parametrize("kind", [TokenAccuracy, Perplexity])
+def test_over_an_epoch_and_with_sample_weights(kind):
+    metric = kind(name="mine")
+    metric = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+    assert isinstance(metric, kind) and metric.name == "mine"
+    metric.update_state(np.zeros((1, 2), "int32"), random(1, 2, VOCAB))
+    assert np.isfinite(float(metric.result()))  # nothing seen
+    for labels, logits in batches():
+        metric.update_state(labels, logits)
+    np.testing.assert_allclose(metric.result(), expected(kind, batches()), rtol=1e-5)
+    metric.reset_state()
+    labels, logits = next(batches())
+    metric.update_state(labels, logits, sample_weight=np.array([2.0, 1.0, 0.0, 0.0]))
+    repeated = [(labels[rows], logits[rows]) for rows in ([0, 0], [1])]
+    np.testing.assert_allclose(metric.result(), expected(kind, repeated), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"one axis more.*\(2, 3\).*\(2, 3\)"):
+        metric.update_state(np.ones((2, 3), "int32"), random(2, 3))
+
+
+def test_noam_formula():
+    """Section 5.3, with steps counted from 1: the first update moves the weights."""
+    schedule = NoamSchedule(512, warmup_steps=4000, scale=2.0)
+    for step in (0, 1, 10, 3998, 3999, np.int64(4000), keras.ops.convert_to_tensor(100_000)):
+        n = int(step) + 1
+        expected = 2.0 / math.sqrt(512) * min(n**-0.5, n * 4000**-1.5)
+        np.testing.assert_allclose(schedule(step), expected, rtol=1e-5)
+
+
+def test_saved_with_a_model(tmp_path):
+    schedule = NoamSchedule(64, warmup_steps=50, scale=0.5)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(schedule), "mse")
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras").optimizer
+    assert type(again._learning_rate) is NoamSchedule
+    assert again._learning_rate.get_config() == schedule.get_config()
+    np.testing.assert_allclose(again.learning_rate, schedule(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [{"d_model": 0}, {"warmup_steps": 0}, {"scale": -1}])
+def test_bad_schedules(bad):
+    ((name, value),) = bad.items()
+    with pytest.raises(ValueError, match=f"{name}.*Received: {name}={value}"):
+        NoamSchedule(**{"d_model": 64, **bad})

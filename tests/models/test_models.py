@@ -1,17 +1,24 @@
-"""TransformerConfig and the translation model built from it."""
+"""TransformerConfig and the models built from it: translation, language, classification."""
+
+import functools
 
 import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import flat_numpy, no_warnings, random_ids, to_numpy
+from helpers import flat_numpy, no_warnings, random, random_ids, randomize, to_numpy
 
 from keras_tfmr import (
     LabelSmoothedCrossEntropy,
+    LanguageModel,
+    MeanOverTokens,
     MultiHeadAttention,
+    SequenceClassifier,
+    TokenClassifier,
     TransformerConfig,
     TranslationModel,
 )
+from keras_tfmr.decoding import beam_search, greedy
 from keras_tfmr.precision import dtype_policy
 
 TINY = TransformerConfig.preset(
@@ -139,3 +146,81 @@ def test_sequences_of_one_token_warn_of_nothing():
         step, state = model.start(source, max_length=1)
         log_probs, _ = step.next(target[:, 0], state)
     np.testing.assert_allclose(formulas.log_softmax(logits[:, 0]), to_numpy(log_probs), atol=1e-5)
+
+
+def language_model(**fields):
+    model = LanguageModel(TINY.replace(source_vocab=5, target_vocab=5, **fields))
+    randomize(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    "fields, beams, compiled",
+    [
+        ({}, 3, True),
+        ({"positions": "rotary", "num_kv_heads": 1}, 1, False),
+        ({"positions": "relative"}, 3, False),
+    ],
+)
+def test_prompts_read_in_one_pass_go_on_as_token_by_token(fields, beams, compiled):
+    model = language_model(**fields)
+    prompts = np.array([[2, 4, 1, 4, 1], [2, 1, 1, 0, 0], [2, 2, 4, 4, 0]], "int32")
+    common, new = 3, 20  # more than the first room of a cache
+    search = functools.partial(
+        beam_search, num_beams=beams, num_return_sequences=beams, eos_id=3, max_length=new
+    )
+    search_all = functools.partial(search, max_length=new + common - 1)
+
+    def token_by_token(prompts):
+        step, state = model.start(3, beams, max_length=new + common - 1)
+        return search_all(step, state, bos_ids=prompts[:, 0], prefix=prompts[:, 1:])
+
+    def in_one_pass(prompts):
+        step, state, bos_ids, prefix = model.start_after(prompts, beams, max_length=new)
+        step.shrinks = step.shrinks and not compiled
+        return search(step, state, bos_ids=bos_ids, prefix=prefix)
+
+    if compiled and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        in_one_pass = tf.function(in_one_pass, jit_compile=True)
+    expected, result = token_by_token(prompts), in_one_pass(keras.ops.convert_to_tensor(prompts))
+    np.testing.assert_array_equal(result.ids, to_numpy(expected.ids)[:, :, common - 1 :])
+    read = to_numpy(model.log_prob(prompts[:, :common]))[:, None]
+    np.testing.assert_allclose(to_numpy(result.log_probs) + read, expected.log_probs, atol=1e-4)
+
+
+def test_decoding_past_its_room_is_an_error():
+    """It would go on with a cache that has no place for what is new."""
+    step, state = language_model().start(2, max_length=3)
+    with pytest.raises(ValueError, match="max_length=3 tokens; received max_length=4"):
+        greedy(step, state, bos_ids=[1, 1], eos_id=2, max_length=4)
+
+
+def test_mean_over_real_tokens():
+    x = random(3, 4, 8)
+    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]], bool)
+    output = to_numpy(MeanOverTokens()(x, mask=mask))
+    expected = [x[0].mean(0), x[1, :2].mean(0), np.zeros(8)]
+    np.testing.assert_allclose(output, expected, atol=1e-6)
+    np.testing.assert_allclose(MeanOverTokens()(x), x.mean(1), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [SequenceClassifier, TokenClassifier])
+def test_heads_read_the_encoder(kind):
+    ids = random_ids(3, 5, vocab=20)
+    ids[1, 2:] = 0
+    model = kind(TINY, 3)
+    randomize(model)
+    vectors = to_numpy(model.encoder(ids))
+    if kind is SequenceClassifier:
+        real = (ids != 0)[:, :, None]
+        vectors = (vectors * real).sum(1) / real.sum(1)
+    kernel, bias = (to_numpy(weight) for weight in model.logits.dense.weights)
+    np.testing.assert_allclose(model(ids), vectors @ kernel + bias, atol=1e-4)
+
+
+def test_bad_number_of_classes():
+    for bad in (0, -3, 2.5):
+        with pytest.raises(ValueError, match=f"num_classes={bad}"):
+            SequenceClassifier(TINY, bad)

@@ -1,15 +1,15 @@
 """A server of our own models, and a stub of a translator."""
 
 import pytest
-import server_models
+import server_process
 from server_process import ServerProcess
 from stub_translator import StubTranslator, serving
 
 
 @pytest.fixture(scope="session")
 def toys(once):
-    """The folder of the version of `server_models.Toys`."""
-    return once("toys", server_models.save) / "1"
+    """The folder of the version of `server_process.Toys`."""
+    return once("toys", server_process.save) / "1"
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from server_models import SIGNATURES, request
-from server_process import status_of
+from server_process import SIGNATURES, request, status_of
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import (
     classification_pb2,

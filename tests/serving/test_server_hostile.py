@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from server_models import request
-from server_process import status_of
+from server_process import request, status_of
 
 PREDICT = "/v1/models/default:predict"
 TEXTS = st.binary(max_size=20) | st.sampled_from(["é🙂\0".encode(), b"\xc3"])

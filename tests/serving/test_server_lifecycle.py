@@ -11,9 +11,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import server_models
-from server_models import request
-from server_process import SERVER, ServerProcess, status_of
+import server_process
+from server_process import SERVER, ServerProcess, request, status_of
 
 from serving.devserver.errors import ServingError
 from serving.devserver.versions import Versions, versions_on_disk
@@ -34,7 +33,7 @@ def test_a_life(tmp_path):
     def long(ms):
         return pool.submit(server.prediction.Predict, request("slow", ms=[ms]), timeout=60)
 
-    server_models.save(models, 1, warmup=[request("slow", ms=[1]), request("echo", text=["a"])])
+    server_process.save(models, 1, warmup=[request("slow", ms=[1]), request("echo", text=["a"])])
     flags = [f"--model_base_path={models}", "--file_system_poll_wait_seconds=0.2"]
     with ServerProcess(tmp_path, *flags, ready=False) as server, ThreadPoolExecutor(3) as pool:
         code, text = status_of(server.prediction.Predict, request(text=["a"]))
@@ -47,7 +46,7 @@ def test_a_life(tmp_path):
             pool.submit(keep_asking)
         asked = long(3000)
         try:
-            server_models.save(models, 2)
+            server_process.save(models, 2)
             server.wait_for("Serving version 2")
             server.wait_for("Unloaded version 1")
             assert server.states() == {1: "END", 2: "AVAILABLE"}
@@ -95,7 +94,7 @@ def test_what_cannot_be_served_stops_the_start(tmp_path):
 
     with pytest.raises(ServingError, match="Cannot read"):
         load(tmp_path / "none")
-    server_models.save(tmp_path / "models", warmup=[request("boom", text=["boom"])])
+    server_process.save(tmp_path / "models", warmup=[request("boom", text=["boom"])])
     with pytest.raises(ServingError, match="asked for"):
         load(tmp_path / "models")
 
