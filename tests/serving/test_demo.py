@@ -1,8 +1,10 @@
-"""The demo page's own server as a process, with a stub behind it."""
+"""The demo page with a stub behind it: its own server as a process, and as a person uses it."""
 
 import contextlib
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -10,8 +12,16 @@ import grpc
 import httpx
 import psutil
 import pytest
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
 
 ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+TEXT = "o gato preto dorme"
 
 
 @contextlib.contextmanager
@@ -37,30 +47,30 @@ def ask(page, path, *texts, **headers):
 
 
 @pytest.fixture(scope="module")
-def page(stubbed):
-    with demo(f"--server={stubbed[1]}") as (page, _):
-        yield page
+def address(stubbed):
+    with demo(f"--server={stubbed[1]}") as (address, _):
+        yield address
 
 
-def test_wrong_requests_are_refused(page):
-    assert ask(page, "translate", "um", **{"Content-Type": "text/plain"})[0] == 415
-    status, answer = ask(page, "document", "x", "x" * 20_000)
+def test_wrong_requests_are_refused(address):
+    assert ask(address, "translate", "um", **{"Content-Type": "text/plain"})[0] == 415
+    status, answer = ask(address, "document", "x", "x" * 20_000)
     assert status == 400 and "20000" in answer["error"]
-    assert ask(page, "translate", ["um"])[0] == 400
-    assert ask(page, "explain", "um", "dois")[0] == 400
-    assert ask(page, "document", "x" * 400_000)[0] == 413
+    assert ask(address, "translate", ["um"])[0] == 400
+    assert ask(address, "explain", "um", "dois")[0] == 400
+    assert ask(address, "document", "x" * 400_000)[0] == 413
 
 
-def test_a_model_that_is_swapped_is_said_to_be_loading(page, stub):
+def test_a_model_that_is_swapped_is_said_to_be_loading(address, stub):
     def gone(request, context):
         context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request: Latest(default)")
 
     stub.behave, stub.versions = gone, [(8, "LOADING"), (7, "END")]
-    assert ask(page, "translate", "um")[1]["code"] == "LOADING"
-    answer = ask(page, "status")[1]
+    assert ask(address, "translate", "um")[1]["code"] == "LOADING"
+    answer = ask(address, "status")[1]
     assert (answer["version"], answer["loading"]) == (None, 8)
     stub.versions = [(7, "END")]
-    assert ask(page, "translate", "um")[1]["code"] == "NOT_FOUND"
+    assert ask(address, "translate", "um")[1]["code"] == "NOT_FOUND"
 
 
 def test_with_a_server_of_its_own_that_ends(toys):
@@ -77,3 +87,205 @@ def test_with_a_server_of_its_own_that_ends(toys):
         psutil.Process(process.pid).children()[0].kill()
         wait("status", found="ENDED", meanwhile="", seconds=4)
         assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def driver():
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("needs Debian's packages chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_window_size(1280, 1400)
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """What a person sees and does."""
+
+    def __init__(self, driver, address):
+        self.driver = driver
+        driver.get("about:blank")
+        driver.get(address)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def until(self, condition):
+        # An answer may arrive between finding an element and reading it: look again then.
+        stale = [StaleElementReferenceException]
+        wait = WebDriverWait(self.driver, 15, poll_frequency=0.05, ignored_exceptions=stale)
+        return wait.until(lambda _: condition())
+
+    def write(self, text):
+        box = self.one("#source")
+        box.clear()
+        box.send_keys(text)
+
+    def paste(self, text):
+        script = "const [box, text] = arguments; box.value = text; box.setSelectionRange(0, 0);"
+        for event in ("beforeinput", "input"):
+            made = f"new InputEvent('{event}', {{inputType: 'insertFromPaste'}})"
+            script += f"box.dispatchEvent({made});"
+        self.driver.execute_script(script, self.one("#source"), text)
+
+    def sentences(self):
+        spans = self.all("#translation .sentence")
+        return [span.get_property("textContent").strip() for span in spans]
+
+    def shows(self, text):
+        self.until(lambda: self.one("#translation").text == text)
+
+    def words(self, side):
+        return [button.text for button in self.all(f".words.{side} button")]
+
+    def point(self, selector, number=0):
+        element = self.all(selector)[number]
+        webdriver.ActionChains(self.driver).move_to_element(element).perform()
+
+    def lit(self):
+        """(source, target) of the lines that are lit."""
+        ends = ("data-source", "data-target")
+        return {
+            tuple(int(path.get_dom_attribute(end)) for end in ends) for path in self.all("path.lit")
+        }
+
+    def shares(self):
+        buttons = self.all(".words.source button")
+        return [button.get_dom_attribute("data-share") for button in buttons]
+
+
+@pytest.fixture
+def page(driver, address, stub):
+    page = Page(driver, address)
+    page.write(TEXT)
+    page.shows(TEXT.upper())
+    page.until(lambda: page.words("source") == TEXT.split())
+    yield page
+    errors = [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not errors, errors
+
+
+def test_translation_and_nbest_appear_as_one_types(page):
+    page.one("#source").send_keys(" bem")
+    page.shows("O GATO PRETO DORME BEM")
+    entries = [entry.text.split("\n") for entry in page.all("#nbest li")]
+    assert len(entries) == HYPOTHESES
+    assert entries[1] == ["−0.25", "O GATO PRETO DORME BEM 1"]
+    assert [mark.text for mark in page.all("#nbest mark")] == ["1", "2"]
+    page.write("<b onclick=alert(1)>&amp;</b>")  # text is never markup
+    page.shows("<B ONCLICK=ALERT(1)>&AMP;</B>")
+    assert not page.all("#translation b, #nbest b")
+
+
+def test_pointing_at_a_word_shows_what_it_looked_at_in_chosen_heads(page):
+    page.point(".words.target button", 1)
+    page.until(lambda: {target for _, target in page.lit()} == {1})
+    assert page.shares() == ["25 %"] * 4  # the stub's heads look 0 to 4 words ahead, round the end
+    assert page.one("#hint").text.startswith("GATO attends to: ")
+    page.point("h1")
+    page.until(lambda: not page.lit())
+    layers = page.all("#layers label")
+    assert [label.text for label in layers] == ["all", *map(str, range(1, LAYERS + 1))]
+    layers[1].click()
+    heads = page.all("#heads label")
+    assert len(heads) == HEADS
+    heads[2].click()  # head 2 of layer 0 looks two words ahead
+    page.point(".words.target button")
+    page.until(lambda: page.lit() == {(2, 0)})
+    assert page.shares() == [None, None, "100 %", None]
+    layers[2].click()  # that of layer 1, three
+    heads[0].click()  # and head 0, one: both are shown
+    page.point(".words.target button")
+    assert page.until(lambda: page.lit() == {(3, 0), (1, 0)})
+
+
+LINES = [f"Linha {n}.\n" for n in range(90)]
+PAGE = "Um gato. Um cão preto.\n\n  - Três aves.\n" + "".join(LINES)
+
+
+def test_a_page_is_translated_by_paragraphs_and_its_sentences_explained(page, stub):
+    last, before = threading.Event(), len(stub.requests)
+
+    def slow_at_the_end(request, context):
+        if any(b"Linha 89" in text for text in request.inputs["text"].string_val):
+            last.wait(10)
+
+    def asked(signature=None):
+        """The texts that were asked for."""
+        return [
+            [*request.inputs["text"].string_val]
+            for request in stub.requests[before:]
+            if signature in (None, request.model_spec.signature_name)
+        ]
+
+    stub.behave = slow_at_the_end
+    page.paste(PAGE)
+    first = ["UM GATO.", "UM CÃO PRETO.", "- TRÊS AVES."]
+    page.until(lambda: page.sentences()[:3] == first and page.all("#translation .pending"))
+    page.until(lambda: page.words("source") == ["Um", "gato."])  # while others are translated
+    last.set()
+    page.until(lambda: not page.all("#translation .pending"))
+    assert page.one("#translation").get_property("textContent") == PAGE.upper()
+    page.until(lambda: page.one("#note").text.startswith("93 sentences"))
+    documents = asked("translate_document")
+    assert len(documents) > 1  # and no paragraph twice, nor a blank one
+    lines = [line for line in PAGE.encode().splitlines(keepends=True) if line.strip()]
+    assert [text for texts in documents for text in texts] == lines
+    page.all("#translation .sentence")[1].click()
+    page.until(lambda: page.words("target") == ["UM", "CÃO", "PRETO."])
+    assert page.all("#nbest li")[1].text.endswith("UM CÃO PRETO. 1")
+    before = len(stub.requests)
+    page.one("#source").send_keys(Keys.CONTROL, Keys.END)
+    page.one("#source").send_keys("Fim.")  # the sentence at the caret, and nothing else anew
+    page.until(lambda: page.words("source") == ["Fim."])
+    assert {text for texts in asked() for text in texts} <= {b"Linha 89.", b"Fim."}
+
+
+def test_examples_address_and_no_text(page):
+    example = page.all("#examples button")[1]
+    text = example.text
+    example.click()
+    page.shows(text.upper())
+    page.driver.refresh()  # the text stands in the address
+    page.shows(text.upper())
+    page.write(" ")
+    assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
+
+
+def test_says_so_while_the_server_is_down_and_recovers(driver):
+    stub = StubTranslator()
+    with serving(stub) as server:
+        port = server.rsplit(":", 1)[1]
+    with demo(f"--server={server}") as (address, _):
+        page = Page(driver, address)
+        page.until(lambda: f"{server} does not answer" in page.one("#trouble").text)
+        with serving(stub, port=port):
+            page.write("voltou")
+            page.shows("VOLTOU")
+            page.until(lambda: not page.one("#trouble").is_displayed())
+            page.until(lambda: "version 7" in page.one("#server").text)
+    page.until(lambda: "demo.py is not running" in page.one("#trouble").text)
+    assert page.one("#translation").text == "VOLTOU"
+    driver.get_log("browser")  # failed requests are reported there, and were meant
+
+
+def test_an_answer_to_an_older_text_is_dropped(page, stub):
+    def slow_for_one(request, context):
+        if request.inputs["text"].string_val[0] == b"devagar":
+            time.sleep(0.8)
+
+    stub.behave = slow_for_one
+    page.write("devagar")
+    time.sleep(0.4)
+    page.write("depressa")
+    page.shows("DEPRESSA")
+    time.sleep(0.8)
+    assert page.one("#translation").text == "DEPRESSA"
