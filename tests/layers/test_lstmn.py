@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from helpers import random, random_ids, to_numpy
 from keras import ops
-from recurrent_formulas import sigmoid
 
 from keras_tfmr.recurrent import LSTMN, LSTMNConfig, LSTMNLanguageModel
 
@@ -35,8 +34,8 @@ def read(layer, xs):
         h_tilde = sum((p * h for p, h in zip(s, hs, strict=True)), np.zeros(UNITS))
         c_tilde = sum((p * c for p, c in zip(s, cs, strict=True)), np.zeros(UNITS))
         i, f, o, c_hat = np.split(x @ w_in + h_tilde @ w_gate + b, 4)
-        c = sigmoid(f) * c_tilde + sigmoid(i) * np.tanh(c_hat)
-        hs.append(sigmoid(o) * np.tanh(c))
+        c = formulas.sigmoid(f) * c_tilde + formulas.sigmoid(i) * np.tanh(c_hat)
+        hs.append(formulas.sigmoid(o) * np.tanh(c))
         cs.append(c)
     return np.array(hs), rows
 
