@@ -2,8 +2,11 @@
 
 import fcntl
 import gc
+import multiprocessing
 import os
 import pathlib
+import threading
+from concurrent import futures
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -12,9 +15,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(pathlib.Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")])
 )
 
+import fresh_process
 import keras
 import pytest
-from fresh_process import FreshProcess
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,11 +36,11 @@ def seed():
 
 
 @pytest.fixture(scope="session")
-def fresh(tmp_path_factory):
-    """Another process, to load models that this one saved."""
-    process = FreshProcess(tmp_path_factory.mktemp("fresh"))
-    yield process
-    process.close()
+def fresh():
+    """`fresh(path, arrays)` gives the outputs of a saved model in another process."""
+    spawn = multiprocessing.get_context("spawn")
+    with futures.ProcessPoolExecutor(1, spawn, fresh_process.start) as pool:
+        yield lambda path, arrays: pool.submit(fresh_process.outputs, path, arrays).result()
 
 
 @pytest.fixture(scope="session")
@@ -67,23 +70,33 @@ def once(shared):
     return made
 
 
+def make_whole(folder):
+    from tiny_runs import TINY, finished, start, write_pairs
+
+    folder.mkdir()
+    corpus = write_pairs(folder / "pairs.tsv")
+    words = ("--data", corpus, "--output", folder / "run", *TINY, "joint_vocab=false")
+    more = ("--vocab_size", "280", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
+    process = start(*words, *more, KERAS_BACKEND="tensorflow")
+    (folder / "said.txt").write_text(finished(process), encoding="utf-8")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def whole_begun(request, once):
+    """`whole` is made from the beginning, so that no test waits for all of it."""
+    if any("whole" in item.fixturenames for item in request.session.items):
+        import tiny_runs  # noqa: F401  imported here, not beside the imports of tests
+
+        threading.Thread(target=once, args=("whole", make_whole)).start()
+
+
 @pytest.fixture(scope="session")
 def whole(once):
     """The folder of a finished run of a tiny translator, whose export was checked.
 
     Beside it are said.txt, what the command printed, and pairs.tsv, what it learned from.
     """
-    from tiny_runs import TINY, finished, start, write_pairs
-
-    def make(folder):
-        folder.mkdir()
-        corpus = write_pairs(folder / "pairs.tsv")
-        words = ("--data", corpus, "--output", folder / "run", *TINY, "joint_vocab=false")
-        more = ("--vocab_size", "280", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
-        process = start(*words, *more, KERAS_BACKEND="tensorflow")
-        (folder / "said.txt").write_text(finished(process), encoding="utf-8")
-
-    return once("whole", make) / "run"
+    return once("whole", make_whole) / "run"
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def check_layer(make, arrays, fresh, tmp_path, *, xla=False, quantized=True, tra
             _check_config(layer, model, arrays, outputs, tolerance)
             if policy == "float32":
                 model.save(tmp_path / "layer.keras")
-                loaded = fresh.outputs(tmp_path / "layer.keras", arrays)
+                loaded = fresh(tmp_path / "layer.keras", arrays)
                 for came, expected in zip(loaded, outputs, strict=True):
                     np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
             if trains:

@@ -69,7 +69,7 @@ def test_loaded_in_a_fresh_process(name, fresh, tmp_path):
     logits = model(inputs)
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
     model.save(tmp_path / "model.keras")
-    (loaded,) = fresh.outputs(tmp_path / "model.keras", keras.tree.flatten(inputs))
+    (loaded,) = fresh(tmp_path / "model.keras", keras.tree.flatten(inputs))
     tolerance = POLICIES[policy]
     np.testing.assert_allclose(loaded, to_numpy(logits), atol=tolerance, rtol=tolerance)
 
@@ -100,7 +100,7 @@ def test_layers_combined_by_hand_keep_what_they_share(fresh, tmp_path):
     model = keras.Model([source, target], TiedLogits(embedding)(vectors))
     randomize(model)
     again = save_and_load(model, tmp_path)
-    (loaded,) = fresh.outputs(tmp_path / "model.keras", PAIR)
+    (loaded,) = fresh(tmp_path / "model.keras", PAIR)
     np.testing.assert_allclose(loaded, model(PAIR), atol=1e-4)
     assert sum(tuple(weight.shape) == (20, 8) for weight in again.weights) == 1
     with pytest.warns(UserWarning, match="TiedLogits"):  # a config alone cannot share
