@@ -37,7 +37,10 @@ def learned_positions(**kw):
     return layers.PositionalEmbedding(20, 8, positions=positions, **kw)
 
 
-# What makes a layer, its inputs, and options of `check_layer`.
+# What makes a layer, its inputs, arguments of its call, and among them what is to be checked:
+# `xla` (default False): whether it is trained by XLA, which takes seconds: for what no test of a
+# model compiles; `quantized` (True): whether it has weights that int8 changes; `trains` (True):
+# whether the call uses all the weights.
 CONTRACTS = [
     (
         partial(
@@ -95,32 +98,9 @@ CONTRACTS = [
     ids=[getattr(make, "func", make).__name__ for make, *_ in CONTRACTS],
 )
 def test_contract(make, arrays, options, fresh, tmp_path):
-    check_layer(make, arrays, fresh, tmp_path, **options)
-
-
-def functional(layer, arrays, **call):
-    """A functional model of `layer` alone, whose batch and lengths are left open."""
-    inputs = []
-    for i, array in enumerate(arrays):
-        open_axes = array.ndim - 1 - (array.dtype.kind == "f")  # of vectors the width is known
-        shape = (*[None] * open_axes, *array.shape[1 + open_axes :])
-        inputs.append(keras.Input(shape, dtype=array.dtype, name=f"input_{i}"))
-    return keras.Model(inputs, layer(*inputs, **call), name="only")
-
-
-def check_layer(make, arrays, fresh, tmp_path, *, xla=False, quantized=True, trains=True, **call):
-    """Everything a layer owes its user, whatever it computes.
-
-    Args:
-        make: `make(**kwargs)` gives a new layer, `functools.partial(Layer, 2, 4)` for instance.
-        arrays: NumPy inputs [batch, length, ...] for its call.
-        fresh: the fixture: another Python process that loads what was saved.
-        tmp_path: where to save.
-        xla: whether to train it by XLA, which takes seconds: for what no test of a model compiles.
-        quantized: whether the layer has weights that int8 quantisation changes.
-        trains: whether the call uses all the weights.
-        **call: further call arguments, such as `return_attention_scores=True`.
-    """
+    """By every policy and `dtype=`; saved, rebuilt, trained and quantised."""
+    call = {"xla": False, "quantized": True, "trains": True, **options}
+    xla, quantized, trains = (call.pop(name) for name in ("xla", "quantized", "trains"))
     for policy, tolerance in POLICIES.items():
         with dtype_policy(policy), no_warnings():
             keras.utils.set_random_seed(1)
@@ -139,6 +119,16 @@ def check_layer(make, arrays, fresh, tmp_path, *, xla=False, quantized=True, tra
     _check_dtype_argument(make, arrays, call)
     if quantized:
         _check_quantized(make(), arrays, call)
+
+
+def functional(layer, arrays, **call):
+    """A functional model of `layer` alone, whose batch and lengths are left open."""
+    inputs = []
+    for i, array in enumerate(arrays):
+        open_axes = array.ndim - 1 - (array.dtype.kind == "f")  # of vectors the width is known
+        shape = (*[None] * open_axes, *array.shape[1 + open_axes :])
+        inputs.append(keras.Input(shape, dtype=array.dtype, name=f"input_{i}"))
+    return keras.Model(inputs, layer(*inputs, **call), name="only")
 
 
 def _check_shapes(model, layer, arrays, call):
