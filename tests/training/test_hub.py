@@ -49,8 +49,7 @@ class Hub(BaseHTTPRequestHandler):
             for name, data in FILES.items()
         ]
         if what == "revision":
-            siblings = [{"rfilename": name} for name in FILES]
-            content = {"id": "owner/model", "sha": commit, "siblings": siblings}
+            content = {"id": "owner/model", "sha": commit}
         return self.answer(200, json.dumps(content).encode())
 
     def answer(self, status, content, headers=()):
