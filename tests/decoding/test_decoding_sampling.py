@@ -60,12 +60,6 @@ def test_frequencies_are_those_of_the_distribution(options, banned):
     np.testing.assert_allclose(np.array(result.log_probs)[:, 0], own, atol=1e-6)
 
 
-def test_constraints_are_kept():
-    assert END not in draw(LOGITS, seed=8, max_length=3, min_length=3)[0]
-    prefix = np.full((50, 1), 5, "int32")
-    assert set(draw(LOGITS, rows=50, seed=8, prefix=prefix)[0]) == {5}
-
-
 def test_a_certain_model_is_followed_whatever_the_noise():
     # A probability of exactly 0 before, between and after: no rounding may draw one of them.
     table = np.full(400, -np.inf)

@@ -37,10 +37,8 @@ def learned_positions(**kw):
     return layers.PositionalEmbedding(20, 8, positions=positions, **kw)
 
 
-# What makes a layer, its inputs, arguments of its call, and among them what is to be checked:
-# `xla` (default False): whether it is trained by XLA, which takes seconds: for what no test of a
-# model compiles; `quantized` (True): whether it has weights that int8 changes; `trains` (True):
-# whether the call uses all the weights.
+# What makes a layer, its inputs, and arguments of its call; `xla`: train it by XLA, which takes
+# seconds; `quantized`: it has weights that int8 changes; `trains`: the call uses all the weights.
 CONTRACTS = [
     (
         partial(

@@ -79,5 +79,3 @@ def test_wrong_inputs_are_named():
         LSTMN(-1)
     with pytest.raises(ValueError, match=r"`x` must have shape.*\(2, 3\)"):
         LSTMN(4)(random(2, 3))
-    with pytest.raises(ValueError, match="Unknown fields of a LSTMNConfig"):
-        LSTMNConfig.from_dict({"layers": 3})

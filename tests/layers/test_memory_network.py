@@ -122,5 +122,3 @@ def test_wrong_inputs_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             memories(facts, question)
-    with pytest.raises(ValueError, match="Unknown fields of a MemoryNetworkConfig"):
-        MemoryNetworkConfig.from_dict({"width": 3, "depth": 2})

@@ -15,15 +15,6 @@ def source_and_target():
     return random_ids(3, 6, vocab=20), random_ids(3, 5, vocab=20, seed=1)
 
 
-def test_models_of_one_text():
-    ids, _ = source_and_target()
-    padded = np.pad(ids, [(0, 0), (0, 3)])
-    for model in (keras_tfmr.LanguageModel(CONFIG), keras_tfmr.TokenClassifier(CONFIG, 3)):
-        np.testing.assert_allclose(model(padded)[:, :6], model(ids), atol=TOLERANCE)
-    model = keras_tfmr.SequenceClassifier(CONFIG, 3)
-    np.testing.assert_allclose(model(padded), model(ids), atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 @pytest.mark.parametrize(
     "kind",

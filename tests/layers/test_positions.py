@@ -29,14 +29,6 @@ def test_sinusoids_are_exact_far_out_under_every_policy(policy):
     np.testing.assert_allclose(layer(positions), expected, atol=2e-5)
 
 
-def test_another_slowest_wave():
-    angles = np.arange(50)[:, None] * 10_000.0 ** (-np.arange(8) / 7)  # Marian's depth / 2 - 1
-    expected = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(50, 16)
-    layer = SinusoidalPositions(16, max_wavelength=10_000 ** (8 / 7))
-    layer = SinusoidalPositions.from_config(layer.get_config())
-    np.testing.assert_allclose(layer(np.arange(50)), expected, atol=1e-5)
-
-
 def test_embedding_is_scaled_tokens_plus_positions():
     layer = PositionalEmbedding(vocab_size=50, d_model=16)
     ids = random_ids(3, 300, vocab=50)

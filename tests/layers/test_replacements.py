@@ -54,12 +54,17 @@ def test_gradient_passes_where_the_input_does():
     np.testing.assert_allclose(gradient, 3 * (again / x), rtol=1e-5)
 
 
-def test_policies_and_bad_arguments():
+def test_the_dtype_is_that_of_the_policy():
     for policy in POLICIES:
         output = Dropout(0.1, dtype=policy)(random(4, 8), training=True)
         assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
+
+
+def test_bad_arguments():
     with pytest.raises(ValueError, match=r"noise_shape=\(3, 1\)"):
         Dropout(0.5, noise_shape=(3, 1))
+    with pytest.raises(ValueError, match="epsilon=0"):
+        LayerNormalization(0)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -96,8 +101,3 @@ def test_constant_vectors_stay_finite():
     x = np.full((1, 2, 8), 7.0, "float32")
     value, (gradient,), _ = gradients(lambda x: ops.sum(layer(x, training=True) ** 2), [x])
     assert np.isfinite(value) and np.isfinite(gradient).all()
-
-
-def test_bad_epsilon():
-    with pytest.raises(ValueError, match="epsilon=0"):
-        LayerNormalization(0)

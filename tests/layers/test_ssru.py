@@ -6,7 +6,7 @@ import pytest
 from helpers import random, random_ids, randomize, to_numpy
 
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.layers import SSRU, Decoder, SSRUDecoder, SSRUDecoderLayer
+from keras_tfmr.layers import SSRU, SSRUDecoder, SSRUDecoderLayer
 from keras_tfmr.models import LanguageModel
 
 SIZES = dict(d_model=8, num_heads=2, dff=20)
@@ -67,5 +67,3 @@ def test_what_does_not_fit_is_an_error():
     layer, x = SSRUDecoderLayer(**SIZES), random(3, 5, 8)
     with pytest.raises(ValueError, match="Received: `attention_mask`"):
         layer(x, x, attention_mask=np.ones((5, 5), bool))
-    assert type(TranslationModel(TINY.replace(positions="rotary")).decoder) is SSRUDecoder
-    assert type(TranslationModel(TINY.replace(decoder_self="attention")).decoder) is Decoder

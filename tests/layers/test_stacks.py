@@ -87,7 +87,6 @@ def test_bad_sizes():
     for bad, received in (
         (dict(d_model=-8), "d_model=-8"),
         (dict(num_layers=0), "num_layers=0"),
-        (dict(vocab_size=0), "vocab_size=0"),
         (dict(vocab_size=None), r"either `vocab_size` or `embedding`.*None"),
         (dict(embedding=embedding), r"either `vocab_size` or `embedding`.*20"),
         (dict(vocab_size=None, embedding=embedding), r"d_model=8.*Received.*6"),

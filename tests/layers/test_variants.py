@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from helpers import check_steps, random, random_ids, randomize, to_numpy
+from helpers import check_steps, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.layers import MultiHeadAttention, scaled_dot_product_attention
+from keras_tfmr.layers import MultiHeadAttention
 
 VOCAB, LENGTH = 40, 5
 FIELDS = {
@@ -80,14 +80,3 @@ def test_an_override_trains_and_decodes_the_same_function(kind, monkeypatch):
     assert np.abs(to_numpy(model(inputs)) - before).max() > 0.05, "it overrides nothing"
     check_steps(model, sources(), 1)
     check_steps(model, sources(), 3, fixed=True)
-
-
-def test_one_head_in_public_is_the_formula():
-    query, key, value = random(2, 3, 4), random(2, 5, 4, seed=1), random(2, 5, 6, seed=2)
-    may_attend = np.array([True, True, False, True, False])
-    scores = np.where(may_attend, query @ key.transpose(0, 2, 1) / 2, -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights = weights / weights.sum(-1, keepdims=True)
-    found, found_weights = scaled_dot_product_attention(query, key, value, mask=may_attend)
-    np.testing.assert_allclose(found_weights, weights, atol=1e-6)
-    np.testing.assert_allclose(found, weights @ value, atol=1e-5)

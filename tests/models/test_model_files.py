@@ -11,7 +11,6 @@ from helpers import POLICIES, randomize, to_numpy
 from keras_tfmr import (
     Decoder,
     Encoder,
-    LabelSmoothedCrossEntropy,
     LanguageModel,
     PositionalEmbedding,
     SequenceClassifier,
@@ -77,17 +76,6 @@ def test_loaded_in_a_fresh_process(name, fresh, tmp_path):
 def save_and_load(model, tmp_path):
     model.save(tmp_path / "model.keras")
     return keras.models.load_model(tmp_path / "model.keras")
-
-
-def test_saved_after_training_under_mixed_precision(tmp_path):
-    """With its optimiser, loss and policy."""
-    with dtype_policy("mixed_bfloat16"):
-        model = TranslationModel(TINY)
-    model.compile("adam", LabelSmoothedCrossEntropy(0.1), run_eagerly=True)
-    model.train_on_batch(PAIR, TARGET)
-    loaded = save_and_load(model, tmp_path)
-    assert int(loaded.optimizer.iterations) == 1
-    np.testing.assert_allclose(loaded(PAIR), model(PAIR), atol=0.05)
 
 
 def test_layers_combined_by_hand_keep_what_they_share(fresh, tmp_path):

@@ -18,7 +18,7 @@ from keras_tfmr import (
     TransformerConfig,
     TranslationModel,
 )
-from keras_tfmr.decoding import beam_search, greedy
+from keras_tfmr.decoding import beam_search
 from keras_tfmr.precision import dtype_policy
 
 TINY = TransformerConfig.preset(
@@ -188,13 +188,6 @@ def test_prompts_read_in_one_pass_go_on_as_token_by_token(fields, beams, compile
     np.testing.assert_array_equal(result.ids, to_numpy(expected.ids)[:, :, common - 1 :])
     read = to_numpy(model.log_prob(prompts[:, :common]))[:, None]
     np.testing.assert_allclose(to_numpy(result.log_probs) + read, expected.log_probs, atol=1e-4)
-
-
-def test_decoding_past_its_room_is_an_error():
-    """It would go on with a cache that has no place for what is new."""
-    step, state = language_model().start(2, max_length=3)
-    with pytest.raises(ValueError, match="max_length=3 tokens; received max_length=4"):
-        greedy(step, state, bos_ids=[1, 1], eos_id=2, max_length=4)
 
 
 def test_mean_over_real_tokens():

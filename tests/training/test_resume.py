@@ -94,8 +94,6 @@ def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     words += ("--validate_steps", 40, "--steps", 40, "--dropout_rate", "0.2", "--no_export")
     whole, run = tmp_path / "whole", tmp_path / "run"
     environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "compiled")  # for the second run
-    environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     said = finished(start(ON_JAX, whole, run, *words, script="-c", **environment))
     assert "Resuming from update 20" in said
     check_same(whole, run)
