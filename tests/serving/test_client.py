@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 import stub_translator
-from stub_translator import HYPOTHESES, LONGEST, serving, unused_port
+from stub_translator import HYPOTHESES, LONGEST, unused_port
 
 from keras_tfmr.client import (
     TLS,
@@ -157,15 +157,3 @@ def test_rest_errors_are_those_of_grpc(server):
 def test_a_model_that_is_no_translator(address, monkeypatch):
     monkeypatch.setitem(stub_translator.SIGNATURES, "translate", lambda texts: {"y": [1]})
     refused(ServingError, "translation.*y", address)
-
-
-def test_a_server_that_comes_up_is_found(stub):
-    with (
-        unused_port() as port,
-        ServingClient(f"127.0.0.1:{port}") as client,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        answer = pool.submit(client.translate, ["a"])
-        time.sleep(0.3)
-        with serving(stub, port=port):
-            assert answer.result()[0].text == "A"
