@@ -153,11 +153,12 @@ class SSRUDecoderLayer(DecoderLayer):
     def over_target(
         self, x, *, attention_mask, position_bias, rotation, return_attention_scores, **options
     ):
-        parts = {"attention_mask": attention_mask, "position_bias": position_bias}
-        if given := [
-            name for name, part in {**parts, "rotation": rotation}.items() if part is not None
-        ]:
-            raise ValueError(f"An SSRU does not attend to positions. Received: `{given[0]}`")
+        unknown = {
+            "attention_mask": attention_mask, "position_bias": position_bias, "rotation": rotation,
+        }  # fmt: skip
+        for name, value in unknown.items():
+            if value is not None:
+                raise ValueError(f"An SSRU does not attend to positions. Received: `{name}`")
         return together(self.ssru(x, **options))
 
 

@@ -41,7 +41,7 @@ class JobQueue:
             return await asyncio.shield(run)  # the thread is busy until the run ends, whoever waits
 
     def _finish(self, run):
-        run.exception()  # so that nobody's error is not reported as forgotten
+        run.exception()  # read, or asyncio reports the error of a run whose client has gone
         self._idle.release()
 
     async def drain(self):
