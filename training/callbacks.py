@@ -13,7 +13,7 @@ import time
 import keras
 from keras import ops
 
-from training.checkpoints import read_meta, restore
+from training.checkpoints import read_meta, restore, uncounted
 from training.evaluate import in_words
 from training.files import RunError, save_weights, write_table
 from training.optimizer import assign_average
@@ -261,7 +261,7 @@ def state_of(model):
     metrics = {id(variable) for variable in model.metrics_variables}
     groups = {"model": model.variables, "optimizer": model.optimizer.variables}
     return {
-        f"{name}/{i:04d}/{variable.path}": variable
+        f"{name}/{i:04d}/{uncounted(variable.path)}": variable
         for name, variables in groups.items()
         for i, variable in enumerate(v for v in variables if id(v) not in metrics)
     }

@@ -5,6 +5,7 @@ the states of the seed generators: a run resumed from it has other dropout.
 """
 
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -13,6 +14,7 @@ from keras import ops
 from training.files import RunError, write_atomically
 
 META = "meta"
+_COUNTED = re.compile(r"\b(seed_generator|adam)_\d+\b")
 
 
 class Checkpoints:
@@ -76,6 +78,15 @@ class Checkpoints:
         return None
 
 
+def uncounted(name):
+    """A variable's name without the number that Keras counts up in a process.
+
+    >>> uncounted("model/0001/seed_generator_20/seed_generator_state")
+    'model/0001/seed_generator/seed_generator_state'
+    """
+    return _COUNTED.sub(r"\1", name)
+
+
 def damage(path):
     """Why a checkpoint cannot be read, or None; checks every checksum in it."""
     try:
@@ -105,13 +116,14 @@ def restore(path, variables):
         RunError: If the names or shapes are those of another model.
     """
     with np.load(path) as archive:
-        if others := ({*archive.files} - {META}) ^ variables.keys():
+        names = {uncounted(name): name for name in archive.files if name != META}
+        if others := names.keys() ^ variables.keys():
             raise RunError(
                 f"{path} and the model differ in {len(others)} weights, such as "
                 f"{min(others)}: the checkpoint is from another model or version"
             )
         for name, variable in variables.items():
-            array = archive[name]  # the only one in memory
+            array = archive[names[name]]  # the only one in memory
             if array.shape != tuple(variable.shape):
                 raise RunError(
                     f"{path} holds {name} with shape {array.shape}; expected "
