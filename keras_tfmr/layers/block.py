@@ -217,6 +217,11 @@ class Stack(TransformerLayer):
 
     def build_non_layers(self, inputs_shape):
         """Builds everything but the layers."""
+        if len(inputs_shape) not in (2, 3):
+            raise ValueError(
+                "`inputs` must have shape [batch, length], or [batch, length, width] for vectors. "
+                f"Received: shape {tuple(inputs_shape)}"
+            )
         if not self.embedding.built:
             self.embedding.build(inputs_shape)
         x_shape = (*inputs_shape[:2], self.options.d_model)

@@ -43,9 +43,6 @@ class Embedding(keras.layers.Layer):
         self.positions.compute_output_shape((inputs_shape[1],))  # raises if it is too long
         return (*inputs_shape[:2], self.d_model)
 
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
     def get_config(self):
         return {
             **super().get_config(),

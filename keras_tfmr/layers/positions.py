@@ -147,7 +147,10 @@ class LearnedPositions(Positions):
         self.built = True
 
     def call(self, positions):
-        self.compute_output_shape(tuple(_checks.positions(positions).shape))  # checks the length
+        shape = tuple(_checks.positions(positions).shape)
+        # While Keras traces an unknown length on torch, it is 83, on the device "meta".
+        if not getattr(positions, "is_meta", False):
+            self.compute_output_shape(shape)  # checks the length
         return self.embedding(positions)
 
     def compute_output_shape(self, positions_shape):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import POLICIES, random_ids, to_numpy
 
-from keras_tfmr import PositionalEmbedding
+from keras_tfmr import Encoder, PositionalEmbedding
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
 
 
@@ -45,6 +45,17 @@ def test_too_long_for_learned_positions():
     for ids in (random_ids(1, 10, vocab=20), keras.Input((10,), dtype="int32")):
         with pytest.raises(ValueError, match=r"max_length=9.*Received.*10"):
             layer(ids)
+
+
+def test_learned_positions_of_an_open_length():
+    """While Keras traces it, torch sees a length beyond these nine positions."""
+    ids = keras.Input((None,), dtype="int32")
+    embedding = PositionalEmbedding(20, 8, positions=LearnedPositions(9, 8))
+    stack = Encoder(num_layers=1, d_model=8, num_heads=2, dff=16, embedding=embedding)
+    model = keras.Model(ids, [embedding(ids), stack(ids)])
+    assert [output.shape for output in model.outputs] == [(None, None, 8)] * 2
+    with pytest.raises(ValueError, match=r"max_length=9.*Received.*10"):
+        model(random_ids(1, 10, vocab=20))
 
 
 def test_bad_ids():

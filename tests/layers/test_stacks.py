@@ -101,6 +101,7 @@ def test_bad_input():
     for layer, inputs, options, message in (
         (EncoderLayer(**SIZES), [X[:, :, :6]], {}, r"8.*Received.*\(3, 5, 6\)"),
         (encoder, [ids[:, 0]], {}, r"batch, length.*Received.*\(3,\)"),
+        (Encoder(**ONE), [ids[:, 0]], {}, r"`inputs`.*batch, length.*Received.*\(3,\)"),
         (decoder, [ids[:, 0], CONTEXT], {}, r"batch, length.*Received.*\(3,\)"),
         (decoder, [ids[:, :1], CONTEXT], {"cache": [()]}, "Received: cache_index=None"),
     ):  # fmt: skip
