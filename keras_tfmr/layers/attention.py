@@ -93,6 +93,8 @@ class MultiHeadAttention(TransformerLayer):
     (TensorShape([3, 5, 16]), TensorShape([3, 2, 5, 5]))
     """
 
+    config_fields = ("num_heads", "key_dim", "dropout_rate")
+
     def __init__(
         self,
         num_heads,
@@ -344,9 +346,6 @@ class MultiHeadAttention(TransformerLayer):
     def get_config(self):
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
             **self.given,
-            "dropout_rate": self.dropout_rate,
             "qk_norm": serialize(self.query_norm),
         }

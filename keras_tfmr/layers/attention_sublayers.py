@@ -32,6 +32,7 @@ class AttentionSublayer(Sublayer):
     A subclass may set another `attention_class`, a subclass of `MultiHeadAttention`.
     """
 
+    config_fields = ("attention_dropout_rate",)
     attention_class = MultiHeadAttention
 
     def __init__(
@@ -83,14 +84,9 @@ class AttentionSublayer(Sublayer):
         return (y, *more) if more else y
 
     def get_config(self):
-        config = super().get_config()
         attention = self.attention.get_config()
         names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
-        return {
-            **config,
-            **{name: attention[name] for name in names},
-            "attention_dropout_rate": self.attention_dropout_rate,
-        }
+        return {**super().get_config(), **{name: attention[name] for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -98,15 +94,10 @@ class GlobalSelfAttention(AttentionSublayer):
     """The encoder's attention sublayer: every position attends to every real one.
 
     Args:
-        num_heads: Number of heads.
-        key_dim: Width of a query and of a key in one head.
-        value_dim: Width of a value in one head; `key_dim` by default.
-        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        num_heads, key_dim, value_dim, num_kv_heads, use_bias, qk_norm: As for `MultiHeadAttention`.
         dropout_rate: Share of the sublayer's output that is dropped in training.
         attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
-        use_bias: Whether the projections add a bias.
-        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
         norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
         **kwargs: As for `MultiHeadAttention`.
 

@@ -17,14 +17,19 @@ class ConfigLayer(keras.layers.Layer):
 
     config_fields: tuple[str, ...] = ()
 
+    def compute_output_spec(self, *args, **kwargs):
+        # Traces the call, which checks inputs, and knows dtypes and scores; Keras would take
+        # `compute_output_shape` and the compute dtype.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_config(self):
         kinds = [vars(kind).get("config_fields", ()) for kind in type(self).__mro__]
         fields = {name: getattr(self, name) for names in kinds for name in names}
         return {**super().get_config(), **fields}
 
 
-class TransformerLayer(keras.layers.Layer):
-    """The base of the layers that project: Keras's options of weights, and symbolic calls.
+class TransformerLayer(ConfigLayer):
+    """The base of the layers that project: Keras's options of weights.
 
     Keras does not cast the tensors among the call arguments of these layers, because the positions
     among them stay float32 under every dtype policy; the layers inside cast what they compute with.
@@ -35,6 +40,8 @@ class TransformerLayer(keras.layers.Layer):
             `keras.layers.Dense`: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
             `bias_regularizer`, `kernel_constraint`, `bias_constraint`.
     """
+
+    config_fields = ("use_bias",)
 
     def __init__(self, *, use_bias=True, **kwargs):
         options = {name: kwargs.pop(name) for name in WEIGHT_OPTIONS if name in kwargs}
@@ -57,12 +64,11 @@ class TransformerLayer(keras.layers.Layer):
             **self.weight_options,
         )
 
-    def compute_output_spec(self, *args, **kwargs):
-        # Traces the call, which checks inputs and masks; Keras would take the output's shape alone.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+    def compute_output_shape(self, x_shape, context_shape=None):
+        return x_shape
 
     def get_config(self):
-        return {**super().get_config(), "use_bias": self.use_bias, **self.weight_options}
+        return {**super().get_config(), **self.weight_options}
 
 
 def serialize(part):

@@ -138,9 +138,6 @@ class Block(TransformerLayer):
             **self.weight_options,
         }
 
-    def compute_output_shape(self, x_shape, context_shape=None):
-        return x_shape
-
     def get_config(self):
         return {**super().get_config(), **self.options.get_config()}
 

@@ -13,18 +13,8 @@ from keras_tfmr.layers.block import Block, CausalStack, together
 class CausalDecoderLayer(Block):
     """Causal self-attention, then the feed-forward sublayer: a decoder layer with no context.
 
-    The arguments are those of `EncoderLayer`.
-
-    Call arguments:
-        x: Tensor `[batch, length, d_model]`.
-        mask: Mask `[batch, length]`, True = valid; by default the Keras mask of `x`. No position
-            attends to one that is not valid, nor to a later one.
-        attention_mask, position_bias, rotation, return_attention_scores, cache, cache_index: As for
-            `MultiHeadAttention`.
-
-    Returns:
-        Tensor `[batch, length, d_model]`; with scores, also `[batch, heads, length, key]`; with a
-        cache, last, the cache with the keys and values of `x`.
+    The arguments are those of `EncoderLayer`; it is called like a `CausalSelfAttention`, with the
+    same returns.
 
     Reference: Liu et al. 2018, Generating Wikipedia by Summarizing Long Sequences
     (arXiv 1801.10198), section 4.2.3.
@@ -161,12 +151,10 @@ class CausalDecoder(CausalStack):
     The arguments are those of `Encoder`.
 
     Call arguments:
-        inputs: int tensor `[batch, length]` of token ids, padded with 0, which makes a mask;
-            vectors `[batch, length, width]` where the embedding takes vectors.
-        mask: Mask `[batch, length]`, True = valid, beside that of the padding; by default the Keras
-            mask of vectors. Not used with a cache.
-        attention_mask, return_attention_scores, cache_index: As for `MultiHeadAttention`.
+        inputs, mask, attention_mask, return_attention_scores: As for `Encoder`. With a cache, the
+            mask is not used.
         cache: What the method `cache` or the previous call gave; `inputs` are then the new tokens.
+        cache_index: As for `MultiHeadAttention`.
 
     Returns:
         Tensor `[batch, length, d_model]` with the mask of its valid positions; with scores, also a
@@ -211,15 +199,10 @@ class Decoder(CausalStack):
     The arguments are those of `Encoder`; `relative_positions` are for the self-attention.
 
     Call arguments:
-        inputs: int tensor `[batch, target]` of token ids, padded with 0, which makes a mask;
-            vectors `[batch, target, width]` where the embedding takes vectors.
+        inputs, mask, attention_mask, return_attention_scores, cache, cache_index: As for
+            `CausalDecoder`; the attention mask is for the self-attention.
         context: Tensor `[batch, source, width]`, the encoder's output.
-        mask: Mask `[batch, target]`, True = valid, beside that of the padding; by default the Keras
-            mask of vectors. Not used with a cache.
         context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
-        attention_mask, return_attention_scores, cache_index: As for `MultiHeadAttention`, for the
-            self-attention.
-        cache: What the method `cache` or the previous call gave; `inputs` are then the new tokens.
         context_cache: What the method `context_cache` gives for a context and its mask, instead of
             them.
 

@@ -59,6 +59,8 @@ class FeedForward(Sublayer):
     TensorShape([2, 5, 16])
     """
 
+    config_fields = ("d_model", "dff")
+
     def __init__(
         self,
         d_model,
@@ -100,12 +102,7 @@ class FeedForward(Sublayer):
         return self.activation(self.hidden_dense(x))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "dff": self.dff,
-            "activation": activation_name(self.activation),
-        }
+        return {**super().get_config(), "activation": activation_name(self.activation)}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

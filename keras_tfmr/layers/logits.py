@@ -1,7 +1,6 @@
 """From vectors to logits: the linear layer at the top of the paper's Figure 1."""
 
 import warnings
-from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -15,27 +14,21 @@ from keras_tfmr.layers.base import (
 from keras_tfmr.layers.dot_product import by_rows
 
 
-class SlicedHead(NamedTuple):
-    """The weights for the logits of some ids, taken once for many calls."""
-
-    kernel: Any  # [d_model, places]
-    bias: Any  # [places], or None
-
-    def __call__(self, x):
-        """Tensor `[batch, length, d_model]` to float32 logits `[batch, length, places]`."""
-        y = by_rows(lambda rows: ops.matmul(rows, self.kernel), x)
-        y = ops.cast(y, "float32")
-        return y if self.bias is None else y + ops.cast(self.bias, "float32")
-
-
 class Head(TransformerLayer):
     """The base of the layers that make logits, in float32 under every dtype policy."""
 
     def compute_output_shape(self, x_shape):
         return (*x_shape[:-1], self.units)
 
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(self.compute_output_shape(x.shape), "float32")
+    def _product(self, kernel, bias):
+        """The logits of a kernel `[d_model, places]` and a bias `[places]` or None, by `x`."""
+        kernel = ops.cast(kernel, self.compute_dtype)
+
+        def logits(x):
+            y = ops.cast(by_rows(lambda rows: ops.matmul(rows, kernel), x), "float32")
+            return y if bias is None else y + ops.cast(bias, "float32")
+
+        return logits
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -56,6 +49,8 @@ class LMHead(Head):
     >>> LMHead(100)(np.ones((2, 3, 16), "float32")).shape
     TensorShape([2, 3, 100])
     """
+
+    config_fields = ("units",)
 
     def __init__(self, units, use_bias=True, **kwargs):
         super().__init__(use_bias=use_bias, **kwargs)
@@ -80,11 +75,8 @@ class LMHead(Head):
         """
         if self.dense.quantization_mode is not None:  # whose scales only the layer applies
             return lambda x: ops.take(self(x), ids, axis=-1)
-        kernel = ops.cast(ops.take(self.dense.kernel, ids, axis=1), self.compute_dtype)
-        return SlicedHead(kernel, ops.take(self.dense.bias, ids) if self.use_bias else None)
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
+        bias = ops.take(self.dense.bias, ids) if self.use_bias else None
+        return self._product(ops.take(self.dense.kernel, ids, axis=1), bias)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -138,7 +130,7 @@ class TiedLogits(Head):
             return lambda x: ops.take(self(x), ids, axis=-1)
         kernel = ops.transpose(ops.take(tokens.embeddings, ids, axis=0))  # [d_model, places]
         bias = ops.take(self.bias, ids) if self.use_bias else None
-        return SlicedHead(ops.cast(kernel, self.compute_dtype), bias)
+        return self._product(kernel, bias)
 
     def get_config(self):
         config = super().get_config()

@@ -53,10 +53,6 @@ class Positions(ConfigLayer):
     def build(self, positions_shape=None):
         self.built = True
 
-    def compute_output_spec(self, positions):
-        # float32 under every dtype policy; Keras would take the compute dtype.
-        return keras.KerasTensor(self.compute_output_shape(positions.shape), "float32")
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SinusoidalPositions(Positions):
@@ -162,9 +158,6 @@ class LearnedPositions(Positions):
                 f"Received: a sequence of length {length}"
             )
         return (length, self.d_model)
-
-    def compute_output_spec(self, positions):
-        return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

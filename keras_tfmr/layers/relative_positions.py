@@ -60,10 +60,6 @@ class RotaryPositions(Positions):
         shape = (_checks.positions_shape(positions_shape)[0], self.key_dim // 2)
         return shape, shape
 
-    def compute_output_spec(self, positions):
-        shapes = self.compute_output_shape(positions.shape)
-        return tuple(keras.KerasTensor(shape, "float32") for shape in shapes)
-
 
 def rotated(x, rotation):
     """`x` `[batch, heads, length, key_dim]` rotated by what `RotaryPositions` gave, or itself."""
@@ -110,10 +106,6 @@ class PositionBias(ConfigLayer):
         queries, keys = query_positions_shape, key_positions_shape
         shapes = queries, queries if keys is None else keys
         return (1, self.num_heads, *(_checks.positions_shape(shape)[0] for shape in shapes))
-
-    def compute_output_spec(self, query_positions, key_positions=None):
-        shapes = [one and one.shape for one in (query_positions, key_positions)]
-        return keras.KerasTensor(self.compute_output_shape(*shapes), "float32")
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

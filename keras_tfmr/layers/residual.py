@@ -10,13 +10,15 @@ The class of its `residual` makes it post-norm or pre-norm.
 import keras
 
 from keras_tfmr import _checks
-from keras_tfmr.layers.base import TransformerLayer, serialize
+from keras_tfmr.layers.base import ConfigLayer, TransformerLayer, serialize
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.normalization import norm_like
 
 
-class Residual(keras.layers.Layer):
+class Residual(ConfigLayer):
     """The base of the residual layers: dropout and a normalisation."""
+
+    config_fields = ("dropout_rate",)
 
     def __init__(self, dropout_rate=0.1, norm=None, **kwargs):
         super().__init__(**kwargs)
@@ -34,8 +36,7 @@ class Residual(keras.layers.Layer):
         return x_shape
 
     def get_config(self):
-        config = {"dropout_rate": self.dropout_rate, "norm": serialize(self.norm)}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "norm": serialize(self.norm)}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -97,6 +98,7 @@ class PreNormResidual(Residual):
 class Sublayer(TransformerLayer):
     """The base of the sublayers, each with a residual, post-norm or pre-norm."""
 
+    config_fields = ("dropout_rate", "norm_first")
     residual_classes = (PostNormResidual, PreNormResidual)
 
     def __init__(self, *, dropout_rate=0.1, norm_first=False, **kwargs):
@@ -109,13 +111,5 @@ class Sublayer(TransformerLayer):
         kind = self.residual_classes[self.norm_first]
         return kind(self.dropout_rate, norm, dtype=self.dtype_policy, name="residual")
 
-    def compute_output_shape(self, x_shape, context_shape=None):
-        return x_shape
-
     def get_config(self):
-        return {
-            **super().get_config(),
-            "dropout_rate": self.dropout_rate,
-            "norm_first": self.norm_first,
-            "norm": serialize(self.residual.norm),
-        }
+        return {**super().get_config(), "norm": serialize(self.residual.norm)}

@@ -206,17 +206,10 @@ class ConvolutionalModel(RNNSearchModel):
 
     Like a Transformer's, the encoder computes all positions at once, but a position sees only its
     neighbourhood: it takes n / (kernel_size − 1) layers to connect two words that are n apart. The
-    decoder is a loop over positions.
+    decoder is a loop over positions. The model is used like a `TranslationModel`.
 
     Args:
         config: A `ConvolutionalConfig`.
-
-    Call arguments:
-        inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
-            `[batch, target]`, both padded with 0.
-
-    Returns:
-        float32 logits `[batch, target, vocab]`; the ones at position t predict token t + 1.
 
     Reference: Gehring, Auli, Grangier, Dauphin 2016, A Convolutional Encoder Model for Neural
     Machine Translation (arXiv 1611.02344).

@@ -108,8 +108,7 @@ class GRU(RecurrentLayer):
         self.built = True
 
     def call(self, x, initial_state=None, mask=None):
-        if mask is not None:
-            mask = _checks.sequence_mask("mask", mask, x)
+        mask = _checks.sequence_mask("mask", mask, x)
         return self.read(self.input_dense(x), initial_state, mask)
 
     def read(self, projected, initial_state=None, mask=None):

@@ -77,8 +77,7 @@ class LSTMN(RecurrentLayer):
         self.built = True
 
     def call(self, x, mask=None, return_attention_scores=False):
-        if mask is not None:
-            mask = _checks.sequence_mask("mask", mask, x)
+        mask = _checks.sequence_mask("mask", mask, x)
         projected = self.input_dense(x)  # [batch, length, 5 * units]
         valid = ops.ones_like(projected[:, :, 0])  # [batch, length]
         if mask is not None:
@@ -155,11 +154,6 @@ class LSTMN(RecurrentLayer):
 
     def compute_output_shape(self, x_shape):
         return (*x_shape[: 1 + self.return_sequences], self.units)
-
-    def compute_output_spec(self, x, mask=None, return_attention_scores=False):
-        h = keras.KerasTensor(self.compute_output_shape(x.shape), self.compute_dtype)
-        scores = keras.KerasTensor((*x.shape[:2], x.shape[1]), self.compute_dtype)
-        return (h, scores) if return_attention_scores else h
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr", name="forget_at_first")

@@ -196,15 +196,6 @@ class Memories(RecurrentLayer):
     def compute_output_shape(self, facts_shape, question_shape):
         return (facts_shape[0], self.vocab_size)
 
-    def compute_output_spec(self, facts, question, linear=False, return_attention_scores=False):
-        facts, question = _check(facts, question)
-        logits = keras.KerasTensor((facts.shape[0], self.vocab_size), "float32")
-        if not return_attention_scores:
-            return logits
-        return logits, [
-            keras.KerasTensor(facts.shape[:2], self.compute_dtype) for _ in range(self.hops)
-        ]
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class AdjacentMemories(Memories):

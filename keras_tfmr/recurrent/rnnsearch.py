@@ -148,16 +148,7 @@ class AlignedDecoder(RecurrentLayer):
         return self.start_dense(backward)
 
     def decode(self, annotations, annotations_mask, num_beams):
-        """The first state, and the step from a word and a state to features and the next state.
-
-        Args:
-            annotations, annotations_mask: As in the call.
-            num_beams: Number of hypotheses of an example.
-
-        Returns:
-            Tensor `[batch, units]`, and a function `step(y, s)` of tensors `[rows, width]` and
-            `[rows, units]`, where rows = batch * num_beams.
-        """
+        """As for `SummaryDecoder`; the annotations and their mask are those of the call."""
         read = self._reader(annotations, annotations_mask, num_beams)
 
         def step(y, s):
@@ -180,10 +171,7 @@ class AlignedDecoder(RecurrentLayer):
         return read
 
     def call(self, y, annotations, annotations_mask=None, return_attention_scores=False):
-        if annotations_mask is not None:
-            annotations_mask = _checks.sequence_mask(
-                "annotations_mask", annotations_mask, annotations
-            )
+        annotations_mask = _checks.sequence_mask("annotations_mask", annotations_mask, annotations)
         y = ops.cast(y, self.compute_dtype)
         annotations = ops.cast(annotations, self.compute_dtype)
         read = self._reader(annotations, annotations_mask)
@@ -207,16 +195,6 @@ class AlignedDecoder(RecurrentLayer):
         _, values = self.views(keras.KerasTensor(annotations_shape))
         return (*y_shape[:-1], self.units + y_shape[-1] + values.shape[-1])
 
-    def compute_output_spec(
-        self, y, annotations, annotations_mask=None, return_attention_scores=False
-    ):
-        shape = self.compute_output_shape(y.shape, annotations.shape)
-        features = keras.KerasTensor(shape, self.compute_dtype)
-        if not return_attention_scores:
-            return features
-        shape = (*y.shape[:2], annotations.shape[1])
-        return features, keras.KerasTensor(shape, self.compute_dtype)
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class RNNSearchModel(RecurrentTranslator):
@@ -227,13 +205,6 @@ class RNNSearchModel(RecurrentTranslator):
 
     Args:
         config: An `RNNSearchConfig`.
-
-    Call arguments:
-        inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
-            `[batch, target]`, both padded with 0.
-
-    Returns:
-        float32 logits `[batch, target, vocab]`; the ones at position t predict token t + 1.
 
     Reference: Bahdanau, Cho, Bengio 2015, Neural Machine Translation by Jointly Learning to
     Align and Translate (arXiv 1409.0473).
@@ -258,16 +229,7 @@ class RNNSearchModel(RecurrentTranslator):
         return AlignedDecoder(config.units, config.alignment_units, name="decoder")
 
     def explain(self, source_ids, target_ids):
-        """The logits, and what each target position was aligned to.
-
-        Args:
-            source_ids: int tensor `[batch, source]`, padded with 0.
-            target_ids: int tensor `[batch, target]`, padded with 0.
-
-        Returns:
-            float32 logits `[batch, target, vocab]` and `AttentionScores` whose `cross` are the
-            alignments `[batch, 1, target, source]`, in the form of one layer with one head.
-        """
+        """As for `TranslationModel`; alignments are the cross-attention of one layer and head."""
         annotations, mask = self.encode(source_ids)
         features, scores = self.decoder(
             self.target_embedding(target_ids),

@@ -125,7 +125,7 @@ class SummaryDecoder(RecurrentLayer):
         """The first state, and the step from a word and a state to features and the next state.
 
         Args:
-            summary: Tensor `[batch, summary_width]`.
+            summary: Tensor `[batch, summary_width]`, what the encoder made of the source.
             mask: Not used: a summary has no padding.
             num_beams: Number of hypotheses of an example.
 
@@ -231,15 +231,10 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
         return self.encoder(self.source_embedding(source_ids), mask=mask), mask
 
     def start(self, source_ids, num_beams=1, *, max_length):
-        """Encodes the source and starts decoding, one token at a time.
-
-        Args:
-            source_ids: int tensor `[batch, source]`, padded with 0.
-            num_beams: Number of hypotheses per sentence.
-            max_length: Not used: a recurrent state has no maximum length.
+        """As for `TranslationModel`; `max_length` is not used, for any number of steps can follow.
 
         Returns:
-            A `DecodingStep` over rows = batch * num_beams, and its first state, whose leaf is
+            A `DecodingStep` over rows = batch * num_beams, and its first state: the decoder's,
             `[rows, units]`.
         """
         first, decode = self.decoder.decode(*self.encode(source_ids), num_beams)
@@ -264,13 +259,6 @@ class Seq2SeqModel(RecurrentTranslator):
     Args:
         config: A `Seq2SeqConfig`.
 
-    Call arguments:
-        inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
-            `[batch, target]`, both padded with 0.
-
-    Returns:
-        float32 logits `[batch, target, vocab]`; the ones at position t predict token t + 1.
-
     Reference: Cho et al. 2014 (arXiv 1406.1078), appendix A; the source is read backwards as in
     Sutskever, Vinyals, Le 2014 (arXiv 1409.3215).
 
@@ -294,16 +282,7 @@ class Seq2SeqModel(RecurrentTranslator):
         return SummaryDecoder(config.units, name="decoder")
 
     def explain(self, source_ids, target_ids):
-        """The logits, and attention scores of zero: the model has no attention.
-
-        Args:
-            source_ids: int tensor `[batch, source]`, padded with 0.
-            target_ids: int tensor `[batch, target]`, padded with 0.
-
-        Returns:
-            float32 logits `[batch, target, vocab]` and `AttentionScores` whose `cross` are zeros
-            `[batch, 1, target, source]`, in the form of one layer with one head.
-        """
+        """As for `TranslationModel`; the cross-attention is zero, for the model has none."""
         source_ids = at_least_one_column(source_ids)
         logits = self([source_ids, ops.convert_to_tensor(target_ids)])
         both = ops.zeros_like(logits[:, :, :1]) * ops.cast(source_ids, "float32")[:, None, :]
