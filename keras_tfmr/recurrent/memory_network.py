@@ -72,9 +72,7 @@ class SentenceEmbedding(RecurrentLayer):
         super().__init__(**kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.width = _checks.positive_int("width", width)
-        self.max_facts = None
-        if max_facts is not None:
-            self.max_facts = _checks.positive_int("max_facts", max_facts)
+        self.max_facts = _checks.optional_int("max_facts", max_facts)
         self.position_encoding = bool(position_encoding)
 
     def build(self, words_shape):
@@ -109,18 +107,6 @@ class SentenceEmbedding(RecurrentLayer):
         return (*words_shape[:-1], self.width)
 
 
-def _check(facts, question):
-    facts = _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
-    question = _checks.sequence_of_ids("question", question, ("batch", "words"))
-    stories, questions = facts.shape[0], question.shape[0]
-    if None not in (stories, questions) and stories != questions:
-        raise ValueError(
-            "`facts` and `question` must have the same batch size. Received: shapes "
-            f"{tuple(facts.shape)} and {tuple(question.shape)}"
-        )
-    return facts, question
-
-
 class Memories(RecurrentLayer):
     """The base of both ways of tying: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer.
 
@@ -137,7 +123,6 @@ class Memories(RecurrentLayer):
     Call arguments:
         facts: int tensor `[batch, facts, words]`, padded with 0, the newest fact last.
         question: int tensor `[batch, words]`, padded with 0.
-        linear: Leave out the softmax over facts, as in the first phase of a linear start.
         return_attention_scores: Whether to return the attention p over facts too.
 
     Returns:
@@ -148,8 +133,7 @@ class Memories(RecurrentLayer):
         ValueError: If a size is not positive, or an input has the wrong shape.
         TypeError: If an input is not of integers.
 
-    Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2;
-    linear start, section 4.2.
+    Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.
     """
 
     config_fields = ("vocab_size", "width", "hops", "max_facts", "position_encoding")
@@ -161,32 +145,29 @@ class Memories(RecurrentLayer):
         self.hops = _checks.positive_int("hops", hops)
         self.max_facts = _checks.positive_int("max_facts", max_facts)
         self.position_encoding = bool(position_encoding)
+        self.make_parts()
 
     def _embedding(self, name, aged=True):
         return SentenceEmbedding(
-            self.vocab_size,
-            self.width,
-            self.max_facts if aged else None,
-            self.position_encoding,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+            self.vocab_size, self.width, self.max_facts if aged else None, self.position_encoding,
+            dtype=self.dtype_policy, name=name,
+        )  # fmt: skip
 
-    def build(self, facts_shape, question_shape):
-        self.build_parts(facts_shape)
-        self.built = True
-
-    def call(self, facts, question, linear=False, return_attention_scores=False):
-        facts, question = _check(facts, question)
+    def call(self, facts, question, return_attention_scores=False):
+        facts = _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
+        question = _checks.sequence_of_ids("question", question, ("batch", "words"))
+        stories, questions = facts.shape[0], question.shape[0]
+        if None not in (stories, questions) and stories != questions:
+            raise ValueError(
+                "`facts` and `question` must have the same batch size. Received: shapes "
+                f"{tuple(facts.shape)} and {tuple(question.shape)}"
+            )
         fact_mask = ops.any(ops.not_equal(facts, 0), axis=-1)  # [batch, facts]
         u = self.ask(question)  # [batch, width]
         all_scores = []
         for memories, outputs in self.memories(facts):
             p = ops.matmul(memories, u[:, :, None])[:, :, 0]  # [batch, facts]
-            if linear:
-                p = ops.where(fact_mask, p, ops.zeros_like(p))
-            else:
-                p = masked_softmax(p, attention_mask(fact_mask))
+            p = masked_softmax(p, attention_mask(fact_mask))
             p = ops.cast(p, self.compute_dtype)
             u = self.carry(u) + ops.matmul(p[:, None, :], outputs)[:, 0]
             all_scores.append(p)
@@ -208,13 +189,13 @@ class AdjacentMemories(Memories):
     TensorShape([2, 30])
     """
 
-    def __init__(self, vocab_size, width, hops, max_facts, position_encoding=True, **kwargs):
-        super().__init__(vocab_size, width, hops, max_facts, position_encoding, **kwargs)
-        self.embeddings = [self._embedding(f"embedding_{k}") for k in range(hops + 1)]
+    def make_parts(self):
+        self.embeddings = [self._embedding(f"embedding_{k}") for k in range(self.hops + 1)]
 
-    def build_parts(self, facts_shape):
+    def build(self, facts_shape, question_shape):
         for embedding in self.embeddings:
             embedding.build(facts_shape)
+        self.built = True
 
     def ask(self, question):
         return self.embeddings[0](question)
@@ -241,20 +222,19 @@ class LayerwiseMemories(Memories):
     TensorShape([2, 30])
     """
 
-    def __init__(self, vocab_size, width, hops, max_facts, position_encoding=True, **kwargs):
-        super().__init__(vocab_size, width, hops, max_facts, position_encoding, **kwargs)
+    def make_parts(self):
         self.input_embedding = self._embedding("input")  # A
         self.output_embedding = self._embedding("output")  # C
         self.question_embedding = self._embedding("question", aged=False)  # B
-        self.carry_dense = self.make_dense(width, "carry", use_bias=False)  # H
-        self.answer_dense = self.make_dense(vocab_size, "answer", use_bias=False)  # W
+        self.carry_dense = self.make_dense(self.width, "carry", use_bias=False)  # H
+        self.answer_dense = self.make_dense(self.vocab_size, "answer", use_bias=False)  # W
 
-    def build_parts(self, facts_shape):
-        embeddings = (self.input_embedding, self.output_embedding, self.question_embedding)
-        for embedding in embeddings:
+    def build(self, facts_shape, question_shape):
+        for embedding in (self.input_embedding, self.output_embedding, self.question_embedding):
             embedding.build(facts_shape)
         for dense in (self.carry_dense, self.answer_dense):
             dense.build((facts_shape[0], self.width))
+        self.built = True
 
     def ask(self, question):
         return self.question_embedding(question)
@@ -300,29 +280,12 @@ class MemoryNetwork(ConfiguredModel, keras.Model):
         question = keras.Input((None,), dtype="int32", name="question")
         kind = LayerwiseMemories if config.layerwise else AdjacentMemories
         memories = kind(
-            config.vocab,
-            config.width,
-            config.hops,
-            config.max_facts,
-            config.position_encoding,
+            config.vocab, config.width, config.hops, config.max_facts, config.position_encoding,
             name="memories",
-        )
-        outputs = memories(facts, question)
-        super().__init__(inputs=[facts, question], outputs=outputs, name=name)
+        )  # fmt: skip
+        super().__init__([facts, question], memories(facts, question), name=name)
         self.config = config
         self.memories = memories
-
-    def linear_start(self):
-        """A model with the same weights but no softmax over facts, with which training begins.
-
-        Returns:
-            A functional `keras.Model` with the inputs and outputs of this one.
-        """
-        inputs = [
-            keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
-            for tensor in self.inputs
-        ]
-        return keras.Model(inputs, self.memories(*inputs, linear=True), name="linear_start")
 
     def explain(self, facts, question):
         """The logits, and what each hop attended to.
