@@ -127,15 +127,10 @@ def positions(positions):
     """Returns int positions `[length]`, a tensor, an array or a list, or raises a ValueError."""
     if not hasattr(positions, "shape"):
         positions = ops.convert_to_tensor(positions)
-    positions_shape(positions.shape)
+    if len(positions.shape) != 1:
+        shape = tuple(positions.shape)
+        raise ValueError(f"`positions` must have shape [length]. Received: shape {shape}")
     return positions
-
-
-def positions_shape(shape):
-    """Returns the shape of positions, or raises a ValueError unless it is [length]."""
-    if len(shape) != 1:
-        raise ValueError(f"`positions` must have shape [length]. Received: shape {tuple(shape)}")
-    return tuple(shape)
 
 
 def positive(name, value):

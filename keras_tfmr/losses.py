@@ -107,8 +107,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.result_dtype = backend.standardize_dtype(dtype or backend.floatx())
         self.label_smoothing = _checks.rate("label_smoothing", label_smoothing)
-        if nominal_tokens is not None and not nominal_tokens > 0:
-            raise ValueError(f"`nominal_tokens` must be positive. Received: {nominal_tokens!r}")
+        if nominal_tokens is not None:
+            _checks.positive("nominal_tokens", nominal_tokens)
         self.nominal_tokens = nominal_tokens
 
     def __call__(self, y_true, y_pred, sample_weight=None):

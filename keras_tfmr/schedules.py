@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_tfmr import _checks
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -27,14 +29,9 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model, warmup_steps=4000, scale=1.0):
-        for name, value in (
-            ("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale),
-        ):  # fmt: skip
-            if not value > 0:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-        self.d_model = d_model
-        self.warmup_steps = warmup_steps
-        self.scale = scale
+        self.d_model = _checks.positive("d_model", d_model)
+        self.warmup_steps = _checks.positive("warmup_steps", warmup_steps)
+        self.scale = _checks.positive("scale", scale)
 
     def __call__(self, step):
         n = ops.cast(step, "float32") + 1.0
@@ -42,8 +39,4 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return self.scale * self.d_model**-0.5 * rate
 
     def get_config(self):
-        return {
-            "d_model": self.d_model,
-            "warmup_steps": self.warmup_steps,
-            "scale": self.scale,
-        }
+        return {name: getattr(self, name) for name in ("d_model", "warmup_steps", "scale")}

@@ -142,7 +142,6 @@ class MultiHeadAttention(TransformerLayer):
                 norm.build((None, None, None, self.key_dim))
         self.output_dense = self.make_dense(self.given["output_shape"] or query_shape[-1], "output")
         self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
-        self.built = True
 
     def call(
         self,

@@ -74,7 +74,6 @@ class AttentionSublayer(Sublayer):
     def build(self, x_shape):
         self.attention.build(x_shape)
         self.residual.build(x_shape)
-        self.built = True
 
     def attend(self, x, *context, training=None, **options):
         """Attention with its residual; what attention returns beside its output is kept."""
@@ -223,7 +222,6 @@ class CrossAttention(AttentionSublayer):
     def build(self, x_shape, context_shape):
         self.attention.build(x_shape, context_shape)
         self.residual.build(x_shape)
-        self.built = True
 
     def call(
         self,

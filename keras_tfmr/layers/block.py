@@ -96,7 +96,6 @@ class Block(TransformerLayer):
     def build(self, x_shape):
         self.self_attention.build(x_shape)
         self.feed_forward.build(x_shape)
-        self.built = True
 
     def attention(self, kind, name):
         """An attention sublayer of class `kind` with this layer's options."""
@@ -210,7 +209,6 @@ class Stack(TransformerLayer):
         self.build_non_layers(inputs_shape)
         for layer in self.layers:
             layer.build((*inputs_shape[:2], self.options.d_model))
-        self.built = True
 
     def build_non_layers(self, inputs_shape):
         """Builds everything but the layers."""
@@ -307,16 +305,3 @@ class Stack(TransformerLayer):
         parts = {name: config[name] for name in ("embedding", "relative_positions")}
         parts = {name: part and deserialize_unbuilt(part) for name, part in parts.items()}
         return super().from_config({**config, **parts})
-
-
-class CausalStack(Stack):
-    """The base of the stacks that can also decode token by token."""
-
-    def cache(self, batch, places):
-        """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
-
-        Args:
-            batch: Number of examples.
-            places: Number of positions times beams.
-        """
-        return [layer.self_attention.attention.cache(batch, places) for layer in self.layers]

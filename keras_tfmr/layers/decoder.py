@@ -6,7 +6,7 @@ All of them take whole sequences, or with caches only the new tokens of a step o
 import keras
 
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
-from keras_tfmr.layers.block import Block, CausalStack, together
+from keras_tfmr.layers.block import Block, Stack, together
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -97,7 +97,6 @@ class DecoderLayer(Block):
         self.self_attention.build(x_shape)
         self.cross_attention.build(x_shape, context_shape)
         self.feed_forward.build(x_shape)
-        self.built = True
 
     def call(
         self,
@@ -145,7 +144,7 @@ class DecoderLayer(Block):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalDecoder(CausalStack):
+class CausalDecoder(Stack):
     """From token ids to vectors that depend on no later token: the stack of a language model.
 
     The arguments are those of `Encoder`.
@@ -191,9 +190,18 @@ class CausalDecoder(CausalStack):
             training=training,
         )
 
+    def cache(self, batch, places):
+        """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
+
+        Args:
+            batch: Number of examples.
+            places: Number of positions times beams.
+        """
+        return [layer.self_attention.attention.cache(batch, places) for layer in self.layers]
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Decoder(CausalStack):
+class Decoder(CausalDecoder):
     """From token ids and a context to vectors: embedding, dropout, a stack of decoder layers.
 
     The arguments are those of `Encoder`; `relative_positions` are for the self-attention.
@@ -225,7 +233,6 @@ class Decoder(CausalStack):
         self.build_non_layers(inputs_shape)
         for layer in self.layers:
             layer.build((*inputs_shape[:2], self.options.d_model), context_shape)
-        self.built = True
 
     def call(
         self,

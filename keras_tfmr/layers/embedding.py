@@ -27,7 +27,6 @@ class Embedding(keras.layers.Layer):
         self.positions.build((None,))
         if self.norm is not None:
             self.norm.build((None, None, self.d_model))
-        self.built = True
 
     def add_positions(self, x, positions):
         """`x` `[batch, length, d_model]` plus the vectors of int32 `[length]`, normalised.

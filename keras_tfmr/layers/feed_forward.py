@@ -91,7 +91,6 @@ class FeedForward(Sublayer):
         self.hidden_dense.build(x_shape)
         self.output_dense.build((*x_shape[:-1], self.dff))
         self.residual.build(x_shape)
-        self.built = True
 
     def call(self, x, training=None):
         y = by_rows(lambda h: self.output_dense(self.hidden(h)), self.residual.pre_norm(x))

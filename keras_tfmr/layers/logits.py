@@ -59,7 +59,6 @@ class LMHead(Head):
 
     def build(self, x_shape):
         self.dense.build(x_shape)
-        self.built = True
 
     def call(self, x):
         return ops.cast(by_rows(self.dense, x), "float32")
@@ -116,7 +115,6 @@ class TiedLogits(Head):
             self.embedding.build((None, None))
         if self.use_bias:
             self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
-        self.built = True
 
     def call(self, x):
         y = by_rows(lambda rows: self.embedding.tokens(rows, reverse=True), x)

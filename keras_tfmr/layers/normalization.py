@@ -47,7 +47,6 @@ class LayerNormalization(ConfigLayer):
         width = _checks.positive_int("the last axis of x", x_shape[-1])
         self.gamma = self.add_weight(shape=(width,), initializer="ones", name="gamma")
         self.beta = self.add_weight(shape=(width,), initializer="zeros", name="beta")
-        self.built = True
 
     def call(self, x, training=None):
         dtype = backend.result_type(x.dtype, "float32")

@@ -47,15 +47,8 @@ def _rates(depth, max_wavelength):
     return float(max_wavelength) ** (-np.arange(0, depth, 2) / depth)
 
 
-class Positions(ConfigLayer):
-    """The base of the layers that make position vectors of int32 positions `[length]`."""
-
-    def build(self, positions_shape=None):
-        self.built = True
-
-
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class SinusoidalPositions(Positions):
+class SinusoidalPositions(ConfigLayer):
     """Position vectors of sines and cosines, for sequences of any length; it has no weights.
 
     They are computed in float32 under every dtype policy, because positions are not exact in
@@ -101,11 +94,11 @@ class SinusoidalPositions(Positions):
         return table[:, : self.d_model]  # [length, d_model]
 
     def compute_output_shape(self, positions_shape):
-        return (_checks.positions_shape(positions_shape)[0], self.d_model)
+        return (positions_shape[0], self.d_model)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LearnedPositions(Positions):
+class LearnedPositions(ConfigLayer):
     """Learned position vectors, for sequences of up to `max_length`.
 
     Args:
@@ -140,7 +133,6 @@ class LearnedPositions(Positions):
 
     def build(self, positions_shape=None):
         self.embedding.build()
-        self.built = True
 
     def call(self, positions):
         shape = tuple(_checks.positions(positions).shape)
@@ -150,7 +142,7 @@ class LearnedPositions(Positions):
         return self.embedding(positions)
 
     def compute_output_shape(self, positions_shape):
-        (length,) = _checks.positions_shape(positions_shape)
+        (length,) = positions_shape
         # While JAX traces an unknown length, it is a symbol that cannot be compared.
         if isinstance(length, int) and length > self.max_length:
             raise ValueError(
@@ -161,7 +153,7 @@ class LearnedPositions(Positions):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class NoPositions(Positions):
+class NoPositions(ConfigLayer):
     """Position vectors of zero, for models whose attention uses positions; it has no weights.
 
     Call arguments:
@@ -174,11 +166,8 @@ class NoPositions(Positions):
     TensorShape([5, 1])
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-
     def call(self, positions):
         return ops.zeros((ops.shape(_checks.positions(positions))[0], 1), "float32")
 
     def compute_output_shape(self, positions_shape):
-        return (_checks.positions_shape(positions_shape)[0], 1)
+        return (positions_shape[0], 1)

@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.layers.base import ConfigLayer
-from keras_tfmr.layers.positions import MAX_WAVELENGTH, Positions
+from keras_tfmr.layers.positions import MAX_WAVELENGTH
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class RotaryPositions(Positions):
+class RotaryPositions(ConfigLayer):
     """Rotates queries and keys by angles that grow with their position; it has no weights.
 
     Number i of the first half of a head and number i of its second half form a plane, which is
@@ -57,7 +57,7 @@ class RotaryPositions(Positions):
         return ops.cos(angles), ops.sin(angles)
 
     def compute_output_shape(self, positions_shape):
-        shape = (_checks.positions_shape(positions_shape)[0], self.key_dim // 2)
+        shape = (positions_shape[0], self.key_dim // 2)
         return shape, shape
 
 
@@ -89,9 +89,6 @@ class PositionBias(ConfigLayer):
         super().__init__(autocast=False, **kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
 
-    def build(self, query_positions_shape=None, key_positions_shape=None):
-        self.built = True
-
     def call(self, query_positions, key_positions=None):
         queries = _checks.positions(query_positions)
         keys = queries if key_positions is None else _checks.positions(key_positions)
@@ -103,9 +100,8 @@ class PositionBias(ConfigLayer):
         raise NotImplementedError
 
     def compute_output_shape(self, query_positions_shape, key_positions_shape=None):
-        queries, keys = query_positions_shape, key_positions_shape
-        shapes = queries, queries if keys is None else keys
-        return (1, self.num_heads, *(_checks.positions_shape(shape)[0] for shape in shapes))
+        keys_shape = key_positions_shape or query_positions_shape
+        return (1, self.num_heads, query_positions_shape[0], keys_shape[0])
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -150,7 +146,6 @@ class RelativePositionBias(PositionBias):
         self.table = self.add_weight(
             shape=(self.num_buckets, self.num_heads), initializer="zeros", name="table"
         )
-        self.built = True
 
     def bias(self, distances):
         bias = ops.take(ops.cast(self.table, "float32"), self.buckets(distances), axis=0)

@@ -30,7 +30,6 @@ class Residual(ConfigLayer):
     def build(self, x_shape, y_shape=None):
         self.dropout.build(x_shape)
         self.norm.build(x_shape)
-        self.built = True
 
     def compute_output_shape(self, x_shape, y_shape=None):
         return x_shape

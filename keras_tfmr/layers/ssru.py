@@ -61,7 +61,6 @@ class SSRU(Sublayer):
         self.forget_dense.build(x_shape)
         self.candidate_dense.build(x_shape)
         self.residual.build(x_shape)
-        self.built = True
 
     def call(self, x, mask=None, *, cache=None, cache_index=None, training=None):
         _checks.sequence_of_vectors("x", x.shape)
@@ -148,7 +147,6 @@ class SSRUDecoderLayer(DecoderLayer):
         self.ssru.build(x_shape)
         self.cross_attention.build(x_shape, context_shape)
         self.feed_forward.build(x_shape)
-        self.built = True
 
     def over_target(
         self, x, *, attention_mask, position_bias, rotation, return_attention_scores, **options

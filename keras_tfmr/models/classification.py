@@ -27,9 +27,6 @@ class MeanOverTokens(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def build(self, x_shape):
-        self.built = True
-
     def call(self, x, mask=None):
         x = ops.cast(x, "float32")
         if mask is None:

@@ -74,7 +74,6 @@ class ConvolutionStack(RecurrentLayer):
         self.input_dense.build(x_shape)
         for convolution in self.convolutions:
             convolution.build((*x_shape[:-1], self.units))
-        self.built = True
 
     def call(self, x, mask=None):
         if mask is not None:
@@ -146,7 +145,6 @@ class ConvolutionalEncoder(RecurrentLayer):
         self.positions.build((x_shape[1],))
         self.alignment_stack.build(x_shape)
         self.context_stack.build(x_shape)
-        self.built = True
 
     def call(self, x, mask=None):
         x = ops.cast(x, self.compute_dtype)

@@ -55,7 +55,6 @@ class GRUCell(RecurrentLayer):
     def build(self, x_shape, state_shape=None):
         self.gates.build((x_shape[0], self.units))
         self.candidate.build((x_shape[0], self.units))
-        self.built = True
 
     def call(self, x, state):
         n = self.units
@@ -105,7 +104,6 @@ class GRU(RecurrentLayer):
         _checks.sequence_of_vectors("x", x_shape)
         self.input_dense.build(x_shape)
         self.cell.build((x_shape[0], 3 * self.units))
-        self.built = True
 
     def call(self, x, initial_state=None, mask=None):
         mask = _checks.sequence_mask("mask", mask, x)
@@ -164,7 +162,6 @@ class BidirectionalEncoder(RecurrentLayer):
     def build(self, x_shape):
         self.forward.build(x_shape)
         self.backward.build(x_shape)
-        self.built = True
 
     def call(self, x, mask=None):
         halves = self.forward(x, mask=mask), self.backward(x, mask=mask)

@@ -74,7 +74,6 @@ class LSTMN(RecurrentLayer):
         for dense in (self.key_dense, self.summary_dense, self.gate_dense):
             dense.build(row)
         self.score_dense.build((*x_shape[:-1], self.units))
-        self.built = True
 
     def call(self, x, mask=None, return_attention_scores=False):
         mask = _checks.sequence_mask("mask", mask, x)

@@ -80,7 +80,6 @@ class SentenceEmbedding(RecurrentLayer):
         self.table = self.add_weight(shape=(self.vocab_size, self.width), name="table", **normal)
         if self.max_facts is not None:
             self.ages = self.add_weight(shape=(self.max_facts, self.width), name="ages", **normal)
-        self.built = True
 
     def call(self, words, aged=False):
         if aged and self.max_facts is None:
@@ -195,7 +194,6 @@ class AdjacentMemories(Memories):
     def build(self, facts_shape, question_shape):
         for embedding in self.embeddings:
             embedding.build(facts_shape)
-        self.built = True
 
     def ask(self, question):
         return self.embeddings[0](question)
@@ -234,7 +232,6 @@ class LayerwiseMemories(Memories):
             embedding.build(facts_shape)
         for dense in (self.carry_dense, self.answer_dense):
             dense.build((facts_shape[0], self.width))
-        self.built = True
 
     def ask(self, question):
         return self.question_embedding(question)

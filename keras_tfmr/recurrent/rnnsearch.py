@@ -56,7 +56,6 @@ class AdditiveAttention(RecurrentLayer):
         self.state_dense.build(states_shape)
         self.annotation_dense.build(annotations_shape)
         self.score_dense.build((*annotations_shape[:-1], self.units))
-        self.built = True
 
     def project(self, annotations):
         """Annotations `[batch, source, annotation_width]` → U_a h `[batch, source, units]`."""
@@ -136,7 +135,6 @@ class AlignedDecoder(RecurrentLayer):
         self.word_dense.build(y_shape)
         self.context_dense.build((*y_shape[:-1], of_values.shape[-1]))
         self.start_dense.build((y_shape[0], width // 2))
-        self.built = True
 
     def views(self, annotations):
         """The vectors to align with, and those that contexts sum: here, annotations for both."""

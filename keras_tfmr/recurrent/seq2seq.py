@@ -52,7 +52,6 @@ class GRUEncoder(RecurrentLayer):
     def build(self, x_shape):
         self.gru.build(x_shape)
         self.summary_dense.build((x_shape[0], self.units))
-        self.built = True
 
     def call(self, x, mask=None):
         return self.summary_dense(self.gru(x, mask=mask)[:, 0])  # it ends at the first position
@@ -112,7 +111,6 @@ class SummaryDecoder(RecurrentLayer):
         self.gru.build(y_shape)
         self.summary_dense.build(summary_shape)
         self.start_dense.build(summary_shape)
-        self.built = True
 
     def call(self, y, summary):
         y, summary = ops.cast(y, self.compute_dtype), ops.cast(summary, self.compute_dtype)
@@ -183,7 +181,6 @@ class Maxout(RecurrentLayer):
 
     def build(self, x_shape):
         self.dense.build(x_shape)
-        self.built = True
 
     def call(self, x):
         x = self.dense(x)  # [..., 2 * units]
