@@ -88,8 +88,43 @@ class AttentionSublayer(Sublayer):
         return {**super().get_config(), **{name: attention[name] for name in names}}
 
 
+class SelfAttention(AttentionSublayer):
+    """The base of both kinds of self-attention, of which only the causal one takes a cache."""
+
+    causal = False
+
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        if cache is not None and not self.causal:
+            raise ValueError(f"Only causal self-attention takes a cache, not {type(self).__name__}")
+        _checks.sequence_of_vectors("x", x.shape)
+        return self.attend(
+            x,
+            query_mask=_checks.sequence_mask("mask", mask, x),
+            attention_mask=attention_mask,
+            use_causal_mask=self.causal,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GlobalSelfAttention(AttentionSublayer):
+class GlobalSelfAttention(SelfAttention):
     """The encoder's attention sublayer: every position attends to every real one.
 
     Args:
@@ -118,31 +153,9 @@ class GlobalSelfAttention(AttentionSublayer):
     TensorShape([3, 5, 16])
     """
 
-    def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        training=None,
-    ):
-        _checks.sequence_of_vectors("x", x.shape)
-        return self.attend(
-            x,
-            query_mask=_checks.sequence_mask("mask", mask, x),
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            training=training,
-        )
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalSelfAttention(AttentionSublayer):
+class CausalSelfAttention(SelfAttention):
     """The decoder's first sublayer: no position attends to a later one.
 
     The arguments are those of `GlobalSelfAttention`.
@@ -166,32 +179,7 @@ class CausalSelfAttention(AttentionSublayer):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
-    def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        _checks.sequence_of_vectors("x", x.shape)
-        return self.attend(
-            x,
-            query_mask=_checks.sequence_mask("mask", mask, x),
-            attention_mask=attention_mask,
-            use_causal_mask=True,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
+    causal = True
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

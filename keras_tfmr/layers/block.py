@@ -97,6 +97,34 @@ class Block(TransformerLayer):
         self.self_attention.build(x_shape)
         self.feed_forward.build(x_shape)
 
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        y = self.self_attention(
+            x,
+            mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
+        x, *more = together(y)
+        x = self.feed_forward(x, training=training)
+        return (x, *more) if more else x
+
     def attention(self, kind, name):
         """An attention sublayer of class `kind` with this layer's options."""
         options = self.options
@@ -224,6 +252,27 @@ class Stack(TransformerLayer):
         for part in (self.norm, self.relative_positions):
             if part is not None and not part.built:
                 part.build(x_shape)
+
+    def call(
+        self,
+        inputs,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        return self.run(
+            inputs,
+            mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
 
     def run(
         self, inputs, mask, *, cache=None, cache_index=None, contexts=None, training=None, **options

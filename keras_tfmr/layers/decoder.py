@@ -26,34 +26,6 @@ class CausalDecoderLayer(Block):
 
     self_attention_class = CausalSelfAttention
 
-    def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        y = self.self_attention(
-            x,
-            mask=mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
-        x, *more = together(y)
-        x = self.feed_forward(x, training=training)
-        return (x, *more) if more else x
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class DecoderLayer(Block):
@@ -168,27 +140,6 @@ class CausalDecoder(Stack):
     """
 
     layer_class = CausalDecoderLayer
-
-    def call(
-        self,
-        inputs,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        return self.run(
-            inputs,
-            mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
 
     def cache(self, batch, places):
         """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.

@@ -3,7 +3,7 @@
 import keras
 
 from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
-from keras_tfmr.layers.block import Block, Stack, together
+from keras_tfmr.layers.block import Block, Stack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -51,30 +51,6 @@ class EncoderLayer(Block):
 
     self_attention_class = GlobalSelfAttention
 
-    def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        training=None,
-    ):
-        y = self.self_attention(
-            x,
-            mask=mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            training=training,
-        )
-        x, *scores = together(y)
-        x = self.feed_forward(x, training=training)
-        return (x, *scores) if scores else x
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Encoder(Stack):
@@ -110,20 +86,3 @@ class Encoder(Stack):
     """
 
     layer_class = EncoderLayer
-
-    def call(
-        self,
-        inputs,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-    ):
-        return self.run(
-            inputs,
-            mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
