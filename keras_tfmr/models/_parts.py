@@ -10,6 +10,7 @@ from keras_tfmr.decoding import score
 from keras_tfmr.layers import (
     ALiBi,
     CausalDecoder,
+    Encoder,
     LayerNormalization,
     LearnedPositions,
     LMHead,
@@ -27,15 +28,14 @@ from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
 
-def embedding(config, vocab_size, name, dtype=None):
+def embedding(config, vocab_size, name):
     """The `PositionalEmbedding` of a config."""
-    own = {"name": "positions", "dtype": dtype}
     if config.positions == "sinusoidal":
-        positions = SinusoidalPositions(config.d_model, config.max_wavelength, **own)
+        positions = SinusoidalPositions(config.d_model, config.max_wavelength, name="positions")
     elif config.positions == "learned":
-        positions = LearnedPositions(config.max_length, config.d_model, **own)
+        positions = LearnedPositions(config.max_length, config.d_model, name="positions")
     else:
-        positions = NoPositions(**own)
+        positions = NoPositions(name="positions")
     return PositionalEmbedding(
         vocab_size,
         config.d_model,
@@ -43,18 +43,17 @@ def embedding(config, vocab_size, name, dtype=None):
         norm=norm(config) if config.embedding_norm else None,
         scaled=config.embedding_scale,
         name=name,
-        dtype=dtype,
     )
 
 
-def relative_positions(config, bidirectional, dtype=None):
+def relative_positions(config, bidirectional):
     """The layer of relative positions of a config, or None."""
-    own = {"name": "relative_positions", "dtype": dtype}
+    name = "relative_positions"
     if config.positions == "rotary":
-        return RotaryPositions(config.head_width, config.max_wavelength, **own)
+        return RotaryPositions(config.head_width, config.max_wavelength, name=name)
     if config.positions == "relative":
-        return RelativePositionBias(config.num_heads, bidirectional=bidirectional, **own)
-    return ALiBi(config.num_heads, **own) if config.positions == "alibi" else None
+        return RelativePositionBias(config.num_heads, bidirectional=bidirectional, name=name)
+    return ALiBi(config.num_heads, name=name) if config.positions == "alibi" else None
 
 
 def norm(config):
@@ -62,8 +61,8 @@ def norm(config):
     return {"layer": LayerNormalization, "rms": RMSNormalization}[config.norm](config.norm_epsilon)
 
 
-def stack(kind, config, num_layers, vocab_embedding, *, bidirectional, name, dtype=None):
-    """An `Encoder`, `Decoder` or `CausalDecoder` of a config."""
+def stack(kind, config, num_layers, vocab_embedding, name):
+    """An `Encoder`, `Decoder`, `SSRUDecoder` or `CausalDecoder` of a config."""
     options = {
         field.name: getattr(config, field.name) for field in dataclasses.fields(BlockOptions)
     }
@@ -74,22 +73,16 @@ def stack(kind, config, num_layers, vocab_embedding, *, bidirectional, name, dty
             f"Received: decoder_self={config.decoder_self!r}"
         )
     if kind is not SSRUDecoder:
-        options["relative_positions"] = relative_positions(config, bidirectional, dtype)
-    return kind(
-        num_layers,
-        **options,
-        embedding=vocab_embedding,
-        name=name,
-        dtype=dtype,
-    )
+        options["relative_positions"] = relative_positions(config, kind is Encoder)
+    return kind(num_layers, **options, embedding=vocab_embedding, name=name)
 
 
-def head(config, target_embedding, dtype=None):
+def head(config, target_embedding):
     """The layer that makes the logits of target tokens."""
     use_bias = not config.tied_logits if config.logits_bias is None else config.logits_bias
     if config.tied_logits:
-        return TiedLogits(target_embedding, use_bias=use_bias, name="logits", dtype=dtype)
-    return LMHead(config.target_vocab, use_bias=use_bias, name="logits", dtype=dtype)
+        return TiedLogits(target_embedding, use_bias=use_bias, name="logits")
+    return LMHead(config.target_vocab, use_bias=use_bias, name="logits")
 
 
 def at_least_one_column(source_ids):

@@ -6,6 +6,7 @@ from keras import ops
 from keras_tfmr._checks import positive_int
 from keras_tfmr.layers import Encoder, LMHead
 from keras_tfmr.models import _parts
+from keras_tfmr.precision import dtype_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -48,15 +49,13 @@ class EncoderModel(_parts.ConfiguredModel, keras.Model):
 
     def __init__(self, config, num_classes, name, dtype=None):
         super().__init__(name=name, dtype=dtype)
-        dtype = self.dtype_policy
         self.config = config
         self.num_classes = positive_int("num_classes", num_classes)
-        embedding = _parts.embedding(config, config.source_vocab, "embedding", dtype)
-        self.encoder = _parts.stack(
-            Encoder, config, config.encoder_layers, embedding,
-            bidirectional=True, name="encoder", dtype=dtype,
-        )  # fmt: skip
-        self.logits = LMHead(num_classes, name="logits", dtype=dtype)
+        layers = config.encoder_layers
+        with dtype_policy(self.dtype_policy):
+            embedding = _parts.embedding(config, config.source_vocab, "embedding")
+            self.encoder = _parts.stack(Encoder, config, layers, embedding, "encoder")
+            self.logits = LMHead(num_classes, name="logits")
 
     def call(self, inputs, training=None):
         (token_ids,) = keras.tree.flatten(inputs)  # Keras may give them in a list

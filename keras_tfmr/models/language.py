@@ -6,6 +6,7 @@ from keras import ops
 from keras_tfmr.layers import CausalDecoder
 from keras_tfmr.models import _parts
 from keras_tfmr.models.cached_step import CachedStep
+from keras_tfmr.precision import dtype_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -34,14 +35,12 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
 
     def __init__(self, config, name="language", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        dtype = self.dtype_policy
         self.config = config
-        embedding = _parts.embedding(config, config.target_vocab, "embedding", dtype)
-        self.decoder = _parts.stack(
-            CausalDecoder, config, config.decoder_layers, embedding,
-            bidirectional=False, name="decoder", dtype=dtype,
-        )  # fmt: skip
-        self.logits = _parts.head(config, embedding, dtype)
+        layers = config.decoder_layers
+        with dtype_policy(self.dtype_policy):
+            embedding = _parts.embedding(config, config.target_vocab, "embedding")
+            self.decoder = _parts.stack(CausalDecoder, config, layers, embedding, "decoder")
+            self.logits = _parts.head(config, embedding)
         self.finish_building("token_ids")
 
     def call(self, inputs, training=None):

@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr.layers import Decoder, Encoder, SSRUDecoder
 from keras_tfmr.models import _parts
 from keras_tfmr.models.cached_step import CachedStep, StateStep
+from keras_tfmr.precision import dtype_policy
 
 
 class AttentionScores(NamedTuple):
@@ -53,23 +54,17 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
 
     def __init__(self, config, name="translation", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        dtype = self.dtype_policy
         self.config = config
-        if config.joint_vocab:
-            source = target = _parts.embedding(config, config.target_vocab, "embedding", dtype)
-        else:
-            source = _parts.embedding(config, config.source_vocab, "source_embedding", dtype)
-            target = _parts.embedding(config, config.target_vocab, "target_embedding", dtype)
-        self.encoder = _parts.stack(
-            Encoder, config, config.encoder_layers, source,
-            bidirectional=True, name="encoder", dtype=dtype,
-        )  # fmt: skip
-        self.decoder = _parts.stack(
-            {"attention": Decoder, "ssru": SSRUDecoder}[config.decoder_self],
-            config, config.decoder_layers, target,
-            bidirectional=False, name="decoder", dtype=dtype,
-        )  # fmt: skip
-        self.logits = _parts.head(config, target, dtype)
+        decoder = {"attention": Decoder, "ssru": SSRUDecoder}[config.decoder_self]
+        with dtype_policy(self.dtype_policy):
+            if config.joint_vocab:
+                source = target = _parts.embedding(config, config.target_vocab, "embedding")
+            else:
+                source = _parts.embedding(config, config.source_vocab, "source_embedding")
+                target = _parts.embedding(config, config.target_vocab, "target_embedding")
+            self.encoder = _parts.stack(Encoder, config, config.encoder_layers, source, "encoder")
+            self.decoder = _parts.stack(decoder, config, config.decoder_layers, target, "decoder")
+            self.logits = _parts.head(config, target)
         self.finish_building("source_ids", "target_ids")
 
     def call(self, inputs, training=None):
