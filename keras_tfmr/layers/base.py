@@ -10,12 +10,16 @@ WEIGHT_OPTIONS = (
 
 
 class ConfigLayer(keras.layers.Layer):
-    """The base of layers whose config is Keras's own and the attributes in `config_fields`.
+    """The base of the layers: they pass masks on, and name the attributes of their config.
 
     A subclass adds its own `config_fields` to those of its bases.
     """
 
     config_fields: tuple[str, ...] = ()
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
 
     def compute_output_spec(self, *args, **kwargs):
         # Traces the call, which checks inputs, and knows dtypes and scores; Keras would take
@@ -52,7 +56,6 @@ class TransformerLayer(ConfigLayer):
             name: option if isinstance(option, (str, dict)) else serialize(option)
             for name, option in options.items()
         }
-        self.supports_masking = True
 
     def make_dense(self, units, name, use_bias=None):
         """A `Dense` with this layer's options of weights."""

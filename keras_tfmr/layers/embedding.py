@@ -168,6 +168,3 @@ class AddPositions(Embedding):
     def call(self, x, positions=None):
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
         return self.add_positions(ops.cast(x, self.compute_dtype), positions)
-
-    def compute_mask(self, x, previous_mask=None):
-        return previous_mask

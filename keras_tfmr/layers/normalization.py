@@ -41,7 +41,6 @@ class LayerNormalization(ConfigLayer):
         super().__init__(autocast=False, **kwargs)
         self.epsilon = _checks.positive("epsilon", epsilon)
         self.axis = _last_axis(axis)
-        self.supports_masking = True
 
     def build(self, x_shape):
         width = _checks.positive_int("the last axis of x", x_shape[-1])

@@ -25,7 +25,6 @@ class Residual(ConfigLayer):
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.norm = norm_like(norm, self.dtype_policy)
-        self.supports_masking = True
 
     def build(self, x_shape, y_shape=None):
         self.dropout.build(x_shape)

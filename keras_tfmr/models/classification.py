@@ -24,10 +24,6 @@ class MeanOverTokens(keras.layers.Layer):
     TensorShape([2, 8])
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
     def call(self, x, mask=None):
         x = ops.cast(x, "float32")
         if mask is None:

@@ -62,7 +62,6 @@ class ConvolutionStack(RecurrentLayer):
             )
             for i in range(num_layers)
         ]
-        self.supports_masking = True
 
     @property
     def receptive_field(self):
@@ -130,7 +129,6 @@ class ConvolutionalEncoder(RecurrentLayer):
         self.max_length = _checks.positive_int("max_length", max_length)
         self.alignment_stack = self._stack(alignment_layers, kernel_size, "alignment")
         self.context_stack = self._stack(context_layers, kernel_size, "context")
-        self.supports_masking = True
 
     def _stack(self, num_layers, kernel_size, name):
         return ConvolutionStack(

@@ -98,7 +98,6 @@ class GRU(RecurrentLayer):
         self.units, self.go_backwards = _checks.positive_int("units", units), bool(go_backwards)
         self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
         self.cell = GRUCell(units, dtype=self.dtype_policy, name="cell")
-        self.supports_masking = True
 
     def build(self, x_shape, initial_state_shape=None):
         _checks.sequence_of_vectors("x", x_shape)
@@ -157,7 +156,6 @@ class BidirectionalEncoder(RecurrentLayer):
         self.units = units
         self.forward = GRU(units, dtype=self.dtype_policy, name="forward")
         self.backward = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="backward")
-        self.supports_masking = True
 
     def build(self, x_shape):
         self.forward.build(x_shape)

@@ -65,7 +65,6 @@ class LSTMN(RecurrentLayer):
         self.gate_dense = self.make_dense(
             4 * units, "gate", kernel_initializer="orthogonal", **plain
         )  # the other half of W
-        self.supports_masking = True
 
     def build(self, x_shape):
         _checks.sequence_of_vectors("x", x_shape)

@@ -118,7 +118,6 @@ class AlignedDecoder(RecurrentLayer):
         self.word_dense = self.make_dense(3 * units, "word")  # W_r, W_z, W and the biases
         self.context_dense = self.make_dense(3 * units, "context", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # W_s
-        self.supports_masking = True
 
     def build(self, y_shape, annotations_shape):
         _checks.sequence_of_vectors("y", y_shape)
@@ -185,9 +184,6 @@ class AlignedDecoder(RecurrentLayer):
         s, context = seen[:, :, : self.units], seen[:, :, self.units : width]
         features = ops.concatenate([s, y, context], axis=-1)
         return (features, seen[:, :, width:]) if return_attention_scores else features
-
-    def compute_mask(self, y, previous_mask=None):
-        return getattr(y, "_keras_mask", None)
 
     def compute_output_shape(self, y_shape, annotations_shape):
         _, values = self.views(keras.KerasTensor(annotations_shape))

@@ -47,7 +47,6 @@ class GRUEncoder(RecurrentLayer):
         self.units = _checks.positive_int("units", units)
         self.gru = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="gru")
         self.summary_dense = self.make_dense(units, "summary", activation="tanh")  # V
-        self.supports_masking = True
 
     def build(self, x_shape):
         self.gru.build(x_shape)
@@ -99,7 +98,6 @@ class SummaryDecoder(RecurrentLayer):
         self.gru = GRU(units, dtype=self.dtype_policy, name="gru")
         self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # V'
-        self.supports_masking = True
 
     def build(self, y_shape, summary_shape):
         _checks.sequence_of_vectors("y", y_shape)
@@ -140,9 +138,6 @@ class SummaryDecoder(RecurrentLayer):
 
         return self.start_dense(summary), step
 
-    def compute_mask(self, y, previous_mask=None):
-        return getattr(y, "_keras_mask", None)
-
     def compute_output_shape(self, y_shape, summary_shape):
         return (*y_shape[:-1], self.units + y_shape[-1] + summary_shape[-1])
 
@@ -177,7 +172,6 @@ class Maxout(RecurrentLayer):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.dense = self.make_dense(2 * units, "dense")
-        self.supports_masking = True
 
     def build(self, x_shape):
         self.dense.build(x_shape)
