@@ -157,8 +157,9 @@ def beam_search(
         num_return_sequences: n, the number of hypotheses to return, at most `num_beams`.
         max_length: The maximum length in tokens, the end id included.
         min_length: The minimum length in tokens, the end id included.
-        length_penalty: alpha; hypotheses are ranked by log-probability / ((5 + length) / 6)^alpha.
-        length_penalty_offset: The 5 in that formula; 0 makes it length^alpha. See `length_penalty`.
+        length_penalty: alpha; hypotheses are ranked by log-probability / ((5 + length) / 6)^alpha,
+            arXiv 1609.08144.
+        length_penalty_offset: The 5 in that formula; 0 makes it length^alpha, as in Marian.
         banned_ids: Ids that are never produced, such as start and unknown; padding, 0, is always
             banned.
         prefix: int32 `[batch, p]`, padded with 0: tokens that every hypothesis begins with.

@@ -17,13 +17,8 @@ class DecodingConfig(Config):
     """How a trained model is decoded. Exports and the runs of published models record it.
 
     Fields:
-        num_beams: The number of unfinished hypotheses to keep; 1 decodes greedily.
-        num_return_sequences: The number of hypotheses to return for each example, at most
-            `num_beams`.
-        length_penalty: alpha in ((5 + length) / 6)^alpha, arXiv 1609.08144.
-        length_penalty_offset: The 5 in that formula; 0 makes it length^alpha, as in Marian.
-        max_length: The maximum length in tokens, the end id included.
-        min_length: The minimum length in tokens, the end id included.
+        num_beams, num_return_sequences, length_penalty, length_penalty_offset, max_length,
+            min_length: As for `beam_search`; `num_beams` 1 decodes greedily.
         max_length_ratio: Limits a translation to this many tokens for each source token. It stops a
             model that repeats itself, and lets a search end sooner, because it bounds the length
             of the hypotheses that could still win.
@@ -48,12 +43,7 @@ class DecodingConfig(Config):
     max_length_extra: int = 8
 
     def __post_init__(self) -> None:
-        check_lengths(
-            max_length=self.max_length,
-            min_length=self.min_length,
-            length_penalty=self.length_penalty,
-            length_penalty_offset=self.length_penalty_offset,
-        )
+        check_lengths(self)
         check_sequences(self.num_return_sequences, self.num_beams)
         if not self.max_length_ratio > 0:
             raise ValueError(f"max_length_ratio must be positive; received {self.max_length_ratio}")

@@ -5,26 +5,26 @@ import copy
 import numpy as np
 from keras import ops
 
-from keras_tfmr.decoding.result import length_penalty as penalty_of
-from keras_tfmr.decoding.result import lengths_of
+from keras_tfmr.decoding.result import length_penalty, lengths_of
 from keras_tfmr.decoding.topk import last_axis
 
 
-def check_lengths(*, max_length, min_length, length_penalty, length_penalty_offset):
-    """Raises a ValueError if one of these options is out of range."""
-    if max_length < 1:
-        raise ValueError(f"max_length must be at least 1; received {max_length}")
-    if not 0 <= min_length <= max_length:
+def check_lengths(options):
+    """Raises a ValueError if a length or penalty of a `Task` or a config is out of range."""
+    longest, shortest, alpha = options.max_length, options.min_length, options.length_penalty
+    if longest < 1:
+        raise ValueError(f"max_length must be at least 1; received {longest}")
+    if not 0 <= shortest <= longest:
         raise ValueError(
-            f"min_length must lie between 0 and max_length={max_length}; received {min_length}"
+            f"min_length must lie between 0 and max_length={longest}; received {shortest}"
         )
-    if not length_penalty >= 0:
+    if not alpha >= 0:
         # The early exit relies on a length penalty that does not fall with the length.
-        raise ValueError(f"length_penalty must not be negative; received {length_penalty}")
-    if not 0 <= length_penalty_offset < np.inf:
+        raise ValueError(f"length_penalty must not be negative; received {alpha}")
+    if not 0 <= options.length_penalty_offset < np.inf:
         raise ValueError(
             "length_penalty_offset must be finite and not negative; "
-            f"received {length_penalty_offset}"
+            f"received {options.length_penalty_offset}"
         )
 
 
@@ -50,20 +50,15 @@ class Task:
         self, *, bos_ids, eos_id, max_length, min_length=0, length_penalty=0.0,
         length_penalty_offset=5.0, banned_ids=(), prefix=None, max_lengths=None,
     ):  # fmt: skip
-        check_lengths(
-            max_length=max_length,
-            min_length=min_length,
-            length_penalty=length_penalty,
-            length_penalty_offset=length_penalty_offset,
-        )
+        self.max_length, self.min_length = max_length, min_length
+        self.length_penalty, self.length_penalty_offset = length_penalty, length_penalty_offset
+        check_lengths(self)
         self.eos_ids = (eos_id,) if np.ndim(eos_id) == 0 else tuple(eos_id)
         if not self.eos_ids or min(self.eos_ids) < 1:
             raise ValueError(f"eos_id must be at least 1 (0 is padding); received {eos_id}")
         if any(banned < 0 for banned in banned_ids):
             raise ValueError(f"banned_ids must not be negative; received {tuple(banned_ids)}")
         self.banned_ids = sorted({0, *banned_ids})
-        self.max_length, self.min_length = max_length, min_length
-        self.alpha, self.offset = length_penalty, length_penalty_offset
         self.bos_ids = _tensor("bos_ids", bos_ids, 1)  # [batch]
         if max_lengths is None:
             max_lengths = ops.zeros_like(self.bos_ids) + max_length
@@ -84,7 +79,7 @@ class Task:
 
     def penalty(self, lengths):
         """The length penalty by which a log-probability is divided."""
-        return penalty_of(lengths, self.alpha, self.offset)
+        return length_penalty(lengths, self.length_penalty, self.length_penalty_offset)
 
     def ends(self, tokens):
         """bool of the shape of `tokens`: which of them end a hypothesis."""

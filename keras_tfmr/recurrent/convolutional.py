@@ -7,7 +7,8 @@ from keras_tfmr import _checks
 from keras_tfmr.layers import LearnedPositions
 from keras_tfmr.recurrent.config import ConvolutionalConfig
 from keras_tfmr.recurrent.gru import RecurrentLayer
-from keras_tfmr.recurrent.rnnsearch import AlignedDecoder, RNNSearchModel
+from keras_tfmr.recurrent.rnnsearch import AlignedDecoder
+from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -121,19 +122,22 @@ class ConvolutionalEncoder(RecurrentLayer):
     TensorShape([2, 5, 8])
     """
 
+    config_fields = ("units", "alignment_layers", "context_layers", "kernel_size", "max_length")
+
     def __init__(
         self, units, alignment_layers, context_layers, kernel_size=3, max_length=512, **kwargs
     ):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
+        self.alignment_layers, self.context_layers = alignment_layers, context_layers
+        self.kernel_size = kernel_size
         self.max_length = _checks.positive_int("max_length", max_length)
-        self.alignment_stack = self._stack(alignment_layers, kernel_size, "alignment")
-        self.context_stack = self._stack(context_layers, kernel_size, "context")
+        self.alignment_stack = self._stack(alignment_layers, "alignment")
+        self.context_stack = self._stack(context_layers, "context")
 
-    def _stack(self, num_layers, kernel_size, name):
-        return ConvolutionStack(
-            self.units, num_layers, kernel_size, dtype=self.dtype_policy, name=name
-        )
+    def _stack(self, num_layers, name):
+        size = self.units, num_layers, self.kernel_size
+        return ConvolutionStack(*size, dtype=self.dtype_policy, name=name)
 
     def build(self, x_shape):
         _checks.sequence_of_vectors("x", x_shape)
@@ -152,16 +156,6 @@ class ConvolutionalEncoder(RecurrentLayer):
 
     def compute_output_shape(self, x_shape):
         return (*x_shape[:-1], 2 * self.units)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "alignment_layers": self.alignment_stack.num_layers,
-            "context_layers": self.context_stack.num_layers,
-            "kernel_size": self.context_stack.kernel_size,
-            "max_length": self.max_length,
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -197,7 +191,7 @@ class ConvolutionalDecoder(AlignedDecoder):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class ConvolutionalModel(RNNSearchModel):
+class ConvolutionalModel(RecurrentTranslator):
     """RNNsearch with a convolutional encoder: from source and target ids to logits.
 
     Like a Transformer's, the encoder computes all positions at once, but a position sees only its
@@ -220,19 +214,9 @@ class ConvolutionalModel(RNNSearchModel):
     config_class = ConvolutionalConfig
 
     def __init__(self, config, name="convolutional"):
-        super().__init__(config, name=name)
-
-    @staticmethod
-    def make_encoder(config):
-        return ConvolutionalEncoder(
-            config.units,
-            config.alignment_layers,
-            config.context_layers,
-            config.kernel_size,
-            config.max_length,
-            name="encoder",
-        )
-
-    @staticmethod
-    def make_decoder(config):
-        return ConvolutionalDecoder(config.units, config.alignment_units, name="decoder")
+        encoder = ConvolutionalEncoder(
+            config.units, config.alignment_layers, config.context_layers, config.kernel_size,
+            config.max_length, name="encoder",
+        )  # fmt: skip
+        decoder = ConvolutionalDecoder(config.units, config.alignment_units, name="decoder")
+        super().__init__(config, encoder, decoder, name)

@@ -6,7 +6,6 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.layers.masking import attention_mask, masked_softmax
 from keras_tfmr.layers.over_time import over_time
-from keras_tfmr.models import AttentionScores
 from keras_tfmr.recurrent.config import RNNSearchConfig
 from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer
 from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
@@ -212,23 +211,6 @@ class RNNSearchModel(RecurrentTranslator):
     config_class = RNNSearchConfig
 
     def __init__(self, config, name="rnnsearch"):
-        super().__init__(config, name)
-
-    @staticmethod
-    def make_encoder(config):
-        return BidirectionalEncoder(config.units, name="encoder")
-
-    @staticmethod
-    def make_decoder(config):
-        return AlignedDecoder(config.units, config.alignment_units, name="decoder")
-
-    def explain(self, source_ids, target_ids):
-        """As for `TranslationModel`; alignments are the cross-attention of one layer and head."""
-        annotations, mask = self.encode(source_ids)
-        features, scores = self.decoder(
-            self.target_embedding(target_ids),
-            annotations,
-            annotations_mask=mask,
-            return_attention_scores=True,
-        )
-        return self.logits(self.maxout(features)), AttentionScores([scores[:, None]])
+        encoder = BidirectionalEncoder(config.units, name="encoder")
+        decoder = AlignedDecoder(config.units, config.alignment_units, name="decoder")
+        super().__init__(config, encoder, decoder, name)

@@ -185,12 +185,12 @@ class Maxout(RecurrentLayer):
 
 
 class RecurrentTranslator(ConfiguredModel, keras.Model):
-    """The base of the recurrent translators: they differ in `make_encoder` and `make_decoder`.
+    """The base of the recurrent translators, which differ in encoder and decoder.
 
     They are called, trained, decoded and exported like a `TranslationModel`.
     """
 
-    def __init__(self, config, name):
+    def __init__(self, config, encoder, decoder, name):
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
         target_ids = keras.Input((None,), dtype="int32", name="target_ids")
 
@@ -203,7 +203,6 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
             source = embedding(config.source_vocab, "source_embedding")
             target = embedding(config.target_vocab, "target_embedding")
         dropout = keras.layers.Dropout(config.dropout_rate, name="dropout")
-        encoder, decoder = self.make_encoder(config), self.make_decoder(config)
         maxout = Maxout(config.maxout_units, name="maxout")
         logits = LMHead(config.target_vocab, name="logits")
         annotations = encoder(dropout(source(source_ids)))  # [batch, source, width], or a summary
@@ -238,6 +237,17 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
 
         return FunctionStep(step), {"s": ops.repeat(first, num_beams, axis=0)}
 
+    def explain(self, source_ids, target_ids):
+        """As for `TranslationModel`; alignments are the cross-attention of one layer and head."""
+        annotations, mask = self.encode(source_ids)
+        features, scores = self.decoder(
+            self.target_embedding(target_ids),
+            annotations,
+            annotations_mask=mask,
+            return_attention_scores=True,
+        )
+        return self.logits(self.maxout(features)), AttentionScores([scores[:, None]])
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Seq2SeqModel(RecurrentTranslator):
@@ -262,15 +272,9 @@ class Seq2SeqModel(RecurrentTranslator):
     config_class = Seq2SeqConfig
 
     def __init__(self, config, name="seq2seq"):
-        super().__init__(config, name)
-
-    @staticmethod
-    def make_encoder(config):
-        return GRUEncoder(config.units, name="encoder")
-
-    @staticmethod
-    def make_decoder(config):
-        return SummaryDecoder(config.units, name="decoder")
+        encoder = GRUEncoder(config.units, name="encoder")
+        decoder = SummaryDecoder(config.units, name="decoder")
+        super().__init__(config, encoder, decoder, name)
 
     def explain(self, source_ids, target_ids):
         """As for `TranslationModel`; the cross-attention is zero, for the model has none."""
