@@ -17,9 +17,7 @@ from keras_tfmr.layers.dot_product import (
 )
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
-    attention_mask as additive_mask,
-)
-from keras_tfmr.layers.masking import (
+    additive_mask,
     causal_mask,
     masked_softmax,
     merge_masks,

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_tfmr.layers.masking import attention_mask, masked_softmax
+from keras_tfmr.layers.masking import additive_mask, masked_softmax
 
 # The backends on which Keras has a fused kernel for attention.
 FUSED_BACKENDS = ("jax", "torch")
@@ -34,7 +34,7 @@ def scaled_dot_product_attention(query, key, value, mask=None):
     query, key, value = (ops.convert_to_tensor(tensor) for tensor in (query, key, value))
     axes = (*range(len(key.shape) - 2), len(key.shape) - 1, len(key.shape) - 2)
     scores = ops.matmul(query, ops.transpose(key, axes)) / math.sqrt(key.shape[-1])
-    mask = None if mask is None else attention_mask(ops.convert_to_tensor(mask))
+    mask = None if mask is None else additive_mask(ops.convert_to_tensor(mask))
     weights = ops.cast(masked_softmax(scores, mask), value.dtype)
     return ops.matmul(weights, value), weights
 

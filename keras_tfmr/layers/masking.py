@@ -24,7 +24,7 @@ class AttentionMask(NamedTuple):
     attends: Any = None
 
 
-def attention_mask(may_attend):
+def additive_mask(may_attend):
     """The `AttentionMask` of a bool tensor `[..., key]`, True = may attend; None for None."""
     if may_attend is None:
         return None
@@ -48,7 +48,7 @@ def merge_masks(masks, position_bias=None):
     for mask in masks:
         if mask is not None:
             may_attend = mask if may_attend is None else ops.logical_and(may_attend, mask)
-    mask = attention_mask(may_attend)
+    mask = additive_mask(may_attend)
     if position_bias is None:
         return mask
     position_bias = ops.cast(position_bias, "float32")
@@ -77,7 +77,7 @@ def masked_softmax(scores, mask=None):
         Weights `[..., key]`, float32 (float64 for float64 scores), zero for a query that may attend
         to nothing.
 
-    >>> mask = attention_mask(np.array([True, False]))
+    >>> mask = additive_mask(np.array([True, False]))
     >>> np.array(masked_softmax(np.zeros((1, 2), "float32"), mask)).tolist()
     [[1.0, 0.0]]
     """

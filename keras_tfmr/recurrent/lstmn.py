@@ -6,7 +6,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
-from keras_tfmr.layers.masking import attention_mask, masked_softmax
+from keras_tfmr.layers.masking import additive_mask, masked_softmax
 from keras_tfmr.layers.over_time import over_time
 from keras_tfmr.models._parts import NextTokenModel
 from keras_tfmr.recurrent.config import LSTMNConfig
@@ -80,7 +80,7 @@ class LSTMN(RecurrentLayer):
         valid = ops.ones_like(projected[:, :, 0])  # [batch, length]
         if mask is not None:
             valid = ops.cast(mask, self.compute_dtype)
-        start = self._start(valid, projected[:, :, : self.units])
+        start = self.start(*ops.shape(projected)[:2])
 
         def step(x, states):
             h, scores, states = self._step(x, states, valid)
@@ -98,14 +98,9 @@ class LSTMN(RecurrentLayer):
             written positions, and the tape `[rows, max_length, 3 * units]`: W_h h, h and c side by
             side.
         """
-        valid = ops.zeros((rows, max_length), self.compute_dtype)
-        return self._start(valid, ops.zeros((rows, max_length, self.units), self.compute_dtype))
-
-    def _start(self, valid, vectors):
-        # From tensors of the right shape, because the batch may be unknown.
-        zero = ops.zeros_like(vectors[:, 0])
-        tape = ops.zeros_like(ops.concatenate([vectors] * 3, axis=-1))
-        return [zero, zero, ops.zeros_like(valid), tape]
+        tape = (rows, max_length, 3 * self.units)
+        shapes = [(rows, self.units), (rows, self.units), (rows, max_length), tape]
+        return [ops.zeros(shape, self.compute_dtype) for shape in shapes]
 
     def step(self, x, states):
         """Reads one position.
@@ -145,7 +140,7 @@ class LSTMN(RecurrentLayer):
         """softmax(a) over the attendable positions, `[rows, length]`; zero if there is none."""
         query = x + self.summary_dense(summary)  # [rows, units]
         scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]  # [rows, length]
-        return ops.cast(masked_softmax(scores, attention_mask(attendable)), self.compute_dtype)
+        return ops.cast(masked_softmax(scores, additive_mask(attendable)), self.compute_dtype)
 
     def compute_mask(self, x, previous_mask=None):
         return previous_mask if self.return_sequences else None

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers.masking import attention_mask, masked_softmax
+from keras_tfmr.layers.masking import additive_mask, masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent.config import MemoryNetworkConfig
 from keras_tfmr.recurrent.gru import RecurrentLayer
@@ -166,7 +166,7 @@ class Memories(RecurrentLayer):
         all_scores = []
         for memories, outputs in self.memories(facts):
             p = ops.matmul(memories, u[:, :, None])[:, :, 0]  # [batch, facts]
-            p = masked_softmax(p, attention_mask(fact_mask))
+            p = masked_softmax(p, additive_mask(fact_mask))
             p = ops.cast(p, self.compute_dtype)
             u = self.carry(u) + ops.matmul(p[:, None, :], outputs)[:, 0]
             all_scores.append(p)
