@@ -119,23 +119,14 @@ def plot_word(scores, tokens, *, title=None):
             f"Received: shape {scores.shape}"
         )
     layers, heads, keys = scores.shape
-    size = (2.2 + _CELL * max(4, keys), 1.3 + _CELL * layers * heads)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(
-        scores.reshape(-1, keys), cmap="Blues", vmin=0, vmax=1, interpolation="nearest"
-    )
     names = [
         f"head {head + 1}" if head else f"layer {layer + 1}, head 1"
         for layer in range(layers)
         for head in range(heads)
     ]
-    _label(axes, tokens, names)
+    figure = plot_attention(scores.reshape(-1, keys), tokens, names, title=title)
     for layer in range(1, layers):
-        axes.axhline(layer * heads - 0.5, color="0.4", linewidth=0.8)
-    if title:
-        figure.suptitle(title, fontsize=10)
-    figure.colorbar(image, ax=axes, shrink=0.6)
+        figure.axes[0].axhline(layer * heads - 0.5, color="0.4", linewidth=0.8)
     return figure
 
 
