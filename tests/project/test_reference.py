@@ -17,7 +17,7 @@ MARKDOWN = [*ROOT.glob("*.md"), *(p for name in FOLDERS for p in (ROOT / name).r
 
 def public_names():
     """The names of the package, and of the parts that a user imports from."""
-    names = set(keras_tfmr._HOMES)
+    names = {name for name, home in keras_tfmr._HOMES.items() if home != "keras_tfmr"}
     for part in ("layers", "models", "decoding", "recurrent", "client"):
         names.update(importlib.import_module(f"keras_tfmr.{part}").__all__)
     return names
