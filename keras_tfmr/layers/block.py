@@ -86,12 +86,15 @@ class Block(TransformerLayer):
         super().__init__(use_bias=use_bias, **kwargs)
         self.options = options
         _checks.positive_int("d_model", d_model)
-        self.make_sublayers()
+        self.make_attention()
+        kind = self.gated_feed_forward_class if gated else self.feed_forward_class
+        self.feed_forward = kind(
+            d_model, dff, activation=activation, name="feed_forward", **self._shared_options()
+        )
 
-    def make_sublayers(self):
-        """Makes the sublayers, in the order of Figure 1."""
+    def make_attention(self):
+        """Makes the sublayers below the feed-forward one, in the order of Figure 1."""
         self.self_attention = self.attention(self.self_attention_class, "self_attention")
-        self.feed_forward = self.feed_forward_sublayer()
 
     def build(self, x_shape):
         self.self_attention.build(x_shape)
@@ -139,18 +142,6 @@ class Block(TransformerLayer):
             attention_dropout_rate=options.attention_dropout_rate,
             qk_norm=options.qk_norm,
             name=name,
-            **self._shared_options(),
-        )
-
-    def feed_forward_sublayer(self):
-        """The feed-forward sublayer with this layer's options."""
-        options = self.options
-        kind = self.gated_feed_forward_class if options.gated else self.feed_forward_class
-        return kind(
-            options.d_model,
-            options.dff,
-            activation=options.activation,
-            name="feed_forward",
             **self._shared_options(),
         )
 

@@ -60,10 +60,9 @@ class DecoderLayer(Block):
     self_attention_class = CausalSelfAttention
     cross_attention_class = CrossAttention
 
-    def make_sublayers(self):
-        self.self_attention = self.attention(self.self_attention_class, "self_attention")
+    def make_attention(self):
+        super().make_attention()
         self.cross_attention = self.attention(self.cross_attention_class, "cross_attention")
-        self.feed_forward = self.feed_forward_sublayer()
 
     def build(self, x_shape, context_shape):
         self.self_attention.build(x_shape)

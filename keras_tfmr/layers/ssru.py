@@ -138,10 +138,9 @@ class SSRUDecoderLayer(DecoderLayer):
     TensorShape([3, 5, 16])
     """
 
-    def make_sublayers(self):
+    def make_attention(self):
         self.ssru = SSRU(name="ssru", **self._shared_options())
         self.cross_attention = self.attention(self.cross_attention_class, "cross_attention")
-        self.feed_forward = self.feed_forward_sublayer()
 
     def build(self, x_shape, context_shape):
         self.ssru.build(x_shape)

@@ -171,7 +171,7 @@ class CachedStep(DecodingStep):
 
     def select_state(self, state, examples):
         state = {**state, "cache": select_rows(state["cache"], examples)}
-        if self.num_beams > 1:
+        if "ancestry" in state:
             rows = rows_of(examples, self.num_beams)
             state["ancestry"] = ops.take(state["ancestry"], rows, axis=0)
         return state
@@ -204,9 +204,6 @@ class StateStep(CachedStep):
 
     def resize(self, state, cache_size):
         return state
-
-    def select_state(self, state, examples):
-        return {**state, "cache": select_rows(state["cache"], examples)}
 
 
 def _resized(x, axis, size, value=0):
