@@ -225,12 +225,10 @@ class Stack(TransformerLayer):
         self.norm = norm_like(norm, self.dtype_policy) if norm_first else None
 
     def build(self, inputs_shape):
-        self.build_non_layers(inputs_shape)
-        for layer in self.layers:
-            layer.build((*inputs_shape[:2], self.options.d_model))
+        self.build_parts(inputs_shape)
 
-    def build_non_layers(self, inputs_shape):
-        """Builds everything but the layers."""
+    def build_parts(self, inputs_shape, *context_shape):
+        """Builds all parts, with a context or without."""
         if len(inputs_shape) not in (2, 3):
             raise ValueError(
                 "`inputs` must have shape [batch, length], or [batch, length, width] for vectors. "
@@ -243,6 +241,8 @@ class Stack(TransformerLayer):
         for part in (self.norm, self.relative_positions):
             if part is not None and not part.built:
                 part.build(x_shape)
+        for layer in self.layers:
+            layer.build(x_shape, *context_shape)
 
     def call(
         self,

@@ -180,9 +180,7 @@ class Decoder(CausalDecoder):
     layer_class = DecoderLayer
 
     def build(self, inputs_shape, context_shape):
-        self.build_non_layers(inputs_shape)
-        for layer in self.layers:
-            layer.build((*inputs_shape[:2], self.options.d_model), context_shape)
+        self.build_parts(inputs_shape, context_shape)
 
     def call(
         self,
