@@ -158,16 +158,10 @@ def _forget_at_first(shape, dtype=None):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class LSTMNLanguageModel(NextTokenModel, keras.Model):
-    """An autoregressive density over sequences by an LSTMN: p(x) = Π p(x_t | x_<t).
+    """A `LanguageModel` by an LSTMN, called and trained like one: p(x) = Π p(x_t | x_<t).
 
     Args:
         config: An `LSTMNConfig`.
-
-    Call arguments:
-        inputs: `token_ids` int `[batch, length]`, padded with 0.
-
-    Returns:
-        float32 logits `[batch, length, vocab]`; the ones at position t predict token t + 1.
 
     Reference: Cheng, Dong, Lapata 2016 (arXiv 1601.06733), section 5.1.
 

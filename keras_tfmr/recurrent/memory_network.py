@@ -113,11 +113,8 @@ class Memories(RecurrentLayer):
     memories m and the output memories c. A story without facts gives zeros.
 
     Args:
-        vocab_size: Number of word ids; 0 is padding.
-        width: Width d of the vectors.
         hops: Number K of hops.
-        max_facts: Number of ages that have a vector.
-        position_encoding: Weigh words by their position.
+        vocab_size, width, max_facts, position_encoding: As for `SentenceEmbedding`.
 
     Call arguments:
         facts: int tensor `[batch, facts, words]`, padded with 0, the newest fact last.
