@@ -160,10 +160,9 @@ class MultiHeadAttention(TransformerLayer):
         training=None,
     ):
         _checks.sequence_of_vectors("query", query.shape)
-        attends_to_itself = value is None and key is None and cache is None
-        if attends_to_itself and query_mask is None:
-            query_mask = keras_mask(query)  # Keras fills it in only beside other tensors
-        if attends_to_itself:
+        if value is None and key is None and cache is None:  # it attends to itself
+            # Keras fills the mask in only beside other tensors.
+            query_mask = keras_mask(query) if query_mask is None else query_mask
             key_mask = query_mask if key_mask is None else key_mask
 
         position = None
@@ -189,7 +188,9 @@ class MultiHeadAttention(TransformerLayer):
         causal_alone = causal and not masks and position_bias is None
         if causal and not causal_alone:
             masks.append(causal_mask(ops.shape(query)[1], ops.shape(keys)[2]))
-        mask = merge_masks(masks + ([] if position is None else [position.mask]), position_bias)
+        if position is not None:
+            masks.append(position.mask)
+        mask = merge_masks(masks, position_bias)
         if position is not None:
             mask = mask._replace(attends=None)  # each new token attends at least to itself
         heads, scores = self.attend(

@@ -74,13 +74,11 @@ class TransformerLayer(ConfigLayer):
         return {**super().get_config(), **self.weight_options}
 
 
-def serialize(part):
-    """The serialised form of a part that is copied, not shared; None for None."""
-    return None if part is None else keras.saving.serialize_keras_object(part)
+serialize = keras.saving.serialize_keras_object
 
 
 def serialize_shared(layer):
-    """The serialised form of a layer that other layers hold too, with Keras's id of shared objects.
+    """The serialised form of a layer that others may hold too, with Keras's id of shared objects.
 
     Keras assigns the id when an object is serialised for the second time, and has copied the first
     result by then. Serialised twice here, the object has the id in all results.
@@ -89,14 +87,12 @@ def serialize_shared(layer):
     return serialize(layer)
 
 
-def deserialize_unbuilt(config):
-    """The layer that was serialised to `config`, not built: the layer that uses it will build it.
-
-    Otherwise the paths of its weights would lack that layer and differ from the saved ones.
-    """
-    return keras.saving.deserialize_keras_object({**config, "build_config": None})
-
-
 def maybe_deserialize(part):
-    """An argument that is a layer, a serialised layer or None, as a layer or None."""
-    return deserialize_unbuilt(part) if isinstance(part, dict) else part
+    """An argument that is a layer, a serialised layer or None, as a layer or None.
+
+    A serialised one is not built: the layer that uses it will build it. Otherwise the paths of its
+    weights would lack that layer and differ from the saved ones.
+    """
+    if not isinstance(part, dict):
+        return part
+    return keras.saving.deserialize_keras_object({**part, "build_config": None})

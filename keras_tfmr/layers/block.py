@@ -10,7 +10,6 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.layers.base import (
     TransformerLayer,
-    deserialize_unbuilt,
     maybe_deserialize,
     serialize,
     serialize_shared,
@@ -202,7 +201,7 @@ class Stack(TransformerLayer):
             )
         self.num_layers = _checks.positive_int("num_layers", num_layers)
         self.options = options
-        self.embedding = embedding or PositionalEmbedding(
+        self.embedding = maybe_deserialize(embedding) or PositionalEmbedding(
             vocab_size, d_model, dtype=self.dtype_policy, name="embedding"
         )
         if getattr(self.embedding, "d_model", None) != d_model:
@@ -211,7 +210,7 @@ class Stack(TransformerLayer):
                 f"Received: {self.embedding!r} of "
                 f"d_model={getattr(self.embedding, 'd_model', None)}"
             )
-        self.relative_positions = relative_positions
+        self.relative_positions = maybe_deserialize(relative_positions)
         self.dropout = Dropout(
             _checks.rate("dropout_rate", dropout_rate), dtype=self.dtype_policy, name="dropout"
         )
@@ -335,13 +334,5 @@ class Stack(TransformerLayer):
             **self.options.get_config(),
             "num_layers": self.num_layers,
             "embedding": serialize_shared(self.embedding),
-            "relative_positions": (
-                self.relative_positions and serialize_shared(self.relative_positions)
-            ),
+            "relative_positions": serialize_shared(self.relative_positions),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        parts = {name: config[name] for name in ("embedding", "relative_positions")}
-        parts = {name: part and deserialize_unbuilt(part) for name, part in parts.items()}
-        return super().from_config({**config, **parts})

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers.base import deserialize_unbuilt, serialize, serialize_shared
+from keras_tfmr.layers.base import maybe_deserialize, serialize, serialize_shared
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.positions import SinusoidalPositions
 
@@ -17,7 +17,7 @@ class Embedding(keras.layers.Layer):
     def __init__(self, d_model, positions=None, norm=None, **kwargs):
         super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
         self.d_model = _checks.positive_int("d_model", d_model)
-        self.positions = positions or SinusoidalPositions(
+        self.positions = maybe_deserialize(positions) or SinusoidalPositions(
             d_model, dtype=self.dtype_policy, name="positions"
         )
         self.norm = None if norm is None else norm_like(norm, self.dtype_policy)
@@ -49,12 +49,6 @@ class Embedding(keras.layers.Layer):
             "positions": serialize_shared(self.positions),
             "norm": serialize(self.norm),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        return super().from_config(
-            {**config, "positions": deserialize_unbuilt(config["positions"])}
-        )
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

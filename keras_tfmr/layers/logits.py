@@ -8,7 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.layers.base import (
     TransformerLayer,
-    deserialize_unbuilt,
+    maybe_deserialize,
     serialize_shared,
 )
 from keras_tfmr.layers.dot_product import by_rows
@@ -103,7 +103,7 @@ class TiedLogits(Head):
 
     def __init__(self, embedding, use_bias=False, **kwargs):
         super().__init__(use_bias=use_bias, **kwargs)
-        self.embedding = embedding
+        self.embedding = maybe_deserialize(embedding)
 
     @property
     def units(self):
@@ -131,8 +131,7 @@ class TiedLogits(Head):
         return self._product(kernel, bias)
 
     def get_config(self):
-        config = super().get_config()
-        return {**config, "embedding": serialize_shared(self.embedding)}
+        return {**super().get_config(), "embedding": serialize_shared(self.embedding)}
 
     @classmethod
     def from_config(cls, config):
@@ -142,6 +141,4 @@ class TiedLogits(Head):
                 "from a config has a table of its own; copy with `save` and `load_model` instead.",
                 stacklevel=2,
             )
-        return super().from_config(
-            {**config, "embedding": deserialize_unbuilt(config["embedding"])}
-        )
+        return super().from_config(config)
