@@ -9,12 +9,7 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.cache import as_position, write
-from keras_tfmr.layers.dot_product import (
-    flat,
-    fused_attention,
-    grouped_matmul,
-    has_fused_attention,
-)
+from keras_tfmr.layers.dot_product import flat, fused_attention, grouped_matmul
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
     additive_mask,
@@ -304,9 +299,11 @@ class MultiHeadAttention(TransformerLayer):
         return ops.reshape(y, (-1, length, y.shape[-1]))
 
     def _fused(self, training):
+        """Whether the backend has a kernel for it, which creates no `[query, key]` tensor."""
+        has_kernel = keras.backend.backend() in ("jax", "torch")
         # JAX's kernel needs values as wide as keys; float16 cannot hold the bias of a mask.
         fits = self.key_dim == self.value_dim and self.compute_dtype != "float16"
-        return has_fused_attention() and fits and not (training and self.dropout_rate > 0)
+        return has_kernel and fits and not (training and self.dropout_rate > 0)
 
     def _split_heads(self, y, x, dim):
         """`[batch * length, n * dim]`, of `x` `[batch, length, …]` → `[batch, n, length, dim]`."""

@@ -57,19 +57,12 @@ def as_position(cache_index, x, cache):
         return cache_index
     index = ops.cast(cache_index, "int32")
     position = causal_position(index, ops.shape(x)[1], ops.shape(cache[0])[2])
-    if slices_are_fast():
+    if keras.backend.backend() == "jax":  # writes slices in place
         return position
+    # TensorFlow's operation for slices belongs to XLA, and a server without XLA refuses it.
+    # Scattering copies the cache, but takes less time than a selection between old and new.
     indices = scatter_indices(ops.shape(x)[0], cache[0].shape[1], position.positions)
     return position._replace(scatter_indices=indices)
-
-
-def slices_are_fast():
-    """Whether the backend writes slices in place.
-
-    TensorFlow's operation for it belongs to XLA, and a server without XLA refuses it. Scattering
-    copies the cache, but takes less time than a selection between old and new.
-    """
-    return keras.backend.backend() == "jax"
 
 
 def scatter_indices(batch, kv_heads, places):

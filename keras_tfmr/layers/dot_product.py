@@ -7,9 +7,6 @@ from keras import ops
 
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 
-# The backends on which Keras has a fused kernel for attention.
-FUSED_BACKENDS = ("jax", "torch")
-
 
 def scaled_dot_product_attention(query, key, value, mask=None):
     """softmax(QKᵀ / √d) V: attention with one head and without projections.
@@ -66,11 +63,6 @@ def grouped_matmul(x, y):
     (_, _, query, n), m = ops.shape(x), ops.shape(y)[3]
     x = ops.reshape(x, (-1, kv_heads, heads // kv_heads * query, n))
     return ops.reshape(ops.matmul(x, y), (-1, heads, query, m))
-
-
-def has_fused_attention():
-    """Whether the backend has a kernel that does not create a `[query, key]` tensor."""
-    return keras.backend.backend() in FUSED_BACKENDS
 
 
 def fused_attention(queries, keys, values, mask=None, causal=False):
