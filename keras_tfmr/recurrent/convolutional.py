@@ -76,20 +76,15 @@ class ConvolutionStack(RecurrentLayer):
             convolution.build((*x_shape[:-1], self.units))
 
     def call(self, x, mask=None):
-        if mask is not None:
-            mask = _checks.sequence_mask("mask", mask, x)
-            mask = ops.cast(mask, self.compute_dtype)[:, :, None]
-        z = _zero_at_padding(self.input_dense(x), mask)  # [batch, length, units]
+        mask = _checks.sequence_mask("mask", mask, x)
+        real = 1 if mask is None else ops.cast(mask, self.compute_dtype)[:, :, None]
+        z = self.input_dense(x) * real  # [batch, length, units]
         for convolution in self.convolutions:
-            z = _zero_at_padding(z + convolution(z), mask)
+            z = (z + convolution(z)) * real
         return z
 
     def compute_output_shape(self, x_shape):
         return (*x_shape[:-1], self.units)
-
-
-def _zero_at_padding(z, mask):
-    return z if mask is None else z * mask
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
