@@ -13,9 +13,6 @@ class TokenMean(keras.metrics.Mean):
     of a long batch then counts for less than one of a short batch.
     """
 
-    def __init__(self, name, dtype=None):
-        super().__init__(name=name, dtype=dtype)
-
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
         check_labels(y_true, y_pred)
