@@ -39,7 +39,8 @@ class Embedding(keras.layers.Layer):
         return x if self.norm is None else self.norm(x)
 
     def compute_output_shape(self, inputs_shape):
-        self.positions.compute_output_shape((inputs_shape[1],))  # raises if it is too long
+        # Raises if the length is known, and too long.
+        self.positions.compute_output_spec(keras.KerasTensor((inputs_shape[1],), "int32"))
         return (*inputs_shape[:2], self.d_model)
 
     def get_config(self):

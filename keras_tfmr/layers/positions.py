@@ -151,6 +151,9 @@ class LearnedPositions(ConfigLayer):
             )
         return (length, self.d_model)
 
+    def compute_output_spec(self, positions):
+        return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class NoPositions(ConfigLayer):

@@ -58,6 +58,21 @@ def test_learned_positions_of_an_open_length():
         model(random_ids(1, 10, vocab=20))
 
 
+def test_positions_of_ones_own():
+    """They need no more than a call, as Keras's layers do."""
+
+    class Ones(keras.layers.Layer):
+        def call(self, positions):
+            return keras.ops.ones((keras.ops.shape(positions)[0], 8))
+
+    layer = PositionalEmbedding(20, 8, positions=Ones())
+    assert layer(keras.Input((None,), dtype="int32")).shape == (None, None, 8)
+    embedded = PositionalEmbedding(20, 8, positions=Ones(), scaled=False)
+    ids = random_ids(2, 5, vocab=20)
+    ones = to_numpy(embedded(ids)) - to_numpy(embedded.tokens.embeddings)[ids]
+    np.testing.assert_allclose(ones, 1, atol=1e-5)
+
+
 def test_bad_ids():
     layer = PositionalEmbedding(20, 8)
     for bad in (random_ids(3, vocab=20), random_ids(3, 4, 5, vocab=20)):
