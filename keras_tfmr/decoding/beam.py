@@ -9,9 +9,9 @@ from keras import ops
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.constraints import Task, check_sequences
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
-from keras_tfmr.decoding.sample import SingleSearch, most_probable
+from keras_tfmr.decoding.sample import SingleSearch
 from keras_tfmr.decoding.search import DecodingStep, Search, StepFunction
-from keras_tfmr.decoding.topk import top_sums
+from keras_tfmr.decoding.topk import argmax, top_sums
 
 
 class _Hypotheses(NamedTuple):
@@ -190,7 +190,7 @@ def beam_search(
         banned_ids=banned_ids, prefix=prefix, max_lengths=max_lengths,
     )  # fmt: skip
     if num_beams == 1:  # needs neither a selection nor a list of finished hypotheses
-        return SingleSearch(step, task, most_probable).decode(cache)
+        return SingleSearch(step, task, lambda log_probs, *_: argmax(log_probs)).decode(cache)
     if num_certain is None:
         num_certain = num_return_sequences
     search = BeamSearch(step, task, num_beams, num_return_sequences, num_certain)

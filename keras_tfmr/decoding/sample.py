@@ -74,11 +74,6 @@ class SingleSearch(Search):
         return DecodingResult(*(field[:, None] for field in fields))
 
 
-def most_probable(log_probs, position, examples):
-    """The choice of greedy decoding."""
-    return argmax(log_probs)
-
-
 def generate(
     step: DecodingStep | StepFunction,
     cache: Nested,

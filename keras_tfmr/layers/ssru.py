@@ -25,11 +25,8 @@ class SSRU(Sublayer):
     TensorFlow, where the scan also needs a known length.
 
     Args:
-        dropout_rate: Share of the sublayer's output that is dropped in training.
-        norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         use_bias: Whether there is a b_f.
-        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
-        **kwargs: As for `MultiHeadAttention`.
+        dropout_rate, norm_first, norm, **kwargs: As for `GlobalSelfAttention`.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
