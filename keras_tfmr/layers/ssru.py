@@ -26,7 +26,8 @@ class SSRU(Sublayer):
 
     Args:
         use_bias: Whether there is a b_f.
-        dropout_rate, norm_first, norm, **kwargs: As for `GlobalSelfAttention`.
+        dropout_rate, norm_first, norm: As for `GlobalSelfAttention`.
+        **kwargs: As for `MultiHeadAttention`.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`.
