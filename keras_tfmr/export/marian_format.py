@@ -6,17 +6,15 @@ import pathlib
 
 import numpy as np
 
-from keras_tfmr.export import marian_release
+from keras_tfmr.export import marian_names, marian_release
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.format_parts import COMMON, begin, check_architecture, tokens
-from keras_tfmr.precision import to_numpy
 from keras_tfmr.text.translator import Translator
 
 _EXPECTED = {**COMMON, "norm_first": (False,)}
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_new"}
 # MarianMTModel's own, which cannot be set. If ours is smaller, no logit differs by 1e-4.
 _EPSILON = 1e-5
-_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _POSITIONS = 1024
 
 
@@ -48,12 +46,14 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
     check_architecture(model, "MarianMTModel", {**_EXPECTED, "max_wavelength": waves})
     if model.config.norm_epsilon > _EPSILON:
         raise ExportError(f"MarianMTModel has no counterpart of {model.config.norm_epsilon=}")
+    if model.config.d_model % 2:
+        raise ExportError(f"MarianMTModel needs an even width. Received: {model.config.d_model=}")
     folder = begin(path, translator)
+    if model.config.max_wavelength == waves[1]:
+        marian_release.write_release(translator, folder)
+        return folder
     # Contiguous, because the file stores the memory of an array, ignoring that it is transposed.
     arrays = {name: np.ascontiguousarray(value) for name, value in _arrays(model)}
-    if model.config.max_wavelength == waves[1]:
-        marian_release.write_release(translator, arrays, folder)
-        return folder
     save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
     for name, value in _files(translator).items():
         text = json.dumps(value, ensure_ascii=False, indent=1)
@@ -119,59 +119,16 @@ def _vocabulary(tokenizer):
 
 def _arrays(model):
     """Pairs of transformers' names and arrays."""
-    config = model.config
-    halves = np.arange(config.d_model).reshape(-1, 2).T.reshape(-1)  # all sines, then all cosines
-    if len(halves) != config.d_model or config.d_model % 2:
-        raise ExportError(f"MarianMTModel needs an even width. Received: d_model={config.d_model}")
-    yield from _embeddings(model, halves)
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for number, layer in enumerate(stack.layers):
-            for name, value in _layer(layer, halves):
-                yield f"model.{side}.layers.{number}.{name}", value
-
-
-def _embeddings(model, halves):
-    config = model.config
-    tables = {side: to_numpy(getattr(model, side).embedding.tokens.embeddings)[:, halves]
-              for side in ("encoder", "decoder")}  # fmt: skip
+    config, arrays = model.config, marian_names.arrays(model)
+    names = marian_names.transformers_names(config.encoder_layers, config.decoder_layers)
+    for theirs, ours in names.items():
+        if ours in arrays:  # an encoder has no attention to a context
+            yield theirs, arrays[ours].T
     if config.joint_vocab:
-        yield "model.shared.weight", tables["decoder"]
+        yield "model.shared.weight", arrays["Wemb"]
     else:
-        for side, table in tables.items():
-            yield f"model.{side}.embed_tokens.weight", table
-    if config.tied_logits:
-        bias = getattr(model.logits, "bias", None)
-    else:
-        yield "lm_head.weight", to_numpy(model.logits.dense.kernel)[halves].T
-        bias = model.logits.dense.bias
-    bias = np.zeros(config.target_vocab, "float32") if bias is None else to_numpy(bias)
-    yield "final_logits_bias", bias[None]
-
-
-def _layer(layer, halves):
-    attentions = {"self_attn": layer.self_attention}
-    if hasattr(layer, "cross_attention"):
-        attentions["encoder_attn"] = layer.cross_attention
-    for name, sublayer in attentions.items():
-        for ours, theirs in _PROJECTIONS.items():
-            dense = getattr(sublayer.attention, f"{ours}_dense")
-            out = ours == "output"
-            yield from _dense(
-                f"{name}.{theirs}", dense, None if out else halves, halves if out else None
-            )
-        yield from _norm(f"{name}_layer_norm", sublayer.residual.norm, halves)
-    yield from _dense("fc1", layer.feed_forward.hidden_dense, halves, None)
-    yield from _dense("fc2", layer.feed_forward.output_dense, None, halves)
-    yield from _norm("final_layer_norm", layer.feed_forward.residual.norm, halves)
-
-
-def _dense(name, dense, rows, columns):
-    kernel, bias = to_numpy(dense.kernel), to_numpy(dense.bias)
-    kernel = kernel if rows is None else kernel[rows]
-    yield f"{name}.weight", (kernel if columns is None else kernel[:, columns]).T
-    yield f"{name}.bias", bias if columns is None else bias[columns]
-
-
-def _norm(name, norm, halves):
-    yield f"{name}.weight", to_numpy(norm.gamma)[halves]
-    yield f"{name}.bias", to_numpy(norm.beta)[halves]
+        for side in ("encoder", "decoder"):
+            yield f"model.{side}.embed_tokens.weight", arrays[f"{side}_Wemb"]
+    if not config.tied_logits:
+        yield "lm_head.weight", arrays["decoder_ff_logit_out_W"].T
+    yield "final_logits_bias", arrays["decoder_ff_logit_out_b"][None]

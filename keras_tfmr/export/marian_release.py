@@ -10,21 +10,10 @@ import numpy as np
 
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.format_parts import tokens
+from keras_tfmr.export.marian_names import arrays
 from keras_tfmr.precision import to_numpy
 
 ACTIVATIONS = {"relu": "relu", "silu": "swish"}
-_ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
-_PROJECTIONS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
-# The names of a layer's arrays: transformers' and Marian's.
-_NAMES = {
-    f"{theirs}.{projection}": f"{ours}_{{}}{letter}"
-    for theirs, ours in _ATTENTIONS.items()
-    for projection, letter in _PROJECTIONS.items()
-} | {
-    **{f"{theirs}_layer_norm": f"{ours}_Wo_ln_{{}}" for theirs, ours in _ATTENTIONS.items()},
-    **{f"fc{n}": f"ffn_{{}}{n}" for n in (1, 2)},
-    "final_layer_norm": "ffn_ffn_ln_{}",
-}
 
 
 def wavelength(config):
@@ -33,12 +22,11 @@ def wavelength(config):
     return 10_000.0 ** (half / (half - 1))
 
 
-def write_release(translator, arrays, folder):
+def write_release(translator, folder):
     """Writes model.npz, decoder.yml and the vocabularies to the folder of the SentencePiece models.
 
     Args:
         translator: A `Translator` of a post-norm `TranslationModel` with Marian's positions.
-        arrays: {name in transformers: array} of its weights.
         folder: The folder.
 
     Raises:
@@ -53,14 +41,7 @@ def write_release(translator, arrays, folder):
             "Marian's decoder starts from zeros, and this model's from a learned embedding"
         )
     orders = {side: _order(each) for side, each in translator.tokenizers.items()}
-    found = _tables(arrays, config, orders)
-    for name, value in arrays.items():
-        if ".layers." in name:
-            _, side, _, number, *parts, kind = name.split(".")
-            theirs = _NAMES[".".join(parts)]
-            words = ("scale", "bias") if "_ln_" in theirs else ("W", "b")
-            name = f"{side}_l{int(number) + 1}_{theirs.format(words[kind == 'bias'])}"
-            found[name] = value.T if value.ndim == 2 else value[None]
+    found = _in_order(arrays(model), orders)
     options = json.dumps(_options(config, orders)) + "\0"  # JSON is YAML
     found["special:model.yml"] = np.frombuffer(options.encode(), "int8")
     # Marian reads no array that is stored as a transposed one.
@@ -87,17 +68,15 @@ def _order(tokenizer):
     return [*ids, *(i for i in range(tokenizer.vocab_size) if i not in special)]
 
 
-def _tables(arrays, config, orders):
-    """Embeddings and logits by Marian's names, in its order."""
-    target = orders["target"]
-    found = {"decoder_ff_logit_out_b": arrays["final_logits_bias"][:, target]}
-    if config.joint_vocab:
-        found["Wemb"] = arrays["model.shared.weight"][target]
-    else:
-        for (_, order), side in zip(orders.items(), ("encoder", "decoder"), strict=True):
-            found[f"{side}_Wemb"] = arrays[f"model.{side}.embed_tokens.weight"][order]
-    if not config.tied_logits:
-        found["decoder_ff_logit_out_W"] = arrays["lm_head.weight"][target].T
+def _in_order(found, orders):
+    """The arrays as matrices, with the ids of embeddings and logits in Marian's order."""
+    for name, value in found.items():
+        value = value if value.ndim == 2 else value[None]
+        if "logit_out" in name:
+            value = value[:, orders["target"]]
+        elif name.endswith("Wemb"):
+            value = value[orders["source" if name == "encoder_Wemb" else "target"]]
+        found[name] = value
     return found
 
 

@@ -1,9 +1,8 @@
 """Reads a folder that transformers saved a MarianMTModel and its tokenizer into."""
 
-import re
-
 import numpy as np
 
+from keras_tfmr.export.marian_names import transformers_names
 from training.files import RunError, read_json
 from training.marian import Published, check_options, decoding_options
 from training.marian.files import read_spms
@@ -30,20 +29,6 @@ UNUSED = {
     "forced_bos_token_id": None,
 }  # fmt: skip
 EPSILON = 1e-5
-# The parts of a layer: {name in transformers: name in Marian}.
-PARTS = {
-    "self_attn_layer_norm": "self_Wo_ln_{kind}",
-    "encoder_attn_layer_norm": "context_Wo_ln_{kind}",
-    "final_layer_norm": "ffn_ffn_ln_{kind}",
-    "self_attn": "self_{kind}{to}",
-    "encoder_attn": "context_{kind}{to}",
-    "fc1": "ffn_{kind}1",
-    "fc2": "ffn_{kind}2",
-}
-PROJECTIONS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
-LAYER = re.compile(
-    r"model\.(encoder|decoder)\.layers\.(\d+)\.(\w+?)\.(?:([qkv]_proj|out_proj)\.)?(weight|bias)"
-)
 TABLES = {
     "model.shared.weight": "Wemb",
     "model.encoder.embed_tokens.weight": "encoder_Wemb",
@@ -125,29 +110,19 @@ def _arrays(folder, config):
         tensors = load_file(path)
     except (SafetensorError, TypeError) as error:
         raise RunError(f"cannot read model.safetensors: {error}") from error
-    arrays = {}
+    arrays, names = {}, transformers_names(config["encoder_layers"], config["decoder_layers"])
     for key, value in tensors.items():
         value = value.astype("float32", copy=False)
         if key.endswith("embed_positions.weight"):
             _check_positions(value)
         elif key in TABLES:
             arrays[TABLES[key]] = value
+        elif key in names:
+            arrays[names[key]] = np.ascontiguousarray(value.T)
         else:
-            arrays[_marian_name(key)] = np.ascontiguousarray(value.T)
+            raise RunError(f"the file has {key}, which no Marian model has")
     _tie(arrays, config)
     return arrays
-
-
-def _marian_name(key):
-    """Marian's name of an array of a layer."""
-    found = LAYER.fullmatch(key)
-    if not found or found[3] not in PARTS:
-        raise RunError(f"the file has {key}, which no Marian model has")
-    side, number, part, projection, kind = found.groups()
-    matrix = projection or part.startswith("fc")
-    kind = {"weight": "W" if matrix else "scale", "bias": "b" if matrix else "bias"}[kind]
-    name = PARTS[part].format(kind=kind, to=PROJECTIONS.get(projection))
-    return f"{side}_l{int(number) + 1}_{name}"
 
 
 def _check_positions(table):
