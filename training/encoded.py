@@ -50,7 +50,7 @@ class Encoded(NamedTuple):
 
     def changed_files(self):
         """The files that have changed: (path, old checksum, new checksum)."""
-        suspects = (f for f in self.files if f.bytes and stamp(f.path) != (f.bytes, f.modified))
+        suspects = (f for f in self.files if stamp(f.path) != (f.bytes, f.modified))
         now = ((file.path, file.sha256, sha256(file.path)) for file in suspects)
         return [change for change in now if change[1] != change[2]]
 

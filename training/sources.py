@@ -8,7 +8,7 @@ import pathlib
 import re
 
 from training.files import RunError
-from training.text_blocks import TextFile, in_memory, read_blocks, sha256
+from training.text_blocks import in_memory, read_blocks, sha256
 
 TATOEBA, SUMS = pathlib.Path("data/tatoeba"), "SHA256SUMS"  # of training/get_tatoeba.py
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
@@ -37,11 +37,6 @@ class Source:
             split: `train`, `validation` or `test`; only data sets have the latter two.
             read: A list, to which a `TextFile` is added for each file that was read.
         """
-        if self.name.startswith("tfds:"):
-            rows, name = _tfds_rows(self.name.removeprefix("tfds:"), split)
-            read.append(TextFile(name, "", len(rows)))
-            yield from in_memory(rows)
-            return
         for paths in self._paths(split):
             yield from read_blocks(paths, read)
 
@@ -61,7 +56,7 @@ class Source:
     @property
     def has_splits(self):
         """Whether it has its own validation and test pairs."""
-        return self.name.startswith(("tfds:", "tatoeba:"))
+        return self.name.startswith("tatoeba:")
 
 
 class Phrasebook:
@@ -183,23 +178,3 @@ def find(pattern):
     if found := sorted(glob.glob(str(pattern), recursive=True)):
         return [pathlib.Path(path) for path in found]
     raise RunError(f"{pattern}: No such file or directory")
-
-
-def _tfds_rows(name, split):
-    """The pairs of a translation data set, by tensorflow-datasets, and its full name."""
-    instead = (
-        "Give the sentences as text instead: --data FILE.tsv with `source<TAB>target` lines, "
-        "or --source FILE --target FILE with one sentence on each line."
-    )
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise RunError(f"tfds:{name} needs `pip install tensorflow-datasets`. {instead}") from error
-    try:
-        data, info = tfds.load(name, split=split, with_info=True, as_supervised=True)
-        pairs = [(source.decode(), target.decode()) for source, target in tfds.as_numpy(data)]
-    except Exception as error:  # any error of the network, the server or the disk
-        raise RunError(
-            f"tensorflow-datasets could not provide {name} ({error}). {instead}"
-        ) from error
-    return pairs, f"tfds:{info.full_name}/{split}"

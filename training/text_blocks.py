@@ -34,8 +34,8 @@ class TextFile(NamedTuple):
     path: str
     sha256: str
     lines: int
-    bytes: int = 0
-    modified: int = 0
+    bytes: int
+    modified: int
 
 
 class Block(NamedTuple):

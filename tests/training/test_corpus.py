@@ -4,8 +4,6 @@ import bz2
 import gzip
 import hashlib
 import itertools
-import sys
-import types
 import unicodedata
 
 import hypothesis
@@ -338,22 +336,3 @@ def test_a_missing_download_says_how_to_get_it(tmp_path, capsys):
     assert "por-eng_links.tsv.bz2 is missing" in capsys.readouterr().err
     assert get_tatoeba.main(["pt-en", "--exports", str(tmp_path)]) == 1
     assert "codes of three letters" in capsys.readouterr().err
-
-
-def test_tensorflow_datasets_are_read_or_named(monkeypatch):
-    def load(name, **options):
-        if name == "unknown":
-            raise ConnectionError("no route to host")
-        return [], types.SimpleNamespace(full_name="ted/1.0")
-
-    rows = [("olá".encode(), b"hello")] * 2
-    fake = types.SimpleNamespace(load=load, as_numpy=lambda data: rows)
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
-    read = []
-    (block,) = sources.parse(["tfds:ted"])[0].blocks("train", read)
-    assert block.texts == ("olá\thello\nolá\thello\n".encode(),)
-    assert read[0].path == "tfds:ted/1.0/train" and read[0].lines == 2
-    for module, message in ((fake, "no route to host"), (None, "pip install tensorflow-datasets")):
-        monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
-        with pytest.raises(RunError, match=rf"{message}.*--data FILE\.tsv"):
-            list(sources.parse(["tfds:unknown"])[0].blocks("train", []))
