@@ -6,6 +6,7 @@ or damaged corpus.
 """
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -13,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.arrays import Writer, is_whole, mapped
+from keras_tfmr.text.lines import id_type
+from training.arrays import mapped, record
 from training.clean import Cleaner, Rules, summary
 from training.cleaned import CleanedCorpus, in_processes
 from training.files import RunError, read_json, write_json
@@ -69,9 +71,11 @@ def read(folder, tokenizers):
     records = index["arrays"]
     if index["tokenizers"] != identity(tokenizers):
         return None
-    if not all(is_whole(folder / name, records[name]) for name in ARRAYS):
-        return None
-    arrays = [mapped(folder / name, records[name]["dtype"]) for name in ARRAYS]
+    arrays = []
+    for path, known in ((folder / name, records[name]) for name in ARRAYS):
+        if not path.is_file() or record(path, known["dtype"]) != known:
+            return None
+        arrays.append(mapped(path, known["dtype"]))
     held_out = {name: [tuple(pair) for pair in rows] for name, rows in index["held_out"].items()}
     files = [TextFile(*file) for file in index["files"]]
     sides = [tuple(arrays[:2]), tuple(arrays[2:])]
@@ -292,7 +296,7 @@ class Encoder:
 
     def __init__(self, path, tokenizers, excluded, tags):
         self._path, self._excluded, self._tags = path, excluded, tags
-        self._tokenizers = [_portable(tokenizer) for tokenizer in tokenizers]
+        self._encoders = [getattr(each, "lines", each) for each in tokenizers]
 
     def __call__(self, job):
         piece, kept = job
@@ -305,69 +309,33 @@ class Encoder:
         tag = self._tags[piece.part]
         columns = [_tagged(tag, source) for source, _ in found], [target for _, target in found]
         sides = []
-        for tokenizer, column in zip(self._tokenizers, columns, strict=True):
-            values, offsets = tokenizer.encode_lines(column)
+        for encoder, column in zip(self._encoders, columns, strict=True):
+            values, offsets = encoder.encode_lines(column)
             sides.append((values, np.diff(offsets)))
         return len(found), len(pairs) - len(found), sides
 
 
 def _write(folder, cleaned, tokenizers, excluded, tags):
     """Encodes the kept pairs into files: the number of pairs in each part, records of the files."""
-    dtypes = [d for t in tokenizers for d in (_id_type(t), np.dtype(np.int64))]
-    writers = [Writer(folder / name, dtype) for name, dtype in zip(ARRAYS, dtypes, strict=True)]
     sizes, ends = collections.Counter(), [0, 0]
-    for offsets in writers[1::2]:
-        offsets.append([0])
     jobs = ((p, np.array(cleaned.kept[p.first : p.first + p.pairs])) for p in cleaned.pieces)
     results = in_processes(Encoder(cleaned.path, tokenizers, excluded, tags), jobs)
-    for piece, (pairs, shared, sides) in zip(cleaned.pieces, results, strict=True):
-        sizes[piece.part] += pairs
-        cleaned.dropped["shared"] += shared
-        for i, (values, lengths) in enumerate(sides):
-            writers[2 * i].append(values)
-            writers[2 * i + 1].append(ends[i] + np.cumsum(lengths))
-            ends[i] += len(values)
-    records = {writer.path.name: writer.close() for writer in writers}
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((folder / name).open("wb")) for name in ARRAYS]
+        for offsets in files[1::2]:
+            offsets.write(np.zeros(1, np.int64).tobytes())
+        for piece, (pairs, shared, sides) in zip(cleaned.pieces, results, strict=True):
+            sizes[piece.part] += pairs
+            cleaned.dropped["shared"] += shared
+            for i, (values, lengths) in enumerate(sides):
+                files[2 * i].write(values.tobytes())
+                files[2 * i + 1].write((ends[i] + np.cumsum(lengths)).tobytes())
+                ends[i] += len(values)
+    dtypes = [dtype for t in tokenizers for dtype in (id_type(t.vocab_size), np.int64)]
+    records = {name: record(folder / name, d) for name, d in zip(ARRAYS, dtypes, strict=True)}
     if not sizes.total():
         raise RunError(NOTHING_LEFT)
     return [sizes[number] for number in range(1 + max(p.part for p in cleaned.pieces))], records
-
-
-class Subwords:
-    """`SubwordTokenizer.encode_lines` for processes without TensorFlow."""
-
-    def __init__(self, tokenizer):
-        self._model, self.dtype = tokenizer.model_bytes, _id_type(tokenizer)
-        self._processor = None
-
-    def encode_lines(self, lines):
-        """`(values, offsets)` of a list of lines in composed form."""
-        if self._processor is None:
-            import sentencepiece
-
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
-        # As in the tokenizer, because SentencePiece cannot tell U+2581 from a space.
-        lines = [line.replace("\u2581", "\U0010fffe") for line in lines]
-        ids = self._processor.encode(lines, num_threads=1)  # more do not help on short lines
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        values = np.fromiter(itertools.chain.from_iterable(ids), self.dtype)
-        return values, np.append(0, np.cumsum(lengths))
-
-    def __getstate__(self):
-        return {**self.__dict__, "_processor": None}
-
-
-def _portable(tokenizer):
-    """A picklable encoder like this tokenizer, if it has a light one; else the tokenizer."""
-    if isinstance(tokenizer, Labels):
-        return tokenizer
-    from keras_tfmr.text.tokenizer import SubwordTokenizer
-
-    return Subwords(tokenizer) if type(tokenizer) is SubwordTokenizer else tokenizer
-
-
-def _id_type(tokenizer):
-    return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
 
 
 def _tagged(tag, source):

@@ -8,14 +8,15 @@ so that the ops of `SubwordTokenizer` can run it.
 import re
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr import compat
+from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
 from keras_tfmr.text.tokenizer import SPECIALS, SubwordTokenizer, mix, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
-_SPACE_SIGN = "\u2581"
 # A text is cut before it is tokenized, at a multiple of the longest piece, because normalisation
 # can turn several characters into one.
 _SHRINKING, _MARGIN = 4, 64
@@ -75,6 +76,11 @@ class MarianTokenizer(SubwordTokenizer):
             if piece.type in _PRODUCED
         )
 
+    def _line_encoder(self):
+        tags = {tag: self._tag_ids[tag] for tag in self.tags}
+        own_tag = self._tag_ids.get(self.target_language)
+        return _MarianLines(self.model_bytes, self.vocab_size, tags, own_tag, self.unknown_id)
+
     def decode(self, ids):
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
 
@@ -83,7 +89,7 @@ class MarianTokenizer(SubwordTokenizer):
         """
         texts = self._ops.detokenize(self._real(ids))
         # The op leaves U+2581 for spaces in pieces of the other language's model.
-        return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, _SPACE_SIGN, " ")))
+        return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, SPACE_SIGN, " ")))
 
     def nbest_segmentations(self, word, most):
         found = super().nbest_segmentations(word, most)
@@ -151,24 +157,35 @@ class MarianTokenizer(SubwordTokenizer):
             texts = tf.where(own, rest, texts)
         return texts, tf.RaggedTensor.from_tensor(ids[:, None], padding=self.pad_id)
 
-    def _encode_offline(self, lines):
-        processor, unknown, size = self._offline(), self.unknown_id, self.vocab_size
-        tags = [self._tag_ids.get(self._tag_of(line)) for line in lines]
-        lines = [re.sub(_TAG, self._untagged, line) for line in lines]
-        rows = processor.encode(lines, out_type=str, num_threads=1)
-        rows = (processor.piece_to_id(row) for row in rows)
+
+class _MarianLines(LineEncoder):
+    """A `LineEncoder` of a `MarianTokenizer`.
+
+    Args:
+        tag_ids: {tag: id} of those that texts can begin with.
+        own_tag: The id of the tag for other texts, or None.
+        unknown_id: The id of pieces that the vocabulary lacks.
+    """
+
+    def __init__(self, model_bytes, vocab_size, tag_ids, own_tag, unknown_id):
+        super().__init__(model_bytes, vocab_size)
+        self.tag_ids, self.own_tag, self.unknown_id = tag_ids, own_tag, unknown_id
+
+    def ids(self, lines):
+        tags, texts = zip(*map(self._split, lines), strict=True)
+        rows = self.processor.encode(list(texts), out_type=str, num_threads=1)
+        rows = (self.processor.piece_to_id(row) for row in rows)
         return [
-            ([] if tag is None else [tag]) + [i if i < size else unknown for i in row]
+            ([] if tag is None else [tag])
+            + [i if i < self.vocab_size else self.unknown_id for i in row]
             for tag, row in zip(tags, rows, strict=True)
         ]
 
-    def _tag_of(self, line):
+    def _split(self, line):
+        """The id of a line's tag, and the text behind it."""
         found = re.match(_TAG, line)
-        tag = found and found.group().strip()
-        return tag if tag in self.tags else self.target_language
-
-    def _untagged(self, found):
-        return "" if found.group().strip() in self.tags else found.group()
+        tag = self.tag_ids.get(found.group().strip()) if found else None
+        return (self.own_tag, line) if tag is None else (tag, line[found.end() :])
 
 
 def joined(spm, pieces, *, reads_tags=False, target_language=None):
@@ -215,22 +232,15 @@ def joined(spm, pieces, *, reads_tags=False, target_language=None):
 def is_joined(model_bytes):
     """Whether these bytes are a model that `joined` made."""
     try:
-        return proto.ModelProto.FromString(model_bytes).trainer_spec.model_prefix == _KIND
-    except proto_error():
+        return _parsed(model_bytes).trainer_spec.model_prefix == _KIND
+    except ValueError:
         return False
-
-
-def proto_error():
-    """The exception that protobuf raises for bytes that it cannot parse."""
-    from google.protobuf.message import DecodeError
-
-    return DecodeError
 
 
 def _parsed(spm):
     try:
         model = proto.ModelProto.FromString(spm)
-    except proto_error() as error:
+    except DecodeError as error:
         raise ValueError(f"not a SentencePiece model: {error}") from error
     if not model.pieces:
         raise ValueError("not a SentencePiece model: it has no pieces")

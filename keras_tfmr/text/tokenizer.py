@@ -5,11 +5,9 @@ the vocabulary lacks are encoded as bytes, so that no text is unknown.
 """
 
 import io
-import itertools
 import math
 import os
 import pathlib
-import unicodedata
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Self
@@ -20,10 +18,7 @@ import tensorflow_text as tf_text
 
 from keras_tfmr import compat
 from keras_tfmr.config import Tensor
-
-# SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 in the text. The latter is
-# replaced by a code point that Unicode guarantees never to assign.
-_SPACE_SIGN, _SPACE_SIGN_ESCAPED = "\u2581", "\U0010fffe"
+from keras_tfmr.text.lines import SPACE_SIGN, SPACE_SIGN_ESCAPED, LineEncoder, prepared
 
 # The most characters in a subword, and how many further ones leave it as it is.
 _PIECE_CHARACTERS, _MARGIN = 16, 64
@@ -55,6 +50,9 @@ class SubwordTokenizer(tf.Module):
     Args:
         model_bytes: A SentencePiece model with the ids above and byte fallback, as `learn` makes.
 
+    Attributes:
+        lines: A `LineEncoder`, which other processes can use without TensorFlow.
+
     Raises:
         ValueError: If the bytes are not such a model.
 
@@ -81,14 +79,17 @@ class SubwordTokenizer(tf.Module):
         found = tuple(piece.decode() for piece in self._ops.id_to_string(range(4)).numpy())
         if found != SPECIALS:
             raise ValueError(f"ids 0 to 3 of the model must be {SPECIALS}. Received: {found}")
-        self._processor = None  # sentencepiece's own, for the lines of a corpus
         self._read_model()
+        self.lines = self._line_encoder()
 
     def _read_model(self):
         """Reads what a kind of tokenizer needs from its model."""
         self._guard = int(self._ops.string_to_id(_GUARD))
         if self._guard == self.unknown_id:
             raise ValueError("the SentencePiece model was learned without byte_fallback")
+
+    def _line_encoder(self):
+        return LineEncoder(self.model_bytes, self.vocab_size)
 
     @classmethod
     def learn(
@@ -113,7 +114,7 @@ class SubwordTokenizer(tf.Module):
         """
         import sentencepiece
 
-        lines = [_prepared(line) for line in _spaced(lines, max_lines)]
+        lines = [prepared(line) for line in _spaced(lines, max_lines)]
         if not any(line.strip() for line in lines):
             raise ValueError(f"no text to learn a vocabulary from in {len(lines)} lines")
         model = io.BytesIO()
@@ -228,7 +229,7 @@ class SubwordTokenizer(tf.Module):
         guard = tf.fill([ids.nrows(tf.int32), 1], self._guard)
         texts = self._ops.detokenize(tf.concat([guard, ids], axis=1))
         texts = tf.strings.regex_replace(texts, _GUARDED, "", replace_global=False)
-        texts = tf.strings.regex_replace(texts, _SPACE_SIGN_ESCAPED, _SPACE_SIGN)
+        texts = tf.strings.regex_replace(texts, SPACE_SIGN_ESCAPED, SPACE_SIGN)
         return valid_utf8(texts)
 
     def _real(self, ids):
@@ -261,20 +262,13 @@ class SubwordTokenizer(tf.Module):
             `values` [subwords of all lines], uint16 if the vocabulary allows it, else int32, and
             `offsets` int64 [lines + 1]: line i is `values[offsets[i]:offsets[i + 1]]`.
         """
-        dtype = np.uint16 if self.vocab_size <= 2**16 else np.int32
-        values, lengths = [np.zeros(0, dtype)], [np.zeros(1, np.int64)]
-        lines = iter(lines)
-        while chunk := [*itertools.islice(lines, 20_000)]:
-            rows = self._encode_offline(chunk)
-            lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
-            values.append(np.fromiter(itertools.chain.from_iterable(rows), dtype))
-        return np.concatenate(values), np.cumsum(np.concatenate(lengths))
+        return self.lines.encode_lines(lines)
 
     def word_beginnings(self) -> np.ndarray:
         """bool [vocab]: which subwords begin with a space; they have no other spaces."""
-        processor = self._offline()
+        processor = self.lines.processor
         pieces = (processor.id_to_piece(i) for i in range(self.vocab_size))
-        return np.array([piece.startswith(_SPACE_SIGN) for piece in pieces])
+        return np.array([piece.startswith(SPACE_SIGN) for piece in pieces])
 
     def nbest_segmentations(self, word: Sequence[int], most: int) -> list[tuple[list[int], float]]:
         """The most probable ways to split a word into subwords.
@@ -288,9 +282,9 @@ class SubwordTokenizer(tf.Module):
             list of (list of int, float): ids and log-probability, the most probable first; only
             `word` if it contains bytes or is only a space.
         """
-        processor = self._offline()
+        processor = self.lines.processor
         text = "".join(processor.id_to_piece(i) for i in word)
-        if any(map(processor.is_byte, word)) or not text[1:] or text[0] != _SPACE_SIGN:
+        if any(map(processor.is_byte, word)) or not text[1:] or text[0] != SPACE_SIGN:
             return [(list(word), 0.0)]
         found = processor.nbest_encode(text[1:], nbest_size=most)
         return [(ids, sum(map(processor.get_score, ids))) for ids in found]
@@ -299,7 +293,7 @@ class SubwordTokenizer(tf.Module):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
         # Composed first, so that the cut below counts the characters that subwords are made of.
         texts = tf_text.normalize_utf8(valid_utf8(texts), "NFC")
-        texts = tf.strings.regex_replace(texts, _SPACE_SIGN, _SPACE_SIGN_ESCAPED)
+        texts = tf.strings.regex_replace(texts, SPACE_SIGN, SPACE_SIGN_ESCAPED)
         if max_length is None:
             return self._ops.tokenize(texts), tf.zeros(tf.shape(texts), bool)
         head = tf.strings.substr(texts, 0, most_characters(max_length), unit="UTF8_CHAR")
@@ -307,18 +301,6 @@ class SubwordTokenizer(tf.Module):
         truncated = tf.strings.length(head) < tf.strings.length(texts)
         truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)
         return ids[:, :max_length], truncated
-
-    def _encode_offline(self, lines):
-        """The ids of a list of lines, a list of lists."""
-        lines = [_prepared(line) for line in lines]
-        return self._offline().encode(lines, num_threads=1)  # more do not help on short lines
-
-    def _offline(self):
-        if self._processor is None:
-            import sentencepiece
-
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
-        return self._processor
 
 
 def _spaced(lines, most):
@@ -364,8 +346,3 @@ def mix(pieces, other, share):
 def valid_utf8(texts):
     """Strings in which U+FFFD replaces bytes that are not UTF-8."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-
-
-def _prepared(line):
-    """What `SubwordTokenizer.encode` does to a text before SentencePiece sees it."""
-    return unicodedata.normalize("NFC", line).replace(_SPACE_SIGN, _SPACE_SIGN_ESCAPED)
