@@ -39,7 +39,6 @@ class Encoded(NamedTuple):
         parts: The number of pairs of each corpus.
         held_out: `{"validation": pairs, "test": pairs}`, lists of (source, target).
         record: Counts and checksums, for config.json.
-        summaries: Lines for people.
         files: A `TextFile` for each file that was read.
     """
 
@@ -47,8 +46,11 @@ class Encoded(NamedTuple):
     parts: list
     held_out: dict
     record: dict
-    summaries: list
     files: list
+
+    def summaries(self):
+        """Lines for people, one for each set of pairs."""
+        return [f"{name}: {_told(**about)}" for name, about in self.record.items()]
 
     def changed_files(self):
         """The files that have changed: (path, old checksum, new checksum)."""
@@ -79,7 +81,7 @@ def read(folder, tokenizers):
     held_out = {name: [tuple(pair) for pair in rows] for name, rows in index["held_out"].items()}
     files = [TextFile(*file) for file in index["files"]]
     sides = [tuple(arrays[:2]), tuple(arrays[2:])]
-    return Encoded(sides, index["parts"], held_out, index["record"], index["summaries"], files)
+    return Encoded(sides, index["parts"], held_out, index["record"], files)
 
 
 def delete(folder):
@@ -137,7 +139,6 @@ def _encode(settings, folder, known):
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
         "record": {name: _record(*about) for name, about in counts.items()},
-        "summaries": [f"{name}: {_told(*about)}" for name, about in counts.items()],
         "files": [*files, *(file for found in sets.values() for file in found.files)],
     }
     write_json(folder / INDEX, index)
@@ -344,9 +345,9 @@ def _tagged(tag, source):
 
 def _told(pairs, files, dropped):
     """A line about a corpus: its size, its files, the dropped pairs."""
-    names = ", ".join(f"{file.path} (sha256 {file.sha256[:12]})" for file in files[:3])
+    names = ", ".join(f"{file['path']} (sha256 {file['sha256'][:12]})" for file in files[:3])
     more = f" and {len(files) - 3} more files" if len(files) > 3 else ""
-    left_out = f"; dropped: {summary(dropped)}" if any(dropped.values()) else ""
+    left_out = f"; dropped: {summary(dropped)}" if dropped else ""
     return f"{pairs:,} pairs{f' from {names}' if names else ''}{more}{left_out}"
 
 

@@ -1,6 +1,5 @@
 """Where a training begins from another run: a fine-tuning, a student of a teacher, a text task."""
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from training.config import SIZES
 from training.files import RunError
 from training.recipes import RECIPES
 from training.run import RunFolder, differences, in_words
+from training.text_blocks import sha256
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
@@ -96,7 +96,7 @@ class Start:
             fields |= {name: value for name, value in sizes.items() if name in fields}
             fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
         try:
-            return read_config(self.kind if settings.task == "translation" else "text", fields)
+            return read_config(task.kind, fields)
         except ValueError as error:
             raise RunError(str(error)) from error
 
@@ -153,10 +153,8 @@ class Start:
 
     def record(self):
         """What config.json records about it, with its licence and where it began itself."""
-        with self.weights.open("rb") as file:
-            checksum = hashlib.file_digest(file, "sha256").hexdigest()
         of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
-        return {"path": str(self.path), "weights_sha256": checksum, **of_it}
+        return {"path": str(self.path), "weights_sha256": sha256(self.weights), **of_it}
 
 
 def values(variable):

@@ -68,7 +68,7 @@ def prepare(settings, folder, before, known=None, replicas=1):
     if settings.epochs and not steps:
         steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
     lines = [DEMONSTRATION] if settings.phrasebook else []
-    lines += [*found.summaries, *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
+    lines += [*found.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
     record, told = found.record, "\n".join(lines)
     return Data(task, batches, sets["validation"], sets["test"], steps, record, told)
 

@@ -12,13 +12,8 @@ import zipfile
 from pathlib import Path
 
 from keras_tfmr.config import versions
-from training.files import (
-    RunError,
-    explained,
-    read_json,
-    write_atomically,
-    write_json,
-)
+from training.files import RunError, explained, read_json, write_atomically, write_json
+from training.recipes import RECIPES
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 # {attribute of a `RunFolder`: file}; the last one marks the folder as that of a run.
@@ -102,10 +97,10 @@ class RunFolder:
 
     def text_model(self, weights=None, max_source_length=128, **decoding):
         """The run's `Translator`, `Classifier`, `Tagger` or `Completer`."""
-        from training.tasks import TASKS, TRANSLATION
+        from training.tasks import TASKS
 
         kind = self.read_config()["model"]["kind"]
-        if kind in TRANSLATION:
+        if kind in RECIPES:
             return self.translator(weights, max_source_length, **decoding)
         model = self.model(weights)  # a RunError if the kind is unknown
         return TASKS[kind].text_model(self, model, max_source_length)

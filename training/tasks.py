@@ -1,27 +1,32 @@
 """What a run can learn: the model, the batches, the loss and the metrics of each task."""
 
-import importlib
-
 import numpy as np
 from keras import ops
 
 import keras_tfmr
+from keras_tfmr import recurrent
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
+from keras_tfmr.models import (
+    LanguageModel,
+    SequenceClassifier,
+    TokenClassifier,
+    TransformerConfig,
+    TranslationModel,
+)
 from keras_tfmr.precision import dtype_policy
 from training.files import RunError
 
-_MODELS = {  # kind of translator: module, config class, model class
-    "transformer": ("keras_tfmr.models", "TransformerConfig", "TranslationModel"),
-    "seq2seq": ("keras_tfmr.recurrent", "Seq2SeqConfig", "Seq2SeqModel"),
-    "rnnsearch": ("keras_tfmr.recurrent", "RNNSearchConfig", "RNNSearchModel"),
-    "convolutional": ("keras_tfmr.recurrent", "ConvolutionalConfig", "ConvolutionalModel"),
+_MODELS = {  # kind of model: the classes of its config and of itself
+    "transformer": (TransformerConfig, TranslationModel),
+    "seq2seq": (recurrent.Seq2SeqConfig, recurrent.Seq2SeqModel),
+    "rnnsearch": (recurrent.RNNSearchConfig, recurrent.RNNSearchModel),
+    "convolutional": (recurrent.ConvolutionalConfig, recurrent.ConvolutionalModel),
+    "classify": (TransformerConfig, SequenceClassifier),
+    "tag": (TransformerConfig, TokenClassifier),
+    "masked": (TransformerConfig, TokenClassifier),
+    "language": (TransformerConfig, LanguageModel),
 }
-TRANSLATION = tuple(_MODELS)
-_TEXT_MODELS = {
-    "classify": "SequenceClassifier", "tag": "TokenClassifier", "masked": "TokenClassifier",
-    "language": "LanguageModel",
-}  # fmt: skip
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
 
@@ -234,7 +239,7 @@ def shifted(ids, bos_id):
 
 def preset_of(kind, name):
     """The fields of a model's preset; none if the model has no preset of that name."""
-    return _classes(kind)[0].presets.get(name, {})
+    return _MODELS[kind][0].presets.get(name, {})
 
 
 def make_config(settings, source_vocab, target_vocab):
@@ -248,7 +253,7 @@ def make_config(settings, source_vocab, target_vocab):
         "joint_vocab": settings.joint_vocab,
     }
     try:
-        return _classes(settings.model)[0](**fields)
+        return _MODELS[settings.model][0](**fields)
     except ValueError as error:
         raise RunError(str(error)) from error
 
@@ -257,29 +262,19 @@ def make_model(kind, config, classes=None, precision="float32"):
     """A new model.
 
     Args:
-        kind: A key of `TASKS`, or a kind of translator.
+        kind: A key of `TASKS` other than translation, or a kind of translator.
         config: Its config, or the dictionary of one.
         classes: Number of classes of an encoder with labels.
         precision: The dtype policy of its layers.
     """
-    if kind not in (*_MODELS, *_TEXT_MODELS):
-        known = ", ".join((*_MODELS, *_TEXT_MODELS))
-        raise RunError(f"Expected a run of one of {known}. Received: a run of {kind}")
+    if kind not in _MODELS:
+        raise RunError(f"Expected a run of one of {', '.join(_MODELS)}. Received: a run of {kind}")
     if isinstance(config, dict):
         config = read_config(kind, config)
     with dtype_policy(precision):
-        if kind in _MODELS:
-            return _classes(kind)[1](config)
-        model_class = getattr(importlib.import_module("keras_tfmr.models"), _TEXT_MODELS[kind])
-        return model_class(config, *([classes] if classes else []))
+        return _MODELS[kind][1](config, *([classes] if classes else []))
 
 
 def read_config(kind, fields):
     """The config of a kind of model, from its dictionary."""
-    return _classes(kind if kind in _MODELS else "transformer")[0].from_dict(fields)
-
-
-def _classes(kind):
-    module, config_class, model_class = _MODELS[kind]
-    module = importlib.import_module(module)
-    return getattr(module, config_class), getattr(module, model_class)
+    return _MODELS[kind][0].from_dict(fields)

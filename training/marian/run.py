@@ -10,6 +10,7 @@ from training.marian.files import unpacked
 from training.marian.release import read_release
 from training.marian.transformers_folder import read_transformers_folder
 from training.marian.weights import Weights
+from training.run import PACKAGES
 
 REPORT = """# {name}
 
@@ -31,7 +32,6 @@ source keeps its own licence.
 
 {notes}
 """
-PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece")
 DIFFERENCES = ("The unknown subword is never produced.",)
 
 
