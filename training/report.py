@@ -11,14 +11,7 @@ import numpy as np
 import sacrebleu
 from matplotlib.figure import Figure
 
-from training.evaluate import (
-    BATCH,
-    SCORES,
-    class_scores,
-    corpus_scores,
-    in_words,
-    make_evaluator,
-)
+from training.evaluate import BATCH, SCORES, Evaluator, class_scores, corpus_scores, in_words
 from training.files import RunError, explained, write_atomically, write_json
 
 SAMPLES = 12
@@ -42,7 +35,7 @@ def finish(settings, task, folder, data, state):
         text_model = folder.text_model()
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
-    evaluators = {name: make_evaluator(task, model, rows) for name, rows in sets.items()}
+    evaluators = {name: Evaluator(task, model, rows) for name, rows in sets.items()}
     for name, evaluator in evaluators.items():
         scores, found = _measured(settings, evaluator, text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
@@ -110,7 +103,7 @@ def _write_translations(folder, evaluator, found):
 def _write_predictions(folder, evaluator, found):
     """predictions.tsv: each text with the expected and the found labels, or its log-probability."""
     pairs = zip(evaluator.rows, found, strict=True)
-    if evaluator.learned:
+    if evaluator.column:
         lines = ["text\tresult", *(f"{row[1]}\t{one}" for row, one in pairs)]
     else:
         lines = ["text\texpected\tfound", *(f"{row[0]}\t{row[1]}\t{one}" for row, one in pairs)]
@@ -132,13 +125,14 @@ def _draw(folder, evaluator, text_model, state):
         curves = plot_curves(rows, scores=tuple(names.values()), title=folder.path.name)
         curves.savefig(folder.curves, dpi=110)
         if evaluator.table is not None:
-            picture = plot_confusion(evaluator.table, evaluator.target.names)
+            picture = plot_confusion(evaluator.table, evaluator.task.tokenizers[1].names)
             picture.savefig(folder.confusion, dpi=110)
 
 
 def _attention(evaluator, text_model, text):
     """The weights of the last layer's heads, and the tokens of its rows and columns."""
-    task, model, tokenizer = evaluator.task, evaluator.model, evaluator.tokenizer
+    task, model = evaluator.task, evaluator.model
+    tokenizer = task.tokenizers[0]
     if hasattr(text_model, "explain"):
         found = text_model.explain([text])[0]
         return found.attention_heads[-1], found.source_tokens, found.target_tokens
@@ -265,9 +259,10 @@ def _beginning(config):
 
 def _labels(evaluator, name):
     """The section of a report about each label."""
+    names = evaluator.task.tokenizers[1].names
     rows = [
         (label, *(f"{100 * value:.1f}" for value in scores[:3]), int(scores[3]))
-        for label, scores in zip(evaluator.target.names, class_scores(evaluator.table), strict=True)
+        for label, scores in zip(names, class_scores(evaluator.table), strict=True)
     ]
     return [
         "## Labels",

@@ -1,10 +1,13 @@
-"""What a run can learn: the model, the batches, the loss and the metrics of each task."""
+"""What a run can learn: the model, the batches, the loss and the scores of each task."""
+
+import math
 
 import numpy as np
 from keras import ops
 
 import keras_tfmr
 from keras_tfmr import recurrent
+from keras_tfmr.decoding import DecodingConfig, score
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.models import (
@@ -15,6 +18,7 @@ from keras_tfmr.models import (
     TranslationModel,
 )
 from keras_tfmr.precision import dtype_policy
+from training.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
 from training.files import RunError
 
 _MODELS = {  # kind of model: the classes of its config and of itself
@@ -37,16 +41,17 @@ class Translation:
 
     Attributes:
         kind: Name of the model, for config.json.
-        scores: Names of the evaluator's scores. The first one chooses the weights.
+        scores: Names of the scores. The first one chooses the weights.
         unit: What a batch is counted in.
         ends: For source and target, whether an end id follows the ids.
         share: The share of the target ids that are predicted.
         classes: Number of classes of a model with labels.
         inputs: Number of arrays that the model reads.
+        most: Tokens of a text that are read in an evaluation during the training; None for all.
     """
 
     scores, unit, inputs, exports = ("bleu", "chrf"), "real target tokens", 2, True
-    ends, share, classes = (1, 1), 1.0, None
+    ends, share, classes, most = (1, 1), 1.0, None, 128
 
     def __init__(self, settings, tokenizers):
         self.settings, self.tokenizers = settings, tokenizers
@@ -88,6 +93,43 @@ class Translation:
         """The metrics of `fit`."""
         return [TokenAccuracy()]
 
+    def evaluated(self, batches):
+        """What an evaluation gives to `outputs`, of batches int32 `[rows, length]` of ids."""
+        return batches
+
+    def outputs(self, model, ids):
+        """What `measured` reads, `[rows, …]`, for a batch; here greedy translations.
+
+        By the served decoder with a lower maximum length. The final figures come from the
+        `Translator`, with its beam.
+        """
+        decoding, target = DecodingConfig(num_beams=1), self.tokenizers[1]
+        step, state = model.start(ids, 1, max_length=decoding.max_length)
+        lengths = ops.sum(ops.cast(ids != 0, "int32"), axis=1)
+        result = decoding.decode(
+            step,
+            state,
+            bos_ids=ops.full(ops.shape(ids)[:1], target.bos_id, dtype="int32"),
+            eos_id=target.eos_id,
+            banned_ids=(target.pad_id, target.unknown_id, target.bos_id),
+            max_lengths=decoding.max_lengths(lengths),
+        )
+        return result.ids[:, 0]
+
+    def measured(self, found, rows):
+        """Scores by name, a str for each row, and the confusion matrix if there are labels.
+
+        Args:
+            found: A list of the outputs of each row.
+            rows: The texts and what is expected.
+        """
+        texts = [text.decode() for text in self.tokenizers[1].decode(padded(found)).numpy()]
+        return corpus_scores(texts, [reference for _, reference in rows]), texts, None
+
+    def sample(self, source, expected, found):
+        """A row and what was found for it, for people."""
+        return f"{source}  ->  {found}  ({expected})"
+
 
 class ClassLoss(LabelSmoothedCrossEntropy):
     """The loss for ids c + 1 of classes c, where id 0 is padding."""
@@ -106,7 +148,7 @@ class ClassAccuracy(TokenAccuracy):
 class TextTask(Translation):
     """The base of the tasks other than translation."""
 
-    inputs = 1
+    inputs, most = 1, None
 
     def config(self):
         size = self.tokenizers[0].vocab_size
@@ -133,6 +175,16 @@ class Classification(TextTask):
         end(source, source_lengths, self.tokenizers[0].eos_id, filler=True)
         return source, target[:, 0]
 
+    def outputs(self, model, ids):
+        return ops.argmax(model(ids, training=False), axis=-1)[:, None]
+
+    def measured(self, found, rows):
+        names, found = self.tokenizers[1].names, [row[row >= 0] for row in found]
+        wanted = [names.index(label) for _, labels in rows for label in labels.split()]
+        table = confusion(wanted, np.concatenate(found), len(names))
+        texts = [" ".join(names[one] for one in row) for row in found]
+        return accuracy_and_f1(table), texts, table
+
     @classmethod
     def text_model(cls, folder, model, max_length):
         """The `Classifier` or `Tagger` of a run."""
@@ -154,6 +206,15 @@ class Tagging(Classification):
         end(source, source_lengths, tokenizer.eos_id, filler=True)
         return source, np.where(begins, found, 0).astype(np.int32)
 
+    def outputs(self, model, ids):
+        beginnings = ops.convert_to_tensor(self.tokenizers[0].word_beginnings())
+        found = ops.argmax(model(ids, training=False), axis=-1)
+        return ops.where(ops.take(beginnings, ids, axis=0), found, -1)
+
+    def sample(self, tokens, tags, found):
+        pairs = zip(tokens.split(), found.split(), strict=False)
+        return " ".join(f"{token}/{tag}" for token, tag in pairs)
+
 
 class Language(TextTask):
     """The next token of a text."""
@@ -165,6 +226,27 @@ class Language(TextTask):
         tokenizer = self.tokenizers[0]
         end(target, target_lengths, tokenizer.eos_id)
         return shifted(target, tokenizer.bos_id), target
+
+    def outputs(self, model, ids):
+        """The log-probability and the number of tokens of each text, float32 `[rows, 2]`."""
+        start = ops.full((ops.shape(ids)[0], 1), self.tokenizers[0].bos_id, dtype="int32")
+        fed = ops.concatenate([start, ids[:, :-1]], axis=1)
+        log_prob, tokens = score(model(fed, training=False), ids)
+        return ops.stack([log_prob, ops.cast(tokens, "float32")], axis=1)
+
+    def measured(self, found, rows):
+        log_prob, tokens = np.sum(found, axis=0, dtype=np.float64)
+        # The line end of a text counts as a byte, because the model predicts an end id for it.
+        bits = -log_prob / math.log(2) / sum(len(text.encode()) + 1 for _, text in rows)
+        scores = {
+            "byte_probability": 100 * 2**-bits,
+            "bits_per_byte": bits,
+            "perplexity": perplexity(log_prob, tokens),
+        }
+        return scores, [f"{one:.1f}" for one, _ in found], None
+
+    def sample(self, source, text, found):
+        return f"{text}  ({found} nats)"
 
     @staticmethod
     def text_model(folder, model, max_length):
@@ -206,6 +288,31 @@ class Masked(TextTask):
         fed = np.where(wanted, changed, ids).astype(np.int32)
         return fed, np.where(wanted, ids + 1, 0).astype(np.int32)
 
+    def evaluated(self, batches):
+        """int32 `[rows, 2 · length]`: the masked ids, always the same ones, then the labels."""
+        random, eos_id = np.random.default_rng(7), self.tokenizers[0].eos_id
+        masked = (self.masked(ids, ids > eos_id, random) for ids in batches)
+        return [np.concatenate(pair, axis=1) for pair in masked]
+
+    def outputs(self, model, ids):
+        """How many tokens are right, their log-probability, their number: float32 `[rows, 3]`."""
+        length = ops.shape(ids)[1] // 2
+        fed, labels = ids[:, :length], ids[:, length:]
+        log_probs = ops.log_softmax(ops.cast(model(fed, training=False), "float32"))
+        wanted, classes = ops.cast(labels > 0, "float32"), ops.maximum(labels - 1, 0)
+        right = ops.cast(ops.equal(ops.argmax(log_probs, axis=-1), classes), "float32")
+        each = ops.take_along_axis(log_probs, classes[..., None], axis=-1)[..., 0]
+        return ops.stack([ops.sum(x * wanted, axis=1) for x in (right, each, wanted)], axis=1)
+
+    def measured(self, found, rows):
+        right, log_prob, count = np.sum(found, axis=0, dtype=np.float64)
+        count = max(count, 1)
+        scores = {"accuracy": 100 * right / count, "perplexity": perplexity(log_prob, count)}
+        return scores, [f"{int(row[0])} of {int(row[2])}" for row in found], None
+
+    def sample(self, source, text, found):
+        return f"{text}  ({found} masked tokens found)"
+
     @staticmethod
     def text_model(folder, model, max_length):
         """Raises: a masked model has no use of its own."""
@@ -219,6 +326,11 @@ TASKS = {
     "translation": Translation, "classify": Classification, "tag": Tagging, "language": Language,
     "masked": Masked,
 }  # fmt: skip
+
+
+def perplexity(log_prob, tokens):
+    """The perplexity of a token, of the log-probability of so many; at most e^700."""
+    return math.exp(min(-log_prob / tokens, 700))
 
 
 def end(ids, lengths, eos_id, filler=False):

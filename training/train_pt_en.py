@@ -19,7 +19,7 @@ def train(settings, signals):
     from training import callbacks as own
     from training.checkpoints import Checkpoints
     from training.distributed import connect
-    from training.evaluate import make_evaluator
+    from training.evaluate import Evaluator
     from training.init_from import Start
     from training.optimizer import make_optimizer
     from training.prepare import prepare
@@ -59,7 +59,7 @@ def train(settings, signals):
         state = own.RunState(steps=data.steps)
         checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
         scored = (data.validation, settings.validation_pairs)
-        evaluator = make_evaluator(task, task.model(config), *scored)
+        evaluator = Evaluator(task, task.model(config), *scored)
         budget = own.Budget(state, settings, folder, STARTED, signals)
         validation = own.Validation(evaluator, budget, settings, workers.chief)
         callbacks = [own.NotFinite(state, checkpoints), validation, budget]
