@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.arrays import chunks
 from training.clean import Cleaner
+from training.files import chunks
 
 ALONE = 8  # blocks that are processed in this process before it starts others
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from training.arrays import chunks, drop_pages
-from training.files import RunError
+from training.files import RunError, chunks, drop_pages
 
 LONGEST = 256  # tokens on a side; longer pairs are dropped
 TARGET_LENGTHS = 12  # the most different target lengths of buckets

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_tfmr.text.lines import id_type
-from training.arrays import mapped, record
 from training.clean import Cleaner, Rules, summary
 from training.cleaned import CleanedCorpus, in_processes
-from training.files import RunError, read_json, write_json
+from training.files import RunError, mapped, read_json, record, write_json
 from training.labels import Labels
 from training.sources import Source, corpora_of, tags_of
 from training.text_blocks import TextFile, read_blocks, rows, sha256, stamp

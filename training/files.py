@@ -1,10 +1,16 @@
-"""Files that are written whole or not at all, and errors in one line."""
+"""Files that are written whole or not at all, arrays in files, and errors in one line."""
 
 import contextlib
 import csv
 import io
 import json
+import mmap
 import os
+import zlib
+
+import numpy as np
+
+CHUNK = 1 << 20  # entries of an array handled at a time
 
 
 class RunError(ValueError):
@@ -78,3 +84,30 @@ def write_table(path, columns, rows):
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue())
+
+
+def record(path, dtype):
+    """The type, length and checksum of the array in a file."""
+    found = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 22):
+            found = zlib.crc32(chunk, found)
+    dtype = np.dtype(dtype)
+    return {"dtype": dtype.str, "length": path.stat().st_size // dtype.itemsize, "crc32": found}
+
+
+def mapped(path, dtype):
+    """The entries of a file as a memory map; an empty file cannot be mapped."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+
+
+def drop_pages(*arrays):
+    """Removes the pages of memory maps from this process's memory; the files keep them."""
+    for array in arrays:
+        if isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
+            array._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def chunks(length, size=CHUNK):
+    """Consecutive slices that cover `length` entries."""
+    return (slice(begin, min(begin + size, length)) for begin in range(0, length, size))
