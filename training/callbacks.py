@@ -56,7 +56,7 @@ class Budget(keras.callbacks.Callback):
         super().__init__()
         self.state, self.minutes, self.folder = state, settings.minutes, folder
         self.batches = settings.gradient_accumulation_steps
-        self.validate_steps, self.log_steps = settings.validate_steps, settings.log_steps
+        self.validate_steps = settings.validate_steps
         self.started, self.signals = started, signals
         self.before, self.times, self.validation = 0.0, [], 0.0
 
@@ -246,9 +246,9 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         state, is_best = self.validation.state, self.validation.is_best
-        stops = state.trained or self.validation.budget.signals.received is not None
         if is_best and state.trained:
             self.validation.save_best()
+        stops = self.model.stop_training
         if stops or is_best or time.monotonic() - self.saved >= self.every:
             self.checkpoints.save(state.step, state_of(self.model), dataclasses.asdict(state))
             self.saved = time.monotonic()

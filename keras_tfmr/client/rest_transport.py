@@ -22,7 +22,7 @@ class RestTransport:
     """
 
     def __init__(self, target, tls, max_message_bytes):
-        self.target, self._tls = target, tls
+        self.target = target
         self._limit = math.inf if max_message_bytes < 0 else max_message_bytes
         scheme = "" if "://" in target.server else "http://" if tls is None else "https://"
         url = urllib.parse.urlsplit(scheme + target.server)
