@@ -54,9 +54,12 @@ class GrpcTransport:
 
     def status(self, timeout):
         """List of (version, state, message)."""
-        request = status_request(self.target)
+        request = serving_pb2.GetModelStatusRequest(model_spec=_spec(self.target))
         response = self._call(_STATUS, request, serving_pb2.GetModelStatusResponse, timeout)
-        return versions_of(response)
+        return [
+            (each.version, _STATES.get(each.state, "UNKNOWN"), each.status.error_message)
+            for each in response.model_version_status
+        ]
 
     def close(self):
         """Closes the channel; calls under way are cancelled."""
@@ -83,11 +86,6 @@ def predict_request(target, signature, inputs):
     return request
 
 
-def status_request(target):
-    """The GetModelStatusRequest for the model."""
-    return serving_pb2.GetModelStatusRequest(model_spec=_spec(target))
-
-
 def _spec(target):
     spec = serving_pb2.ModelSpec(name=target.model)
     if target.version is not None:
@@ -95,14 +93,6 @@ def _spec(target):
     if target.label is not None:
         spec.version_label = target.label
     return spec
-
-
-def versions_of(response):
-    """List of (version, state, message)."""
-    return [
-        (each.version, _STATES.get(each.state, "UNKNOWN"), each.status.error_message)
-        for each in response.model_version_status
-    ]
 
 
 def channel_options(tls, max_message_bytes):

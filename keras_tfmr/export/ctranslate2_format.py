@@ -91,9 +91,10 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
     spec.decoder.embeddings.weight = to_numpy(model.decoder.embedding.tokens.embeddings)
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         side.scale_embeddings = config.embedding_scale
+        positions = stack.embedding.positions(np.arange(longest))
+        side.position_encodings.encodings = to_numpy(positions)
         if config.norm_first:
             _norm(stack.norm, side.layer_norm)
-    _set_positions(spec, model, longest)
     _projection(model, spec.decoder.projection)
     for ours, theirs in zip(model.encoder.layers, spec.encoder.layer, strict=True):
         _self_attention(ours.self_attention, theirs.self_attention)
@@ -114,11 +115,6 @@ def _tokens(translator, side):
     size = getattr(translator.model.config, f"{side}_vocab")
     names = tokens(translator.tokenizers[side])
     return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
-
-
-def _set_positions(spec, model, longest):
-    for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        side.position_encodings.encodings = to_numpy(stack.embedding.positions(np.arange(longest)))
 
 
 def _projection(model, theirs):

@@ -1,6 +1,7 @@
 """Writes a text model as a SavedModel that TensorFlow Serving loads."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -103,8 +104,10 @@ def export_text_model(
             asked = warmup.requests(text_model, texts)
             warmup.write(unfinished, asked, text_model.methods)
             _write_metadata(trained, unfinished, facts)
-            if process:
-                _refuse_problems(process.report(lambda: golden_cases.record(trained)))
+            known = functools.partial(golden_cases.record, trained)
+            if process and (problems := process.report(known).problems):
+                listed = "".join(f"\n- {problem}" for problem in problems)
+                raise ExportError(f"The export would not serve and was not kept:{listed}")
         return _publish(unfinished, directory)
     except OSError as error:
         raise _unwritable(directory, error.strerror or error) from error
@@ -171,12 +174,6 @@ def _write_metadata(text_model, path, run):
     file.parent.mkdir(exist_ok=True)
     text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
     file.write_text(text + "\n", encoding="utf-8")
-
-
-def _refuse_problems(report):
-    if report.problems:
-        listed = "".join(f"\n- {problem}" for problem in report.problems)
-        raise ExportError(f"The export would not serve and was not kept:{listed}")
 
 
 def _publish(unfinished, directory):
