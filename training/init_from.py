@@ -232,10 +232,9 @@ def carry_over(old, old_tokenizers, new, new_tokenizers):
 def _parts_of(old, new):
     """For each id of a tokenizer, the ids of an older one that make up the same subword."""
     ids = {piece: i for i, piece in enumerate(_pieces(old))}
-    longest = max(map(len, ids))
     special = {new.pad_id, new.unknown_id, new.bos_id, new.eos_id}  # the same in all tokenizers
     return [
-        [i] if i in special else split(piece, ids, longest) or [old.unknown_id]
+        [i] if i in special else split(piece, ids) or [old.unknown_id]
         for i, piece in enumerate(_pieces(new))
     ]
 
@@ -244,16 +243,15 @@ def _pieces(tokenizer):
     return [piece.decode() for piece in tokenizer.pieces(np.arange(tokenizer.vocab_size)).numpy()]
 
 
-def split(piece, ids, longest):
+def split(piece, ids):
     """The ids of the longest known parts of a piece from left to right, leaving out the unknown.
 
-    >>> split("abcd", {"a": 4, "ab": 5, "d": 6}, longest=2)
+    >>> split("abcd", {"a": 4, "ab": 5, "d": 6})
     [5, 6]
     """
     found, at = [], 0
     while at < len(piece):
-        ends = range(min(at + longest, len(piece)), at, -1)
-        end = next((end for end in ends if piece[at:end] in ids), None)
+        end = next((end for end in range(len(piece), at, -1) if piece[at:end] in ids), None)
         if end is not None:
             found.append(ids[piece[at:end]])
         at = end or at + 1
