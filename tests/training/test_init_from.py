@@ -2,7 +2,6 @@
 
 import hashlib
 import pickle
-import types
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from training.config import TrainingConfig
 from training.files import RunError
 from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
 from training.run import RunFolder
-from training.tasks import make_config, make_model
+from training.tasks import Translation, make_config, make_model
 
 TUNING = (  # one update of a rate that changes nothing
     "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "1",
@@ -143,8 +142,7 @@ def test_a_student_has_the_layers_of_its_preset(whole):
     given = {"init_from": str(whole), "preset": "12-1-ssru"}
     settings = TrainingConfig(**completed(given, TrainingConfig)).resolved()
     tokenizers = RunFolder(whole).tokenizers()
-    task = types.SimpleNamespace(settings=settings, tokenizers=tokenizers)
-    config = Start(whole).config_for(task)
+    config = Start(whole).config_for(Translation(settings, tokenizers))
     assert (config.encoder_layers, config.decoder_layers) == (12, 1)
     assert (config.decoder_self, config.d_model) == ("ssru", 192)
     assert config.target_vocab == tokenizers[1].vocab_size
