@@ -1,13 +1,14 @@
 """The check finds what keeps TensorFlow Serving from loading or answering, in anybody's model."""
 
 import re
+import types
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_tfmr.export import check, warmup
+from keras_tfmr.export import check, golden_cases, warmup
 from keras_tfmr.export.check import check_saved_model
 from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops
 
@@ -175,6 +176,24 @@ def test_a_wrong_answer_is_found(tmp_path):
     assert "output translation is [b'A'], but in process it is [b'B']" in problem
     [problem] = problems("A", 1.1)
     assert "output score is [1.], but in process it is [1.1]" in problem
+
+
+def test_what_rounding_may_change_and_what_not():
+    """Another text with the same score: a tie; nothing else is, and every failure is named."""
+    texts, scores = np.array([b"a", b"b"], object), np.array([1.0, 2.0], "float32")
+    case = {"signature": "s", "inputs": {}, "outputs": {"text": texts, "score": scores}}
+
+    def problems(outputs, **ties):
+        session = types.SimpleNamespace(run=lambda *asked: outputs)
+        return golden_cases.compare(session, [{**case, **ties}], 1e-3)
+
+    other = {"text": texts[::-1], "score": scores}
+    assert problems(other, ties=True) == [] and len(problems(other)) == 1
+    assert "output text" in problems({**other, "score": scores + 1}, ties=True)[1]
+    assert "output score" in problems({"text": texts, "score": scores[:1]})[0]
+    assert problems({"text": texts}) == ["signature s has no output score"]
+    failing = types.SimpleNamespace(run=lambda *asked: [][0])
+    assert golden_cases.compare(failing, [case], 1e-3)[0].startswith("signature s fails: list")
 
 
 def test_what_is_no_servable_is_found(tmp_path):

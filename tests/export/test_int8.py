@@ -13,7 +13,7 @@ import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator, tokenizer
 
 from keras_tfmr import TransformerConfig, TranslationModel, export_text_model
-from keras_tfmr.export import METADATA_FILE, ExportError, int8
+from keras_tfmr.export import METADATA_FILE, ExportError, golden_cases, int8
 from keras_tfmr.export.int8 import Int8Dense
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.optimize import optimize_for_decoding
@@ -152,8 +152,9 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
     assert b"_QuantizedMatMul" in (path / "saved_model.pb").read_bytes()
     with SavedSession(path) as session:
         found = session.run("translate", {"text": np.array([x.encode() for x in LINES], object)})
-    expected = translator.for_decoding("int8", LINES).translate(LINES)
-    assert [text.decode() for text in found["translation"]] == expected
+        here = translator.for_decoding("int8", LINES)
+        assert golden_cases.compare(session, golden_cases.record(here), 1e-3) == []
+    assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
 
 def test_shortlist_in_int8_has_the_scores_of_the_whole_vocabulary(monkeypatch):

@@ -1,6 +1,8 @@
 """ServingClient against a server built with the official stubs, over real sockets."""
 
+import http.server
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -152,6 +154,20 @@ def test_rest_errors_are_those_of_grpc(server):
         address, start = f"127.0.0.1:{silent.getsockname()[1]}", time.monotonic()
         refused(DeadlineExceededError, "in time", address, rest=True, timeout=0.3)
         assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize("body", [b"hello", b'["hello"]', b'{"hello": 1}'])
+def test_rest_says_when_the_answer_is_not_tensorflow_servings(body):
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.handle_request).start()
+        address = f"127.0.0.1:{other.server_port}"
+        refused(ServingError, "TensorFlow Serving's JSON.*hello", address, rest=True)
 
 
 def test_a_model_that_is_no_translator(address, monkeypatch):

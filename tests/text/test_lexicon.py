@@ -120,10 +120,15 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
     small = Lexicon(np.zeros((7, 2)), [3], 9)
     with pytest.raises(ValueError, match=r"\(7, 9\) ids in the lexicon, \(320, 320\) in the model"):
         listed(tiny_model(), small)
+    with pytest.raises(ValueError, match=r"candidates \[source_vocab, n\].*\(7,\) and \(1,\)"):
+        Lexicon(np.zeros(7), [3], 9)
     with pytest.raises(ValueError, match=r"ids from 0 to 8\. Received: ids from 0 to 9"):
         Lexicon(np.full((7, 2), 9), [3], 9)
     assert learn_lexicon.main([str(run), "--data", str(tmp_path / "none.tsv")]) == 1
     assert "none.tsv" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        learn_lexicon.main([str(run), "--data", "pairs.tsv", "--candidates", "0"])
+    assert "--candidates must be positive. Received: 0" in capsys.readouterr().err
     RunFolder(run).clear()  # as --overwrite does: another run has other subwords
     assert not (run / "lexicon.npz").exists()
     (run / "lexicon.npz").write_bytes(b"PK\x03\x04")

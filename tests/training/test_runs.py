@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
+from training import callbacks
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
 from training.files import RunError, replacing, write_atomically
@@ -58,10 +59,16 @@ def test_the_files_of_a_run(whole):
         assert gap not in text
 
 
-def test_minutes_become_updates_of_several_batches(words, tmp_path, unevaluated, capsys):
+def test_minutes_become_updates_of_several_batches(
+    words, tmp_path, unevaluated, capsys, monkeypatch
+):
+    monkeypatch.setattr(callbacks, "SAID", 0.01)
     words = (*words, "--minutes", "0.2", "--gradient_accumulation_steps", "3", "--ema", "0")
     assert train(*words) == 0
-    (steps,) = re.findall(r"are ([\d,]+) updates; --steps (\d+) repeats", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    (steps,) = re.findall(r"are ([\d,]+) updates; --steps (\d+) repeats", said)
+    lines = re.findall(r"update (\d+)(?: of (\d+))?, loss \S+, .* (\d\.\d) minutes left", said)
+    assert lines[0][1:] == ("", "0.2") and lines[-1][1:] == (steps[1], "0.0")
     config = RunFolder(tmp_path / "run").read_config()
     found = int(history(tmp_path / "run")[-1]["step"])
     assert config["arguments"]["steps"] == found == int(steps[1]) >= 10
