@@ -82,49 +82,19 @@ class AttentionSublayer(Sublayer):
         y = self.residual(x, y, training=training)
         return (y, *more) if more else y
 
+    def attend_self(self, x, mask, **options):
+        """Attention of the positions of `x` to each other."""
+        _checks.sequence_of_vectors("x", x.shape)
+        return self.attend(x, query_mask=_checks.sequence_mask("mask", mask, x), **options)
+
     def get_config(self):
         attention = self.attention.get_config()
         names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
         return {**super().get_config(), **{name: attention[name] for name in names}}
 
 
-class SelfAttention(AttentionSublayer):
-    """The base of both kinds of self-attention, of which only the causal one takes a cache."""
-
-    causal = False
-
-    def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        if cache is not None and not self.causal:
-            raise ValueError(f"Only causal self-attention takes a cache, not {type(self).__name__}")
-        _checks.sequence_of_vectors("x", x.shape)
-        return self.attend(
-            x,
-            query_mask=_checks.sequence_mask("mask", mask, x),
-            attention_mask=attention_mask,
-            use_causal_mask=self.causal,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
-
-
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GlobalSelfAttention(SelfAttention):
+class GlobalSelfAttention(AttentionSublayer):
     """The encoder's attention sublayer: every position attends to every real one.
 
     Args:
@@ -153,9 +123,30 @@ class GlobalSelfAttention(SelfAttention):
     TensorShape([3, 5, 16])
     """
 
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        training=None,
+    ):
+        return self.attend_self(
+            x,
+            mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            training=training,
+        )
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalSelfAttention(SelfAttention):
+class CausalSelfAttention(AttentionSublayer):
     """The decoder's first sublayer: no position attends to a later one.
 
     The arguments are those of `GlobalSelfAttention`.
@@ -179,7 +170,31 @@ class CausalSelfAttention(SelfAttention):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
-    causal = True
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        return self.attend_self(
+            x,
+            mask,
+            use_causal_mask=True,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -99,32 +99,10 @@ class Block(TransformerLayer):
         self.self_attention.build(x_shape)
         self.feed_forward.build(x_shape)
 
-    def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        y = self.self_attention(
-            x,
-            mask=mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
-        x, *more = together(y)
-        x = self.feed_forward(x, training=training)
+    def run(self, x, **options):
+        """The call of a layer of two sublayers; `options` are those of its self-attention."""
+        x, *more = together(self.self_attention(x, **options))
+        x = self.feed_forward(x, training=options["training"])
         return (x, *more) if more else x
 
     def attention(self, kind, name):
@@ -242,27 +220,6 @@ class Stack(TransformerLayer):
                 part.build(x_shape)
         for layer in self.layers:
             layer.build(x_shape, *context_shape)
-
-    def call(
-        self,
-        inputs,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        return self.run(
-            inputs,
-            mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
 
     def run(
         self, inputs, mask, *, cache=None, cache_index=None, contexts=None, training=None, **options

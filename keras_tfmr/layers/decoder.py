@@ -26,6 +26,31 @@ class CausalDecoderLayer(Block):
 
     self_attention_class = CausalSelfAttention
 
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        return self.run(
+            x,
+            mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class DecoderLayer(Block):
@@ -139,6 +164,27 @@ class CausalDecoder(Stack):
     """
 
     layer_class = CausalDecoderLayer
+
+    def call(
+        self,
+        inputs,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        return self.run(
+            inputs,
+            mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            cache=cache,
+            cache_index=cache_index,
+            training=training,
+        )
 
     def cache(self, batch, places):
         """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.

@@ -51,6 +51,27 @@ class EncoderLayer(Block):
 
     self_attention_class = GlobalSelfAttention
 
+    def call(
+        self,
+        x,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        position_bias=None,
+        rotation=None,
+        training=None,
+    ):
+        return self.run(
+            x,
+            mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            position_bias=position_bias,
+            rotation=rotation,
+            training=training,
+        )
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Encoder(Stack):
@@ -86,3 +107,20 @@ class Encoder(Stack):
     """
 
     layer_class = EncoderLayer
+
+    def call(
+        self,
+        inputs,
+        mask=None,
+        *,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        return self.run(
+            inputs,
+            mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )

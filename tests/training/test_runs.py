@@ -68,7 +68,7 @@ def test_minutes_become_updates_of_several_batches(
     said = capsys.readouterr().out
     (steps,) = re.findall(r"are ([\d,]+) updates; --steps (\d+) repeats", said)
     lines = re.findall(r"update (\d+)(?: of (\d+))?, loss \S+, .* (\d\.\d) minutes left", said)
-    assert lines[0][1:] == ("", "0.2") and lines[-1][1:] == (steps[1], "0.0")
+    assert lines[0][1] == "" and lines[-1][1:] == (steps[1], "0.0")
     config = RunFolder(tmp_path / "run").read_config()
     found = int(history(tmp_path / "run")[-1]["step"])
     assert config["arguments"]["steps"] == found == int(steps[1]) >= 10
