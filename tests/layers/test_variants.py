@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import check_steps, random_ids, randomize, to_numpy
+from helpers import ON_JAX, check_steps, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import TransformerConfig, TranslationModel
@@ -39,7 +39,8 @@ def sources():
 def test_fields_decode_as_they_train(name):
     model = model_of(**FIELDS[name])
     check_steps(model, sources(), 1)
-    check_steps(model, sources(), 3)
+    if not ON_JAX:  # where caches have one size anyway
+        check_steps(model, sources(), 3)
     check_steps(model, sources(), 3, fixed=True, xla=name == "modern")
 
 
