@@ -19,12 +19,19 @@ _ON_KERAS = [
     f"keras_tfmr.{name}"
     for name in ("layers", "models", "recurrent", "losses", "schedules", "metrics")
 ]
-# The module of each public name, as the stub lists them. Modules are imported on demand, so that
-# the client does not import Keras, nor the layers TensorFlow.
-_STUB = pathlib.Path(__file__).with_suffix(".pyi").read_text("utf-8")
-_HOMES = {name: home for home, name in re.findall(r"^from (\S+) import (\w+) as", _STUB, re.M)}
 
-# Others need TensorFlow or Matplotlib, so `from keras_tfmr import *` leaves them out.
+
+def _homes(file):
+    """{public name: its module} of a package, as the stub beside its `__init__.py` lists them."""
+    stub = pathlib.Path(file).with_suffix(".pyi").read_text("utf-8")
+    return {name: home for home, name in re.findall(r"^from (\S+) import (\w+) as", stub, re.M)}
+
+
+# Modules are imported on demand, so that the client does not import Keras, nor the layers
+# TensorFlow.
+_HOMES = _homes(__file__)
+
+# `from keras_tfmr import *` leaves out what needs TensorFlow or Matplotlib.
 __all__ = ["recurrent", *(name for name, home in _HOMES.items() if home in _ON_KERAS)]
 
 

@@ -2,18 +2,15 @@
 
 import importlib
 
-# Imported on demand: `write` imports Keras, which the check does not need.
-_LAZY = {
-    "METADATA_FILE": "write",
-    "ExportError": "check",
-    "check_saved_model": "check",
-    "export_text_model": "write",
-}
+from keras_tfmr import _homes
 
-__all__ = list(_LAZY)
+# Imported on demand: `write` imports Keras, which the check does not need.
+_HOMES = _homes(__file__)
+
+__all__ = list(_HOMES)
 
 
 def __getattr__(name):
-    if name in _LAZY:
-        return getattr(importlib.import_module(f"keras_tfmr.export.{_LAZY[name]}"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'keras_tfmr.export' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What `__init__.py` imports on demand, for type checkers and editors; a test compares the two."""
+"""The public names, each imported on demand from its module, by `__init__.py` too."""
 
 from keras_tfmr.export.check import ExportError as ExportError
 from keras_tfmr.export.check import check_saved_model as check_saved_model

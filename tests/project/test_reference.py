@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FOLDERS = ("benchmarks", "docs", "serving", "training")
 MARKDOWN = [*ROOT.glob("*.md"), *(p for name in FOLDERS for p in (ROOT / name).rglob("*.md"))]
+MARKDOWN = [path for path in MARKDOWN if "_build" not in path.parts]  # the built site's copies
 
 
 def public_names():
