@@ -122,13 +122,19 @@ def draw(numbers):
 def main():
     parser = harness.parser(__doc__, turns=1)
     add = parser.add_argument
-    add("--data", help="training pairs, SOURCE<TAB>TARGET")
-    add("--validation", help="validation pairs")
+    add("--data", **harness.FULL, help="training pairs, SOURCE<TAB>TARGET")
+    add("--validation", **harness.FULL, help="validation pairs")
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
-    add("--minutes", type=float, default=30, help="of training (default: %(default)s)")
-    add("--every", type=float, default=2, help="minutes between measurements of a peer")
-    add("--pairs", type=int, default=500, help="validation pairs translated")
-    add("--run", default="runs/bleu", help="our run's folder (default: %(default)s)")
+    add("--minutes", **harness.FULL, type=float, default=30, help="of training")
+    add(
+        "--every",
+        **harness.FULL,
+        type=float,
+        default=2,
+        help="minutes between measurements of a peer",
+    )
+    add("--pairs", **harness.FULL, type=int, default=500, help="validation pairs translated")
+    add("--run", **harness.FULL, default="runs/bleu", help="our run's folder")
     add("--marian", metavar="PYTHON", help="interpreter of an environment with pymarian")
     add("--keep", metavar="DIR", help="folder to save MarianMT's model in")
     args = parser.parse_args()

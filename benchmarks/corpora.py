@@ -101,9 +101,9 @@ def page(numbers):
 def main():
     parser = harness.parser(__doc__)
     add = parser.add_argument
-    add("--data", type=Path, help="training pairs, SOURCE<TAB>TARGET")
-    add("--validation", type=Path, help="validation pairs")
-    add("--lines", type=int, nargs="+", default=[5_000_000], help="(default: 5000000)")
+    add("--data", **harness.FULL, type=Path, help="training pairs, SOURCE<TAB>TARGET")
+    add("--validation", **harness.FULL, type=Path, help="validation pairs")
+    add("--lines", **harness.FULL, type=int, nargs="+", default=[5_000_000], help="distinct lines")
     add("--folder", help="folder for the corpora; needs 250 bytes per line")
     args = parser.parse_args()
     if not (args.quick or (args.data and args.validation)):

@@ -252,15 +252,15 @@ def main():
     add = parser.add_argument
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
-    add("--name", default="a model", help="of the model in the page (default: %(default)s)")
+    add("--name", default="a model", help="of the model in the page")
     add("--marian", nargs=2, metavar=("PYTHON", "FOLDER"), help="Marian and its model")
     add("--without_ctranslate2", action="store_true", help="for a model that it does not have")
     add("--lexicon", type=Path, metavar="FILE", help="pairs to learn shortlists from")
-    add("--sentences", type=int, default=1000, help="at most (default: %(default)s)")
-    add("--beams", type=int, nargs="+", default=[1, 4], help="(default: 1 4)")
+    add("--sentences", **harness.FULL, type=int, default=1000, help="at most")
+    add("--beams", **harness.FULL, type=int, nargs="+", default=[1, 4], help="beam widths")
     add("--rows", type=int, nargs="+", choices=THREADS, default=list(THREADS),
-        help="sentences of a request (default: 1 32)")  # fmt: skip
-    add("--seconds", type=float, default=5, help="of a turn (default: %(default)s)")
+        help="sentences of a request")  # fmt: skip
+    add("--seconds", **harness.FULL, type=float, default=5, help="of a turn")
     args = parser.parse_args()
     if args.quick:
         args.beams, args.seconds, args.sentences = [1], 0.0, 8

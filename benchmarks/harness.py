@@ -8,7 +8,6 @@ alternate, and most figures are rates of several callers or of whole commands.)
 A script that uses this module calls `parser` and `report`, and `serve` if `alone` runs it.
 """
 
-import argparse
 import contextlib
 import datetime
 import importlib.util
@@ -23,18 +22,19 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from keras_tfmr import _command_line
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 CORES = len(os.sched_getaffinity(0))
+FULL = {"not_with": ["--quick"]}  # of an option that the tiny case does without
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def parser(text, *, turns=3):
     """An argument parser with the options of every benchmark."""
-    made = argparse.ArgumentParser(
-        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument("--turns", type=int, default=turns, help="turns (default: %(default)s)")
+    made = _command_line.parser(text)
+    made.add_argument("--turns", type=int, **FULL, default=turns, help="turns of each side")
     made.add_argument("--quick", action="store_true", help="a tiny case, once; writes nothing")
     return made
 

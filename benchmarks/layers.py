@@ -144,9 +144,15 @@ def page(numbers):
 
 def main():
     parser = harness.parser(__doc__)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes")
-    parser.add_argument("--lengths", nargs="+", type=int, default=[16, 64, 512], help="lengths")
-    parser.add_argument("--seconds", type=float, default=0.7, help="of each case and turn")
+    parser.add_argument(
+        "--sizes", **harness.FULL, nargs="+", choices=SIZES, default=list(SIZES), help="sizes"
+    )
+    parser.add_argument(
+        "--lengths", **harness.FULL, nargs="+", type=int, default=[16, 64, 512], help="lengths"
+    )
+    parser.add_argument(
+        "--seconds", **harness.FULL, type=float, default=0.7, help="of each case and turn"
+    )
     args = parser.parse_args()
     if args.quick:
         args.sizes, args.lengths, args.seconds = ["tutorial"], [16], 0.02

@@ -179,10 +179,11 @@ def main():
     parser = harness.parser(__doc__)
     add = parser.add_argument
     add("--sizes", nargs="+", help="presets (default: tutorial base; on a GPU: base)")
-    add("--seconds", type=float, default=15, help="of a turn (default: %(default)s)")
+    add("--seconds", **harness.FULL, type=float, default=15, help="of a turn")
     add("--gpu", action="store_true", help="bfloat16 on a GPU")
-    add("--lengths", nargs="+", type=int, default=[64, 256, 1024], help="on the GPU")
-    add("--tokens", type=int, default=32768, help="positions of a batch, on the GPU")
+    on_gpu = {"only_with": ["--gpu"]}
+    add("--lengths", **on_gpu, nargs="+", type=int, default=[64, 256, 1024], help="of the texts")
+    add("--tokens", **on_gpu, type=int, default=32768, help="positions of a batch")
     args = parser.parse_args()
     sizes = args.sizes or (["base"] if args.gpu else ["tutorial", "base"])
     if args.quick:

@@ -140,9 +140,16 @@ def main():
     add = parser.add_argument
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--input", type=Path, metavar="FILE", help="text; of lines with tabs, the first column")
-    add("--lines", type=int, nargs=2, default=(6000, 22_000), help="(default: 6000 22000)")
-    add("--beams", type=int, nargs="+", default=(1, 4), help="(default: 1 4)")
-    add("--batches", type=int, nargs="+", default=(32, 64, 128), help="(default: 32 64 128)")
+    add(
+        "--lines",
+        **harness.FULL,
+        type=int,
+        nargs=2,
+        default=(6000, 22_000),
+        help="lines of both files",
+    )
+    add("--beams", **harness.FULL, type=int, nargs="+", default=(1, 4), help="beam widths")
+    add("--batches", type=int, nargs="+", default=(32, 64, 128), help="lines translated together")
     args = parser.parse_args()
     if args.quick:
         args.lines, args.beams = (4, 8), (1,)

@@ -47,37 +47,26 @@ def parse_arguments(arguments=None):
     add("--server", metavar="HOST:PORT", help=server)
     add("--rest", action="store_true", help="use the REST API instead of gRPC")
     add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
-    add("--model_version", type=int, metavar="N", help="version number (default: the newest)")
-    add("--label", metavar="NAME", help="version label, instead of --model_version")
-    add_limits(parser.add_argument_group("limits").add_argument)
+    count = {"type": _command_line.at_least(1), "metavar": "N"}
+    add("--model_version", **count, help="version number (default: the newest)")
+    label = "version label, instead of --model_version"
+    add("--label", metavar="NAME", not_with=["--model_version"], help=label)
+    add = parser.add_argument_group("limits").add_argument
+    size = "maximum texts in one request"
+    add("--batch_size", **count, default=32, not_with=["--explain"], help=size)
+    seconds = {"type": _command_line.at_least(0.0), "default": 30.0, "metavar": "S"}
+    add("--timeout", **seconds, help="seconds a request may take, retries included")
     add = parser.add_argument_group("encryption").add_argument
     add("--tls", action="store_true", help="encrypt; check the server with the system's CAs")
     add("--ca", metavar="FILE", help="encrypt; check the server with these CA certificates (PEM)")
     add("--cert", metavar="FILE", help="encrypt; present this client certificate (PEM)")
-    add("--key", metavar="FILE", help="private key of --cert (PEM)")
+    add("--key", metavar="FILE", only_with=["--cert"], help="private key of --cert (PEM)")
     name = "name in the server's certificate (default: the host's)"
     add("--server_name", metavar="NAME", help=name)
     options = parser.parse_args(arguments)
     if options.explain and len(options.texts) != 1:
         parser.error(f"--explain needs exactly one TEXT. Received: {len(options.texts)}")
     return options
-
-
-def add_limits(add):
-    """The options that limit requests: texts in each, and time."""
-    for name, kind, default, letter, meaning in (
-        ("--batch_size", positive, 32, "N", "maximum texts in one request"),
-        ("--timeout", float, 30.0, "S", "seconds a request may take, retries included"),
-    ):
-        add(name, type=kind, default=default, metavar=letter, help=meaning)
-
-
-def positive(text):
-    """A whole number of 1 or more."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
 
 
 def connect(options):

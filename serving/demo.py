@@ -54,13 +54,12 @@ def parse_arguments(arguments=None):
     where.add_argument(
         "--model_base_path", metavar="DIR", help="start a development server for this folder"
     )
-    add("--rest", action="store_true", help="with --server, use its REST API instead of gRPC")
+    rest = "use the REST API of the server instead of gRPC"
+    add("--rest", action="store_true", not_with=["--model_base_path"], help=rest)
     add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
-    add("--port", type=int, metavar="N", default=8080, help="port of the page; 0 for any free one")
-    options = parser.parse_args(arguments)
-    if options.rest and options.model_base_path:
-        parser.error("--rest needs --server. Received: --model_base_path")
-    return options
+    port = {"type": _command_line.at_least(0), "metavar": "N", "default": 8080}
+    add("--port", **port, help="port of the page; 0 for any free one")
+    return parser.parse_args(arguments)
 
 
 def application(client, phrasebook=False):

@@ -23,26 +23,30 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
+    count = {"type": _command_line.at_least(1), "metavar": "N"}
+    amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
+    ours = {"not_with": [f"--format {name}" for name in FORMATS[1:]]}
     add("run", metavar="RUN_FOLDER", type=Path, help="folder that a script of training/ wrote")
     add("--output", metavar="DIR", type=Path, help="folder to write (default: RUN_FOLDER/FORMAT)")
     add("--format", choices=FORMATS, default="saved_model", help="format to write")
     add("--weights", metavar="FILE", type=Path, help="weights to export (default: the run's best)")
     precision = "precision of weights and layers"
-    add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
+    kinds = ("float32", "bfloat16", "int8")
+    add("--precision", choices=kinds, default="float32", **ours, help=precision)
     width = "beam width, 1 for greedy (default: the run's)"
-    add("--num_beams", type=int, metavar="N", help=width)
+    add("--num_beams", **count, help=width)
     best = "translations of translate_nbest (default: --num_beams)"
-    add("--nbest", dest="num_return_sequences", type=int, metavar="N", help=best)
+    add("--nbest", dest="num_return_sequences", **count, help=best)
     penalty = "exponent of the length penalty (default: the run's)"
-    add("--length_penalty", type=float, metavar="X", help=penalty)
+    add("--length_penalty", **amount, help=penalty)
     longest = "maximum tokens of a translation (default: the run's, else 128)"
-    add("--max_length", type=int, metavar="N", help=longest)
+    add("--max_length", **count, help=longest)
     factor = "maximum tokens of a translation for each source token, plus 8 "
     factor += "(default: the run's, else 3)"
-    add("--max_length_ratio", type=float, metavar="X", help=factor)
+    add("--max_length_ratio", **amount, help=factor)
     read = "maximum tokens read from a text"
-    add("--max_source_length", type=int, metavar="N", default=128, help=read)
-    add("--no_check", action="store_true", help="do not load and query the result")
+    add("--max_source_length", **count, default=128, help=read)
+    add("--no_check", action="store_true", **ours, help="do not load and query the result")
     return parser.parse_args(arguments)
 
 

@@ -26,18 +26,20 @@ def parse_arguments(arguments=None):
     host = "address to listen on; 0.0.0.0 opens the server to the network"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    for name, default, letter, meaning in (
-        ("--port", 8500, "N", "gRPC port; 0 for any free one"),
-        ("--rest_api_port", 8501, "N", "REST port; 0 for any free one"),
-        ("--rest_api_timeout_in_ms", 30000, "N", "milliseconds that a REST request may take"),
-        ("--max_request_bytes", 64 << 20, "N", "maximum size of a request"),
-        ("--max_queue", 256, "N", "requests that may wait; more are refused as UNAVAILABLE"),
-        ("--threads", cores, "N", "requests that run at the same time (default: the cores)"),
-        ("--grace_seconds", 30, "S", "seconds that requests have to end after SIGTERM"),
+    for name, least, default, meaning in (
+        ("--port", 0, 8500, "gRPC port; 0 for any free one"),
+        ("--rest_api_port", 0, 8501, "REST port; 0 for any free one"),
+        ("--rest_api_timeout_in_ms", 1, 30000, "milliseconds that a REST request may take"),
+        ("--max_request_bytes", 1, 64 << 20, "maximum size of a request"),
+        ("--max_queue", 0, 256, "requests that may wait; more are refused as UNAVAILABLE"),
+        ("--threads", 1, cores, "requests that run at the same time (default: the cores)"),
+        ("--grace_seconds", 0, 30, "seconds that requests have to end after SIGTERM"),
     ):
-        add(name, type=int, default=default, metavar=letter, help=meaning)
+        number = _command_line.at_least(least)
+        add(name, type=number, default=default, metavar="N", help=meaning)
     poll = "seconds between two looks for a new version"
-    add("--file_system_poll_wait_seconds", type=float, default=1, metavar="S", help=poll)
+    number = _command_line.at_least(0.0)
+    add("--file_system_poll_wait_seconds", type=number, default=1, metavar="S", help=poll)
     return parser.parse_args(arguments)
 
 

@@ -22,16 +22,13 @@ def parse_arguments(arguments=None):
     pairs = "source<TAB>target lines to learn from: the training pairs, or others like them"
     add("--data", metavar="FILE", type=Path, required=True, help=pairs)
     most = "pairs to read; a few hundred thousand suffice"
-    add("--most", type=int, metavar="N", default=200_000, help=most)
+    count = {"type": _command_line.at_least(1), "metavar": "N"}
+    add("--most", **count, default=200_000, help=most)
     candidates = "likeliest target subwords to keep for each source subword"
-    add("--candidates", type=int, metavar="N", default=50, help=candidates)
+    add("--candidates", **count, default=50, help=candidates)
     always = "most frequent target subwords to allow in every translation"
-    add("--always", type=int, metavar="N", default=200, help=always)
-    options = parser.parse_args(arguments)
-    for name in ("most", "candidates", "always"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be positive. Received: {getattr(options, name)}")
-    return options
+    add("--always", **count, default=200, help=always)
+    return parser.parse_args(arguments)
 
 
 def main(arguments=None):

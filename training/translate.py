@@ -14,7 +14,6 @@ Each text is a line, or a paragraph between blank lines, whose lines are joined,
 a folder. White space around sentences is kept.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import contextlib
@@ -38,11 +37,14 @@ def parse_arguments(arguments=None):
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
-    count = {"type": positive, "metavar": "N"}
+    count = {"type": _command_line.at_least(1), "metavar": "N"}
+    amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
+    one_line = ["--documents paragraph", "--documents file"]
     add("run", metavar="RUN_FOLDER", type=Path, help="folder that training/train_pt_en.py wrote")
     add("--input", metavar="FILE", type=Path, help="text or .gz file (default: standard input)")
     add("--output", metavar="FILE", type=Path, help="text or .gz file (default: standard output)")
-    add("--overwrite", action="store_true", help="start again if --output exists")
+    again = "start again if --output exists"
+    add("--overwrite", action="store_true", only_with=["--output"], help=again)
     documents = "translate sentence by sentence and keep the white space; a text is a line, a "
     documents += "paragraph between blank lines, or a file of the folder --input (default: line)"
     kinds = ("line", "paragraph", "file")
@@ -53,27 +55,32 @@ def parse_arguments(arguments=None):
     )
     add("--shard", metavar="I/N", type=shard, help=part)
     column = "column to translate in lines with tabs (default: 1; with --documents, the whole line)"
-    add("--column", **count, help=column)
+    add("--column", **count, not_with=one_line, help=column)
     nbest = "write the N best for each line: line number ||| translation ||| score"
-    add("--nbest", **count, help=nbest)
-    add("--pairs", action="store_true", help="write SOURCE<TAB>TRANSLATION lines, for training")
+    add("--nbest", **count, not_with=["--sample", "--documents"], help=nbest)
+    pairs = "write SOURCE<TAB>TRANSLATION lines, for training"
+    add("--pairs", action="store_true", not_with=["--nbest", *one_line], help=pairs)
     scores = "append a column: the log-probability divided by the length penalty"
-    add("--scores", action="store_true", help=scores)
-    add("--sample", action="store_true", help="draw translations instead of searching for the best")
-    add("--temperature", type=float, default=1.0, metavar="X", help="temperature of --sample")
-    add("--top_k", **count, help="with --sample, draw from the N most probable tokens")
-    add("--seed", type=int, default=1, metavar="N", help="seed of --sample")
-    add("--num_beams", **count, help="beam width, 1 for greedy (default: the run's)")
+    add("--scores", action="store_true", not_with=["--nbest", "--documents"], help=scores)
+    sample = "draw one translation of each text instead of searching for the best"
+    add("--sample", action="store_true", not_with=["--documents"], help=sample)
+    drawn = {"only_with": ["--sample"]}
+    add("--temperature", **amount, **drawn, default=1.0, help="temperature of --sample")
+    add("--top_k", **count, **drawn, help="with --sample, draw from the N most probable tokens")
+    add("--seed", type=int, **drawn, default=1, metavar="N", help="seed of --sample")
+    width = "beam width, 1 for greedy (default: the run's)"
+    add("--num_beams", **count, not_with=["--sample"], help=width)
     penalty = "exponent of the length penalty (default: the run's)"
-    add("--length_penalty", type=float, metavar="X", help=penalty)
+    add("--length_penalty", **amount, help=penalty)
     longest = "maximum tokens of a translation (default: the run's, else 128)"
     add("--max_length", **count, help=longest)
     read = "maximum tokens read from a line"
-    add("--max_source_length", type=int, metavar="N", default=128, help=read)
+    add("--max_source_length", **count, default=128, help=read)
     add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
-    add("--batch_size", **count, default=128, help="lines translated together")
+    together = "lines translated together"
+    add("--batch_size", **count, default=128, not_with=["--documents file"], help=together)
     threads = "batches translated at the same time (default: one per core)"
     add("--threads", **count, default=len(os.sched_getaffinity(0)), help=threads)
     options = parser.parse_args(arguments)
@@ -91,22 +98,11 @@ def parse_arguments(arguments=None):
 def check(options):
     """Raises a ValueError if options contradict each other."""
     beams, nbest, documents = options.num_beams, options.nbest, options.documents
-    received = f"Received: --nbest {nbest}, --num_beams {beams}"
-    if options.sample and (nbest or (beams or 1) > 1):
-        raise ValueError(
-            "--sample draws one translation of each line: leave out --nbest and --num_beams. "
-            + received
-        )
-    if nbest and options.pairs:
-        raise ValueError(
-            f"--pairs writes one translation of each line: leave out --nbest. {received}"
-        )
     if nbest and beams and nbest > beams:
-        raise ValueError(f"--nbest must not be greater than --num_beams. {received}")
-    if documents and (options.sample or nbest or options.scores):
-        raise ValueError("--documents has no --sample, --nbest and --scores")
-    if documents in ("paragraph", "file") and (options.pairs or options.column):
-        raise ValueError(f"--documents {documents} has no --pairs and --column")
+        raise ValueError(
+            "--nbest must not be greater than --num_beams. "
+            f"Received: --nbest {nbest}, --num_beams {beams}"
+        )
     if documents == "file":
         check_folders(options.input, options.output)
     elif options.shard:
@@ -124,13 +120,6 @@ def check_folders(source, target):
     source, target = source.resolve(), target.resolve()
     if source.is_relative_to(target) or target.is_relative_to(source):
         raise ValueError(f"--input and --output must be apart. Received: {source}, {target}")
-
-
-def positive(value):
-    """An int of 1 or more."""
-    if int(value) < 1:
-        raise argparse.ArgumentTypeError(f"must be positive. Received: {value}")
-    return int(value)
 
 
 def shard(value):

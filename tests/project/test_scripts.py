@@ -1,12 +1,15 @@
-"""Every script's `--help` is there at once, and they all speak one dialect; the page of the
-benchmarks is short and true to its files, and every benchmark runs."""
+"""Every script's `--help` is there at once, they all speak one dialect, and no option is given
+without effect; the page of the benchmarks is short and true to its files, and every one runs."""
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from keras_tfmr import _command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -29,6 +32,68 @@ def test_help_names_every_option_with_underscores_and_says_what_it_is(script):
         assert text, f"{names} has no help"
         for name in re.findall(r"--([\w-]+)", names):
             assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", name)
+
+
+class Parser(BaseException):
+    """Raised instead of parsing."""
+
+
+def parser_of(script, monkeypatch):
+    """The parser that a script makes, in this process."""
+
+    def parse(parser, *_):
+        raise Parser(parser)
+
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setattr("sys.argv", [script])
+    name = script.removesuffix(".py").removeprefix("benchmarks/").replace("/", ".")
+    main = importlib.import_module(name).main
+    with monkeypatch.context() as patched, pytest.raises(Parser) as caught:
+        patched.setattr(_command_line._Parser, "parse_known_args", parse)
+        main()
+    (parser,) = caught.value.args
+    for action in parser._actions:
+        action.required = False
+    return parser
+
+
+def words_of(option, value=""):
+    """An option of a parser as words, with values that it accepts."""
+    example = value or next(iter(option.choices or [{"I/N": "1/2"}.get(option.metavar, "1")]))
+    count = {None: 1, "+": 1, "*": 1, "?": 1}.get(option.nargs, option.nargs)
+    return [option.option_strings[0], *[str(example)] * count]
+
+
+@pytest.mark.parametrize(
+    "script", [*SCRIPTS, *(f"benchmarks/{name}" for name in MEASURING), "keras_tfmr.export.check"]
+)
+def test_no_option_is_given_without_effect(script, monkeypatch, capsys):
+    """Lists add up, all others are given once, and never beside what takes their effect."""
+    parser = parser_of(script, monkeypatch)
+
+    def refused(*words):
+        with pytest.raises(SystemExit):
+            parser.parse_known_args(list(words))
+        return capsys.readouterr().err
+
+    def named(text):
+        name, _, value = text.partition(" ")
+        return words_of(parser._option_string_actions[name], value)
+
+    for option in parser._actions:
+        if not option.option_strings or option.dest == "help":
+            continue
+        words = words_of(option)
+        if option.nargs in ("+", "*"):
+            with_it = [word for text in option.only_with[:1] for word in named(text)]
+            found, _ = parser.parse_known_args([*words, *with_it, *words])
+            assert [str(value) for value in getattr(found, option.dest)] == 2 * words[1:]
+        else:
+            assert f"{'/'.join(option.option_strings)}: given twice" in refused(*words, *words)
+        if option.only_with:
+            assert f"{words[0]} has no effect without" in refused(*words)
+        for other in option.not_with:
+            assert f"{words[0]} cannot be given with {other}" in refused(*words, *named(other))
 
 
 def test_every_script_has_its_row_in_a_short_page_and_every_row_its_script():

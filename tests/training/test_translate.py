@@ -182,16 +182,18 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
 
 def test_arguments_that_do_not_go_together(capsys):
     for words, message in (
-        ("--sample --nbest 2", "leave out --nbest and --num_beams. Received: --nbest 2"),
+        ("--sample --nbest 2", "--nbest cannot be given with --sample"),
         ("--nbest 4 --num_beams 2", "greater than --num_beams. Received: --nbest 4"),
-        ("--nbest 2 --pairs", "leave out --nbest. Received: --nbest 2"),
-        ("--documents line --scores", "--documents has no --sample, --nbest and --scores"),
+        ("--nbest 2 --pairs", "--pairs cannot be given with --nbest"),
+        ("--documents line --scores", "--scores cannot be given with --documents"),
         ("--shard 1/2", "--shard needs --input"),
         ("--shard 3/2", "invalid shard value: '3/2'"),
-        ("--batch_size 0", "must be positive. Received: 0"),
+        ("--batch_size 0", "must be a whole number of 1 or more. Received: '0'"),
         ("--documents file", "needs two folders"),
+        ("--documents file --batch_size 2", "--batch_size cannot be given with"),
+        ("--seed 3", "--seed has no effect without --sample"),
         ("--documents file --input . --output ./inside", "must be apart"),
-        ("--documents paragraph --pairs", "has no --pairs"),
+        ("--documents paragraph --pairs", "--pairs cannot be given with --documents paragraph"),
         ("--documents paragraph --input a --output b --shard 1/2", "--shard has no"),
     ):
         with pytest.raises(SystemExit):
