@@ -3,6 +3,7 @@
 Tried with Keras 3.15.1, TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.21.1.
 """
 
+import contextlib
 import functools
 import hashlib
 
@@ -93,3 +94,25 @@ def unchecked_callable(session, feeds, fetches):
 
     options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
     return session._make_callable_from_options(options)
+
+
+@contextlib.contextmanager
+def unoptimized_functions():
+    """A context in which this thread runs graph functions as they were traced.
+
+    Private: `context.function_call_options`. `tf.config.optimizer` would change the functions that
+    other threads call for the first time meanwhile, for good; an option of a call would replace
+    this.
+    """
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.eager import context
+
+    eager = context.context()
+    before = eager.function_call_options
+    config = config_pb2.ConfigProto.FromString(before.config_proto_serialized)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    eager.function_call_options = context.FunctionCallOptions(before.executor_type, config)
+    try:
+        yield
+    finally:
+        eager.function_call_options = before

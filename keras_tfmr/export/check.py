@@ -4,8 +4,8 @@
 
 The SavedModel may come from any exporter. In a separate process, and in a session as the server has
 one, it checks that the server has every op, that no op is pinned to a device, that each variable is
-stored once, that every signature runs for batches of 1, 3 and 0 rows and returns valid UTF-8, and
-that the warm-up file replays.
+stored once, that every signature runs for batches of 1, 3 and 0 rows and returns valid UTF-8, that
+the warm-up file replays, and that `tf.saved_model.load` loads what gives the same answer.
 """
 
 import argparse
@@ -104,6 +104,7 @@ def _check_running(path, cases, tolerance, report):
         report.facts["signatures"] = len(session.signatures)
         if not session.signatures:
             report.problems.append("it has no signature to call")
+            return
         warm = warmup.read(path, report.problems)
         known = list(cases() if callable(cases) else cases)
         absent = {case["signature"] for case in known} - session.signatures.keys()
@@ -112,6 +113,8 @@ def _check_running(path, cases, tolerance, report):
         # The first request to a signature is mostly work of one thread.
         for problems in pool.map(ask, {*session.signatures, *(each.signature for each in warm)}):
             report.problems += problems
+        if not report.problems:
+            report.problems += golden_cases.load_as_users_do(session, path, tolerance)
         report.facts["warm-up requests"] = len(warm)
 
 

@@ -1,9 +1,8 @@
 """Test requests to a SavedModel: made up from its signatures, or with known answers."""
 
-import contextlib
-
 import numpy as np
 
+from keras_tfmr import compat
 from keras_tfmr.precision import precision_of
 
 # Short and long texts, with and without accents, which any model of text should answer.
@@ -89,6 +88,31 @@ def _output_problem(alias, value, batch):
     return None
 
 
+def load_as_users_do(session, path, tolerance):
+    """Loads a SavedModel with `tf.saved_model.load`, as `keras.layers.TFSMLayer` does too.
+
+    Unlike a server, that builds all functions again. One request must have the answer that it has
+    in the session. Returns the problems, as a list of sentences.
+    """
+    import tensorflow as tf
+
+    name = min(session.signatures, key=lambda name: (name != "serving_default", name))
+    definition = session.signatures[name]
+    inputs = {
+        alias: _made_up(info, 1, definition.method_name)
+        for alias, info in definition.inputs.items()
+    }
+    known = session.run(name, inputs)
+    try:
+        loaded = tf.saved_model.load(str(path))
+        found = loaded.signatures[name](**{k: tf.constant(v) for k, v in inputs.items()})
+        found = {alias: value.numpy() for alias, value in found.items()}
+    except Exception as error:  # any error of the loader is a problem to report
+        return [f"tf.saved_model.load, or what it loads, fails: {first_lines(error)}"]
+    case = {"signature": f"{name} of tf.saved_model.load", "outputs": known}
+    return _differences(case, found, tolerance)
+
+
 def first_lines(error):
     """The first two lines of an error's message, without the trace that TensorFlow appends."""
     return " ".join(str(error).strip().splitlines()[:2])
@@ -111,7 +135,8 @@ def record(text_model):
         adversarial = ADVERSARIAL if name == text_model.default and not rounded else ()
         # Only one text, because `explain` gives a number for each pair of tokens, layer and head.
         texts = plain[1:2] if name == "explain" else [*plain, *adversarial]
-        with _unoptimized_graphs():
+        # Optimising a signature takes seconds, more than a few answers gain from it.
+        with compat.unoptimized_functions():
             case = _case(text_model, name, texts)
         certain = text_model.answers_when_rounded(name)
         if rounded and certain is not None:
@@ -119,23 +144,6 @@ def record(text_model):
         # Rounding can make the scores of two hypotheses equal, so that the other one may be best.
         cases.append({**case, "ties": True} if rounded else case)
     return cases
-
-
-@contextlib.contextmanager
-def _unoptimized_graphs():
-    """A context in which graphs run as they were traced.
-
-    Optimising a signature takes TensorFlow seconds, more than a few answers gain from it.
-    """
-    import tensorflow as tf
-
-    option, optimizer = "disable_meta_optimizer", tf.config.optimizer
-    before = optimizer.get_experimental_options().get(option, False)
-    optimizer.set_experimental_options({option: True})
-    try:
-        yield
-    finally:
-        optimizer.set_experimental_options({option: before})
 
 
 def _case(text_model, signature, texts):

@@ -11,8 +11,17 @@ def prune(graph):
         graph: A `GraphDef`, which is changed.
     """
     for function in graph.library.function:
+        _drop_gradients(function)
         _share_constants(function)
         _drop_unused(function)
+
+
+def _drop_gradients(function):
+    """Takes away the names of gradients that were not saved, of which loaders would warn."""
+    for node in function.node_def:
+        name = node.attr.get("_gradient_op_type")
+        if name is not None and name.s.startswith(b"CustomGradient-"):
+            del node.attr["_gradient_op_type"]
 
 
 def _share_constants(function):

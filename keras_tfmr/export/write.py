@@ -5,9 +5,6 @@ import functools
 import json
 import os
 import pathlib
-import re
-import shutil
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,15 +12,13 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_tfmr.config import versions
-from keras_tfmr.export import golden_cases, graph_edits, int8_agreement, warmup
+from keras_tfmr.export import golden_cases, graph_edits, int8_agreement, publishing, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.precision import precision_of
 from keras_tfmr.text.text_model import TextModel
 
 PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
-# A folder is a version if its whole name is a number, leading zeros or not.
-_VERSION = re.compile(r"[0-9]+")
 # The greatest difference of a float from its value in process: a session fuses ops differently.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
@@ -93,32 +88,36 @@ def export_text_model(
         trained = text_model if precision is None else text_model.replace(precision=precision)
         text_model = trained.for_decoding()
     directory = pathlib.Path(directory)
-    # Not a number, so that no server loads it; on the same file system, so that renaming is atomic.
-    unfinished = directory / f".unfinished-{uuid.uuid4().hex}"
-    try:
-        unfinished.mkdir(parents=True)
-        tolerance = _TOLERANCE.get(precision_of(text_model.model), _TOLERANCE["bfloat16"])
-        checking = FreshProcess(unfinished, tolerance) if check else contextlib.nullcontext()
-        with checking as process:
-            _save(text_model, unfinished)
-            asked = warmup.requests(text_model, texts)
+    tolerance = _TOLERANCE.get(precision_of(text_model.model), _TOLERANCE["bfloat16"])
+    with contextlib.ExitStack() as stack:
+        with _writing(directory):
+            unfinished = stack.enter_context(publishing.unfinished(directory))
+        process = stack.enter_context(FreshProcess(unfinished, tolerance)) if check else None
+        functions = {
+            name: each.get_concrete_function() for name, each in text_model.signatures.items()
+        }
+        asked = warmup.requests(text_model, texts)
+        with _writing(directory):
+            _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, text_model.methods)
             _write_metadata(trained, unfinished, facts)
-            known = functools.partial(golden_cases.record, trained)
-            if process and (problems := process.report(known).problems):
-                listed = "".join(f"\n- {problem}" for problem in problems)
-                raise ExportError(f"The export would not serve and was not kept:{listed}")
-        return _publish(unfinished, directory)
-    except OSError as error:
-        raise _unwritable(directory, error.strerror or error) from error
-    except tf.errors.OpError as error:  # "file; reason"; TensorFlow writes the largest files
-        raise _unwritable(directory, error.message.rsplit("; ", 1)[-1]) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        known = functools.partial(golden_cases.record, trained)
+        if process and (problems := process.report(known).problems):
+            listed = "".join(f"\n- {problem}" for problem in problems)
+            raise ExportError(f"The export would not serve and was not kept:{listed}")
+        with _writing(directory):
+            return publishing.publish(unfinished, directory)
 
 
-def _unwritable(directory, reason):
-    return ExportError(f"Cannot write an export into {directory}: {reason}")
+@contextlib.contextmanager
+def _writing(directory):
+    """Inside, an error of the file system says that no export can be written."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:  # TensorFlow writes the largest files
+        reason = getattr(error, "strerror", None) or str(getattr(error, "message", error))
+        reason = reason.rsplit("; ", 1)[-1]  # TensorFlow's are "file; reason"
+        raise ExportError(f"Cannot write an export into {directory}: {reason}") from error
 
 
 class _Servable(tf.Module):
@@ -140,13 +139,12 @@ class _Servable(tf.Module):
         self.serve = text_model.signatures[text_model.default]
 
 
-def _save(text_model, path):
-    functions = {
-        name: function.get_concrete_function() for name, function in text_model.signatures.items()
-    }
+def _save(text_model, functions, path):
     functions["serving_default"] = functions[text_model.default]  # for TensorFlow's Python loader
     module = _Servable(text_model, functions.values())
-    tf.saved_model.save(module, str(path), signatures=functions)
+    # Nobody trains an export, and functions for gradients would refer to nodes that `prune` drops.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, str(path), signatures=functions, options=options)
     saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     [graph] = saved_model.meta_graphs
     graph_edits.prune(graph.graph_def)
@@ -174,19 +172,3 @@ def _write_metadata(text_model, path, run):
     file.parent.mkdir(exist_ok=True)
     text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
     file.write_text(text + "\n", encoding="utf-8")
-
-
-def _publish(unfinished, directory):
-    """Gives a finished version the next free number; simultaneous exports get different ones."""
-    taken = [int(entry.name) for entry in directory.iterdir() if _VERSION.fullmatch(entry.name)]
-    number = max(taken, default=0) + 1
-    while True:
-        path = directory / str(number)
-        try:
-            # Fails if another export has just taken the number.
-            os.rename(unfinished, path)
-            return path
-        except OSError:
-            if not path.exists():
-                raise
-            number += 1

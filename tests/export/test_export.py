@@ -4,18 +4,21 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import types
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
-from text_models import LINES, Plain, classifier, tiny_translator, tokenizer, write_run
+from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import export_text_model
-from keras_tfmr.export import golden_cases, warmup, write
+from keras_tfmr.export import golden_cases, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
@@ -140,16 +143,49 @@ def test_a_failing_check_leaves_nothing_behind(translator, tmp_path, monkeypatch
         assert (path / warmup.FILE).stat().st_size > 0, "blank texts do not warm up"
 
 
-def test_what_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path):
+def test_what_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path, monkeypatch):
     with (
         full_disk(),
         pytest.raises(ExportError, match=r"Cannot write .*models: .*[Ff]ile too large"),
     ):
         export_text_model(classifier(), tmp_path / "models", check=False)
-    assert list((tmp_path / "models").iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(ExportError, match=r"Cannot write .*file: Not a directory"):
+    with pytest.raises(ExportError, match=r"Cannot write .*file: (File exists|Not a directory)"):
         export_text_model(classifier(), tmp_path / "file", check=False)
+    # What fails otherwise says so itself: the process cannot start, the model does not run.
+    wrong = tf.errors.InvalidArgumentError(None, None, "wrong; shape")
+    for owner, name, error in (
+        (write, "FreshProcess", PermissionError("python")), (warmup, "requests", wrong)
+    ):  # fmt: skip
+        with monkeypatch.context() as patch, pytest.raises(type(error)):
+            patch.setattr(owner, name, mock.Mock(side_effect=error))
+            export_text_model(classifier(), tmp_path / "models")
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from keras_tfmr.export import publishing
+with publishing.unfinished(pathlib.Path(sys.argv[1])) as folder:
+    (folder / "saved_model.pb").touch()
+    print(folder.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a path")]
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **options) as one, subprocess.Popen(command, **options) as two:
+        names = {process.stdout.readline().strip() for process in (one, two)}
+        assert {path.name for path in (tmp_path / "a path").iterdir()} == names
+        two.kill()
+        two.wait()
+        with publishing.unfinished(tmp_path / "a path") as folder:
+            left = {path.name for path in (tmp_path / "a path").iterdir()} - {folder.name}
+            assert len(left) == 1 and left < names, "one still runs"
+            publishing.publish(folder, folder.parent)
+    assert [path.name for path in (tmp_path / "a path").iterdir()] == ["1"]
 
 
 def test_the_next_free_number_is_taken(tmp_path):
@@ -158,7 +194,7 @@ def test_the_next_free_number_is_taken(tmp_path):
 
     def publish(name):
         (tmp_path / name / "variables").mkdir(parents=True)
-        return int(write._publish(tmp_path / name, tmp_path).name)
+        return int(publishing.publish(tmp_path / name, tmp_path).name)
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         published = pool.map(publish, [f".unfinished-{i}" for i in range(8)])
@@ -181,6 +217,35 @@ def test_a_rounded_model_is_stored_and_served_in_its_precision(tmp_path):
         asked = exact if precision else quantized
         expected = [[*one.probabilities.values()] for one in asked.classify(LINES)]
         np.testing.assert_allclose(found, expected, atol=0.05 if precision else 1e-5)
+
+
+class Scoring(Plain):
+    default, names = "score", ("score",)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(activation="silu", norm="rms", positions="rotary", gated=True),
+        dict(activation="gelu", positions="learned", norm_first=True, max_length=64),
+        dict(activation="gelu_tanh", norm="rms", positions="relative"),
+        dict(activation="silu", positions="alibi", decoder_self="ssru"),
+        dict(activation="relu", positions="none"),
+    ],
+    ids=lambda fields: "-".join(map(str, fields.values())),
+)
+def test_python_loads_an_export_whatever_the_layers(tmp_path, fields, caplog):
+    searches = "gated" in fields  # one of them in its search too
+    translator = tiny_translator(tiny_model(**fields), kind=Plain if searches else Scoring)
+    loaded = tf.saved_model.load(str(export_text_model(translator, tmp_path / "a b", check=False)))
+    texts = tf.constant(LINES)
+    found = loaded.signatures["score"](text=texts, reference=texts[::-1])["log_prob"]
+    expected = [one.log_prob for one in translator.score(LINES, LINES[::-1])]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    if searches:
+        found = loaded.serve(texts)["translation"].numpy()
+        assert [text.decode() for text in found] == translator.translate(LINES)
+    assert not [record for record in caplog.records if "gradient" in record.getMessage()]
 
 
 class Explaining(Plain):

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_tfmr.export import check, golden_cases, warmup
+from keras_tfmr.export import check, golden_cases, graph_edits, warmup
 from keras_tfmr.export.check import check_saved_model
 from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops
 
@@ -156,6 +157,19 @@ def test_a_warmup_file_that_fails_is_found(tmp_path):
     assert "the record holds no request" in only_problem(check_saved_model(path))
     with pytest.raises(ValueError, match=r"at most 1000.*1001"):
         warmup.write(path, [good] * 1001)
+
+
+def test_what_a_session_runs_and_python_does_not_load_is_found(tmp_path):
+    """The functions for gradients, which only Python loads, refer to what was dropped."""
+    module = Dense()
+    module.twice = tf.function(
+        lambda x: {"y": tf.nn.silu(tf.nn.silu(x @ module.kernel))}, input_signature=[NUMBERS]
+    )
+    path = save(tmp_path, module, module.twice)
+    saved_model = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    graph_edits.prune(saved_model.meta_graphs[0].graph_def)
+    (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
+    assert "tf.saved_model.load" in only_problem(check_saved_model(path))
 
 
 def test_a_wrong_answer_is_found(tmp_path):

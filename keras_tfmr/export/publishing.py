@@ -1,0 +1,69 @@
+"""Folders that appear complete, or not at all: whatever is killed, nothing half is left to load."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+
+_UNFINISHED = ".unfinished-"  # not a number, so that no server loads it
+# A folder is a version if its whole name is a number, leading zeros or not.
+_VERSION = re.compile(r"[0-9]+")
+
+
+@contextlib.contextmanager
+def unfinished(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A new folder inside `directory`, on its file system, so that renaming it is atomic.
+
+    At the end it is removed, unless it was renamed. Those of processes that were killed go at the
+    beginning: the system has freed the locks that they held.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for left in directory.glob(f"{_UNFINISHED}*"):
+        if (lock := _locked(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
+    name = uuid.uuid4().hex
+    new, folder = directory / f".new-{name}", directory / f"{_UNFINISHED}{name}"
+    new.mkdir()
+    lock = _locked(new)
+    try:
+        new.rename(folder)  # only now that it is locked does it have the name that others remove
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(folder):
+    """A file descriptor that locks the folder until it is closed; None if another process does."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # another process has just renamed or removed it
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def publish(folder: pathlib.Path, directory: pathlib.Path) -> pathlib.Path:
+    """Gives a finished version the next free number; simultaneous exports get different ones."""
+    taken = [int(entry.name) for entry in directory.iterdir() if _VERSION.fullmatch(entry.name)]
+    number = max(taken, default=0) + 1
+    while True:
+        path = directory / str(number)
+        try:
+            # Fails if another export has just taken the number.
+            os.rename(folder, path)
+            return path
+        except OSError:
+            if not path.exists():
+                raise
+            number += 1
