@@ -23,10 +23,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from keras_tfmr import _command_line
+from keras_tfmr.compat import usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-CORES = len(os.sched_getaffinity(0))
+CORES = usable_cores()
 FULL = {"not_with": ["--quick"]}  # of an option that the tiny case does without
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 

@@ -6,6 +6,22 @@ Tried with Keras 3.15.1, TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.
 import contextlib
 import functools
 import hashlib
+import os
+
+
+def usable_cores():
+    """Number of processor cores that this process may use.
+
+    `os.process_cpu_count` of Python 3.13 replaces this. `os.sched_getaffinity` is Linux's only.
+
+    >>> 1 <= usable_cores() <= os.cpu_count()
+    True
+    """
+    if hasattr(os, "process_cpu_count"):
+        return os.process_cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def keras_mask(x):

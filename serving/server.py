@@ -14,6 +14,7 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from keras_tfmr import _command_line
+from keras_tfmr.compat import usable_cores
 
 
 def parse_arguments(arguments=None):
@@ -25,14 +26,13 @@ def parse_arguments(arguments=None):
     add("--model_name", metavar="NAME", default="default", help="name of the model in requests")
     host = "address to listen on; 0.0.0.0 opens the server to the network"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     for name, least, default, meaning in (
         ("--port", 0, 8500, "gRPC port; 0 for any free one"),
         ("--rest_api_port", 0, 8501, "REST port; 0 for any free one"),
         ("--rest_api_timeout_in_ms", 1, 30000, "milliseconds that a REST request may take"),
         ("--max_request_bytes", 1, 64 << 20, "maximum size of a request"),
         ("--max_queue", 0, 256, "requests that may wait; more are refused as UNAVAILABLE"),
-        ("--threads", 1, cores, "requests that run at the same time (default: the cores)"),
+        ("--threads", 1, usable_cores(), "requests that run at once (default: the cores)"),
         ("--grace_seconds", 0, 30, "seconds that requests have to end after SIGTERM"),
     ):
         number = _command_line.at_least(least)

@@ -31,6 +31,7 @@ REASONS = {
     "shared": "that share a sentence with held-out pairs",
 }
 
+CHARACTERS = 1000  # a side may have at most so many, unless the rules say otherwise
 RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
 LETTERS = 0.5  # minimum share of letters among the visible characters of a side
@@ -45,14 +46,14 @@ class Rules:
     """The rules of cleaning.
 
     Fields:
-        max_characters: Pairs with a longer side are dropped.
+        max_characters: Pairs with a longer side are dropped; None stands for `CHARACTERS`.
         filters: Names from `FILTERS`.
         languages: ISO 639-1 codes of source and target, for the filter `language`.
         scripts: For source and target, the names of the usual scripts.
         ratio: Median logarithm of the ratio of target to source characters.
     """
 
-    max_characters: int = 1000
+    max_characters: int | None = None
     filters: tuple = ()
     languages: tuple = ()
     scripts: tuple = ((), ())
@@ -135,7 +136,7 @@ class Cleaner:
         """The reason to drop a pair, a key of `REASONS`, or None."""
         if not source or not target:
             return "empty"
-        if max(len(source), len(target)) > self.rules.max_characters:
+        if max(len(source), len(target)) > (self.rules.max_characters or CHARACTERS):
             return "long"
         for name, keeps in self._filters:
             if not keeps(source, target, self.rules):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_tfmr.compat import usable_cores
 from training.clean import Cleaner
 from training.files import chunks
 
@@ -110,7 +111,7 @@ def in_processes(function, jobs):
     first = list(itertools.islice(jobs, 1))
     if not first:
         return
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     # Not forked, because TensorFlow's threads may hold locks.
     with concurrent.futures.ProcessPoolExecutor(
         cores, multiprocessing.get_context("spawn"), _begin_process, (function,)

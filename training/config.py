@@ -74,8 +74,8 @@ class TrainingConfig:
     """
 
     data: tuple = _words(
-        "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .zst), patterns "
-        "such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set the share "
+        "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
+        "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set the share "
         "of each (default: the built-in phrasebook)"
     )
     source: str = option(None, "source lines, instead of --data", metavar="FILE")
@@ -92,6 +92,13 @@ class TrainingConfig:
     )
     languages: tuple = _words(
         "codes of source and target for the filter `language`, as in pt en", "CODE", 2, flag=False
+    )
+    max_tokens: int = _count(
+        None, "tokens of a side; longer pairs are dropped (default: 256)",
+        Range("in [1, 2048]", lambda value: 1 <= value <= 2048), flag=False,
+    )  # fmt: skip
+    max_characters: int = _count(
+        None, "characters of a side; longer pairs are dropped (default: 1000)", flag=False
     )
     temperature: float = _number(
         1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE, flag=False
@@ -317,8 +324,8 @@ class TextConfig(TrainingConfig):
         choices=TEXT_TASKS,
     )
     data: tuple = _words(
-        "files to learn from, also .gz, .bz2 or .zst: TEXT<TAB>LABEL lines, TOKENS<TAB>TAGS lines "
-        "or plain text (default: sentences of the built-in phrasebook)"
+        "files to learn from, also .gz, .bz2, .xz or .zst: TEXT<TAB>LABEL lines, TOKENS<TAB>TAGS "
+        "lines or plain text (default: sentences of the built-in phrasebook)"
     )
     validation: tuple = _words(
         "texts to evaluate on, in the form of --data (default: texts held out of --data)", nargs=1

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from training.files import RunError, chunks, drop_pages
 
-LONGEST = 256  # tokens on a side; longer pairs are dropped
+LONGEST = 256  # tokens of a side; longer pairs are dropped
 TARGET_LENGTHS = 12  # the most different target lengths of buckets
 SOURCE_LENGTHS = 3  # the most source lengths for each target length
 BATCHES_PER_BUCKET = 6  # the fewest batches that justify a bucket, because each has a remainder
@@ -52,6 +52,7 @@ class Batches:
         rows_multiple: The number of rows in a batch is a multiple of this, for several devices;
             rows are added that hold no token.
         parts: list of `Part`, the corpora to mix; by default, an epoch has all pairs once.
+        max_tokens: The most tokens of a side, end id included; None stands for `LONGEST`.
         sampled: None, or for each side a function from (pair numbers, epoch) to `(values, lengths)`
             of other subwords.
 
@@ -60,13 +61,19 @@ class Batches:
     """
 
     def __init__(
-        self, sides, task, *, tokens_per_batch, seed, rows_multiple=1, parts=None, sampled=None
-    ):
+        self, sides, task, *, tokens_per_batch, seed, rows_multiple=1, parts=None,
+        max_tokens=None, sampled=None,
+    ):  # fmt: skip
+        if (max_tokens or 0) > tokens_per_batch:
+            raise RunError(
+                f"max_tokens must not be greater than --tokens_per_batch. Received: {max_tokens}, "
+                f"{tokens_per_batch}"
+            )
         pairs = len(sides[0][1]) - 1
         self.sides, self.task, self.signature = sides, task, task.signature()
         self.seed, self.rows_multiple, self.sampled = seed, rows_multiple, sampled
         self.parts = parts or [Part(0, pairs)]
-        longest = min(LONGEST, tokens_per_batch)
+        longest = max_tokens or min(LONGEST, tokens_per_batch)
         counts = np.zeros((longest + 2, longest + 2), np.int64)  # [source, target] lengths
         for chunk in chunks(pairs):
             np.add.at(counts, tuple(self._lengths(chunk, longest)), 1)

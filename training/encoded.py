@@ -164,10 +164,15 @@ class Pairs:
         return [(_tagged(tag, source), target) for tag, (source, target) in rows]
 
 
-def read_pairs(*paths):
-    """The cleaned `Pairs` of one file of `source<TAB>target` lines, or of two aligned files."""
+def read_pairs(*paths, most=None, rules=None):
+    """The cleaned `Pairs` of one file of `source<TAB>target` lines, or of two aligned files.
+
+    Args:
+        most: Of how many pairs to read no more; None for all.
+        rules: The `Rules` of cleaning.
+    """
     files = []
-    found = clean_pairs([(read_blocks(paths, files), "")], files)
+    found = clean_pairs([(read_blocks(paths, files), "")], files, most=most, rules=rules)
     if not found.pairs:
         raise RunError(
             f"{paths[0]}: no pair is left of {files[0].lines} lines; "
@@ -176,33 +181,38 @@ def read_pairs(*paths):
     return found
 
 
-def clean_pairs(corpora, files=(), task="translation"):
+def clean_pairs(corpora, files=(), task="translation", most=None, rules=None):
     """The cleaned `Pairs` of corpora, each blocks of lines and their tag.
 
     Args:
         corpora: An iterable of (blocks, tag).
         files: A list, to which reading the blocks adds.
         task: What the lines are for.
+        most: The most pairs; None for all.
+        rules: The `Rules` of cleaning.
     """
-    cleaner, dropped, tags, count = Cleaner(Rules(), task), collections.Counter(), {}, 0
+    cleaner, dropped, tags, count = Cleaner(rules or Rules(), task), collections.Counter(), {}, 0
     for blocks, tag in corpora:
         for cleaned in map(cleaner, blocks):
             for line in cleaned.text.decode().split("\n")[:-1]:
                 tags.setdefault(line, tag)
                 count += 1
             dropped.update(cleaned.dropped)
+            if most and len(tags) >= most:
+                break
     dropped["duplicate"] += count - len(tags)
-    pairs = [tuple(line.split("\t")) for line in tags]
+    pairs = [tuple(line.split("\t")) for line in tags][:most]
     return Pairs(pairs, list(tags.values()), dropped, tuple(files))
 
 
 def _given_sets(settings, corpora):
     """The validation and test sets that were given, {name: Pairs}."""
+    rules = Rules(settings.max_characters)
     if paths := settings.validation:
         tag, files = tags_of(settings.tag).get(paths[0], ""), []
         alone = len(paths) == 1
         blocks = Source(paths[0]).blocks("train", files) if alone else read_blocks(paths, files)
-        found = clean_pairs([(blocks, tag)], files, settings.task)
+        found = clean_pairs([(blocks, tag)], files, settings.task, rules=rules)
         if not found.pairs:
             raise RunError(f"{paths[0]}: no pair is left; dropped: {summary(found.dropped)}")
         return {"validation": found}
@@ -210,13 +220,13 @@ def _given_sets(settings, corpora):
     for name in ("validation", "test") if with_splits else ():
         files = []
         split = ((corpus.blocks(name, files), corpus.tag) for corpus in with_splits)
-        sets[name] = clean_pairs(split, files, settings.task)
+        sets[name] = clean_pairs(split, files, settings.task, rules=rules)
     return sets
 
 
 def _rules(settings, corpora):
     """The `Rules` of cleaning; what is usual is measured on the first lines of each corpus."""
-    rules = Rules(filters=settings.filters, languages=settings.languages)
+    rules = Rules(settings.max_characters, settings.filters, settings.languages)
     if not rules.filters:
         return rules
     firsts = (next(corpus.blocks("train", []), None) for corpus in corpora)

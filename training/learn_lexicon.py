@@ -21,9 +21,11 @@ def parse_arguments(arguments=None):
     add("run", metavar="RUN_FOLDER", type=Path, help="finished run of a translator")
     pairs = "source<TAB>target lines to learn from: the training pairs, or others like them"
     add("--data", metavar="FILE", type=Path, required=True, help=pairs)
-    most = "pairs to read; a few hundred thousand suffice"
     count = {"type": _command_line.at_least(1), "metavar": "N"}
+    most = "pairs to learn from, the first of the file; a few hundred thousand suffice"
     add("--most", **count, default=200_000, help=most)
+    longest = "characters of a side; longer pairs are left out"
+    add("--max_characters", **count, default=1000, help=longest)
     candidates = "likeliest target subwords to keep for each source subword"
     add("--candidates", **count, default=50, help=candidates)
     always = "most frequent target subwords to allow in every translation"
@@ -43,6 +45,7 @@ def main(arguments=None):
 def learn(options):
     """Learns the lexicon of a run and writes it into its folder."""
     from keras_tfmr.text.lexicon import Lexicon
+    from training.clean import Rules
     from training.encoded import read_pairs
     from training.files import RunError, write_atomically
     from training.run import RunFolder
@@ -54,7 +57,9 @@ def learn(options):
             f"A lexicon needs a Transformer that translates. Received: {folder.path}, a run of "
             f"{config['kind']}"
         )
-    columns = zip(*read_pairs(options.data).pairs[: options.most], strict=True)
+    rules = Rules(options.max_characters)
+    found = read_pairs(options.data, most=options.most, rules=rules)
+    columns = zip(*found.pairs, strict=True)
     sides = [encoded(side, lines) for side, lines in zip(tokenizers, columns, strict=True)]
     lexicon = Lexicon.learn(
         list(zip(*sides, strict=True)),

@@ -105,5 +105,6 @@ def make_batches(settings, task, found, replicas=1):
         seed=settings.seed,
         rows_multiple=replicas,
         parts=parts,
+        max_tokens=settings.max_tokens,
         sampled=sampled,
     )

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -53,6 +54,12 @@ def keep_freed_memory():
     glibc = ctypes.CDLL(None)
     for option, value in _MALLOPT.items() if hasattr(glibc, "mallopt") else ():
         glibc.mallopt(option, value)
+
+
+def peak_memory_mib():
+    """The most memory that this process has had, in MiB."""
+    unit = 1 << (20 if sys.platform == "darwin" else 10)  # macOS counts bytes, others KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
 
 
 class Signals:

@@ -1,7 +1,6 @@
 """After the training: the final evaluation, the pictures, the report and the export of a run."""
 
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 
 from training.evaluate import BATCH, SCORES, Evaluator, class_scores, corpus_scores, in_words
 from training.files import RunError, explained, write_atomically, write_json
+from training.process import peak_memory_mib
 
 SAMPLES = 12
 LONGEST = 64  # tokens of the text in the picture of the attention
@@ -43,7 +43,7 @@ def finish(settings, task, folder, data, state):
         if name == "validation":
             write = _write_translations if settings.task == "translation" else _write_predictions
             write(folder, evaluator, found)
-    results["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    results["peak_memory_mib"] = peak_memory_mib()
     _draw(folder, evaluators["validation"], text_model, state)
     if settings.export and task.exports:
         _export(folder, text_model, results)

@@ -37,10 +37,11 @@ class Source:
             split: `train`, `validation` or `test`; only data sets have the latter two.
             read: A list, to which a `TextFile` is added for each file that was read.
         """
-        for paths in self._paths(split):
+        for paths in self.paths(split):
             yield from read_blocks(paths, read)
 
-    def _paths(self, split):
+    def paths(self, split):
+        """The files of a split, each a tuple of one path or two."""
         if self.name.startswith("tatoeba:"):
             return [(split_path(self.name.removeprefix("tatoeba:"), split),)]
         if not self.aligned:
@@ -68,6 +69,7 @@ class Phrasebook:
     """
 
     name, weight, tag, has_splits = "phrasebook", None, "", True
+    paths = staticmethod(lambda split: ())
 
     def __init__(self, seed, task="translation"):
         self._seed, self._task = seed, task
@@ -91,6 +93,19 @@ def corpora_of(settings):
     if settings.source:
         return [Source(settings.source, aligned=settings.target)]
     return parse(settings.data, settings.tag, also=settings.validation)
+
+
+def check_apart(settings, folder):
+    """Raises a RunError if beginning again in a run folder would delete what is to be read."""
+    start = settings.init_from
+    if start and os.path.realpath(start) == os.path.realpath(folder.path):
+        raise RunError(f"--output must not be the run of --init_from. Received: {start}")
+    own = [*folder.files()] if settings.overwrite else []
+    corpora = corpora_of(settings) if own else ()
+    names = [path for each in corpora for paths in each.paths("train") for path in paths]
+    for path in (*names, *settings.validation) if own else ():
+        if any(os.path.samefile(path, mine) for mine in own):
+            raise RunError(f"--overwrite would delete {path}, which is to be read: move it away")
 
 
 def parse(data, tags=(), also=()):

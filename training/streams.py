@@ -1,22 +1,27 @@
 """Files of lines, read and written so that a killed process goes on where it was."""
 
 import contextlib
-import gzip
 import itertools
-import json
 import os
 import sys
 import time
 
-from training.files import RunError
+from training import packed
+from training.files import RunError, read_json, write_json
 
 
 class Lines:
-    """The lines of a binary stream, without line ends; knows how much of it has been read."""
+    """The lines of a binary file, without line ends; knows how much of it has been read.
 
-    def __init__(self, raw, packed, begin=0, end=None):
+    Args:
+        raw: The open file.
+        path: Its name; None for standard input.
+        begin, end: The place of its first byte, and that behind the last line's first byte.
+    """
+
+    def __init__(self, raw, path, begin=0, end=None):
         self._raw, self._begin, self._end = raw, begin, end
-        self._lines = gzip.GzipFile(fileobj=raw) if packed else raw
+        self._lines = raw if begin else packed.lines(raw, path)
         try:
             self.size = os.fstat(raw.fileno()).st_size if raw.seekable() else 0
         except OSError:  # a stream that is not a file
@@ -28,10 +33,7 @@ class Lines:
     def __next__(self):
         if self._end is not None and self._raw.tell() >= self._end:
             raise StopIteration
-        try:
-            return next(iter(self._lines)).rstrip(b"\r\n")
-        except (EOFError, gzip.BadGzipFile) as error:
-            raise RunError(f"The input is not a complete gzip file: {error}") from error
+        return next(self._lines).rstrip(b"\r\n")
 
     def share(self):
         """The share of the input that has been read, or None if its size is unknown."""
@@ -43,11 +45,11 @@ class Lines:
 def opened_input(path, shard=None):
     """The `Lines` of a file, or of a part of it, or of standard input."""
     if path is None:
-        yield Lines(sys.stdin.buffer, packed=False)
+        yield Lines(sys.stdin.buffer, None)
         return
     with path.open("rb") as file:
         if not shard:
-            yield Lines(file, packed=path.suffix.lower() == ".gz")
+            yield Lines(file, path)
             return
         index, count = shard
         size = path.stat().st_size
@@ -55,7 +57,7 @@ def opened_input(path, shard=None):
         if begin:  # a line belongs to the part in which it begins
             file.seek(begin - 1)
             file.readline()
-        yield Lines(file, False, begin, end)
+        yield Lines(file, path, begin, end)
 
 
 def paragraphs(lines):
@@ -93,7 +95,7 @@ class Output(Stream):
 
     def __init__(self, options):
         path = options.output
-        self._packed, self._progress = path.suffix.lower() == ".gz", progress_of(path)
+        self._pack, self._progress = packed.packer(path), progress_of(path)
         # The options that the output depends on.
         free = ("output", "overwrite", "threads")
         self._command = {k: str(v) for k, v in vars(options).items() if k not in free}
@@ -101,7 +103,7 @@ class Output(Stream):
             self._command["input bytes"] = options.input.stat().st_size
         known = path.exists() and not options.overwrite
         lines, certain = begun(path, self._command) if known else (0, 0)
-        self._save(lines, certain)  # first, because an output without it counts as complete
+        self._record(lines, certain)  # first, because an output without it counts as complete
         super().__init__(path.open("r+b" if certain else "wb"))
         self._file.truncate(certain)
         self._file.seek(certain)
@@ -109,15 +111,12 @@ class Output(Stream):
 
     def write(self, data, lines):
         """Writes the translations of `lines` lines to the disk, then records that."""
-        super().write(gzip.compress(data, mtime=0) if self._packed else data, lines)
+        super().write(self._pack(data), lines)
         os.fsync(self._file.fileno())
-        self._save(self.lines, self._file.tell())
+        self._record(self.lines, self._file.tell())
 
-    def _save(self, lines, certain):
-        state = {"lines": lines, "bytes": certain, "command": self._command}
-        temporary = self._progress.with_name(f".{self._progress.name}")
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self._progress)
+    def _record(self, lines, certain):
+        write_json(self._progress, {"lines": lines, "bytes": certain, "command": self._command})
 
     def finish(self):
         self._progress.unlink()
@@ -140,11 +139,13 @@ def begun(path, command):
     if not progress.exists():
         raise RunError(f"{path} exists: choose another --output, or give --overwrite")
     try:
-        before = json.loads(progress.read_text())
+        before = read_json(progress)
         certain = before["lines"], before["bytes"]
         same = before["command"] == command
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{progress} is damaged: give --overwrite to start again") from error
+    if path.stat().st_size < certain[1]:
+        raise RunError(f"{path} has lost what was written: give --overwrite to start again")
     if not same:
         raise RunError(
             f"{path} was begun by another command: repeat that command, choose another --output, "

@@ -1,31 +1,21 @@
 """Lines of text files in blocks, so that a corpus may be larger than memory.
 
-Files are plain or from gzip, bzip2 or Zstandard. An error names the file and the line.
+An error names the file and the line.
 """
 
-import bz2
-import gzip
+import contextlib
 import hashlib
-import io
 import itertools
 import os
-import pathlib
 import re
-import zlib
 from typing import NamedTuple
 
+from training import packed
 from training.files import RunError
-
-try:
-    from backports import zstd
-except ImportError:  # only for .zst
-    zstd = None
 
 LINES = 20_000  # in a block
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
 NOTHING = "-"  # stands for the source side of plain text
-_ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-_ZSTD_ERRORS = (zstd.ZstdError,) if zstd else ()
 
 
 class TextFile(NamedTuple):
@@ -54,27 +44,26 @@ def read_blocks(paths, read):
         read: A list, to which a `TextFile` is added for each path at the end.
     """
     names, number = tuple(map(str, paths)), 0
-    streams = [_opened(path) for path in paths]
-    while True:
-        texts = [_lines(stream, name) for stream, name in zip(streams, names, strict=True)]
-        counts = [text.count(b"\n") + (text[-1:] not in (b"", b"\n")) for text in texts]
-        if not number:
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context(open(path, "rb", buffering=1 << 20)) for path in paths]
+        streams = [packed.lines(file, path) for file, path in zip(files, paths, strict=True)]
+        while True:
+            chunks = [list(itertools.islice(stream, LINES)) for stream in streams]
+            counts = [len(chunk) for chunk in chunks]
             for name, count in zip(names, counts, strict=True):
-                if not count:
+                if not (count or number):
                     raise RunError(f"{name}: the file is empty")
-            texts = [text.removeprefix(b"\xef\xbb\xbf") for text in texts]
-        if counts[0] != counts[-1]:
-            ended, other = names if counts[0] < counts[-1] else names[::-1]
-            raise RunError(
-                f"{ended} ends after line {number + min(counts)}, but {other} has a line "
-                f"{number + min(counts) + 1}: the two files must have the same number of lines"
-            )
-        if not counts[0]:
-            break
-        yield Block(names, number + 1, tuple(texts))
-        number += counts[0]
-    for path, stream in zip(paths, streams, strict=True):
-        stream.close()
+            if counts[0] != counts[-1]:
+                ended, other = names if counts[0] < counts[-1] else names[::-1]
+                raise RunError(
+                    f"{ended} ends after line {number + min(counts)}, but {other} has a line "
+                    f"{number + min(counts) + 1}: the two files must have the same number of lines"
+                )
+            if not counts[0]:
+                break
+            yield Block(names, number + 1, tuple(map(b"".join, chunks)))
+            number += counts[0]
+    for path in paths:
         size, modified = stamp(path)
         read.append(TextFile(str(path), sha256(path), number, size, modified))
 
@@ -104,7 +93,8 @@ def rows(block):
     """Yields the `(source, target)` of each line of a block, unchanged."""
     columns = [[line.rstrip("\r") for line in lines_of(block, i)] for i in range(len(block.texts))]
     if len(columns) == 2:
-        yield from zip(*columns, strict=True)
+        for pair in zip(*columns, strict=True):
+            yield tuple(line.replace("\t", " ") for line in pair)
         return
     for number, line in enumerate(columns[0], block.first):
         row = line.split("\t")
@@ -140,12 +130,13 @@ def _tagged(block):
 def _plain(block):
     for line in lines_of(block, 0):
         line = re.sub(r"\s+", " ", line).strip()
-        while len(line) > LONGEST_LINE:  # a word that is too long is cut too
-            cut = line.rfind(" ", 1, LONGEST_LINE)
-            cut = cut if cut > 0 else LONGEST_LINE
-            yield NOTHING, line[:cut]
-            line = line[cut:].lstrip()
-        yield NOTHING, line
+        begin = 0
+        while len(line) > begin + LONGEST_LINE:  # a word that is too long is cut too
+            cut = line.rfind(" ", begin + 1, begin + LONGEST_LINE)
+            cut = cut if cut > 0 else begin + LONGEST_LINE
+            yield NOTHING, line[begin:cut]
+            begin = cut + (line[cut] == " ")
+        yield NOTHING, line[begin:]
 
 
 # For each task, a function that yields the (source, target) of the lines of a block.
@@ -171,24 +162,3 @@ def lines_of(block, column):
                 f"line (0x{line[error.start]:02x})"
             ) from error
     raise AssertionError("a text is UTF-8 if its lines are")
-
-
-def _lines(stream, name):
-    try:
-        return b"".join(itertools.islice(stream, LINES))
-    except (OSError, EOFError, zlib.error, *_ZSTD_ERRORS) as error:
-        if getattr(error, "errno", None):  # of the system, not of the content
-            raise
-        kind = _ENDINGS[pathlib.Path(name).suffix.lower()]
-        raise RunError(f"{name}: not a whole {kind} file ({error})") from error
-
-
-def _opened(path):
-    kind = _ENDINGS.get(pathlib.Path(path).suffix.lower())
-    if kind == "gzip":
-        return io.BufferedReader(gzip.open(path))
-    if kind == "bzip2":
-        return bz2.open(path)
-    if kind == "zstd" and zstd is None:
-        raise RunError(f"{path}: reading .zst needs `pip install backports.zstd`")
-    return zstd.open(path) if kind == "zstd" else open(path, "rb", buffering=1 << 20)

@@ -25,11 +25,13 @@ def train(settings, signals):
     from training.prepare import prepare
     from training.report import finish, finish_on_tensorflow
     from training.run import RunFolder, begin, describe, run_lock
+    from training.sources import check_apart
 
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)
     with run_lock(folder) if workers.chief else contextlib.nullcontext():
         # The data
+        check_apart(settings, folder)
         about = (settings.to_dict(), settings.free(), settings.overwrite)
         before = begin(folder, *about) if workers.chief else workers.read_config(folder)
         start = Start(settings.init_from) if settings.init_from else None

@@ -17,7 +17,6 @@ a folder. White space around sentences is kept.
 import collections
 import concurrent.futures
 import contextlib
-import gzip
 import itertools
 import os
 import sys
@@ -34,6 +33,7 @@ SIMILAR = 0.6
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
     from keras_tfmr import _command_line
+    from keras_tfmr.compat import usable_cores
 
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
@@ -41,8 +41,9 @@ def parse_arguments(arguments=None):
     amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
     one_line = ["--documents paragraph", "--documents file"]
     add("run", metavar="RUN_FOLDER", type=Path, help="folder that training/train_pt_en.py wrote")
-    add("--input", metavar="FILE", type=Path, help="text or .gz file (default: standard input)")
-    add("--output", metavar="FILE", type=Path, help="text or .gz file (default: standard output)")
+    forms = "file of text, also .gz, .bz2, .xz or .zst"
+    add("--input", metavar="FILE", type=Path, help=f"{forms} (default: standard input)")
+    add("--output", metavar="FILE", type=Path, help=f"{forms} (default: standard output)")
     again = "start again if --output exists"
     add("--overwrite", action="store_true", only_with=["--output"], help=again)
     documents = "translate sentence by sentence and keep the white space; a text is a line, a "
@@ -82,14 +83,15 @@ def parse_arguments(arguments=None):
     together = "lines translated together"
     add("--batch_size", **count, default=128, not_with=["--documents file"], help=together)
     threads = "batches translated at the same time (default: one per core)"
-    add("--threads", **count, default=len(os.sched_getaffinity(0)), help=threads)
+    add("--threads", **count, default=usable_cores(), help=threads)
     options = parser.parse_args(arguments)
     try:
         check(options)
+        if options.shard and options.documents != "file":
+            options.output = part_of(options.output, *options.shard)
+        check_apart(options.input, options.output)
     except ValueError as error:
         parser.error(str(error))
-    if options.shard and options.documents != "file":
-        options.output = part_of(options.output, *options.shard)
     if not options.documents:
         options.column = options.column or 1
     return options
@@ -106,8 +108,9 @@ def check(options):
     if documents == "file":
         check_folders(options.input, options.output)
     elif options.shard:
-        packed = options.input and options.input.suffix.lower() == ".gz"
-        if not (options.input and options.output) or packed or nbest:
+        from training.packed import is_packed
+
+        if not (options.input and options.output) or is_packed(options.input) or nbest:
             raise ValueError("--shard needs --input, not packed, and --output, and has no --nbest")
         if documents == "paragraph":
             raise ValueError("--shard has no --documents paragraph, which may span two parts")
@@ -120,6 +123,14 @@ def check_folders(source, target):
     source, target = source.resolve(), target.resolve()
     if source.is_relative_to(target) or target.is_relative_to(source):
         raise ValueError(f"--input and --output must be apart. Received: {source}, {target}")
+
+
+def check_apart(source, target):
+    """Raises a ValueError if writing a file would destroy the input; links count."""
+    for path in (target, target.with_name(f"{target.name}.progress")) if target else ():
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), source.stat() if source else os.fstat(0)):
+                raise ValueError(f"--output must not be the input. Received: {target}")
 
 
 def shard(value):
@@ -167,7 +178,10 @@ def translate_lines(options):
         for window, found in translated(texts, callers, count, options, output.lines // WINDOW):
             numbered = enumerate(zip(window, found, strict=True), output.lines + 1)
             data = b"".join(formatted(*pair, number, options) for number, pair in numbered)
-            output.write(data, len(window))
+            try:
+                output.write(data, len(window))
+            except BrokenPipeError:  # `| head` has read enough
+                return
             progress.show(output.lines)
         output.finish()
         progress.end()
@@ -175,7 +189,8 @@ def translate_lines(options):
 
 def translate_files(options):
     """Translates the files of a folder; those that have been translated are left as they are."""
-    from training.files import replacing
+    from training.files import write_atomically
+    from training.packed import lines, packer
 
     files = sorted(file for file in options.input.rglob("*") if file.is_file())
     if options.shard:
@@ -189,24 +204,17 @@ def translate_files(options):
         return
     callers, count = make_callers(options)
     options.batch_size = -(-FILES // options.threads)
-    contents = (unpacked(file.read_bytes(), file) for file, _ in waiting)
+
+    def content(file):
+        with file.open("rb") as raw:
+            return b"".join(lines(raw, file))
+
+    contents = (content(file) for file, _ in waiting)
     rest = iter(waiting)
     for _, found in translated(contents, callers, count, options, size=FILES):
         for hypotheses, (_, target) in zip(found, rest, strict=False):
             text = hypotheses[0][0].encode()
-            with replacing(target) as temporary:
-                packed = target.suffix.lower() == ".gz"
-                temporary.write_bytes(gzip.compress(text, mtime=0) if packed else text)
-
-
-def unpacked(content, file):
-    """The content of a file, unpacked if its name ends in .gz."""
-    from training.files import RunError
-
-    try:
-        return gzip.decompress(content) if file.suffix.lower() == ".gz" else content
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise RunError(f"{file} is not a complete gzip file: {error}") from error
+            write_atomically(target, packer(target)(text))
 
 
 def translated(lines, callers, count, options, first=0, size=None):
@@ -221,27 +229,27 @@ def translated(lines, callers, count, options, first=0, size=None):
         first: Number of the first window, which seeds are made of.
         size: Lines in a window; `WINDOW` by default.
     """
-    free = collections.deque(callers)
-    with concurrent.futures.ThreadPoolExecutor(len(callers)) as pool:
+    free, pool = collections.deque(callers), concurrent.futures.ThreadPoolExecutor(len(callers))
 
-        def call(texts, seed):
-            caller = free.popleft()  # as many as threads
-            try:
-                return caller(texts, seed)
-            finally:
-                free.append(caller)
+    def call(texts, seed):
+        caller = free.popleft()  # as many as threads
+        try:
+            return caller(texts, seed)
+        finally:
+            free.append(caller)
 
-        waiting = collections.deque()
+    def begun(number, window):
+        texts = [text_of(line, options.column) for line in window]
+        return [
+            (rows, pool.submit(call, [texts[row] for row in rows], (options.seed, number, i)))
+            for i, rows in enumerate(batches_of(count(texts), options.batch_size))
+        ]
+
+    waiting = collections.deque()
+    try:
         for number in itertools.count(first):
-            window = list(itertools.islice(lines, size or WINDOW))
-            texts = [text_of(line, options.column) for line in window]
-            batches = batches_of(count(texts), options.batch_size) if window else ()
-            started = [
-                (rows, pool.submit(call, [texts[row] for row in rows], (options.seed, number, i)))
-                for i, rows in enumerate(batches)
-            ]
-            if window:
-                waiting.append((window, started))
+            if window := list(itertools.islice(lines, size or WINDOW)):
+                waiting.append((window, begun(number, window)))
             while waiting and (not window or len(waiting) > AHEAD):
                 window_before, started = waiting.popleft()
                 found = [None] * len(window_before)
@@ -251,6 +259,8 @@ def translated(lines, callers, count, options, first=0, size=None):
                 yield window_before, found
             if not window:
                 return
+    finally:  # after an error, Ctrl-C or a closed pipe, nothing waits for what is under way
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def batches_of(counts, size):
@@ -363,4 +373,7 @@ def sampling_caller(translator, options):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    os._exit(status)  # without waiting for batches that nobody wants any more

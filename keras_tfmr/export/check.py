@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from keras_tfmr import _command_line
+from keras_tfmr.compat import usable_cores
 
 # Requests with known answers, as `golden_cases.record` makes them, or a function that returns them.
 Cases = Iterable[dict[str, Any]] | Callable[[], Iterable[dict[str, Any]]]
@@ -100,7 +101,7 @@ def _check_running(path, cases, tolerance, report):
     except Exception as error:  # any error of the loader is a problem to report
         report.problems.append(f"it does not load: {golden_cases.first_lines(error)}")
         return
-    with session, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with session, concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         report.facts["signatures"] = len(session.signatures)
         if not session.signatures:
             report.problems.append("it has no signature to call")

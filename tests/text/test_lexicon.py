@@ -98,7 +98,7 @@ def run(tmp_path_factory):
     pairs = folder.parent / "pairs.tsv"
     lines = [f"{a}\t{b}\n" for a, b in zip(LINES[:3], LINES[3:], strict=True)]
     pairs.write_text("".join(lines), encoding="utf-8")
-    options = ["--data", str(pairs), "--candidates", "4", "--always", "5"]
+    options = ["--data", str(pairs), "--candidates", "4", "--always", "5", "--most", "3"]
     assert learn_lexicon.main([str(folder), *options]) == 0
     return folder
 

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import hashlib
 import itertools
+import lzma
 import unicodedata
 
 import hypothesis
@@ -27,7 +28,7 @@ def zstd(content):
     return pytest.importorskip("backports.zstd").compress(content)
 
 
-PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd}
+PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
 
 
 @pytest.fixture
@@ -41,12 +42,12 @@ def write(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("ending", ["", ".GZ", ".bz2", ".zst"])
+@pytest.mark.parametrize("ending", ["", ".GZ", ".bz2", ".xz", ".zst"])
 def test_reads_aligned_files(write, ending):
-    source = write("train.pt" + ending, "\ufeffOlá.\r\nSim.\r\n")
-    target = write("train.en" + ending, "Hello.\nYes.")
+    source = write("train.pt" + ending, "\ufeffOlá.\r\n\tSim.\r\n")
+    target = write("train.en" + ending, "Hello.\nYes,\tyes.")
     corpus = read_pairs(source, target)
-    assert corpus.pairs == [("Olá.", "Hello."), ("Sim.", "Yes.")]
+    assert corpus.pairs == [("Olá.", "Hello."), ("Sim.", "Yes, yes.")]
     assert [file.path for file in corpus.files] == [str(source), str(target)]
     assert [file.lines for file in corpus.files] == [2, 2]
     assert corpus.files[0].sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
@@ -61,6 +62,8 @@ def test_drops_are_counted(write):
     assert corpus.dropped == {"empty": 2, "long": 1, "duplicate": 1}
     for words in ("2 with an empty side", "1 over-long", "1 duplicate"):
         assert words in summary(corpus.dropped)
+    long = read_pairs(write("pairs.tsv", "\n".join(rows)), rules=Rules(max_characters=1001))
+    assert ("a", "b" * 1001) in long.pairs
 
 
 def test_bad_files_are_refused_by_name_and_line(write):
@@ -69,10 +72,18 @@ def test_bad_files_are_refused_by_name_and_line(write):
         ("a\tb\tc\n", r"bad\.tsv, line 1: expected .* found 3 columns"),
         (b"a\tb\nc\t\xff\n", r"bad\.tsv, line 2: not UTF-8 at byte 2 of the line \(0xff\)"),
         ("", r"bad\.tsv: the file is empty"),
+        ("\ufeff", r"bad\.tsv: the file is empty"),
         ("\t\n", r"bad\.tsv: no pair is left of 1 lines"),
     ):
         with pytest.raises(ValueError, match=message):
             read_pairs(write("bad.tsv", content))
+
+
+def test_no_more_is_read_than_is_asked_for(write, monkeypatch):
+    monkeypatch.setattr(text_blocks, "LINES", 2)
+    path = write("pairs.tsv", "a\tb\na\tb\nc\td\ne\tf\ng\n")
+    assert read_pairs(path, most=3).pairs == [("a", "b"), ("c", "d"), ("e", "f")]
+    assert read_pairs(path, most=2).pairs == [("a", "b"), ("c", "d")]
 
 
 def test_unequal_files_are_refused(write):
@@ -82,14 +93,16 @@ def test_unequal_files_are_refused(write):
             read_pairs(*paths)
 
 
-@pytest.mark.parametrize("ending, kind", [(".gz", "gzip"), (".zst", "zstd")])
+@pytest.mark.parametrize(
+    "ending, kind", [(".gz", "gzip"), (".bz2", "bzip2"), (".xz", "xz"), (".zst", "zstd")]
+)
 def test_a_broken_archive_is_refused(write, ending, kind):
     path = write("pairs.tsv" + ending, "".join(f"um {i}\tone {i}\n" for i in range(1000)))
     whole = path.read_bytes()
     path.write_bytes(2 * whole)  # two of them are one, too
     assert read_pairs(path).dropped["duplicate"] == 1000
     # Cut short, and with damage beyond the header, where only the inflation notices.
-    for content in (whole[:-12], whole[:20] + b"\xff" * 180 + whole[200:]):
+    for content in (whole[:-12], whole[:20] + b"\xff" * 180 + whole[200:], b"um\tone\n"):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"pairs\.tsv{ending}: not a whole {kind} file"):
             read_pairs(path)
@@ -284,13 +297,15 @@ def test_any_text_is_read_as_it_was_written(tmp_path_factory, pairs):
 def test_any_bytes_are_read_or_refused_by_name(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("any") / "pairs.tsv"
     path.write_bytes(content)
-    try:
-        corpus = read_pairs(path)
-    except RunError as error:
-        assert str(error).startswith(str(path))
-    else:
-        for source, target in corpus.pairs:
-            assert source and target and source == source.strip() and "\t" not in source + target
+    for paths in ((path,), (path, path)):  # of two columns, and of two aligned files
+        try:
+            corpus = read_pairs(*paths)
+        except RunError as error:
+            assert str(error).startswith(str(path))
+        else:
+            for pair in corpus.pairs:
+                assert len(pair) == 2 and all(pair)
+                assert all(side == side.strip() and "\t" not in side for side in pair)
 
 
 def tatoeba_exports(folder):

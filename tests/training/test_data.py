@@ -104,8 +104,11 @@ def test_long_pairs_are_dropped_and_counted():
     batches = batches_of([(3, 3)] * 20 + [(300, 3), (3, 300), (70, 2)])
     assert batches.dropped == 3
     assert {n for b in take(batches, batches.batches_in(0)) for n in numbers_in(b)} == {*range(20)}
+    assert batches_of([(3, 3)] * 20 + [(9, 3), (3, 10)], max_tokens=10).dropped == 1
     with pytest.raises(ValueError, match="none of 1 pairs has at most 64 tokens"):
         batches_of([(100, 100)])
+    with pytest.raises(ValueError, match=r"greater than --tokens_per_batch.* 65, 64"):
+        batches_of([(3, 3)], max_tokens=65)
     with pytest.raises(ValueError, match="does not fit batches of 64 tokens and at least 8 rows"):
         batches_of([(20, 20)] * 9, rows_multiple=8)
 

@@ -14,7 +14,9 @@ from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
 from training.files import RunError, replacing, write_atomically
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
+from training.process import peak_memory_mib
 from training.run import RunFolder, begin, run_lock
+from training.sources import check_apart
 
 
 @pytest.fixture
@@ -102,6 +104,27 @@ def test_a_command_that_fails_leaves_no_folder(tmp_path, capsys):
     assert train(*words) == 1
     assert "would be overwritten" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["history.csv"]
+
+
+def test_a_run_never_deletes_what_it_is_to_read(tmp_path, capsys):
+    folder = RunFolder(tmp_path / "run")
+    folder.write_config({"model": {}, "arguments": {}})
+    write_pairs(folder.translations)
+    (tmp_path / "link.tsv").symlink_to(folder.translations)
+    aligned = ("--source", folder.config, "--target", folder.config)
+    for data in (("--data", tmp_path / "l*.tsv"), aligned):
+        assert train(*data, "--output", folder.path, "--overwrite", *TINY) == 1
+        assert "which is to be read: move it away" in capsys.readouterr().err
+    settings = TrainingConfig(init_from=str(folder.path), output=f"{tmp_path}/./run")
+    with pytest.raises(RunError, match="must not be the run of --init_from"):
+        check_apart(settings, folder)
+    assert folder.translations.exists()
+
+
+def test_memory_is_counted_in_the_units_of_the_system(monkeypatch):
+    used = peak_memory_mib()
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert used // 1024 <= peak_memory_mib() <= used // 1024 + 1
 
 
 def test_one_process_at_a_time_writes_in_a_folder(tmp_path):

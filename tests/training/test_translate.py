@@ -1,9 +1,12 @@
 """Whole files translated: as the translator does, line for line, whatever kills the process."""
 
+import bz2
 import gzip
 import io
 import itertools
 import json
+import lzma
+import os
 import signal
 import subprocess
 import sys
@@ -14,10 +17,12 @@ from pathlib import Path
 import pytest
 from text_models import LINES, tiny_translator, write_run
 
+from serving import server
 from training import streams, translate
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [" ".join(LINES[i % 6].split()[: 1 + i % 5]) for i in range(60)]
+FOLDERS = ("benchmarks", "keras_tfmr", "serving", "training")
 LIMITS = ["--max_length", "12", "--max_source_length", "24"]
 
 
@@ -71,12 +76,12 @@ def translated(run, tmp_path, monkeypatch):
 
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    path.write_bytes(PACKERS[path.suffix](text.encode()))
 
 
 def read(path):
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    unpack = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+    return unpack.get(path.suffix, bytes)(path.read_bytes()).decode()
 
 
 def flat(text):
@@ -87,9 +92,42 @@ def joined(lines):
     return "".join(f"{line}\n" for line in lines)
 
 
-def test_a_packed_file_is_translated_as_by_the_translator(translated, expected):
-    found = translated(joined(TEXTS), ending=".gz")
+PACKERS = {".txt": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_a_file_of_any_form_is_translated_as_by_the_translator(translated, expected, ending):
+    found = translated("\ufeff" + joined(TEXTS), ending=ending)  # and without its byte order mark
     assert found == joined(flat(best[0].text) for best in expected)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
+def test_a_damaged_file_is_named(run, tmp_path, ending, capsys):
+    source, whole = tmp_path / f"in{ending}", PACKERS[ending](os.urandom(999) + b"\n" * 9)
+    words = [str(run), "--input", str(source), "--output", str(tmp_path / "out"), *LIMITS]
+    for damaged in (whole[:-12], whole[:20] + b"\xff" * 180 + whole[200:]):
+        source.write_bytes(damaged)
+        assert translate.main([*words, "--overwrite"]) == 1
+        assert f"in{ending}: not a whole " in capsys.readouterr().err
+
+
+def test_the_input_is_never_the_output(tmp_path):
+    source = tmp_path / "io.txt"
+    source.write_text("bom dia")
+    for link in ("link", "b.progress"):
+        (tmp_path / link).symlink_to(source)
+    os.link(source, tmp_path / "a.1-of-2.txt")
+    given = ["--input", str(source)]
+    for name, words in (
+        ("io.txt", []), ("io.txt", given), ("link", given), ("b", given),
+        ("a.txt", [*given, "--shard", "1/2"]),
+    ):  # fmt: skip
+        command = [sys.executable, "training/translate.py", "run", "--overwrite", *words]
+        with source.open() as stdin:
+            command += ["--output", str(tmp_path / name)]
+            ended = subprocess.run(command, cwd=ROOT, stdin=stdin, capture_output=True, text=True)
+        assert ended.returncode == 2 and "--output must not be the input" in ended.stderr
+    assert source.read_text() == "bom dia"
 
 
 def test_columns_are_kept_or_become_pairs_to_learn_from(translated, expected):
@@ -153,11 +191,61 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
     monkeypatch.setattr(translate, "WINDOW", 64)
     assert translate.main([*words, "--scores"]) == 1
     assert "was begun by another command" in capsys.readouterr().err
+    target.write_bytes(certain[:-1])
+    assert translate.main(words) == 1
+    assert "has lost what was written" in capsys.readouterr().err
+    target.write_bytes(certain + b"half of a li")
     assert translate.main(words) == 0
     assert target.read_bytes().startswith(certain) and not progress.exists()
     assert read(target) == joined(flat(expected[i % 60][0].text) for i in range(count))
     assert translate.main(words) == 1
     assert "--overwrite" in capsys.readouterr().err
+
+
+# The script, with a translator that sleeps for ten seconds over each batch after the first 64.
+SLOW = """
+import itertools, runpy, sys, time, types, unittest.mock
+sys.modules["tensorflow"] = unittest.mock.MagicMock()
+from training.run import RunFolder
+seconds = itertools.chain([0] * 64, itertools.repeat(10))
+def translate_nbest(texts, size):
+    time.sleep(next(seconds))
+    return [[(text.decode(), 0.0, False)] for text in texts]
+slow = types.SimpleNamespace(
+    translate_nbest=translate_nbest, token_counts=lambda texts: [1] * len(texts),
+    for_decoding=lambda *how: slow,
+)
+RunFolder.read_config = lambda self: {"arguments": {}}
+RunFolder.translator = lambda *how, **more: slow
+RunFolder.sources = lambda self, count: []
+runpy.run_path("training/translate.py", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("stop, status", [("Ctrl-C", 130), ("closed pipe", 0)])
+def test_it_ends_at_once_and_quietly(tmp_path, stop, status):
+    source = tmp_path / "in.txt"
+    source.write_text("a line of the text\n" * 20_000)
+    words = [sys.executable, "-c", SLOW, "run", "--input", str(source), "--threads", "2"]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"a line of the text\n"
+    begun = time.monotonic()
+    if stop == "Ctrl-C":
+        process.send_signal(signal.SIGINT)
+    else:
+        process.stdout.close()
+    assert process.wait() == status and time.monotonic() - begun < 5
+    assert process.stderr.read() == b""
+
+
+def test_cores_are_counted_on_any_system(monkeypatch):
+    for name in ("sched_getaffinity", "process_cpu_count"):
+        monkeypatch.delattr(os, name, raising=False)  # as on macOS
+    assert translate.parse_arguments(["run"]).threads == os.cpu_count()
+    assert server.parse_arguments(["--model_base_path", "models"]).threads == os.cpu_count()
+    pages = itertools.chain(*(ROOT.glob(f"{folder}/**/*.py") for folder in FOLDERS))
+    counting = [page.name for page in pages if "sched_getaffinity" in page.read_text()]
+    assert counting == ["compat.py"]
 
 
 def test_no_more_is_read_than_is_under_way(monkeypatch):
@@ -269,4 +357,4 @@ def test_files_of_a_folder_are_translated_once(run, tmp_path, one, capsys):
         assert read(target / name) == content.replace(LINES[2], one)
     (source / "bad.gz").write_bytes(b"no gzip")
     assert translate.main(words) == 1
-    assert "bad.gz is not a complete gzip file" in capsys.readouterr().err
+    assert "bad.gz: not a whole gzip file" in capsys.readouterr().err
