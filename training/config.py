@@ -75,8 +75,8 @@ class TrainingConfig:
 
     data: tuple = _words(
         "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
-        "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set the share "
-        "of each (default: the built-in phrasebook)"
+        "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set "
+        "the share of each (default: the built-in phrasebook)"
     )
     source: str = option(None, "source lines, instead of --data", metavar="FILE")
     target: str = option(None, "target lines, one for each line of --source", metavar="FILE")
