@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
     assert "none.tsv" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         learn_lexicon.main([str(run), "--data", "pairs.tsv", "--candidates", "0"])
-    assert "--candidates: must be a whole number of 1 or more. Received: '0'" in capsys.readouterr().err
+    assert "must be a whole number of 1 or more. Received: '0'" in capsys.readouterr().err
     RunFolder(run).clear()  # as --overwrite does: another run has other subwords
     assert not (run / "lexicon.npz").exists()
     (run / "lexicon.npz").write_bytes(b"PK\x03\x04")
