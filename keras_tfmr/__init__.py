@@ -8,7 +8,8 @@ Masks are bool, True = valid / may attend. Padding is token id 0.
 """
 
 import importlib
-import pathlib
+import importlib.abc
+import pkgutil
 import re
 import sys
 
@@ -21,15 +22,15 @@ _ON_KERAS = [
 ]
 
 
-def _homes(file):
+def _homes(package):
     """{public name: its module} of a package, as the stub beside its `__init__.py` lists them."""
-    stub = pathlib.Path(file).with_suffix(".pyi").read_text("utf-8")
+    stub = pkgutil.get_data(package, "__init__.pyi").decode("utf-8")
     return {name: home for home, name in re.findall(r"^from (\S+) import (\w+) as", stub, re.M)}
 
 
 # Modules are imported on demand, so that the client does not import Keras, nor the layers
 # TensorFlow.
-_HOMES = _homes(__file__)
+_HOMES = _homes(__name__)
 
 # `from keras_tfmr import *` leaves out what needs TensorFlow or Matplotlib.
 __all__ = ["recurrent", *(name for name, home in _HOMES.items() if home in _ON_KERAS)]
@@ -54,6 +55,23 @@ def _register():
         importlib.import_module(module)
 
 
-# After `import keras`, at once, so that `keras.models.load_model` knows the classes.
+class _OnImportOfKeras(importlib.abc.MetaPathFinder):
+    """Finds Keras as the others do, and registers the classes as soon as it is imported."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "keras":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, specs), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), _register())
+        return spec
+
+
+# With Keras, whichever is imported first, so that `keras.models.load_model` knows the classes.
 if "keras" in sys.modules:
     _register()
+else:
+    sys.meta_path.insert(0, _OnImportOfKeras())

@@ -46,6 +46,8 @@ def parse_arguments(arguments=None):
     add("--max_length_ratio", **amount, help=factor)
     read = "maximum tokens read from a text"
     add("--max_source_length", **count, default=128, help=read)
+    words = "source language, or file of its abbreviations, for documents (default: the run's)"
+    add("--abbreviations", metavar="CODE_OR_FILE", **ours, help=words)
     add("--no_check", action="store_true", **ours, help="do not load and query the result")
     return parser.parse_args(arguments)
 
@@ -97,6 +99,8 @@ def rebuilt(folder, options):
     names = {field.name for field in dataclasses.fields(DecodingConfig)}
     decoding = {name: v for name, v in vars(options).items() if name in names and v is not None}
     kind = folder.read_config()["model"]["kind"]
+    if options.abbreviations is not None:
+        decoding["abbreviations"] = options.abbreviations
     if kind not in TEXT_TASKS:
         return folder.translator(options.weights, options.max_source_length, **decoding)
     if decoding or options.format != "saved_model":

@@ -105,15 +105,17 @@ class RunFolder:
         model = self.model(weights)  # a RunError if the kind is unknown
         return TASKS[kind].text_model(self, model, max_source_length)
 
-    def translator(self, weights=None, max_source_length=128, **decoding):
+    def translator(self, weights=None, max_source_length=128, abbreviations=None, **decoding):
         """The run's `Translator`.
 
         Args:
             weights: A weights file; the best ones if left out.
             max_source_length: Most tokens of a source text.
+            abbreviations: See `Translator`; those of the run's source language if left out.
             **decoding: Fields of a `DecodingConfig`; those of the run if left out.
         """
         from keras_tfmr.decoding import DecodingConfig
+        from keras_tfmr.text.sentences import LANGUAGES
         from keras_tfmr.text.translator import Translator
 
         tokenizers = self.tokenizers()
@@ -126,12 +128,14 @@ class RunFolder:
         names = {field.name for field in dataclasses.fields(DecodingConfig)}
         fields = {name: arguments[name] for name in names & arguments.keys()} | decoding
         fields.setdefault("num_return_sequences", fields.get("num_beams", 4))
+        language = next(iter(arguments.get("languages") or ()), None)
         return Translator(
             self.model(weights),
             *tokenizers,
             config=DecodingConfig(**fields),
             max_source_length=max_source_length,
             lexicon=self.read_lexicon(),
+            abbreviations=abbreviations or (language if language in LANGUAGES else None),
         )
 
     def read_lexicon(self):

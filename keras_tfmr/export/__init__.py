@@ -5,7 +5,7 @@ import importlib
 from keras_tfmr import _homes
 
 # Imported on demand: `write` imports Keras, which the check does not need.
-_HOMES = _homes(__file__)
+_HOMES = _homes(__name__)
 
 __all__ = list(_HOMES)
 

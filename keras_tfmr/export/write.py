@@ -134,7 +134,6 @@ class _Servable(tf.Module):
         variables = {id(variable): variable for variable in variables}
         self.weights = [variable for key, variable in variables.items() if key in read]
         self.tokenizers = text_model.tokenizers
-        self.splitter = getattr(text_model, "splitter", None)  # its list of words is an asset
         # The name by which `keras.layers.TFSMLayer` looks for a function.
         self.serve = text_model.signatures[text_model.default]
 

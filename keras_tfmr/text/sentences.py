@@ -5,14 +5,19 @@ more borders than `tensorflow_text.StateBasedSentenceBreaker`, which also splits
 abbreviations and never at a line break.
 """
 
+import collections
+import importlib.resources
 import os
 import pathlib
+import re
 
 import tensorflow as tf
 
 from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
 
-_FOLDER = pathlib.Path(__file__).with_name("abbreviations")
+_FOLDER = importlib.resources.files("keras_tfmr.text") / "abbreviations"
+# The languages with a list of abbreviations.
+LANGUAGES = tuple(sorted(file.name.removesuffix(".txt") for file in _FOLDER.iterdir()))
 
 # The mark of a border. It begins with a code point that Unicode guarantees never to assign; in the
 # text itself, that code point is followed by another one until the text has been split.
@@ -59,19 +64,20 @@ _CUTS = (
 )
 
 
-class SentenceSplitter(tf.Module):
+class SentenceSplitter:
     """Splits documents into sentences and what is between them, by ops that any server links.
 
     Every line end is a border, so paragraphs, blank lines and lists stay as they are. The pieces of
     a text, joined, are the text; invalid UTF-8 is read as U+FFFD.
 
     Args:
-        abbreviations: After which words a full stop does not end a sentence: the name of a list of
-            this package, "pt" or "en", or a file with one word a line, in any case, without its
-            last full stop. `word #` holds only before a number. The file is an asset of an export.
+        abbreviations: After which words a full stop does not end a sentence: a language of
+            `LANGUAGES`, or a file with one word a line, in any case, without its last full stop.
+            `word #` holds only before a number. None, for any other language: the words that the
+            lists of two languages or more have.
 
     Raises:
-        ValueError: If there is no such list or file.
+        ValueError: If there is no such list, or the file is not UTF-8.
 
     >>> splitter = SentenceSplitter("pt")
     >>> pieces, sentences = splitter.split(["O Sr. Reis saiu. E tu?\\n\\n- Eu não."])
@@ -81,28 +87,16 @@ class SentenceSplitter(tf.Module):
     [[True, False, True, False, False, False, True]]
     """
 
-    def __init__(self, abbreviations: str | os.PathLike[str] = "pt") -> None:
-        super().__init__(name="sentence_splitter")
+    def __init__(self, abbreviations: str | os.PathLike[str] | None = None) -> None:
         self.abbreviations = abbreviations
-        file = pathlib.Path(abbreviations)
-        if not file.is_file():
-            file = _FOLDER / f"{abbreviations}.txt"
-        if not file.is_file():
-            known = ", ".join(sorted(path.stem for path in _FOLDER.glob("*.txt")))
-            raise ValueError(
-                f"There is no list of abbreviations {str(abbreviations)!r}: give a file, or one "
-                f"of {known}"
-            )
-        self._words = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(
-                str(file),
-                tf.int64,
-                tf.lookup.TextFileIndex.LINE_NUMBER,
-                tf.string,
-                tf.lookup.TextFileIndex.WHOLE_LINE,
-            ),
-            "",
-        )
+        words = _words(abbreviations)
+        numbered = {word.removesuffix("#").strip() for word in words if word.endswith("#")}
+        always = {word for word in words if not word.endswith("#")}
+        self._not_after = [
+            (rf"(?i)((?:\A|[^\pL\pN])(?:{_any_of(some)})\.){_MARK}{after}", r"\1\2")
+            for some, after in ((always, "()"), (numbered, rf"({_SPACE}*\pN)"))
+            if some
+        ]
 
     def split(
         self, texts: tf.Tensor, tokenizer: SubwordTokenizer | None = None, max_length: int = 128
@@ -120,7 +114,7 @@ class SentenceSplitter(tf.Module):
         """
         count = tf.size(texts, tf.int64)
         texts = tf.strings.regex_replace(valid_utf8(texts), _SIGN, _ESCAPED)
-        texts = _replaced(self._bordered(texts), *_LAYOUT)
+        texts = _replaced(texts, *_BORDERS, *self._not_after, *_NO_BORDERS, *_LAYOUT)
         pieces, rows = _split(texts, tf.range(count))
         if tokenizer is not None:
             pieces, rows = _cut(pieces, rows, tokenizer, max_length)
@@ -129,20 +123,29 @@ class SentenceSplitter(tf.Module):
         kept = tf.strings.regex_full_match(pieces.flat_values, _KEPT)
         return pieces, pieces.with_flat_values(~kept)
 
-    def _bordered(self, texts):
-        """Texts with a mark at the end of each sentence."""
-        lines = tf.strings.strip(self._words.lookup(tf.range(self._words.size())))
-        lines = tf.strings.regex_replace(lines, r"([.*+?()\[\]{}|\\^$])", r"\\\1")
-        numbered = tf.strings.regex_full_match(lines, ".*#")
-        never = tf.boolean_mask(lines, ~numbered)
-        numbered = tf.strings.regex_replace(tf.boolean_mask(lines, numbered), r"\s*#", "")
-        texts = _replaced(texts, *_BORDERS)
-        for words, after in ((never, "()"), (numbered, rf"({_SPACE}*\pN)")):
-            words = tf.strings.reduce_join(words, separator="|")
-            before = r"(?i)((?:\A|[^\pL\pN])(?:"
-            pattern = tf.strings.join([before, words, rf")\.){_MARK}{after}"])
-            texts = tf.strings.regex_replace(texts, pattern, r"\1\2")
-        return _replaced(texts, *_NO_BORDERS)
+
+def _words(abbreviations):
+    """The set of lines of a list of abbreviations."""
+    if abbreviations is None:
+        counts = collections.Counter(word for name in LANGUAGES for word in _words(name))
+        return {word for word, count in counts.items() if count > 1}
+    file = pathlib.Path(abbreviations)
+    if abbreviations in LANGUAGES:
+        file = _FOLDER / f"{abbreviations}.txt"
+    elif not file.is_file():
+        raise ValueError(
+            f"There is no list of abbreviations {str(abbreviations)!r}: give a file, or one of "
+            f"{', '.join(LANGUAGES)}"
+        )
+    try:
+        lines = file.read_bytes().decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8: {error}") from error
+    return {line.strip() for line in lines} - {""}
+
+
+def _any_of(words):
+    return "|".join(map(re.escape, sorted(words)))
 
 
 def _replaced(texts, *rules):

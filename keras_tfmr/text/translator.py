@@ -41,7 +41,8 @@ class Translator(TextModel):
             cut.
         lexicon: A `Lexicon`. Translations are then searched for among the target subwords that it
             makes likely, which takes less time; None for the whole vocabulary.
-        abbreviations: Those of the texts' language, for documents: see `SentenceSplitter`.
+        abbreviations: The texts' language, for documents, such as "pt", or a file of its
+            abbreviations; None for another language: see `SentenceSplitter`.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
@@ -67,7 +68,7 @@ class Translator(TextModel):
         *,
         max_source_length: int = 128,
         lexicon: Lexicon | None = None,
-        abbreviations: str | os.PathLike[str] = "pt",
+        abbreviations: str | os.PathLike[str] | None = None,
     ) -> None:
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
         super().__init__(model, tokenizers, max_source_length)

@@ -55,6 +55,22 @@ def test_the_import_costs_little_beyond_keras_and_makes_models_load(saved):
     assert min(times) <= 0.3, f"import keras_tfmr adds {times} s"
 
 
+BEFORE_KERAS = """
+import sys
+import keras_tfmr
+assert "keras" not in sys.modules
+import keras
+print(type(keras.models.load_model(sys.argv[1])).__name__)
+"""
+
+
+def test_models_load_too_when_it_is_imported_before_keras(saved):
+    command = [sys.executable, "-c", BEFORE_KERAS, saved]
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == "TranslationModel\n", done.stderr
+
+
 def test_public_names_are_there():
     for name in keras_tfmr._HOMES:
         assert hasattr(keras_tfmr, name) and name in dir(keras_tfmr)

@@ -71,16 +71,32 @@ def test_borders_of_portuguese():
         assert len(sentences(text)) == count, sentences(text)
 
 
-def test_abbreviations_are_those_of_the_language(tmp_path):
+def test_abbreviations_are_those_of_the_language(tmp_path, monkeypatch):
     text = "Mrs. Smith said No. 5 is open. He said no. I left at 5 p.m. daily."
     assert len(sentences(text, EN)) == 3
     assert len(sentences("Mrs. Smith left.")) == 2
-    own = tmp_path / "de.txt"
-    own.write_text("z.B\nNr #\n")
-    text = "Er mag z.B. Tee. Siehe Nr. 5. Nr. Nein."
-    assert len(sentences(text, SentenceSplitter(own))) == 4
-    with pytest.raises(ValueError, match=r"'de'.*en, pt"):
-        SentenceSplitter("de")
+    for language, text in {
+        "de": "Am 3. Mai kam Hr. Reis z. B. zu Dr. Horn, Nr. 45. Und du?",
+        "es": "La Sra. Reis vive en la Avda. Sol, núm. 5. ¿Y Ud. no?",
+        "fr": "Mme. Reis voit le Dr. Horn, p. 5. Et toi?",
+        "it": "La Sig.ra Reis vede il Dott. Horn, pag. 5. E tu?",
+        "nl": "Dhr. Reis ziet Prof. Horn, blz. 5. En jij?",
+        None: "Dr. Reis träffar Prof. Horn, vol. 5. Och du?",  # shared by several lists
+    }.items():
+        assert len(sentences(text, SentenceSplitter(language))) == 2, language
+    assert len(sentences("Hon såg Excmo. Alla log. Bra.", SentenceSplitter())) == 3
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "sv"
+    for words, count in (("t.ex\r\n\r\nNr #", 5), ("\ufefft.ex\n\n", 6), ("Nr #\n", 6), ("\n", 7)):
+        own.write_text(words, "utf-8")
+        text = 'Ta T.ex. Te. Se Nr. 5 nu. "Ja". Nr. Nej.'
+        assert len(sentences(text, SentenceSplitter("sv"))) == count, words
+    (tmp_path / "pt").write_text("", "utf-8")  # a corpus, say
+    assert len(sentences("O Sr. Reis.", SentenceSplitter("pt"))) == 1
+    own.write_bytes(b"\xe9tc")
+    for wrong, said in ((own, "sv is not UTF-8"), ("xx", "'xx'.*de, en, es, fr, it, nl, pt")):
+        with pytest.raises(ValueError, match=said):
+            SentenceSplitter(wrong)
 
 
 def test_too_long_a_sentence_is_cut_at_clauses_then_at_words():
