@@ -1,10 +1,17 @@
-"""Fixtures every test file may use."""
+"""Fixtures every test file may use; which tests run here.
+
+Keras is imported by the tests that need it, so that the others start at once.
+"""
 
 import fcntl
 import gc
+import importlib.util
 import multiprocessing
 import os
 import pathlib
+import random
+import shutil
+import sys
 import threading
 from concurrent import futures
 
@@ -16,8 +23,47 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 import fresh_process
-import keras
 import pytest
+
+# Tests that may be skipped where no skip is allowed, each with its reason.
+MAY_SKIP = {
+    "test_kubectl_builds_it_with_and_without_its_components": "no registry of packages has kubectl",
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--no_skips", action="store_true", help="a skipped test fails, but for those of MAY_SKIP"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what is of another backend; skips what needs something that is not installed."""
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    others = [item for item in items if backend not in backends_of(item)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if backend in backends_of(item)]
+    for item in items:
+        needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+        missing = [n for n in needed if not (importlib.util.find_spec(n) or shutil.which(n))]
+        if missing:
+            reason = f"needs {', '.join(missing)}: see CONTRIBUTING.md"
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def backends_of(item):
+    mark = item.get_closest_marker("backends")
+    return mark.args if mark else ("tensorflow", "jax", "torch")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if report.skipped and item.config.getoption("no_skips") and item.originalname not in MAY_SKIP:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped: {report.longrepr[-1]}"
+    return report
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,9 +76,12 @@ def little_to_collect():
 @pytest.fixture(autouse=True)
 def seed():
     """Each test draws the same numbers whichever tests ran before it."""
-    keras.utils.set_random_seed(0)
+    random.seed(0)
+    if keras := sys.modules.get("keras"):
+        keras.utils.set_random_seed(0)
     yield
-    keras.config.set_dtype_policy("float32")
+    if keras:
+        keras.config.set_dtype_policy("float32")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
 from decoding_toys import HashModel, assert_same, hypotheses, normalise
@@ -242,7 +241,7 @@ def test_a_search_for_n_that_needs_one_is_the_search_for_one(seed):
     assert counts[2][0] >= counts[0][0] and counts[2][1] == counts[0][1]
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="its functions are eager")
+@pytest.mark.backends("tensorflow", "jax")  # the functions of torch are eager
 @pytest.mark.parametrize(
     "decode, beams, vocab, options, xla",
     [

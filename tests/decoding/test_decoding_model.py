@@ -114,7 +114,7 @@ def test_sources_without_a_token_and_batches_without_a_row():
     assert decode(model, np.zeros((0, 4), "int32"), beams).ids.shape == (0, beams, 10)
 
 
-@pytest.mark.skipif(ON_JAX, reason="JAX fixes every shape")
+@pytest.mark.backends("tensorflow", "torch")  # JAX fixes every shape
 @pytest.mark.parametrize(
     "variant, beams, leaving",
     [("post-norm", 1, 16), ("post-norm", 3, 1), ("post-norm", 3, 16), ("ssru", 3, 1)],
@@ -153,7 +153,7 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
         assert 0 < size <= (limits > (t if leaving == 1 else t // 2 * 2)).sum()
 
 
-@pytest.mark.skipif(ON_JAX, reason="tf.function")
+@pytest.mark.backends("tensorflow")  # tf.function
 @pytest.mark.parametrize("beams", [1, 3])
 def test_one_trace_for_all_lengths_and_batch_sizes(beams):
     model = make_model()

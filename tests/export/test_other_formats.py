@@ -72,9 +72,12 @@ def test_a_marian_folder_is_the_same_model(tmp_path, name):
     np.testing.assert_allclose(found[:, :, real], expected[:, :, order[real]], atol=1e-3)
 
 
+@pytest.mark.needs("torch", "transformers")
 @pytest.mark.parametrize("name", ["imported", "tied", "untied"])
 def test_transformers_loads_the_marian_folder(tmp_path, name):
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     translator = CASES[name]()
     folder = write_marian(translator, tmp_path / "marian")
     model = transformers.MarianMTModel.from_pretrained(folder).eval()
@@ -110,9 +113,11 @@ def by_ctranslate2(engine, translator, texts, **options):
     return [text.decode() for text in found]
 
 
+@pytest.mark.needs("ctranslate2")
 @pytest.mark.parametrize("name", ["tied", "untied", "pre-norm"])
 def test_ctranslate2_translates_the_same(tmp_path, name):
-    ctranslate2 = pytest.importorskip("ctranslate2")
+    import ctranslate2
+
     translator = CASES[name]()
     path = write_ctranslate2(translator, tmp_path / "ctranslate2")
     engine = ctranslate2.Translator(str(path), compute_type="float32")
@@ -122,8 +127,10 @@ def test_ctranslate2_translates_the_same(tmp_path, name):
     assert len(longer.hypotheses[0]) >= 255
 
 
+@pytest.mark.needs("ctranslate2")
 def test_ctranslate2_decodes_over_the_shortlists(tmp_path):
-    ctranslate2 = pytest.importorskip("ctranslate2")
+    import ctranslate2
+
     rng, size, plain = np.random.default_rng(3), tokenizer().vocab_size, scrambled()
     lexicon = Lexicon(rng.integers(0, size, (size, 3)), rng.choice(size, 20, replace=False), size)
     listed = Translator(plain.model, tokenizer(), config=DECODING, lexicon=lexicon)
@@ -134,6 +141,7 @@ def test_ctranslate2_decodes_over_the_shortlists(tmp_path):
     assert sum(map(str.__ne__, found, plain.translate(TEXTS[:8]))) > 4
 
 
+@pytest.mark.needs("ctranslate2")
 @pytest.mark.parametrize(
     ("write", "fields", "said"),
     [
@@ -144,8 +152,6 @@ def test_ctranslate2_decodes_over_the_shortlists(tmp_path):
     ],
 )
 def test_what_has_no_counterpart_is_named(tmp_path, write, fields, said):
-    if write is write_ctranslate2:
-        pytest.importorskip("ctranslate2")
     with pytest.raises(ExportError, match=said):
         write(scrambled(**fields), tmp_path / "folder")
 

@@ -4,7 +4,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import ON_JAX, gradients, operations, random, randomize, to_numpy
+from helpers import gradients, operations, random, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import MultiHeadAttention
@@ -98,7 +98,7 @@ def test_masks_of_every_rank():
     np.testing.assert_allclose(both, layer(x, y, attention_mask=other & keys[:, None]), atol=1e-6)
 
 
-@pytest.mark.skipif(ON_JAX, reason="a graph of TensorFlow")
+@pytest.mark.backends("tensorflow")  # reads its graph
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_softmax_is_float32_under_every_policy(policy):
     layer = MultiHeadAttention(HEADS, 5, dtype=policy)

@@ -10,7 +10,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import ON_JAX, gradients, operations, random, random_ids, to_numpy
+from helpers import gradients, operations, random, random_ids, to_numpy
 from keras import ops
 
 from keras_tfmr import (
@@ -83,7 +83,7 @@ def test_huge_and_low_precision_logits():
         np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
-@pytest.mark.skipif(ON_JAX, reason="a graph of TensorFlow")
+@pytest.mark.backends("tensorflow")  # reads its graph
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_no_one_hot(smoothing):
     """Nothing as large as the logits but numbers of them, neither forward nor backward."""

@@ -133,21 +133,25 @@ print(export_text_model(translator, sys.argv[1]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.needs("uv")
 def test_models_and_export_work_from_it_alone(wheel, tmp_path):
-    run([sys.executable, "-m", "venv", tmp_path / "venv"])
+    from uv import find_uv_bin
+
+    run([find_uv_bin(), "venv", "-q", "--python", sys.executable, tmp_path / "venv"])
     python = tmp_path / "venv/bin/python"
-    run([python, "-m", "pip", "install", "-q", f"{wheel}[tensorflow]"], timeout=900)
+    install = [find_uv_bin(), "pip", "install", "-q", "--python", python]
+    run([*install, f"{wheel}[tensorflow]"], timeout=900)
     output = run([python, "-c", LIBRARY, tmp_path / "models"], cwd=tmp_path, timeout=900)
     assert output.splitlines()[-1] == str(tmp_path / "models/1")
     check = [python, "-m", "keras_tfmr.export.check", tmp_path / "models/1"]
     assert "sound" in run(check, cwd=tmp_path, timeout=600)
 
 
-@pytest.mark.slow
+@pytest.mark.needs("uv")
 def test_the_line_for_uv_finds_all_that_training_needs():
-    uv = pytest.importorskip("uv").find_uv_bin()
+    from uv import find_uv_bin
+
     (line,) = re.findall(r"^uv run .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    *words, _ = [uv, *line.split()[1:]]
+    *words, _ = [find_uv_bin(), *line.split()[1:]]
     imports = "import keras_tfmr.text.translator, training.train_pt_en; print('found')"
     assert run([*words, "python", "-c", imports], cwd=ROOT, timeout=900) == "found\n"

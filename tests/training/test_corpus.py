@@ -10,6 +10,7 @@ import unicodedata
 import hypothesis
 import numpy as np
 import pytest
+from backports import zstd
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
@@ -23,12 +24,7 @@ from training.prepare import make_batches
 from training.tasks import Translation
 from training.text_blocks import in_memory
 
-
-def zstd(content):
-    return pytest.importorskip("backports.zstd").compress(content)
-
-
-PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
+PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
 
 @pytest.fixture

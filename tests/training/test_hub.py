@@ -77,7 +77,6 @@ def hub():
 @pytest.fixture
 def found(hub, tmp_path):
     """The folder of the model in a new process, or what is wrong. A cache for each test."""
-    pytest.importorskip("huggingface_hub")
 
     def found(revision, **settings):
         code = "import sys; from training.marian.files import RunError, found\n"
