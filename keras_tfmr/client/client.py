@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +39,7 @@ from keras_tfmr.client.rest_transport import RestTransport
 
 MAX_MESSAGE_BYTES = 256 << 20
 STREAM_BYTES = 2000  # in which the lines of a request begin: a batch of sentences on the server
+STREAM_LINES = 256  # at most in a request, which servers limit
 Version = tuple[int, str, str]  # number, state, message
 
 log = logging.getLogger("keras_tfmr.client")
@@ -67,7 +69,9 @@ class ServingClient:
         max_message_bytes: Largest request and answer in bytes; -1 for no limit.
 
     Raises:
-        ValueError: If the timeout is not positive, or both a version and a label are given.
+        ValueError: If the timeout is not positive and finite, the limit is neither positive nor
+            -1, both a version and a label are given, or the server is no address of the protocol
+            or a URL that a `TLS` contradicts.
 
     >>> client = ServingClient("localhost", model="translator", timeout=5)
     >>> client.target.described()
@@ -88,8 +92,12 @@ class ServingClient:
         tls: TLS | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        if timeout <= 0:
+        if not 0 < timeout < math.inf:
             raise ValueError(f"timeout must be a positive number of seconds. Received: {timeout}")
+        if max_message_bytes < 1 and max_message_bytes != -1:
+            raise ValueError(
+                f"max_message_bytes must be positive, or -1. Received: {max_message_bytes}"
+            )
         server = with_default_port(server, REST_PORT if rest else GRPC_PORT)
         self.target = Target(server, model, version, label)
         self.rest, self.timeout, self.retry = rest, timeout, retry
@@ -151,7 +159,9 @@ class ServingClient:
         begun = itertools.accumulate(map(len, lines), initial=0)
         numbered = zip(begun, lines, strict=False)
         for _, group in itertools.groupby(numbered, lambda line: line[0] // STREAM_BYTES):
-            yield from self.translate_document([line for _, line in group])
+            some = [line for _, line in group]
+            for start in range(0, len(some), STREAM_LINES):
+                yield from self.translate_document(some[start : start + STREAM_LINES])
 
     def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text.
@@ -251,17 +261,23 @@ class ServingClient:
         read: Callable[[Outputs], list[Answer]],
     ) -> list[Answer]:
         """The answers of a signature to inputs with one value for each text."""
-        if not next(iter(inputs.values())):
+        count = len(next(iter(inputs.values())))
+        if not count:
             return []
         send = functools.partial(self._transport.predict, signature, inputs)
         outputs = self._retried(send)
         try:
-            return read(outputs)
+            found = read(outputs)
         except KeyError as error:
             raise ServingError(
                 f"The model answered without {error.args[0]}: it was exported without the "
                 f"signature {signature} of keras_tfmr"
             ) from error
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
+            raise ServingError(f"The model's answer to {signature} cannot be read") from error
+        if len(found) != count:
+            raise ServingError(f"The model answered {len(found)} rows to {count} texts")
+        return found
 
     def _retried(self, send: Callable[[float], Any]) -> Any:
         """Sends, again and again while the server is unavailable; all within the timeout."""

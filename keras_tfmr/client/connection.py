@@ -1,5 +1,6 @@
 """The address of a model, certificates, and what can go wrong: an exception for each kind."""
 
+import ipaddress
 from dataclasses import dataclass
 
 GRPC_PORT, REST_PORT = 8500, 8501  # TensorFlow Serving's defaults
@@ -17,7 +18,7 @@ class Target:
         label: Version label, such as `stable`, instead of a version number.
 
     Raises:
-        ValueError: If both a version and a label are given.
+        ValueError: If both a version and a label are given, or a name is empty.
     """
 
     server: str = "127.0.0.1"
@@ -31,6 +32,8 @@ class Target:
                 f"Give a version or a label, not both. Received: version={self.version}, "
                 f"label={self.label!r}"
             )
+        if "" in (self.server, self.model, self.label):
+            raise ValueError(f"A server, model or label must have a name. Received: {self}")
 
     def described(self) -> str:
         """`model NAME`, with the version or label if there is one."""
@@ -76,13 +79,16 @@ class TLS:
 def with_default_port(server: str, port: int) -> str:
     """`HOST` becomes `HOST:PORT`; an address with a port or a scheme stays as it is.
 
-    >>> with_default_port("localhost", 8500), with_default_port("[::1]", 8500)
+    >>> with_default_port("localhost", 8500), with_default_port("::1", 8500)
     ('localhost:8500', '[::1]:8500')
     """
-    bare_ipv6 = server.startswith("[") and server.endswith("]")
-    if bare_ipv6 or ":" not in server:
-        return f"{server}:{port}"
-    return server
+    host, slash, prefix = server.partition("/")
+    try:
+        host = f"[{ipaddress.IPv6Address(host.strip('[]'))}]"
+    except ValueError:
+        if ":" in host:
+            return server
+    return f"{host}:{port}{slash}{prefix}"
 
 
 # HTTP status -> gRPC code, the inverse of TensorFlow Serving's own table. 400 stands for three

@@ -16,6 +16,10 @@ _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 # ModelVersionStatus.State of tensorflow_serving/apis/get_model_status.proto
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
+# What gRPC says when the client refuses the server's certificate; the reverse looks like no server.
+_WRONG_CERTIFICATE = ("SSL_ERROR_SSL", "Hostname Verification Check failed")
+
+_MOST = 1 << 27  # elements of an answer: a shape of a few bytes may promise any number
 _FLOAT, _DOUBLE, _INT32, _STRING, _INT64, _BOOL = 1, 2, 3, 7, 9, 10
 # data type -> (field of TensorProto, struct letter of one value in tensor_content, zero)
 _LAYOUT = {
@@ -39,6 +43,8 @@ class GrpcTransport:
 
     def __init__(self, target, tls, max_message_bytes):
         self.target, options = target, channel_options(tls, max_message_bytes)
+        if target.server.startswith(("http://", "https://")):
+            raise ValueError(f"A URL needs rest=True; gRPC, HOST:PORT. Received: {target.server!r}")
         if tls is None:
             self._channel = grpc.insecure_channel(target.server, options)
         else:
@@ -74,7 +80,10 @@ class GrpcTransport:
         try:
             return method(request, timeout=timeout)
         except grpc.RpcError as error:
-            raise connection.from_status(error.code().name, error.details(), self.target) from error
+            code, details = error.code().name, error.details() or ""
+            if code == "UNAVAILABLE" and any(sign in details for sign in _WRONG_CERTIFICATE):
+                code = "UNAUTHENTICATED"  # as over REST: trying again does not help
+            raise connection.from_status(code, details, self.target) from error
 
 
 def predict_request(target, signature, inputs):
@@ -153,6 +162,8 @@ def to_lists(tensor):
     field, letter, zero = _LAYOUT[tensor.dtype]
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     size, content = math.prod(shape), tensor.tensor_content
+    if min(shape, default=0) < 0 or size > _MOST:
+        raise connection.ServingError(f"The server answered with a tensor of shape {shape}")
     if content:
         if len(content) != struct.calcsize(f"<{size}{letter}"):
             raise connection.ServingError(

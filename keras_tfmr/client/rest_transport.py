@@ -1,10 +1,15 @@
 """Requests over TensorFlow Serving's REST API, by httpx."""
 
+import asyncio
 import base64
+import concurrent.futures
+import functools
 import json
 import math
 import ssl
+import threading
 import urllib.parse
+import weakref
 
 import httpx
 
@@ -19,85 +24,146 @@ class RestTransport:
         target: The `Target`; its server is `HOST:PORT` or a URL.
         tls: A `TLS`; if None, an `https` URL uses the system's certificates.
         max_message_bytes: Largest request and answer; -1 for no limit.
+
+    Raises:
+        ValueError: If the server is no such address, or a `TLS` is given for an `http` URL.
     """
 
     def __init__(self, target, tls, max_message_bytes):
         self.target = target
         self._limit = math.inf if max_message_bytes < 0 else max_message_bytes
-        scheme = "" if "://" in target.server else "http://" if tls is None else "https://"
-        url = urllib.parse.urlsplit(scheme + target.server)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(
-                "The server must be HOST:PORT or an http(s) URL for REST. "
-                f"Received: {target.server!r}"
-            )
+        url = _url(target.server, tls)
         model, label = (urllib.parse.quote(x or "", safe="") for x in (target.model, target.label))
-        self._url = f"{url.geturl().rstrip('/')}/v1/models/{model}"
+        self._url = f"{str(url).rstrip('/')}/v1/models/{model}"
         self._url += f"/versions/{target.version}" if target.version is not None else ""
         self._url += f"/labels/{label}" if target.label is not None else ""
+        self._options = {"headers": {"Content-Type": "application/json"}}
+        if tls is not None and tls.server_name is not None:
+            self._options["extensions"] = {"sni_hostname": tls.server_name}
         verify = _context(tls) if url.scheme == "https" else False
-        self._client = httpx.Client(verify=verify, limits=httpx.Limits(), trust_env=False)
+        limits = {"limits": httpx.Limits(), "timeout": None}
+        self._client = httpx.AsyncClient(verify=verify, trust_env=False, **limits)
+        self._lock, self._closed = threading.Lock(), False
 
     def predict(self, signature, inputs, timeout):
         """Sends {input name: texts or numbers}; returns {output name: nested lists}."""
         columns = {name: [json_value(value) for value in values] for name, values in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
-        return (self._ask("POST", f"{self._url}:predict", timeout, body))["outputs"]
+        outputs = self._ask("POST", f"{self._url}:predict", timeout, "outputs", body)
+        return outputs if isinstance(outputs, dict) else {"outputs": outputs}  # the only one
 
     def status(self, timeout):
         """List of (version, state, message)."""
-        answer = self._ask("GET", self._url, timeout)
-        return [
-            (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
-            for one in answer["model_version_status"]
-        ]
+        versions = self._ask("GET", self._url, timeout, "model_version_status")
+        try:
+            return [
+                (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
+                for one in versions
+            ]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._not_servings(versions) from error
 
     def close(self):
-        """Closes the connections."""
-        self._client.close()
+        """Closes the connections; calls under way are cancelled."""
+        with self._lock:
+            self._closed = True
+            if "_loop" in self.__dict__:
+                self._stop()
 
-    def _ask(self, method, url, timeout, body=b""):
-        """The decoded JSON answer; raises the error that the answer reports."""
+    @functools.cached_property
+    def _loop(self):
+        """An event loop in a thread of its own, from the first request on.
+
+        httpx limits each wait for a byte; only asyncio ends a request that gets one now and then.
+        """
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=_serve, args=(loop, self._client), daemon=True).start()
+        self._stop = weakref.finalize(self, loop.call_soon_threadsafe, loop.stop)
+        return loop
+
+    def _ask(self, method, url, timeout, key, body=b""):
+        """The value of a key in the JSON answer; raises the error that the answer reports."""
         self._check_size("request", body)
-        headers = {"Content-Type": "application/json"}
+        with self._lock:
+            if self._closed:
+                raise self._error("CANCELLED", "the client is closed")
+            send = self._send(method, url, timeout, body)
+            future = asyncio.run_coroutine_threadsafe(send, self._loop)
         try:
-            response = self._client.request(
-                method, url, content=body, headers=headers, timeout=timeout
-            )
-        except httpx.TimeoutException as error:
-            raise self._error("DEADLINE_EXCEEDED", error) from error
-        except httpx.TransportError as error:
-            # Retrying does not help against wrong certificates.
-            code = "UNAUTHENTICATED" if _is_from(error, ssl.SSLError) else "UNAVAILABLE"
-            raise self._error(code, error) from error
-        self._check_size("answer", response.content)
-        return self._decoded(response)
+            status, content = future.result()
+        except TimeoutError as error:
+            raise self._error("DEADLINE_EXCEEDED", f"{timeout:.3g} s are over") from error
+        except concurrent.futures.CancelledError as error:
+            raise self._error("CANCELLED", "the client was closed") from error
+        except httpx.HTTPError as error:
+            # Trying again does not help against wrong certificates and broken encodings.
+            code = "UNAVAILABLE" if isinstance(error, httpx.TransportError) else "UNKNOWN"
+            code = "UNAUTHENTICATED" if _is_from(error, ssl.SSLError) else code
+            raise self._error(code, str(error) or type(error).__name__) from error
+        finally:
+            future.cancel()
+        return self._decoded(status, content, key)
 
-    def _error(self, code, error):
-        return connection.from_status(code, str(error) or type(error).__name__, self.target)
+    async def _send(self, method, url, timeout, body):
+        """(status, content) of the answer."""
+        content = bytearray()
+        sent = self._client.stream(method, url, content=body, **self._options)
+        async with asyncio.timeout(timeout), sent as response:
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                self._check_size("answer", content)
+        return response.status_code, bytes(content)
+
+    def _error(self, code, details):
+        return connection.from_status(code, details, self.target)
+
+    def _not_servings(self, received):
+        return connection.ServingError(
+            f"{self.target.server} must answer with TensorFlow Serving's JSON. "
+            f"Received: {received!r:.80}"
+        )
 
     def _check_size(self, what, content):
         if len(content) > self._limit:
             raise connection.MessageTooLargeError(
-                f"Message too large: the {what} has {len(content)} bytes, more than the limit of "
-                f"{self._limit}",
+                f"Message too large: the {what} has {len(content)} bytes or more, above the limit "
+                f"of {self._limit}",
                 "RESOURCE_EXHAUSTED",
             )
 
-    def _decoded(self, response):
+    def _decoded(self, status, content, key):
         try:
-            answer = response.json()
-        except ValueError:
-            answer = {"error": response.text[:200]}
-        if response.status_code != 200:
-            details = answer.get("error", "") if isinstance(answer, dict) else ""
-            raise connection.from_http_status(response.status_code, details, self.target)
-        if not isinstance(answer, dict) or not {"outputs", "model_version_status"} & answer.keys():
-            raise connection.ServingError(
-                f"{self.target.server} must answer with TensorFlow Serving's JSON. "
-                f"Received: {response.content[:80]!r}"
-            )
-        return answer
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            answer = {"error": content[:200].decode("utf-8", "replace")}
+        answer = answer if isinstance(answer, dict) else {}
+        if status != 200:
+            raise connection.from_http_status(status, answer.get("error", ""), self.target)
+        if key not in answer:
+            raise self._not_servings(content)
+        return answer[key]
+
+
+def _serve(loop, client):
+    """Runs a loop until it is stopped, and then ends what it has not done."""
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop().run_forever()
+        runner.run(client.aclose())
+
+
+def _url(server, tls):
+    scheme = "" if "://" in server else "http://" if tls is None else "https://"
+    try:
+        url = httpx.URL(scheme + server)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    port = url.port or 0 if url.host else -1
+    if url.scheme not in ("http", "https") or not 0 <= port < 1 << 16 or url.query or url.fragment:
+        expected = "HOST:PORT or an http(s) URL without query and fragment"
+        raise ValueError(f"The server must be {expected} for REST. Received: {server!r}")
+    if tls is not None and url.scheme == "http":
+        raise ValueError(f"An http URL is not encrypted. Received: {server!r} with {tls}")
+    return url
 
 
 def _context(tls):

@@ -1,16 +1,20 @@
 """ServingClient against a server built with the official stubs, over real sockets."""
 
+import contextlib
 import http.server
+import json
 import socket
+import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
 import stub_translator
-from stub_translator import HYPOTHESES, LONGEST, unused_port
+from stub_translator import HYPOTHESES, LONGEST, serving, unused_port
 
 from keras_tfmr.client import (
     TLS,
@@ -39,6 +43,29 @@ def refused(kind, words, address, text="a", **options):
     with ServingClient(address, **options) as client, pytest.raises(kind, match=words) as caught:
         client.translate([text])
     return caught.value
+
+
+@contextlib.contextmanager
+def http_server(*parts, encoding="identity", seconds=0, tls=None):
+    """A server that answers every request with these bytes, pausing between them: `HOST:PORT`."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            with contextlib.suppress(OSError):  # the client has hung up
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\n" % encoding.encode())
+                for part in parts:
+                    self.wfile.write(part)
+                    time.sleep(seconds)
+
+        do_GET = do_POST  # noqa: N815
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def refuse(times, code="UNAVAILABLE"):
@@ -109,15 +136,39 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(client, stub):
         client.translate("bom dia")
     with pytest.raises(ValueError, match="2 texts, 1 references"):
         client.score(["a", "b"], ["c"])
-    with pytest.raises(ValueError, match="not both"):
-        ServingClient(version=1, label="stable")
+    assert stub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("not both", {"version": 1, "label": "stable"}),
+        ("must have a name", {"model": ""}),
+        ("timeout must be", {"timeout": 0}),
+        ("timeout must be", {"timeout": float("nan")}),
+        ("timeout must be", {"timeout": float("inf")}),
+        ("max_message_bytes", {"max_message_bytes": 0}),
+        ("needs rest=True", {"server": "https://localhost"}),
+        ("ftp", {"server": "ftp://localhost", "rest": True}),
+        ("localhost:99999", {"server": "localhost:99999", "rest": True}),
+        ("query", {"server": "http://localhost?a=b", "rest": True}),
+        ("not encrypted", {"server": "http://localhost", "rest": True, "tls": TLS()}),
+    ],
+)
+def test_arguments_that_contradict_each_other_or_the_protocol(words, options):
+    with pytest.raises(ValueError, match=words):
+        ServingClient(**options)
+
+
+def test_a_certificate_needs_its_key():
     with pytest.raises(ValueError, match="key"):
         TLS(cert="client.pem")
-    with pytest.raises(ValueError, match="ftp"):
-        ServingClient("ftp://127.0.0.1", rest=True)
-    with pytest.raises(ValueError, match="timeout must be"):
-        ServingClient(timeout=0)
-    assert stub.requests == []
+
+
+@pytest.mark.parametrize("prefix", ["", "/behind/a/gateway"])
+def test_rest_asks_the_default_port_of_a_host_with_a_prefix(prefix):
+    with ServingClient(f"localhost{prefix}", rest=True) as client:
+        assert client._transport._url == f"http://localhost:8501{prefix}/v1/models/default"
 
 
 def test_unavailable_is_tried_again_unless_one_wants_no_retry(client, address, stub):
@@ -156,18 +207,110 @@ def test_rest_errors_are_those_of_grpc(server):
         assert time.monotonic() - start < 2
 
 
-@pytest.mark.parametrize("body", [b"hello", b'["hello"]', b'{"hello": 1}'])
-def test_rest_says_when_the_answer_is_not_tensorflow_servings(body):
-    class Other(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
+STATUS = {"model_version_status": [{"version": "1", "state": "AVAILABLE"}]}
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
-        threading.Thread(target=other.handle_request).start()
-        address = f"127.0.0.1:{other.server_port}"
-        refused(ServingError, "TensorFlow Serving's JSON.*hello", address, rest=True)
+
+def columns(**changed):
+    """An answer to two texts, with other columns."""
+    rows = {"translation": ["A", "B"], "score": [0.5, 0.5], "truncated": [False, False]}
+    return {"outputs": rows | changed}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"hello", "TensorFlow Serving's JSON.*hello"),
+        (["hello"], "TensorFlow Serving's JSON.*hello"),
+        (STATUS, "TensorFlow Serving's JSON.*AVAILABLE"),
+        (b"[" * 100_000, "TensorFlow Serving's JSON"),
+        ({"outputs": ["A", "B"]}, "without translation, score, truncated"),
+        (columns(score=[0.5]), "cannot be read"),
+        (columns(score=None), "cannot be read"),
+        ({"outputs": {"translation": ["A"], "score": [0], "truncated": [False]}}, "1 rows to 2"),
+    ],
+    ids=str,
+)
+def test_rest_refuses_answers_that_are_not_those_of_the_texts(answer, words):
+    answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    with http_server(b"\r\n", answer) as address:
+        client = ServingClient(address, rest=True)
+        with client, pytest.raises(ServingError, match=words):
+            client.translate(["a", "b"])
+
+
+def test_grpc_refuses_them_too(address, monkeypatch):
+    def one_row(texts):
+        return {name: value[:1] for name, value in translate(texts).items()}
+
+    translate = stub_translator.SIGNATURES["translate"]
+    monkeypatch.setitem(stub_translator.SIGNATURES, "translate", one_row)
+    with ServingClient(address) as client, pytest.raises(ServingError, match="1 rows to 2"):
+        client.translate(["a", "b"])
+
+
+def test_rest_says_so_when_a_status_or_an_encoding_is_broken():
+    with http_server(b"\r\n", b'{"model_version_status": [{"version": "x"}]}') as address:
+        client = ServingClient(address, rest=True)
+        with client, pytest.raises(ServingError, match="TensorFlow Serving's JSON"):
+            client.status()
+    with http_server(b"\r\n", b"no gzip", encoding="gzip") as address:
+        refused(ServingError, "decompress", address, rest=True)
+
+
+@pytest.mark.parametrize("head", [[], [b"\r\n"]], ids=["in the head", "in the body"])
+def test_the_timeout_is_that_of_the_whole_call(head):
+    """A server that sends a byte now and then does not prolong it."""
+    with http_server(*head, *[b"X"] * 40, seconds=0.1) as address:
+        start = time.monotonic()
+        refused(DeadlineExceededError, "in time", address, rest=True, timeout=0.5)
+        assert 0.5 <= time.monotonic() - start < 2
+
+
+def test_a_client_that_is_closed_ends_its_calls_and_its_thread():
+    before = threading.active_count()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = ServingClient(f"127.0.0.1:{silent.getsockname()[1]}", rest=True)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(client.translate, ["a"])
+            connection, _ = silent.accept()
+            connection.recv(9)
+            client.close()
+            assert asked.exception(timeout=9).code == "CANCELLED"
+    with pytest.raises(ServingError, match="closed"):
+        client.status()
+    end = time.monotonic() + 9
+    while threading.active_count() > before:
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("rest", [False, True])
+def test_both_sides_show_a_certificate_and_anybody_else_is_refused(rest, stub, certificates):
+    files, own = certificates, [certificates["client.pem"], certificates["client.key"]]
+    pem = {name: Path(path).read_bytes() for name, path in files.items()}
+    credentials = grpc.ssl_server_credentials(
+        [(pem["server.key"], pem["server.pem"])], pem["ca.pem"], require_client_auth=True
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files["ca.pem"])
+    context.load_cert_chain(files["server.pem"], files["server.key"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    row = {"translation": ["A"], "score": [0.5], "truncated": [False]}
+    answer = b"\r\n", json.dumps({"outputs": row}).encode()
+    both = http_server(*answer, tls=context), serving(stub, credentials=credentials)
+    name = "translator.test"
+    with both[0 if rest else 1] as server:
+
+        def ask(**options):
+            with ServingClient(server, rest=rest, retry=False, **options) as client:
+                return client.translate(["a"])[0].text
+
+        assert ask(tls=TLS(files["ca.pem"], *own, name)) == "A"
+        wrong_name, unknown_authority = TLS(files["ca.pem"], *own), TLS(None, *own, name)
+        for tls in (wrong_name, unknown_authority):
+            with pytest.raises(ServingError, match="UNAUTHENTICATED"):
+                ask(tls=tls)
+        for tls in (None, TLS(files["ca.pem"], server_name=name)):  # the server hangs up
+            with pytest.raises(ServingError):
+                ask(tls=tls)
 
 
 def test_a_model_that_is_no_translator(address, monkeypatch):
