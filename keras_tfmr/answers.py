@@ -5,7 +5,7 @@ tensor, strings as str. They need neither TensorFlow nor Keras.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 Answer = TypeVar("Answer")
 Outputs = dict[str, Any]
@@ -16,19 +16,41 @@ Heads = Sequence[Sequence[Matrix]]  # [layers, heads, query, key]
 NO_SCORE = -3.4e38
 
 
-class Translation(NamedTuple):
-    """A translation of a text.
+class Translation(str):
+    """A translation of a text: a str, with what is known of it.
+
+    It is used, compared and hashed as its text.
 
     Attributes:
-        text: The translation.
+        text: The translation as a plain str.
         score: Log-probability divided by the length penalty; 0 for an empty text.
         truncated: Whether the text was too long for the model, so that only its beginning was
             translated.
+
+    >>> found = Translation("the black cat", score=-0.25, truncated=False)
+    >>> found.upper(), found == "the black cat", found.score
+    ('THE BLACK CAT', True, -0.25)
     """
 
-    text: str
     score: float
     truncated: bool
+
+    def __new__(cls, text: str, score: float, truncated: bool) -> Self:
+        self = super().__new__(cls, text)
+        self.score, self.truncated = score, truncated
+        return self
+
+    @property
+    def text(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Translation(text={self.text!r}, score={self.score!r}, truncated={self.truncated!r})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:  # for other processes
+        return type(self), (self.text, self.score, self.truncated)
 
 
 class Document(NamedTuple):

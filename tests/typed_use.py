@@ -7,7 +7,6 @@ import keras_tfmr
 from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
 from keras_tfmr.client import Document, Explanation, Likelihood, ServingClient, Translation
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, beam_search, greedy, sample
-from keras_tfmr.text import translator as in_process
 
 
 def ask(client: ServingClient) -> None:
@@ -23,8 +22,8 @@ def ask(client: ServingClient) -> None:
 
 def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:
     translator = Translator(model, tokenizer, config=DecodingConfig(num_beams=1))
-    assert_type(translator.translate(["bom dia"]), list[str])
-    assert_type(translator.translate_nbest(["bom dia"]), list[list[in_process.Translation]])
+    assert_type(translator.translate(["bom dia"]), list[Translation])
+    assert_type(translator.translate_nbest(["bom dia"]), list[list[Translation]])
     assert_type(export_text_model(translator, "models"), pathlib.Path)
     export_text_model(translator, "models", precision=16)  # type: ignore[arg-type]
 

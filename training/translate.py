@@ -213,7 +213,7 @@ def translate_files(options):
     rest = iter(waiting)
     for _, found in translated(contents, callers, count, options, size=FILES):
         for hypotheses, (_, target) in zip(found, rest, strict=False):
-            text = hypotheses[0][0].encode()
+            text = hypotheses[0].encode()
             write_atomically(target, packer(target)(text))
 
 
@@ -286,8 +286,8 @@ def text_of(line, column):
 def formatted(line, hypotheses, number, options):
     """The output for a line: its columns with the translation, or its n best translations."""
     texts = [
-        ((text if options.documents else " ".join(text.split())).encode(), score)
-        for text, score, _ in hypotheses
+        ((one.text if options.documents else " ".join(one.split())).encode(), one.score)
+        for one in hypotheses
     ]
     if options.nbest:
         rows = texts[: options.nbest]
@@ -309,6 +309,8 @@ def make_callers(options):
     """For each thread, a function that translates a batch; and one that counts tokens."""
     import tensorflow as tf
 
+    from keras_tfmr.answers import Translation
+
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core per caller: several batches at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -316,7 +318,8 @@ def make_callers(options):
     if options.documents:
 
         def documents(texts, seed):
-            return [[(text, 0.0, cut)] for text, _, cut, _ in translator.translate_document(texts)]
+            found = translator.translate_document(texts)
+            return [[Translation(one.text, 0.0, one.truncated)] for one in found]
 
         callers = [documents] * options.threads
     elif options.sample:

@@ -107,10 +107,16 @@ class Int8Dense(keras.layers.Layer):
         import tensorflow as tf
 
         if tf.executing_eagerly():  # the op exists in graphs only
-            return tf.function(self.call, autograph=False)(x)
+            return self._in_graph(x)
         rows = ops.cast(ops.reshape(x, (-1, x.shape[-1])), "float32")
         y = self._by_row(rows) if self.input_range is None else self._by_range(rows)
         return y if len(x.shape) == 2 else ops.reshape(y, (*ops.shape(x)[:-1], self.units))
+
+    @functools.cached_property
+    def _in_graph(self):
+        import tensorflow as tf
+
+        return tf.function(self.call, autograph=False, reduce_retracing=True)
 
     def quantized_call(self, x):  # what Keras calls if there is a `quantization_mode`
         return self.call(x)

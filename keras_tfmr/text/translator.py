@@ -23,6 +23,14 @@ from keras_tfmr.text.tokenizer import SubwordTokenizer
 # Only separators and control characters, so that there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
 
+# Outputs that a search does not decide, and the score of the best that it finds.
+_CERTAIN = {
+    "translate": ("score", "truncated"),
+    "translate_nbest": ("truncated",),
+    "translate_document": ("sentences", "truncated", "source_pieces"),
+    "explain": ("source_tokens",),
+}
+
 # The sentences of documents that are translated together, whatever the number of documents.
 _SENTENCES = 32
 
@@ -53,8 +61,11 @@ class Translator(TextModel):
     >>> size = tokenizer.vocab_size
     >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
     >>> translator = Translator(TranslationModel(config), tokenizer)
-    >>> translator.translate(["", "  "])
-    ['', '']
+    >>> [found] = translator.translate([" "])
+    >>> found
+    Translation(text='', score=0.0, truncated=False)
+    >>> found.upper() == ""  # it is a str
+    True
     """
 
     default = "translate"
@@ -152,7 +163,7 @@ class Translator(TextModel):
         return {"text": texts, **({"reference": texts[::-1]} if signature == "score" else {})}
 
     def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
-        return ("source_tokens",) if signature == "explain" else None
+        return _CERTAIN.get(signature)
 
     def to_metadata(self) -> dict[str, Any]:
         return {
@@ -161,7 +172,7 @@ class Translator(TextModel):
             "shortlist": self.lexicon is not None,
         }
 
-    def translate(self, texts: Iterable[Text], batch_size: int = 32) -> list[str]:
+    def translate(self, texts: Iterable[Text], batch_size: int = 32) -> list[Translation]:
         """The best translation of each text.
 
         Args:
@@ -169,10 +180,9 @@ class Translator(TextModel):
             batch_size: The number of texts in a batch; texts of similar length share a batch.
 
         Returns:
-            A list of str, in the order of `texts`.
+            A list of `Translation`, which are str with a score, in the order of `texts`.
         """
-        found = self._ask("translate", answers.translations, texts, batch_size=batch_size)
-        return [translation.text for translation in found]
+        return self._ask("translate", answers.translations, texts, batch_size=batch_size)
 
     def translate_nbest(
         self, texts: Iterable[Text], batch_size: int = 32

@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import json
+import pickle
 import socket
 import ssl
 import threading
@@ -100,8 +101,10 @@ def test_translations_come_back_in_order_and_unharmed(address, server, rest):
 
 def test_nbest_scores_and_explanations(client):
     two, empty, long = client.translate_nbest(["dois", "", LONG])
-    assert two == [("DOIS", 0.0, False), ("DOIS 1", -0.25, False), ("DOIS 2", -0.5, False)]
-    assert empty == [("", 0.0, False)]
+    assert two == ["DOIS", "DOIS 1", "DOIS 2"] and [one.score for one in two] == [0.0, -0.25, -0.5]
+    same = pickle.loads(pickle.dumps(two[1]))
+    assert (same.text, same.score, same.truncated) == ("DOIS 1", -0.25, False)
+    assert [repr(one) for one in empty] == ["Translation(text='', score=-0.0, truncated=False)"]
     assert [one.truncated for one in long] == [True] * HYPOTHESES
     scores = client.score(["um", LONG], ["one", "two of them"])
     assert scores == [(-0.5, 1, False), (-1.5, 3, True)]

@@ -70,7 +70,11 @@ def test_explanation_is_the_attention_that_the_translation_was_made_with(transla
 
 def test_blank_texts_have_the_empty_translation(translator):
     assert translator.translate(BLANK) == [""] * len(BLANK)
-    assert translator.translate_nbest(BLANK) == [[("", 0.0, False)]] * len(BLANK)
+    for found in (
+        translator.translate(BLANK),
+        *zip(*translator.translate_nbest(BLANK), strict=True),
+    ):
+        assert [(one.text, one.score, one.truncated) for one in found] == [("", 0.0, False)] * 5
     assert translator.explain([""])[0].target_tokens == []
 
 

@@ -206,11 +206,12 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
 SLOW = """
 import itertools, runpy, sys, time, types, unittest.mock
 sys.modules["tensorflow"] = unittest.mock.MagicMock()
+from keras_tfmr.answers import Translation
 from training.run import RunFolder
 seconds = itertools.chain([0] * 64, itertools.repeat(10))
 def translate_nbest(texts, size):
     time.sleep(next(seconds))
-    return [[(text.decode(), 0.0, False)] for text in texts]
+    return [[Translation(text.decode(), 0.0, False)] for text in texts]
 slow = types.SimpleNamespace(
     translate_nbest=translate_nbest, token_counts=lambda texts: [1] * len(texts),
     for_decoding=lambda *how: slow,
