@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import sacrebleu
 
-from training.encoded import text_column
+from training.corpus.read import text_column
 
 BATCH = 64  # texts in a batch
 PADDING = 8  # lengths are padded to multiples of this, so that there are fewer shapes
@@ -39,7 +39,7 @@ class Evaluator:
 
     def __init__(self, task, model, rows, most=None):
         self.task, self.model, self.rows, self.table = task, model, spread(rows, most), None
-        self.column = text_column(task.settings)
+        self.column = text_column(task.settings.task)
         tokenizer = task.tokenizers[0]
         encoded = tokenizer.encode(self.texts()).to_list()
         ids = [[*row[: task.most], tokenizer.eos_id] for row in encoded]

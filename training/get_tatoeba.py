@@ -19,10 +19,10 @@ import urllib.request
 
 import numpy as np
 
-from training.encoded import clean_pairs
+from training.corpus.held_out import clean_pairs
+from training.corpus.read import in_memory
+from training.corpus.sources import SUMS, TATOEBA
 from training.files import RunError
-from training.sources import SUMS, TATOEBA
-from training.text_blocks import in_memory
 
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
 SPLITS = ("train", "validation", "test")

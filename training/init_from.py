@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from training.config import SIZES
+from training.corpus.read import sha256
 from training.files import RunError
 from training.recipes import RECIPES
 from training.run import RunFolder, differences, in_words
-from training.text_blocks import sha256
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.

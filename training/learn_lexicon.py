@@ -45,8 +45,8 @@ def main(arguments=None):
 def learn(options):
     """Learns the lexicon of a run and writes it into its folder."""
     from keras_tfmr.text.lexicon import Lexicon
-    from training.clean import Rules
-    from training.encoded import read_pairs
+    from training.corpus.filter import Rules
+    from training.corpus.held_out import read_pairs
     from training.files import RunError, write_atomically
     from training.run import RunFolder
 

@@ -1,13 +1,19 @@
 """What a run learns from: encoded pairs, tokenizers and batches, made from its settings."""
 
+import contextlib
 import itertools
 from typing import NamedTuple
 
-from training import encoded
+from training.corpus import store
+from training.corpus.filter import Cleaner, Rules, summary
+from training.corpus.held_out import given_sets, hold_out
+from training.corpus.read import rows, text_column
+from training.corpus.sources import corpora_of, rates
+from training.corpus.unique import UniquePairs
+from training.corpus.vocabulary import tokenizers_of
 from training.data import Batches, Part
 from training.files import RunError
 from training.run import differences, in_words
-from training.sources import corpora_of, rates
 from training.tasks import TASKS
 
 DEMONSTRATION = (
@@ -51,9 +57,9 @@ def prepare(settings, folder, before, known=None, replicas=1):
         RunError: If the corpora cannot be read, or are not those that the run began with.
     """
     tokenizers = folder.tokenizers() if before else None
-    found = tokenizers and encoded.read(folder.encoded, tokenizers)
+    found = tokenizers and store.read(folder.encoded, tokenizers)
     if not found:
-        found, tokenizers = encoded.encode(settings, folder.encoded, tokenizers or known)
+        found, tokenizers = encode(settings, folder.encoded, tokenizers or known)
     changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in found.changed_files()]
     if before and (others := differences(before["corpus"], found.record)):
         changes.append(in_words(others))
@@ -71,6 +77,53 @@ def prepare(settings, folder, before, known=None, replicas=1):
     lines += [*found.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
     record, told = found.record, "\n".join(lines)
     return Data(task, batches, sets["validation"], sets["test"], steps, record, told)
+
+
+def encode(settings, folder, known=None):
+    """Reads, cleans and encodes the corpora of a run; learns the tokenizers.
+
+    Args:
+        known: `(source, target)` tokenizers to use, or with `extend_vocab` to extend.
+
+    Returns:
+        The `Encoded` and its tokenizers.
+    """
+    store.delete(folder)
+    folder.mkdir(parents=True)
+    with contextlib.ExitStack() as unfinished:
+        unfinished.callback(store.delete, folder)
+        corpora, files = corpora_of(settings), []
+        sets = given_sets(settings, corpora)
+        rules, blocks = _measured(settings, [corpus.blocks("train", files) for corpus in corpora])
+        cleaner, tags = Cleaner(rules, settings.task), [corpus.tag for corpus in corpora]
+        unique = UniquePairs(folder / store.TEXT, blocks, cleaner, tags)
+        if not len(unique):
+            raise RunError(
+                f"{corpora[0].name}: no pair is left of {unique.lines:,} lines; "
+                f"dropped: {summary(unique.dropped)}"
+            )
+        sets = sets or {"validation": hold_out(unique, settings.seed)}
+        held_out = [pair for found in sets.values() for pair in found.pairs]
+        for side in (0, 1):
+            # Labels occur in training and validation.
+            if settings.task == "translation" or side == text_column(settings.task):
+                unique.excluded[side].update(pair[side] for pair in held_out)
+        tokenizers = tokenizers_of(settings, known, unique, held_out)
+        found = store.write(folder, unique, tokenizers, sets, files)
+        unique.path.unlink()
+        unfinished.pop_all()
+    return found, tokenizers
+
+
+def _measured(settings, corpora):
+    """The `Rules` of cleaning, and the blocks of the corpora, of whose first ones they are made."""
+    rules = Rules(settings.max_characters, settings.filters, settings.languages)
+    if not rules.filters:
+        return rules, corpora
+    firsts = [list(itertools.islice(blocks, 1)) for blocks in corpora]
+    pairs = itertools.chain.from_iterable(rows(block) for first in firsts for block in first)
+    rules = rules.measured_on(pairs)
+    return rules, [itertools.chain(*both) for both in zip(firsts, corpora, strict=True)]
 
 
 def _vocabulary(source, target):

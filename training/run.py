@@ -187,7 +187,7 @@ class RunFolder:
 
     def clear(self):
         """Deletes the run in the folder, by the names of its files, and no other file."""
-        from training.encoded import delete
+        from training.corpus.store import delete
 
         with explained(self.path):
             self.clear_exports()

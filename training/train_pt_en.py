@@ -18,6 +18,7 @@ def train(settings, signals):
 
     from training import callbacks as own
     from training.checkpoints import Checkpoints
+    from training.corpus.sources import check_apart
     from training.distributed import connect
     from training.evaluate import Evaluator
     from training.init_from import Start
@@ -25,7 +26,6 @@ def train(settings, signals):
     from training.prepare import prepare
     from training.report import finish, finish_on_tensorflow
     from training.run import RunFolder, begin, describe, run_lock
-    from training.sources import check_apart
 
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)

@@ -14,15 +14,17 @@ from backports import zstd
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
-from training import cleaned, encoded, get_tatoeba, sources, text_blocks
-from training.clean import REASONS, Rules, summary
-from training.cleaned import CleanedCorpus
+from training import get_tatoeba
 from training.config import TrainingConfig
-from training.encoded import encode, read_pairs
+from training.corpus import read as reading
+from training.corpus import sources, store, workers
+from training.corpus.filter import REASONS, Cleaner, Rules, summary
+from training.corpus.held_out import read_pairs
+from training.corpus.read import in_memory
+from training.corpus.unique import UniquePairs
 from training.files import RunError
-from training.prepare import make_batches
+from training.prepare import encode, make_batches
 from training.tasks import Translation
-from training.text_blocks import in_memory
 
 PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
@@ -76,7 +78,7 @@ def test_bad_files_are_refused_by_name_and_line(write):
 
 
 def test_no_more_is_read_than_is_asked_for(write, monkeypatch):
-    monkeypatch.setattr(text_blocks, "LINES", 2)
+    monkeypatch.setattr(reading, "LINES", 2)
     path = write("pairs.tsv", "a\tb\na\tb\nc\td\ne\tf\ng\n")
     assert read_pairs(path, most=3).pairs == [("a", "b"), ("c", "d"), ("e", "f")]
     assert read_pairs(path, most=2).pairs == [("a", "b"), ("c", "d")]
@@ -105,7 +107,12 @@ def test_a_broken_archive_is_refused(write, ending, kind):
 
 
 def pile_of(tmp_path, *corpora, **rules):
-    return CleanedCorpus(tmp_path / "pile", [in_memory(pairs) for pairs in corpora], Rules(**rules))
+    blocks = [in_memory(pairs) for pairs in corpora]
+    return unique_of(tmp_path, blocks, Rules(**rules))
+
+
+def unique_of(tmp_path, blocks, rules):
+    return UniquePairs(tmp_path / "pile", blocks, Cleaner(rules), list(range(len(blocks))))
 
 
 def read(pile):
@@ -115,7 +122,7 @@ def read(pile):
 def test_the_first_of_equal_pairs_is_kept(tmp_path, monkeypatch):
     draw = np.random.default_rng(0)
     pairs = [(f"pt {a}", f"en {b}") for a, b in draw.integers(0, 20, [2000, 2])]
-    monkeypatch.setattr(text_blocks, "LINES", 64)  # 32 blocks
+    monkeypatch.setattr(reading, "LINES", 64)  # 32 blocks
     pile = pile_of(tmp_path, pairs[:900], pairs[900:])
     assert read(pile) == list(dict.fromkeys(pairs)) and len(pile) == len(set(pairs))
     assert pile.dropped["duplicate"] == 2000 - len(pile) and pile.lines == 2000
@@ -159,36 +166,36 @@ def test_an_encoded_corpus_that_is_damaged_is_not_read(tmp_path):
     _, tokenizers = encoded_of(tmp_path, [(f"um {i}", f"one {i}") for i in range(30)])
     folder = tmp_path / "encoded"
     other = SubwordTokenizer.learn(["um dois"] * 9, 270)
-    assert encoded.read(folder, tokenizers) and not encoded.read(folder, (other, other))
-    for name in encoded.ARRAYS:
+    assert store.read(folder, tokenizers) and not store.read(folder, (other, other))
+    for name in store.ARRAYS:
         content = (folder / name).read_bytes()
         for damaged in (content[:-1], content[:-1] + bytes([content[-1] ^ 1])):
             (folder / name).write_bytes(damaged)
-            assert encoded.read(folder, tokenizers) is None
+            assert store.read(folder, tokenizers) is None
         (folder / name).write_bytes(content)
     (folder / "of the user").touch()
-    encoded.delete(folder)
+    store.delete(folder)
     assert [path.name for path in folder.iterdir()] == ["of the user"]
 
 
 def test_many_processes_write_what_one_does(tmp_path, monkeypatch):
     pairs = [(f"gato {i} preto", f"black cat {i}") for i in range(400)]
-    monkeypatch.setattr(text_blocks, "LINES", 30)
+    monkeypatch.setattr(reading, "LINES", 30)
     stores = []
     for alone in (10**6, 2):
-        monkeypatch.setattr(cleaned, "ALONE", alone)
+        monkeypatch.setattr(workers, "ALONE", alone)
         encoded_of(tmp_path, pairs)
-        names = (*encoded.ARRAYS, encoded.INDEX)
+        names = (*store.ARRAYS, store.INDEX)
         stores.append([(tmp_path / "encoded" / name).read_bytes() for name in names])
     assert stores[0][:-1] == stores[1][:-1]
 
 
 def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
     (tmp_path / "bad.tsv").write_text("a\tb\n" * 100 + "a b\n")
-    monkeypatch.setattr(text_blocks, "LINES", 10)
-    monkeypatch.setattr(cleaned, "ALONE", 1)
+    monkeypatch.setattr(reading, "LINES", 10)
+    monkeypatch.setattr(workers, "ALONE", 1)
     with pytest.raises(RunError, match=r"bad\.tsv, line 101: expected"):
-        CleanedCorpus(tmp_path / "pile", [sources.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
+        unique_of(tmp_path, [reading.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
 
 
 def test_patterns_name_many_files(write):
@@ -266,7 +273,7 @@ GOOD = [
 def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
     rules = Rules(filters=(name,), languages=("pt", "en")).measured_on(GOOD)
     good = GOOD if name != "near_duplicate" else GOOD[:1]
-    pile = CleanedCorpus(tmp_path / "pile", [in_memory([*good, bad])], rules)
+    pile = unique_of(tmp_path, [in_memory([*good, bad])], rules)
     assert read(pile) == good and pile.dropped[name] == 1
     assert f"1 {REASONS[name]}" in summary(pile.dropped)
     assert len(pile_of(tmp_path, [*good, bad])) == len(good) + 1  # unless asked for

@@ -12,11 +12,11 @@ from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 from training import callbacks
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
+from training.corpus.sources import check_apart
 from training.files import RunError, replacing, write_atomically
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
 from training.process import peak_memory_mib
 from training.run import RunFolder, begin, run_lock
-from training.sources import check_apart
 
 
 @pytest.fixture

@@ -13,14 +13,15 @@ from keras_tfmr.export.saved_session import SavedSession
 from serving import export
 from training.command_line import parse_arguments
 from training.config import TEXT_TASKS, TextConfig
+from training.corpus.read import LONGEST_LINE
+from training.corpus.read import rows as rows_of
+from training.corpus.sources import Source
 from training.evaluate import accuracy_and_f1, class_scores, confusion
 from training.files import RunError
 from training.labels import Labels
 from training.prepare import prepare
 from training.run import RunFolder
-from training.sources import Source
 from training.tasks import MASKED, SHARE, TASKS
-from training.text_blocks import LONGEST_LINE, READERS
 
 SMALL = (
     "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192",
@@ -55,7 +56,7 @@ def prepared(folder, data, *words):
 def read(tmp_path, task, *rows):
     source = Source(str(write(tmp_path / "corpus", rows)))
     (block,) = source.blocks("train", [])
-    return [tuple(row) for row in READERS[task](block)]
+    return [tuple(row) for row in rows_of(block, task)]
 
 
 def test_files_of_labels_and_tags(tmp_path):

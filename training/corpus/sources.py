@@ -7,8 +7,8 @@ import os
 import pathlib
 import re
 
+from training.corpus.read import in_memory, read_blocks, sha256
 from training.files import RunError
-from training.text_blocks import in_memory, read_blocks, sha256
 
 TATOEBA, SUMS = pathlib.Path("data/tatoeba"), "SHA256SUMS"  # of training/get_tatoeba.py
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
@@ -139,6 +139,11 @@ def tags_of(words):
         if not name or not tag or len(tag.split()) != 1:
             raise RunError(f"--tag needs FILE=TAG, a tag without spaces. Received: {word!r}")
     return {name: tag for name, _, tag in pairs}
+
+
+def tagged(tag, source):
+    """A source with its tag, as a model reads it."""
+    return f"{tag} {source}" if tag else source
 
 
 def rates(sources, sizes, temperature=1.0):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.corpus.read import rows
 from training.files import RunError
-from training.text_blocks import READERS
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {
@@ -102,11 +102,11 @@ class Cleaned(NamedTuple):
 class Cleaner:
     """Cleans blocks of lines: composes (NFC), strips and filters them.
 
-    Their `task`, a key of `READERS`, is what the lines are for.
+    Their `task` is what the lines are for.
     """
 
     def __init__(self, rules, task="translation"):
-        self.rules, self._rows = rules, READERS[task]
+        self.rules, self.task = rules, task
         self._filters = [(name, keeps) for name, keeps in _KEEPS.items() if name in rules.filters]
         self._near = "near_duplicate" in rules.filters
 
@@ -117,7 +117,7 @@ class Cleaner:
             RunError: If a line is not UTF-8 or does not have two columns; it names the line.
         """
         lines, keys, near_keys, dropped, count = [], [], [], collections.Counter(), 0
-        for source, target in self._rows(block):
+        for source, target in rows(block, self.task, self.rules.max_characters):
             count += 1
             source = unicodedata.normalize("NFC", source).strip()
             target = unicodedata.normalize("NFC", target).strip()
