@@ -7,6 +7,7 @@ target, vocab, d_model, dff, key_dim, value_dim, units, n.
 Masks are bool, True = valid / may attend. Padding is token id 0.
 """
 
+import functools
 import importlib
 import importlib.abc
 import pkgutil
@@ -56,18 +57,33 @@ def _register():
 
 
 class _OnImportOfKeras(importlib.abc.MetaPathFinder):
-    """Finds Keras as the others do, and registers the classes as soon as it is imported."""
+    """Finds modules as the others do, and registers the classes as soon as Keras is imported.
+
+    If a module of this package imports it, that module is whole first, because the classes may need
+    it.
+    """
+
+    _is_in_one = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "keras":
+        if self._is_in_one or not (name == "keras" or name.startswith("keras_tfmr.")):
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next(filter(None, specs), None)
         if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), _register())
+            spec.loader.exec_module = functools.partial(self._execute, spec.loader.exec_module)
         return spec
+
+    def _execute(self, execute, module):
+        self._is_in_one = True
+        try:
+            execute(module)
+        finally:
+            self._is_in_one = False
+        if sys.modules.get("keras") and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _register()
 
 
 # With Keras, whichever is imported first, so that `keras.models.load_model` knows the classes.

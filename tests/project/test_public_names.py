@@ -59,13 +59,16 @@ BEFORE_KERAS = """
 import sys
 import keras_tfmr
 assert "keras" not in sys.modules
+import {first}
 import keras
 print(type(keras.models.load_model(sys.argv[1])).__name__)
 """
 
 
-def test_models_load_too_when_it_is_imported_before_keras(saved):
-    command = [sys.executable, "-c", BEFORE_KERAS, saved]
+@pytest.mark.parametrize("first", ["keras", "keras_tfmr.precision", "keras_tfmr.layers"])
+def test_models_load_too_when_it_is_imported_before_keras(saved, first):
+    """Also when a module that the classes need is the first to import Keras."""
+    command = [sys.executable, "-c", BEFORE_KERAS.format(first=first), saved]
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout == "TranslationModel\n", done.stderr
