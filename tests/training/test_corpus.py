@@ -14,7 +14,6 @@ from backports import zstd
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
-from training import get_tatoeba
 from training.config import TrainingConfig
 from training.corpus import read as reading
 from training.corpus import sources, store, workers
@@ -309,48 +308,3 @@ def test_any_bytes_are_read_or_refused_by_name(tmp_path_factory, content):
             for pair in corpus.pairs:
                 assert len(pair) == 2 and all(pair)
                 assert all(side == side.strip() and "\t" not in side for side in pair)
-
-
-def tatoeba_exports(folder):
-    """By hand, in the form of Tatoeba's weekly exports."""
-    folder.mkdir()
-    numbers = range(1, 101)
-    for name, lines in {
-        "por_sentences": [f"{i}\tpor\tFrase {i}." for i in numbers],
-        "eng_sentences": [f"{1000 + i}\teng\tSentence {i}." for i in numbers],
-        # The last sentence is linked to one that was deleted, the first has two translations.
-        "por-eng_links": [*(f"{i}\t{1000 + i}" for i in numbers), "1\t1002", "100\t5000"],
-    }.items():
-        content = "".join(f"{line}\n" for line in lines).encode()
-        (folder / f"{name}.tsv.bz2").write_bytes(bz2.compress(content))
-
-
-def test_tatoeba_exports_are_joined_and_split(tmp_path, monkeypatch, capsys):
-    tatoeba_exports(tmp_path / "exports")
-    words = ["por-eng", "--exports", str(tmp_path / "exports"), "--folder", str(tmp_path / "data")]
-    assert get_tatoeba.main(words) == 0
-    told, folder = capsys.readouterr().out, tmp_path / "data" / "por-eng"
-    splits = [read_pairs(folder / f"{name}.tsv").pairs for name in get_tatoeba.SPLITS]
-    assert 5 in map(len, splits) and 95 <= sum(map(len, splits)) <= 101
-    for mine, other in itertools.permutations(splits, 2):
-        assert {a for a, _ in mine}.isdisjoint(a for a, _ in other)
-    for source, target in itertools.chain(*splits):
-        number = source.removeprefix("Frase ")
-        assert target == f"Sentence {number}" or (source, target) == ("Frase 1.", "Sentence 2.")
-    digest = hashlib.sha256((folder / "train.tsv").read_bytes()).hexdigest()
-    assert f"{digest}  train.tsv" in told and "CC BY 2.0 FR" in (folder / "ATTRIBUTION").read_text()
-    assert get_tatoeba.main(words) == 0 and capsys.readouterr().out == told
-    monkeypatch.setattr(sources, "TATOEBA", tmp_path / "data")
-    assert sources.split_path(str(folder), "test") == folder / "test.tsv"
-    (folder / "test.tsv").write_text("x\ty\n")
-    with pytest.raises(RunError, match=r"does not match .*SHA256SUMS"):
-        sources.split_path(str(folder), "test")
-
-
-def test_a_missing_download_says_how_to_get_it(tmp_path, capsys):
-    with pytest.raises(RunError, match=r"run `python training/get_tatoeba.py por-eng` first"):
-        list(sources.parse(["tatoeba:por-eng"])[0].blocks("train", []))
-    assert get_tatoeba.main(["por-eng", "--exports", str(tmp_path)]) == 1
-    assert "por-eng_links.tsv.bz2 is missing" in capsys.readouterr().err
-    assert get_tatoeba.main(["pt-en", "--exports", str(tmp_path)]) == 1
-    assert "codes of three letters" in capsys.readouterr().err

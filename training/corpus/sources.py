@@ -7,10 +7,10 @@ import os
 import pathlib
 import re
 
-from training.corpus.read import in_memory, read_blocks, sha256
+from training.corpus import tatoeba
+from training.corpus.read import in_memory, read_blocks
 from training.files import RunError
 
-TATOEBA, SUMS = pathlib.Path("data/tatoeba"), "SHA256SUMS"  # of training/get_tatoeba.py
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 
 
@@ -39,11 +39,13 @@ class Source:
         """
         for paths in self.paths(split):
             yield from read_blocks(paths, read)
+            if self.has_splits:
+                tatoeba.check(read[-1])
 
     def paths(self, split):
         """The files of a split, each a tuple of one path or two."""
         if self.name.startswith("tatoeba:"):
-            return [(split_path(self.name.removeprefix("tatoeba:"), split),)]
+            return [(tatoeba.split_path(self.name.removeprefix("tatoeba:"), split),)]
         if not self.aligned:
             return [(path,) for path in find(self.name)]
         pairs = find(self.name), find(self.aligned)
@@ -166,29 +168,6 @@ def rates(sources, sizes, temperature=1.0):
     ]
     per_share = sum(sizes) / sum(shares)
     return [share * per_share / (size or 1) for share, size in zip(shares, sizes, strict=True)]
-
-
-def split_path(name, split):
-    """The file of a split of a downloaded pair of languages.
-
-    Args:
-        name: Two codes such as `por-eng`, or the path of a folder that `build` wrote.
-        split: `train`, `validation` or `test`.
-
-    Raises:
-        RunError: If the file is missing or has changed.
-    """
-    path = (pathlib.Path(name) if "/" in name else TATOEBA / name) / f"{split}.tsv"
-    if not path.exists():
-        pair = pathlib.Path(name).name
-        raise RunError(f"{path} is missing: run `python training/get_tatoeba.py {pair}` first")
-    sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
-    if sums.get(path.name) != sha256(path):
-        raise RunError(
-            f"{path} does not match {path.parent / SUMS}: delete the folder and run "
-            f"`python training/get_tatoeba.py {pathlib.Path(name).name}` again"
-        )
-    return path
 
 
 def find(pattern):
