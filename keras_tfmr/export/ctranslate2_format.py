@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.format_parts import COMMON, begin, check_architecture, tokens
+from keras_tfmr.export.format_parts import COMMON, check_architecture, folder, tokens
 from keras_tfmr.precision import to_numpy
 from keras_tfmr.text.translator import Translator
 
@@ -41,12 +41,12 @@ def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> p
     spec = ctranslate2_spec(translator.model, source, target, longest)
     spec.validate()
     spec.optimize()
-    folder = begin(path, translator)
-    spec.save(str(folder))
-    if translator.lexicon is not None:
-        lines = _vocabulary_map(translator.lexicon, source, target)
-        (folder / "vmap.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return folder
+    with folder(path, translator) as unfinished:
+        spec.save(str(unfinished))
+        if translator.lexicon is not None:
+            lines = _vocabulary_map(translator.lexicon, source, target)
+            (unfinished / "vmap.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return pathlib.Path(path)
 
 
 def _vocabulary_map(lexicon, source_tokens, target_tokens):

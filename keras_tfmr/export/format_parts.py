@@ -1,10 +1,13 @@
 """What the formats of other engines share: which models they can hold, arrays, names of tokens."""
 
+import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 
+from keras_tfmr.export import publishing
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.text.translator import Translator
 
@@ -41,15 +44,21 @@ def check_architecture(model, name, expected):
             raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)}")
 
 
-def begin(path: str | os.PathLike[str], translator: Translator) -> pathlib.Path:
-    """Makes the folder, which must be empty or missing, and writes the SentencePiece models."""
+@contextlib.contextmanager
+def folder(path: str | os.PathLike[str], translator: Translator) -> Iterator[pathlib.Path]:
+    """A folder to write to, with the SentencePiece models; it appears at `path` complete.
+
+    `path` must be an empty folder or missing.
+    """
     path = pathlib.Path(path)
     if path.exists() and any(path.iterdir()):
         raise ExportError(f"{path} is not empty")
-    path.mkdir(parents=True, exist_ok=True)
-    for side, tokenizer in translator.tokenizers.items():
-        (path / f"{side}.spm").write_bytes(tokenizer.model_bytes)
-    return path
+    parent = path.resolve().parent
+    with publishing.writing(path), publishing.unfinished(parent) as unfinished:
+        for side, tokenizer in translator.tokenizers.items():
+            (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
+        yield unfinished
+        unfinished.rename(path.resolve())
 
 
 def tokens(tokenizer):

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_tfmr.export import marian_names, marian_release
 from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.format_parts import COMMON, begin, check_architecture, tokens
+from keras_tfmr.export.format_parts import COMMON, check_architecture, folder, tokens
 from keras_tfmr.text.translator import Translator
 
 _EXPECTED = {**COMMON, "norm_first": (False,)}
@@ -36,7 +36,7 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
             folder is not empty.
     """
     try:
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
     except ImportError as error:
         raise ExportError(
             f"the format needs safetensors: pip install safetensors ({error})"
@@ -48,17 +48,18 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
         raise ExportError(f"MarianMTModel has no counterpart of {model.config.norm_epsilon=}")
     if model.config.d_model % 2:
         raise ExportError(f"MarianMTModel needs an even width. Received: {model.config.d_model=}")
-    folder = begin(path, translator)
-    if model.config.max_wavelength == waves[1]:
-        marian_release.write_release(translator, folder)
-        return folder
-    # Contiguous, because the file stores the memory of an array, ignoring that it is transposed.
-    arrays = {name: np.ascontiguousarray(value) for name, value in _arrays(model)}
-    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
-    for name, value in _files(translator).items():
-        text = json.dumps(value, ensure_ascii=False, indent=1)
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
+    with folder(path, translator) as unfinished:
+        if model.config.max_wavelength == waves[1]:
+            marian_release.write_release(translator, unfinished)
+        else:
+            # Contiguous: the file stores the memory of an array, ignoring that it is transposed.
+            arrays = {name: np.ascontiguousarray(value) for name, value in _arrays(model)}
+            content = save(arrays, metadata={"format": "pt"})
+            (unfinished / "model.safetensors").write_bytes(content)
+            for name, value in _files(translator).items():
+                text = json.dumps(value, ensure_ascii=False, indent=1)
+                (unfinished / name).write_text(text, encoding="utf-8")
+    return pathlib.Path(path)
 
 
 def _files(translator):

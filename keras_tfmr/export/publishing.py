@@ -9,9 +9,25 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
+from keras_tfmr.export.check import ExportError
+
 _UNFINISHED = ".unfinished-"  # not a number, so that no server loads it
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
+
+
+@contextlib.contextmanager
+def writing(path: pathlib.Path) -> Iterator[None]:
+    """Inside, an error of the file system is an ExportError: nothing can be written to `path`."""
+    try:
+        yield
+    except Exception as error:
+        # TensorFlow, which writes the largest files, has errors of its own: "file; reason".
+        if not isinstance(error, OSError) and not hasattr(error, "error_code"):
+            raise
+        reason = getattr(error, "strerror", None) or str(getattr(error, "message", error))
+        reason = reason.rsplit("; ", 1)[-1]
+        raise ExportError(f"Cannot write an export into {path}: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -90,14 +90,14 @@ def export_text_model(
     directory = pathlib.Path(directory)
     tolerance = _TOLERANCE.get(precision_of(text_model.model), _TOLERANCE["bfloat16"])
     with contextlib.ExitStack() as stack:
-        with _writing(directory):
+        with publishing.writing(directory):
             unfinished = stack.enter_context(publishing.unfinished(directory))
         process = stack.enter_context(FreshProcess(unfinished, tolerance)) if check else None
         functions = {
             name: each.get_concrete_function() for name, each in text_model.signatures.items()
         }
         asked = warmup.requests(text_model, texts)
-        with _writing(directory):
+        with publishing.writing(directory):
             _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, text_model.methods)
             _write_metadata(trained, unfinished, facts)
@@ -105,19 +105,8 @@ def export_text_model(
         if process and (problems := process.report(known).problems):
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise ExportError(f"The export would not serve and was not kept:{listed}")
-        with _writing(directory):
+        with publishing.writing(directory):
             return publishing.publish(unfinished, directory)
-
-
-@contextlib.contextmanager
-def _writing(directory):
-    """Inside, an error of the file system says that no export can be written."""
-    try:
-        yield
-    except (OSError, tf.errors.OpError) as error:  # TensorFlow writes the largest files
-        reason = getattr(error, "strerror", None) or str(getattr(error, "message", error))
-        reason = reason.rsplit("; ", 1)[-1]  # TensorFlow's are "file; reason"
-        raise ExportError(f"Cannot write an export into {directory}: {reason}") from error
 
 
 class _Servable(tf.Module):

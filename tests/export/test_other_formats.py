@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import full_disk
 from marian_models import fixture, write_transformers_folder
 
 from keras_tfmr.decoding import DecodingConfig
@@ -154,6 +155,14 @@ def test_ctranslate2_decodes_over_the_shortlists(tmp_path):
 def test_what_has_no_counterpart_is_named(tmp_path, write, fields, said):
     with pytest.raises(ExportError, match=said):
         write(scrambled(**fields), tmp_path / "folder")
+
+
+@pytest.mark.needs("ctranslate2")
+@pytest.mark.parametrize("write", [write_marian, write_ctranslate2])
+def test_a_folder_appears_complete_or_not_at_all(tmp_path, write):
+    with full_disk(), pytest.raises(ExportError, match=r"Cannot write .* too large"):
+        write(scrambled(), tmp_path / "a path")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_taken_folder_is_left_alone(tmp_path):
