@@ -185,11 +185,13 @@ def save(base_path, version=1, warmup=()):
     temporary.rename(temporary.with_name(str(version)))
 
 
-def request(signature="", version=None, model="default", output_filter=(), **inputs):
+def request(signature="", version=None, label=None, model="default", output_filter=(), **inputs):
     """A PredictRequest; inputs are whatever tf.make_tensor_proto takes, or TensorProtos."""
     spec = model_pb2.ModelSpec(name=model, signature_name=signature)
     if version is not None:
         spec.version.value = version
+    if label is not None:
+        spec.version_label = label
     message = predict_pb2.PredictRequest(model_spec=spec, output_filter=output_filter)
     for name, value in inputs.items():
         proto = value if hasattr(value, "tensor_shape") else tf.make_tensor_proto(value)

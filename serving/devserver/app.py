@@ -1,7 +1,9 @@
 """Opens the ports, loads the model, serves until a signal, and ends in order."""
 
 import asyncio
+import os
 import signal
+import threading
 
 from . import grpc_api, rest_api
 from .errors import log
@@ -9,15 +11,30 @@ from .versions import Versions
 
 
 async def serve(options):
-    """Serves until SIGTERM or SIGINT; returns 0 after a signal, 1 if it could not start."""
+    """Serves until SIGTERM or SIGINT; returns 0 after a signal, 1 if it could not start.
+
+    A second signal a second later ends the process at once, and so does the end of the seconds of
+    grace, whatever still runs or waits. (A wrapper may send a signal twice.)
+    """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def end():
+        if not stop.is_set():
+            stop.set()
+            end.patience = loop.time() + 1
+            last = threading.Timer(options.grace_seconds + 2, os._exit, [0])
+            last.daemon = True
+            last.start()
+        elif loop.time() > end.patience:
+            os._exit(0)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     versions = Versions(options)
     try:
         rpc, health, port = await grpc_api.start(versions, options)
         http = await rest_api.start(versions, options)
-    except (OSError, RuntimeError) as error:
+    except (OSError, OverflowError, RuntimeError) as error:
         log.error("Cannot listen on %s: %s", options.host, error)
         return 1
     rest = f"http://{options.host}:{http.addresses[0][1]}/v1/models/{versions.name}"

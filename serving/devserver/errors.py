@@ -37,6 +37,11 @@ def invalid(message):
     return ServingError(Code.INVALID_ARGUMENT, message)
 
 
+def unknown_label(label):
+    """The error for a version label: labels are assigned in a file that this server has not."""
+    return invalid(f"Unrecognized servable version label: {label}")
+
+
 def unimplemented(what):
     """The error for what only TensorFlow Serving has."""
     where = "is not in the development server; TensorFlow Serving has it (serving/deploy)"

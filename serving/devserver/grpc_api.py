@@ -7,8 +7,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from keras_tfmr.client import serving_pb2
 
 from . import metrics
-from .errors import ServingError, invalid, unimplemented
-from .predict import from_proto, predict, to_proto
+from .errors import ServingError, invalid, unimplemented, unknown_label
+from .predict import check_names, from_proto, predict, to_proto
 from .versions import STATES
 
 
@@ -30,7 +30,7 @@ class Api(grpc.GenericRpcHandler):
 
         async def handle(content, context):
             try:
-                with metrics.request("grpc", name):
+                with metrics.request(self._versions.name, "GRPC", name):
                     if method is None:
                         raise unimplemented(details.method.strip("/"))
                     answer = await method(content, context)
@@ -42,26 +42,41 @@ class Api(grpc.GenericRpcHandler):
 
     async def _predict(self, content, context):
         request = parsed(serving_pb2.PredictRequest, content)
-        spec = request.model_spec
-        version = self._versions.get(spec.name, number_of(spec))
-        inputs = {key: from_proto(key, proto) for key, proto in request.inputs.items()}
+        spec, options = request.model_spec, self._versions.options
+        version = self._versions.get(spec.name, number_of(request))
+
+        def read(signature):
+            check_names(request.inputs.keys(), signature)
+            return {
+                key: from_proto(key, proto, signature.inputs[key], options)
+                for key, proto in request.inputs.items()
+            }
+
+        def write(name, outputs):
+            answer = serving_pb2.PredictResponse()
+            for key, array in outputs.items():
+                to_proto(array, answer.outputs[key])
+            answer.model_spec.name, answer.model_spec.signature_name = spec.name, name
+            answer.model_spec.version.value = version.number
+            return answer
+
         left, only = context.time_remaining(), request.output_filter
-        name, outputs = await predict(version, spec.signature_name, inputs, left, only)
-        answer = serving_pb2.PredictResponse()
-        for key, array in outputs.items():
-            to_proto(array, answer.outputs[key])
-        answer.model_spec.name, answer.model_spec.signature_name = spec.name, name
-        answer.model_spec.version.value = version.number
-        return answer
+        return await predict(version, spec.signature_name, read, write, left, only)
 
     async def _metadata(self, content, context):
-        spec = parsed(serving_pb2.GetModelStatusRequest, content).model_spec
-        return metadata(spec.name, self._versions.get(spec.name, number_of(spec)))
+        request = parsed(serving_pb2.GetModelMetadataRequest, content)
+        number = number_of(request)
+        if not request.metadata_field:
+            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
+        for field in set(request.metadata_field) - {"signature_def"}:
+            raise invalid(f"Metadata field {field} is not supported")
+        name = request.model_spec.name
+        return metadata(name, self._versions.get(name, number))
 
     async def _status(self, content, context):
-        spec = parsed(serving_pb2.GetModelStatusRequest, content).model_spec
+        request = parsed(serving_pb2.GetModelStatusRequest, content)
         answer = serving_pb2.GetModelStatusResponse()
-        for version in self._versions.listed(spec.name, number_of(spec)):
+        for version in self._versions.listed(request.model_spec.name, number_of(request)):
             one = answer.model_version_status.add(version=version.number)
             one.state = STATES[version.state]
             if version.error is not None:
@@ -81,10 +96,15 @@ def metadata(name, version):
     return answer
 
 
-def number_of(spec):
-    """The version that a ModelSpec asks for; None for the newest."""
+def number_of(request):
+    """The version that a request's ModelSpec asks for; None for the newest."""
+    spec = request.model_spec
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    if not spec.name:
+        raise invalid("ModelSpec has no name specified.")
     if spec.WhichOneof("version_choice") == "version_label":
-        raise unimplemented("A version label")
+        raise unknown_label(spec.version_label)
     return spec.version.value if spec.HasField("version") else None
 
 

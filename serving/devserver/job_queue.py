@@ -10,20 +10,20 @@ class JobQueue:
     """Runs requests in the order of their arrival.
 
     Args:
-        run: A function of (feeds, fetches, timeout in seconds or None) to a list of arrays.
         threads: Number of runs at the same time.
         max_queue: Number of requests that may wait.
     """
 
-    def __init__(self, run, threads, max_queue):
-        self._run, self._threads, self._max_queue = run, threads, max_queue
+    def __init__(self, threads, max_queue):
+        self._threads, self._max_queue = threads, max_queue
         self._idle, self._waiting = asyncio.Semaphore(threads), 0
         self._pool = concurrent.futures.ThreadPoolExecutor(threads)
 
-    async def __call__(self, feeds, fetches, deadline=None):
-        """The arrays of one request; `deadline` is a time of the event loop's clock, or None.
+    async def __call__(self, work, deadline=None):
+        """What `work`, a function of the seconds that are left, returns in a thread.
 
-        Raises TimeoutError after it, `ServingError` if the queue is full, and what a run raises.
+        Raises TimeoutError after the deadline, a time of the event loop's clock or None,
+        `ServingError` if the queue is full, and what the work raises.
         """
         if self._waiting >= self._max_queue:
             text = f"The queue is full: {self._max_queue} requests wait. Try again later"
@@ -36,7 +36,7 @@ class JobQueue:
             finally:
                 self._waiting -= 1
             left = None if deadline is None else deadline - loop.time()
-            run = loop.run_in_executor(self._pool, self._run, feeds, fetches, left)
+            run = loop.run_in_executor(self._pool, work, left)
             run.add_done_callback(self._finish)
             return await asyncio.shield(run)  # the thread is busy until the run ends, whoever waits
 

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: requests by protocol, method and status code, and their seconds."""
+"""What Prometheus scrapes, under TensorFlow Serving's names: predictions and their time."""
 
 import asyncio
 import contextlib
@@ -9,17 +9,21 @@ import prometheus_client
 from .errors import Code, from_exception
 
 PATH = "/monitoring/prometheus/metrics"
-REQUESTS = prometheus_client.Counter(
-    "devserver_requests", "Requests that have ended", ["protocol", "method", "code"]
+# A gauge, because the library adds `_total` to the names of counters.
+COUNT = prometheus_client.Gauge(
+    ":tensorflow:serving:request_count", "The total number of requests.", ["model_name", "status"]
 )
-SECONDS = prometheus_client.Histogram(
-    "devserver_request_seconds", "Duration of requests", ["protocol", "method"]
+LATENCY = prometheus_client.Histogram(
+    ":tensorflow:serving:request_latency",
+    "Distribution of wall time (in microseconds) for Tensorflow Serving request.",
+    ["model_name", "API", "entrypoint"],
+    buckets=[10 * 1.8**n for n in range(33)],
 )
 
 
 @contextlib.contextmanager
-def request(protocol, method):
-    """Counts a request, and turns its exception into a `ServingError`."""
+def request(model, entrypoint, api):
+    """Turns a request's exception into a `ServingError`; counts the request if it is a Predict."""
     started, code = time.monotonic(), Code.OK
     try:
         yield
@@ -31,5 +35,6 @@ def request(protocol, method):
         code = error.code
         raise error from None
     finally:
-        REQUESTS.labels(protocol, method, code.name).inc()
-        SECONDS.labels(protocol, method).observe(time.monotonic() - started)
+        if api in ("Predict", "predict"):
+            COUNT.labels(model, code.name).inc()
+            LATENCY.labels(model, api, entrypoint).observe(1e6 * (time.monotonic() - started))

@@ -9,7 +9,7 @@ import pathlib
 
 import numpy as np
 
-from .errors import invalid
+from .errors import Code, ServingError
 
 INIT_SIGNATURE = "__saved_model_init_op"
 PASSES_OFF = ("arithmetic", "dependency", "loop", "shape")
@@ -78,7 +78,8 @@ class Model:
         name = name or "serving_default"
         known = self.signatures.keys() - {INIT_SIGNATURE}
         if name not in known:
-            raise invalid(f"Expected a signature: {', '.join(sorted(known))}. Received: {name}")
+            text = f'Serving signature key "{name}" not found. Known: {", ".join(sorted(known))}'
+            raise ServingError(Code.FAILED_PRECONDITION, text)
         return name, self.signatures[name]
 
     def run(self, feeds, fetches, timeout=None):

@@ -9,13 +9,14 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from . import grpc_api, metrics, tensors_json
-from .errors import Code, ServingError, invalid, unimplemented
+from .errors import Code, ServingError, invalid, unimplemented, unknown_label
 from .predict import predict
+from .versions import LARGEST
 
 PATH = re.compile(
-    r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?"
-    r"(?:/(?P<metadata>metadata)|:(?P<method>\w+))?",
-    re.ASCII,
+    r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+    r"(?:/(?P<metadata>metadata)|:(?P<method>predict|classify|regress))?",
+    re.ASCII | re.IGNORECASE,
 )
 
 
@@ -32,30 +33,33 @@ class Api:
         if path == metrics.PATH:
             return web.Response(body=prometheus_client.generate_latest(), content_type="text/plain")
         match = PATH.fullmatch(path)
-        method = match and (match["method"] or match["metadata"] or "status")
-        method = method if method in ("predict", "metadata", "status") else "other"
+        method = (match["method"] or "").lower() if match else ""
         try:
-            with metrics.request("rest", method):
+            with metrics.request(self._versions.name, "REST", method):
                 async with asyncio.timeout(self._timeout):
-                    body, status = await self._answer(request, match), 200
+                    body, status = await self._answer(request, match, method), 200
         except ServingError as error:
             body, status = tensors_json.dump({"error": error.message}), error.http_status
         return web.Response(body=body, status=status, content_type="application/json")
 
-    async def _answer(self, request, match):
-        if match is None:
-            text = f"No such path: {request.rel_url.raw_path}. Paths begin with /v1/models/NAME"
+    async def _answer(self, request, match, method):
+        if match is None or request.method != ("POST" if method else "GET"):
+            path = request.rel_url.raw_path
+            if path.startswith("/v1/"):
+                raise invalid(f"Malformed request: {request.method} {path}")
+            text = f"No such path: {path}. Paths begin with /v1/models/NAME"
             raise ServingError(Code.NOT_FOUND, text)
-        expected = "POST" if match["method"] else "GET"
-        if request.method != expected:
-            text = f"Expected {expected} for {match[0]}. Received: {request.method}"
-            raise ServingError(Code.INVALID_ARGUMENT, text, http_status=405)
-        name = urllib.parse.unquote(match["name"])
-        number = int(match["version"]) if match["version"] else None
-        if match["method"] == "predict":
+        name, label = (urllib.parse.unquote(match[key] or "") for key in ("name", "label"))
+        if label:
+            raise unknown_label(label)
+        version = match["version"]
+        if version and (len(version) > 1000 or int(version) > LARGEST):
+            raise invalid(f"A version is at most {LARGEST}. Received: {version}")
+        number = int(version) if version else None
+        if method == "predict":
             return await self._predict(request, name, number)
-        if match["method"]:
-            raise unimplemented(f":{match['method']}")
+        if method:
+            raise unimplemented(f":{method}")
         if match["metadata"]:
             return metadata(name, self._versions.get(name, number))
         return status(self._versions.listed(name, number))
@@ -66,10 +70,14 @@ class Api:
         wanted = document.get("signature_name", "")
         if not isinstance(wanted, str):
             raise invalid(f"Expected a string as signature_name. Received: {wanted!r}")
-        _, signature = version.model.signature(wanted)
-        inputs = tensors_json.inputs_of(document, signature)
-        _, outputs = await predict(version, wanted, inputs, self._timeout)
-        return tensors_json.answer(outputs, rows="instances" in document)
+
+        def read(signature):
+            return tensors_json.inputs_of(document, signature, self._versions.options)
+
+        def write(_, outputs):
+            return tensors_json.answer(outputs, rows="instances" in document)
+
+        return await predict(version, wanted, read, write, self._timeout)
 
 
 def metadata(name, version):

@@ -7,9 +7,7 @@ import json
 import numpy as np
 
 from .errors import invalid
-from .predict import object_array
-
-MAX_RANK = 32
+from .predict import check, object_array
 
 
 def parse(body):
@@ -25,14 +23,14 @@ def parse(body):
     return document
 
 
-def inputs_of(document, signature):
+def inputs_of(document, signature, options):
     """The inputs in a parsed body, as arrays by name, for a SignatureDef."""
     if ("instances" in document) == ("inputs" in document):
         raise invalid("Expected either 'instances' (rows) or 'inputs' (columns)")
     names = signature.inputs.keys()
     columns = document["inputs"] if "inputs" in document else columns_of(document, names)
     columns = named(columns, names)
-    return {name: array(name, columns[name], signature.inputs[name].dtype) for name in names}
+    return {name: array(name, columns[name], signature.inputs[name], options) for name in names}
 
 
 def columns_of(document, names):
@@ -55,18 +53,17 @@ def named(value, names):
     return value
 
 
-def array(name, value, dtype):
-    """Nested lists of equal lengths as an array; `dtype` is TensorFlow's number of its type."""
+def array(name, value, info, options):
+    """Nested lists of equal lengths as an array, for a TensorInfo and the server's options."""
     import tensorflow as tf
 
-    dtype, shape, leaves = tf.as_dtype(dtype), [], [value]
+    dtype, shape, leaves = tf.as_dtype(info.dtype), [], [value]
     while leaves and isinstance(leaves[0], list):
         shape.append(len(leaves[0]))
         if any(not isinstance(one, list) or len(one) != shape[-1] for one in leaves):
             raise invalid(f"The lists of input {name} have different lengths")
         leaves = list(itertools.chain.from_iterable(leaves))
-    if len(shape) > MAX_RANK:
-        raise invalid(f"Input {name} has {len(shape)} dimensions, more than {MAX_RANK}")
+    check(name, info, info.dtype, shape, options)
     values = object_array([leaf(name, one, dtype) for one in leaves])
     try:
         with np.errstate(over="raise"):

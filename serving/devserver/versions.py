@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import dataclasses
+import math
 import pathlib
 import time
 
@@ -11,6 +12,7 @@ from .job_queue import JobQueue
 from .model import Model
 
 RETRY_SECONDS = 10
+LARGEST = 2**63 - 1  # a version is an int64
 STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}  # numbers of the API
 
 
@@ -33,9 +35,10 @@ def versions_on_disk(folder):
         found = {p.name: p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()}
     except OSError as error:
         raise ServingError(Code.NOT_FOUND, f"Cannot read {folder}: {error.strerror}") from None
-    if not found:
+    versions = {int(name): path for name, path in found.items() if int(name) <= LARGEST}
+    if not versions:
         raise ServingError(Code.NOT_FOUND, f"{folder} has no version: a folder named by a number")
-    return {int(name): path for name, path in found.items() if len(name) < 19}
+    return versions
 
 
 class Versions:
@@ -43,7 +46,7 @@ class Versions:
 
     def __init__(self, options):
         self.name = options.model_name
-        self._options = options
+        self.options = options
         self._versions = {}
         self._unloads = set()
         self._pool = concurrent.futures.ThreadPoolExecutor(2)  # loads one, unloads another
@@ -57,7 +60,7 @@ class Versions:
         Raises:
             ServingError: The folder has no version, or the newest does not load.
         """
-        folder = pathlib.Path(self._options.model_base_path)
+        folder = pathlib.Path(self.options.model_base_path)
         number, path = max((await self._in_thread(versions_on_disk, folder)).items())
         known = self._versions.get(number)
         if known is None or (known.state == "END" and time.monotonic() >= known.retry):
@@ -71,7 +74,7 @@ class Versions:
                     task.add_done_callback(self._unloads.discard)
 
     async def _load(self, version):
-        options, started = self._options, time.monotonic()
+        options, started = self.options, time.monotonic()
         log.info("Loading %s", version.path)
         try:
             version.model = await self._in_thread(Model, version.path, options.threads)
@@ -79,7 +82,7 @@ class Versions:
             version.state, version.error = "END", from_exception(error)
             version.retry = time.monotonic() + RETRY_SECONDS
             raise version.error from error
-        version.run = JobQueue(version.model.run, options.threads, options.max_queue)
+        version.run = JobQueue(options.threads, options.max_queue)
         version.state = "AVAILABLE"
         seconds = time.monotonic() - started
         log.info("Serving version %d of %s after %.1f s", version.number, self.name, seconds)
@@ -94,7 +97,7 @@ class Versions:
     async def watch(self):
         """Looks for a newer version for ever; one that does not load changes nothing."""
         while True:
-            await asyncio.sleep(self._options.file_system_poll_wait_seconds)
+            await asyncio.sleep(self.options.file_system_poll_wait_seconds or math.inf)
             try:
                 await self.load_newest()
             except ServingError as error:

@@ -1,9 +1,12 @@
 """The development server over gRPC, asked by the official stubs."""
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
+import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_process import SIGNATURES, request, status_of
@@ -12,6 +15,7 @@ from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
+    predict_pb2,
     prediction_service_pb2_grpc,
 )
 
@@ -45,39 +49,56 @@ def test_types_and_signatures(server):
     assert ask(server, "echo", output_filter=["text"], text=none) == {"text": []}
 
 
-HUGE = TensorProto(dtype=7, tensor_shape={"dim": [{"size": 1 << 40}]})
-NEGATIVE = TensorProto(dtype=1, tensor_shape={"dim": [{"size": -2}]})
-SHORT = TensorProto(dtype=1, tensor_shape={"dim": [{"size": 2}]}, tensor_content=b"a")
+def of(dtype, *shape, **values):
+    """A TensorProto with this shape, whatever values it has."""
+    return TensorProto(dtype=dtype, tensor_shape={"dim": [{"size": n} for n in shape]}, **values)
 
 
-def test_wrong_requests_are_invalid_arguments(server):
-    for message, text in (
-        (request("echo", text=["a"], other=["a"]), "expects the inputs text. .*other"),
-        (request("echo", text=[1]), "string"),
-        (request("echo", text="a"), r"is string.*: string\(\)"),
-        (request("__saved_model_init_op"), "pair"),
-        (request("echo", output_filter=["nothing"], text=["a"]), "bytes"),
-        (request("echo", text=HUGE), "too many"),
-        (request("total", x=NEGATIVE), "-2"),
-        (request("total", x=TensorProto(dtype=99)), "TensorProto"),
-        (request("total", x=SHORT), "TensorProto"),
-        (request("boom", text=["boom"]), "asked for"),
-    ):
-        code, details = refused(server, message)
-        assert code == "INVALID_ARGUMENT" and re.search(text, details), details
+FLOAT, STRING = tf.float32.as_datatype_enum, tf.string.as_datatype_enum
+ONE = {"number": [1]}
+WRONG = [
+    (request("echo", text=["a"], other=["a"]), "the inputs text. .*other"),
+    (request("echo", text=[1]), "string"),
+    (request("echo", text="a"), r"is string.*: string\[\]"),
+    (request("echo", output_filter=["nothing"], text=["a"]), "bytes"),
+    (
+        request("echo", text=["a"] * 257),
+        "Task size 257 is larger than maximum input batch size 256",
+    ),
+    (request("echo", text=of(STRING, 1 << 24, string_val=[b"a"])), "Task size"),
+    (request("echo", text=of(STRING, *[1] * 300, string_val=[b"a"])), "no valid shape"),
+    (request("pair", vector=of(FLOAT, 1, 1 << 40, float_val=[1]), **ONE), "too many"),
+    (request("pair", vector=of(FLOAT, 1 << 62, 1 << 62), **ONE), "Task size"),
+    (request("total", x=of(FLOAT, -2)), "-2"),
+    (request("total", x=of(99, 1)), "is float32.*99"),
+    (request("total", x=of(FLOAT, 2, tensor_content=b"a")), "TensorProto"),
+    (request("boom", text=["boom"]), "asked for"),
+    (request(model="", text=["a"]), "no name"),
+    (request(text=["a"], label="stable"), "Unrecognized servable version label: stable"),
+    (predict_pb2.PredictRequest(), "Missing ModelSpec"),
+]
 
 
-def test_other_models_versions_and_methods(server):
+@pytest.mark.parametrize(("message", "text"), WRONG, ids=[text for _, text in WRONG])
+def test_wrong_requests_are_invalid_arguments_at_once(server, message, text):
+    start = time.monotonic()
+    code, details = refused(server, message)
+    assert code == "INVALID_ARGUMENT" and re.search(text, details), details
+    assert time.monotonic() - start < 5
+
+
+def test_other_models_versions_signatures_and_methods(server):
     assert refused(server, request(model="other", text=["a"]))[0] == "NOT_FOUND"
-    assert refused(server, request(version=7, text=["a"]))[0] == "NOT_FOUND"
+    for version in (0, 7):
+        assert refused(server, request(version=version, text=["a"]))[0] == "NOT_FOUND"
     status = get_model_status_pb2.GetModelStatusRequest(model_spec={"name": "other"})
     assert status_of(server.models.GetModelStatus, status)[0] == "NOT_FOUND"
+    for name in ("none", "__saved_model_init_op"):  # a few bytes that would be a gigabyte
+        code, text = refused(server, request(name, text=of(STRING, 1 << 24, string_val=[b"a"])), 5)
+        assert code == "FAILED_PRECONDITION" and f'"{name}" not found' in text
     classify = classification_pb2.ClassificationRequest()
     code, text = status_of(server.prediction.Classify, classify)
     assert code == "UNIMPLEMENTED" and "TensorFlow Serving has it" in text
-    message = request(text=["a"])
-    message.model_spec.version_label = "stable"
-    assert refused(server, message)[0] == "UNIMPLEMENTED"
 
 
 def test_metadata_status_and_health(server):
@@ -90,6 +111,10 @@ def test_metadata_status_and_health(server):
     assert response.metadata["signature_def"].Unpack(signatures)
     assert set(SIGNATURES) < set(signatures.signature_def)
     assert set(signatures.signature_def["pair"].inputs) == {"number", "vector"}
+    for fields, text in (([], "at least one"), (["signature_def", "x"], "x is not supported")):
+        wrong = get_model_metadata_pb2.GetModelMetadataRequest(**spec, metadata_field=fields)
+        code, details = status_of(server.prediction.GetModelMetadata, wrong)
+        assert code == "INVALID_ARGUMENT" and text in details
     message = get_model_status_pb2.GetModelStatusRequest(**spec)
     (version,) = server.models.GetModelStatus(message, timeout=20).model_version_status
     assert (version.version, version.state) == (1, 30)  # AVAILABLE
@@ -127,3 +152,18 @@ def test_clients_that_go_away_leave_no_work(server):
         for ms in [2000] * 15 + [100]:
             stub.Predict.future(request("slow", ms=[ms]), timeout=60)
     assert ask(server, "slow", ms=[1])["rows"] == [1]
+
+
+def test_signatures_side_by_side_keep_to_their_own(server):
+    """Requests of many kinds at the same time: each answer is that of its request."""
+    vector = np.float32([[0.5, 1], [2, 3]])
+    kinds = [
+        lambda n: (ask(server, "echo", text=[f"{n}", "a" * n]), "bytes", [len(f"{n}"), n]),
+        lambda n: (ask(server, "total", x=np.float32([n, 1])), "total", n + 1),
+        lambda n: (ask(server, "pair", number=[n, 0], vector=vector), "sum", [n + 1.5, 5]),
+        lambda n: (ask(server, "translate", text=["a" * n]), "translation", [b"A" * n]),
+        lambda n: (ask(server, "slow", ms=[1] * (n + 1)), "rows", [n + 1] * (n + 1)),
+    ]
+    with ThreadPoolExecutor(10) as pool:
+        for answer, name, expected in pool.map(lambda n: kinds[n % 5](n), range(200)):
+            assert answer[name] == expected

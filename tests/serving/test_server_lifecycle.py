@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 import server_process
 from server_process import SERVER, ServerProcess, request, status_of
@@ -50,6 +51,7 @@ def test_a_life(tmp_path):
             server.wait_for("Serving version 2")
             server.wait_for("Unloaded version 1")
             assert server.states() == {1: "END", 2: "AVAILABLE"}
+            (models / f"{2**63}").mkdir()  # of 19 digits, and no int64
             (models / "3").mkdir()
             server.wait_for(f"NOT_FOUND.*{models}/3|SavedModel.*{models}/3")
             assert server.states() == {1: "END", 2: "AVAILABLE", 3: "END"}
@@ -99,8 +101,38 @@ def test_what_cannot_be_served_stops_the_start(tmp_path):
         load(tmp_path / "models")
 
 
-def test_names_that_are_no_versions(tmp_path):
-    for name in ("1", "00000003", "-4", "v5", "6.0", "٧", "9" * 25, "writing-8"):
+def test_names_of_versions(tmp_path):
+    for name in ("-4", "v5", "6.0", "٧", f"{2**63}", "9" * 25, "writing-8"):
         (tmp_path / name).mkdir()
-    found = {number: path.name for number, path in versions_on_disk(tmp_path).items()}
-    assert found == {1: "1", 3: "00000003"}
+    with pytest.raises(ServingError, match="has no version"):
+        versions_on_disk(tmp_path)
+    names = {1: "1", 3: "00000003", 1764163200000000000: "1764163200000000000"}
+    for name in names.values():
+        (tmp_path / name).mkdir()
+    assert {number: path.name for number, path in versions_on_disk(tmp_path).items()} == names
+
+
+def test_a_signal_ends_it_within_the_grace_whatever_runs(toys, tmp_path):
+    """A second signal, at once. Requests of minutes run and wait, one of them given up."""
+
+    def stop(server, *signals):
+        """The seconds that it takes."""
+        server.wait_for("Serving version")
+        slow = request("slow", ms=[300_000])
+        assert status_of(server.prediction.Predict, slow, timeout=0.3)[0] != "OK"
+        asked = [server.prediction.Predict.future(slow, timeout=300) for _ in range(9)]
+        with socket.create_connection(("127.0.0.1", server.rest_port)) as half:
+            half.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
+            time.sleep(0.5)
+            start, (own,) = time.monotonic(), psutil.Process(server.process.pid).children()
+            for number in signals:
+                own.send_signal(number)
+                time.sleep(1.1)
+            assert server.process.wait(60) == 0 and all(one.exception() for one in asked)
+        return time.monotonic() - start
+
+    flags = [f"--model_base_path={toys.parent}", "--threads=2", "--grace_seconds"]
+    patient = ServerProcess(tmp_path, *flags, "2", ready=False)
+    with patient, ServerProcess(tmp_path, *flags, "60", ready=False) as hurried:
+        assert stop(patient, signal.SIGINT) < 2 + 4
+        assert stop(hurried, signal.SIGTERM, signal.SIGTERM) < 20

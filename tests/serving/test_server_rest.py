@@ -3,6 +3,7 @@
 import json
 import socket
 
+import prometheus_client.parser
 import pytest
 
 MODEL = "/v1/models/default"
@@ -37,6 +38,11 @@ WRONG = [
     ({"inputs": [1e300], "signature_name": "total"}, "too large"),
     ({"inputs": {"number": [1.5], "vector": [[1]]}, "signature_name": "pair"}, "int32"),
     ({"instances": [1], "signature_name": "total"}, "'inputs'"),
+    ({"inputs": ["a"], "signature_name": "none"}, "not found"),
+    ({"instances": ["a"] * 257}, "Task size 257"),
+    ({"inputs": [["a"]]}, "is string"),
+    (b'{"inputs": ' + b'{"a": ' * 900 + b"1" + b"}" * 901, "Expected"),
+    (b'{"inputs": ["a", ' + b"[" * 900 + b"]" * 900 + b"]}", "text"),
 ]
 
 
@@ -63,10 +69,16 @@ def test_paths_and_sizes(server):
         (f"{MODEL}/versions/1:predict", {"inputs": ["a"]}, 200),
         ("/", None, 404),
         ("/v1/models/other", None, 404),
+        ("/v1/other", None, 400),
+        ("/V1/Models/default", None, 200),
+        (f"{MODEL}/labels/stable", None, 400),
+        (f"{MODEL}/labels/stable:predict", {"inputs": ["a"]}, 400),
         ("/v1/models/other:predict", {"inputs": ["a"]}, 404),
         (f"{MODEL}/versions/7:predict", {"inputs": ["a"]}, 404),
-        (f"{MODEL}/versions/{'9' * 40}", None, 404),
-        (PREDICT, None, 405),
+        (f"{MODEL}/versions/{2**63 - 1}", None, 404),
+        (f"{MODEL}/versions/{2**63}", None, 400),
+        (f"{MODEL}/versions/{'9' * 5000}", None, 400),
+        (PREDICT, None, 400),
         (f"{MODEL}:classify", {"examples": []}, 501),
         (PREDICT, b'{"inputs": ["' + b"a" * (1 << 20) + b'"]}', 413),
     ):
@@ -82,11 +94,19 @@ def test_the_time_limit(server):
         assert client.recv(100).startswith(b"HTTP/1.1 504")  # a body that never comes
 
 
-def test_metrics_count_requests(server):
-    name = 'devserver_requests_total{code="OK",method="predict",protocol="rest"} '
-    counts = []
-    for _ in range(2):
-        server.predict({"inputs": ["a"]})
+def test_metrics_have_the_names_and_labels_of_tensorflow_serving(server):
+    def read(name, **labels):
         page = server.http("/monitoring/prometheus/metrics")[1]
-        counts.append(float(page.partition(name)[2].split()[0]))
-    assert 0 < counts[0] < counts[1]
+        wanted = (f":tensorflow:serving:{name}", labels | {"model_name": "default"})
+        families = prometheus_client.parser.text_string_to_metric_families(page)
+        samples = [sample for family in families for sample in family.samples]
+        return sum(one.value for one in samples if (one.name, one.labels) == wanted)
+
+    for inputs, status in (["a"], "OK"), ([1], "INVALID_ARGUMENT"):
+        before = read("request_count", status=status)
+        server.predict({"inputs": inputs})
+        assert read("request_count", status=status) == before + 1
+    labels = {"API": "predict", "entrypoint": "REST"}
+    before = read("request_latency_sum", **labels)
+    server.predict({"inputs": [20]}, "slow")
+    assert read("request_latency_sum", **labels) - before >= 20_000  # microseconds
