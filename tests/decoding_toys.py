@@ -17,10 +17,10 @@ class HashModel:
     Its state is a hash of the history, so a beam whose state were not reordered would go astray.
     """
 
-    def __init__(self, vocab, batch, seed, sharpness=1.5, buckets=211):
+    def __init__(self, vocab, batch, seed, sharpness=1.5, buckets=211, change=np.asarray):
         rng = np.random.default_rng(seed)
         self.vocab, self.batch, self.buckets = vocab, batch, buckets
-        self.table = normalise(rng.normal(size=(batch, buckets, vocab)) * sharpness)
+        self.table = normalise(change(rng.normal(size=(batch, buckets, vocab)) * sharpness))
 
     def next_hash(self, hashed, token):
         return (hashed * 31 + token * 17 + 5) % self.buckets
@@ -49,7 +49,7 @@ class HashModel:
         return total
 
     def exhaustive(self, example, eos_id, limit, alpha, allowed=None, min_length=0):
-        """All complete hypotheses, best first: `[(score, log_prob, tokens)]`."""
+        """All complete hypotheses that are possible, best first: `[(score, log_prob, tokens)]`."""
         allowed = range(1, self.vocab) if allowed is None else allowed  # 0 is padding
         inner = [token for token in allowed if token != eos_id]
         found = []
@@ -61,7 +61,8 @@ class HashModel:
                         continue
                     log_prob = self.log_prob(example, (*body, last))
                     score = log_prob / ((5 + length) / 6) ** alpha
-                    found.append((score, log_prob, (*body, last)))
+                    if log_prob > -np.inf:
+                        found.append((score, log_prob, (*body, last)))
         return sorted(found, key=lambda entry: -entry[0])
 
 

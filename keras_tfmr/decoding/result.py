@@ -11,9 +11,9 @@ class DecodingResult(NamedTuple):
     """Hypotheses of a batch, best first.
 
     A length includes the end id if it was produced, and never the start id. There can be fewer than
-    n = `num_return_sequences` hypotheses, for example with a tiny vocabulary or a maximum length of
-    1. The missing ones have length 0, ids of padding, and minus infinity for `log_probs` and
-    `scores`.
+    n = `num_return_sequences` hypotheses, for example with a tiny vocabulary, a maximum length of 1
+    or tokens of which none is possible. The missing ones have length 0, ids of padding, and minus
+    infinity for `log_probs` and `scores`.
 
     Fields:
         ids: int32 `[batch, n, length]`, padded with 0; `length` is the given `max_length`.

@@ -55,11 +55,13 @@ class SingleSearch(Search):
         log_probs = self.task.constrain(log_probs, position)
         tokens, gained = self.choose(log_probs, position, self.examples)  # [batch] each
         tokens = ops.where(alive, tokens, 0)
+        total = ops.where(alive, total + gained, total)
+        going = ~self.task.ends(tokens) & (position + 1 < self.task.max_lengths)
         hypotheses = _Hypotheses(
-            alive=alive & ~self.task.ends(tokens) & (position + 1 < self.task.max_lengths),
+            alive=alive & going & (total > -np.inf),
             tokens=tokens,
             ids=ops.where(ops.equal(self.columns, position), tokens[:, None], ids),
-            log_probs=ops.where(alive, total + gained, total),
+            log_probs=total,
         )
         return position + 1, cache, hypotheses
 
@@ -69,6 +71,7 @@ class SingleSearch(Search):
     def decode(self, cache):
         """The `DecodingResult` of the search that starts with this cache."""
         ids, log_probs = self.run(cache)
+        ids = ops.where(log_probs[:, None] > -np.inf, ids, 0)  # no token was possible
         lengths = lengths_of(ids)  # [batch]
         fields = ids, lengths, log_probs, log_probs / self.task.penalty(lengths)
         return DecodingResult(*(field[:, None] for field in fields))
@@ -101,8 +104,8 @@ def generate(
     The other arguments are those of `beam_search`.
 
     Returns:
-        DecodingResult with n = 1. Its log-probabilities are the model's own, without those of a
-        forced prefix.
+        DecodingResult with n = 1. Its log-probabilities are the model's own, those of a forced
+        prefix left out; its scores divide them by the length penalty of the other tokens.
 
     Raises:
         ValueError: If a number, id or rank is out of range.
@@ -125,9 +128,11 @@ def generate(
         tokens = get_next_token(log_probs, position, examples)
         gained = ops.take_along_axis(log_probs, tokens[:, None], axis=1)[:, 0]
         counted = position >= ops.take(forced, examples, axis=0)
-        return tokens, ops.where(counted, gained, 0.0)
+        return tokens, ops.where(counted | (gained == -np.inf), gained, 0.0)
 
-    return SingleSearch(step, task, choose).decode(cache)
+    result = SingleSearch(step, task, choose).decode(cache)
+    penalty = task.penalty(result.lengths - forced[:, None])
+    return result._replace(scores=result.log_probs / penalty)
 
 
 def sample(
@@ -173,7 +178,7 @@ def sample(
 
     Returns:
         DecodingResult with n = 1. Its log-probabilities are the model's own, whatever the options
-        are, without those of a forced prefix.
+        are; with its scores, they are those of `generate`.
 
     Raises:
         ValueError: If a number, id or rank is out of range, or both or neither of `seed` and

@@ -1,5 +1,6 @@
 """Greedy and beam search against exhaustive search on models small enough to list."""
 
+import functools
 import math
 
 import numpy as np
@@ -22,21 +23,51 @@ def search(model, beams, n=1, examples=None, limits=None, **options):
     )
 
 
+def some_impossible(logits):
+    return np.where(logits < np.minimum(-1.2, logits.max(-1, keepdims=True)), -np.inf, logits)
+
+
 @pytest.mark.parametrize(
-    "seed, alpha, constraints",
-    [(0, 0.0, {}), (1, 0.6, {}), (2, 2.0, {}), (3, 0.0, dict(min_length=3, banned_ids=(0, 2)))],
+    "seed, alpha, constraints, change",
+    [
+        (0, 0.0, {}, np.asarray),
+        (1, 0.6, {}, some_impossible),
+        (2, 2.0, {}, np.round),  # many hypotheses have the same probability
+        (3, 0.0, dict(min_length=3, banned_ids=(0, 2)), np.asarray),
+    ],
 )
-@pytest.mark.parametrize("n", [1, 12])  # both for as long as one more could be better
-def test_wide_beam_is_exhaustive_search(seed, alpha, constraints, n):
-    model = HashModel(vocab=5 if constraints else 4, batch=3, seed=seed)
+@pytest.mark.parametrize("n", [1, 60])  # both for as long as one more could be better
+def test_wide_beam_is_exhaustive_search(seed, alpha, constraints, change, n):
+    model = HashModel(vocab=5 if constraints else 4, batch=3, seed=seed, change=change)
     result = search(model, 128, n=n, max_length=4, length_penalty=alpha, **constraints)
     allowed = {"allowed": (1, 3, 4), "min_length": 3} if constraints else {}
     for example in range(3):
         expected = model.exhaustive(example, END, 4, alpha, **allowed)[:n]
         found = hypotheses(result, example)
+        assert found[len(expected) :] == [((), -math.inf, -math.inf)] * (n - len(expected))
+        found = found[: len(expected)]
+        np.testing.assert_allclose([f[2] for f in found], [e[0] for e in expected], atol=1e-5)
+        if change is np.round:
+            assert len({tokens for tokens, _, _ in found}) == len(found)
+            expected = [(0, model.log_prob(example, tokens), tokens) for tokens, _, _ in found]
         assert [tokens for tokens, _, _ in found] == [tokens for _, _, tokens in expected]
         np.testing.assert_allclose([f[1] for f in found], [e[1] for e in expected], atol=1e-5)
-        np.testing.assert_allclose([f[2] for f in found], [e[0] for e in expected], atol=1e-5)
+
+
+@pytest.mark.parametrize("decode", [greedy, functools.partial(beam_search, num_beams=2), sample])
+@pytest.mark.parametrize("prefix, tokens", [([0], ()), ([3], (3, END)), ([4], ())])
+def test_a_hypothesis_that_nothing_can_continue_is_missing(decode, prefix, tokens):
+    """All begin with 2, behind which nothing may come; 4 has no probability, forced or not."""
+    table = np.full((5, 5), -np.inf, "float32")
+    table[0, 2:4], table[2, END], table[3, END], table[4, END] = (-0.1, -9.0), 0.0, -0.5, 0.0
+    options = {"seed": 1} if decode is sample else {}
+    found = decode(
+        lambda tokens, cache: (ops.take(table, tokens, axis=0), cache), (), bos_ids=[0],
+        eos_id=END, min_length=2 if prefix == [3] else 3, max_length=4, prefix=[prefix], **options,
+    )  # fmt: skip
+    (found, log_prob, score), *_ = hypotheses(found, 0)
+    assert found == tokens
+    assert (log_prob == score == -math.inf) if not tokens else log_prob < 0
 
 
 def test_several_stop_ids_are_one_id_split_in_two():

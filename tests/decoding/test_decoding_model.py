@@ -1,16 +1,18 @@
 """The real model under the decoders: the cache, the batch and the compiler change nothing."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 from decoding_toys import assert_same, hypotheses
-from helpers import ON_JAX, random_ids, randomize
+from helpers import ON_JAX, random_ids, randomize, to_numpy
 from keras import ops
 
 import keras_tfmr.decoding.search as loop
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.decoding import DecodingConfig, beam_search, sample, score
+from keras_tfmr.decoding.shortlist import Shortlist
 from keras_tfmr.models.cached_step import CachedStep
 
 START, END, VOCAB = 2, 3, 40
@@ -25,9 +27,9 @@ VARIANTS = {
 
 
 @functools.cache  # and with it what `traced` has made of it
-def make_model(**fields):
+def make_model(vocab=VOCAB, **fields):
     """A tiny model that the tests share."""
-    config = TransformerConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB, **fields)
+    config = TransformerConfig.preset("tiny", source_vocab=vocab, target_vocab=vocab, **fields)
     model = TranslationModel(config)
     randomize(model)
     return model
@@ -70,27 +72,44 @@ def decode(model, source, beams):
     return traced(model, beams)(ops.convert_to_tensor(source), ops.convert_to_tensor(limits))
 
 
-def teacher_forced(model, source, found):
-    """Log-probabilities of hypotheses of one source, by one full forward pass."""
-    longest = max(len(tokens) for tokens, _, _ in found)
-    target = np.zeros((len(found), longest), "int32")
-    for row, (tokens, _, _) in zip(target, found, strict=True):
-        row[: len(tokens)] = tokens
-    fed = np.concatenate([np.full((len(found), 1), START, "int32"), target[:, :-1]], axis=1)
-    logits = model([np.repeat(source[None], len(found), axis=0), fed])
-    return np.array(score(logits, target)[0])
+LISTED = Shortlist(np.array([0, END, START, 6, 4, 5]), np.array([[0, 1, 0, 1, 0, 1]] * 2) > 0)
 
 
-@pytest.mark.parametrize("variant, beams", [("post-norm", 1), ("post-norm", 3), ("ssru", 3)])
-def test_scores_are_those_of_the_full_forward_pass(variant, beams):
-    model = make_model(**VARIANTS[variant])
-    source = make_sources(4, 6)
-    result = decode(model, source, beams)
-    for example in range(4):
-        found = hypotheses(result, example)
-        assert len({tokens for tokens, _, _ in found}) == beams
-        expected = teacher_forced(model, source[example], found)
-        np.testing.assert_allclose([h[1] for h in found], expected, atol=1e-4)
+@pytest.mark.parametrize(
+    "fields, shortlist",
+    [
+        (dict(positions="rotary", num_kv_heads=1), None),
+        (dict(positions="alibi", decoder_layers=1), None),
+        (dict(positions="relative", norm_first=True), LISTED),
+        (dict(positions="learned", max_length=6), None),
+        (dict(decoder_self="ssru"), LISTED),
+    ],
+)
+def test_a_wide_beam_is_exhaustive_search_by_full_passes(fields, shortlist, monkeypatch):
+    monkeypatch.setattr(loop, "STRETCH", 2)
+    model, source, beams = make_model(vocab=7, **fields), random_ids(2, 6, vocab=7), 40
+    listed = shortlist is not None
+    bos_id, eos_id, banned_ids = (2, 1, (2,)) if listed else (START, END, (1, START))
+    step, state = model.start(source, beams, max_length=3, shortlist=shortlist)
+    result = DecodingConfig(beams, beams, max_length=3, length_penalty=0.6).decode(
+        step, state, bos_ids=np.full(2, bos_id), eos_id=eos_id, banned_ids=banned_ids
+    )
+    result = shortlist.restored(result) if listed else result
+    inner = (5, 6) if listed else (4, 5, 6)
+    ways = [(*body, END) for n in range(3) for body in itertools.product(inner, repeat=n)]
+    ways += itertools.product(inner, repeat=3)
+    target = np.array([[*way, 0, 0][:3] for way in ways])
+    fed = np.insert(target, 0, START, axis=1)[:, :-1]
+    for example in range(2):
+        logits = to_numpy(model([np.repeat(source[example : example + 1], len(ways), 0), fed]))
+        if listed:
+            logits[:, :, [0, 1, 2, 4]] = -np.inf
+        log_prob, length = map(np.array, score(logits, target))
+        scores = log_prob / ((5 + length) / 6) ** 0.6
+        expected = [(ways[i], log_prob[i], scores[i]) for i in np.argsort(-scores)]
+        found = hypotheses(result, example)[: len(ways)]
+        assert [h[0] for h in found] == [h[0] for h in expected]
+        np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
 
 
 @pytest.mark.parametrize("variant, beams", [*zip(VARIANTS, (1, 4, 1, 3), strict=True)])

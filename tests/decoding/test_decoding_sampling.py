@@ -134,17 +134,20 @@ def test_every_example_has_its_own_options_and_noise():
     np.testing.assert_allclose(np.array(result.log_probs)[:, 0], own, atol=1e-5)
 
 
-def test_noise_and_log_probabilities_begin_behind_the_prefix():
+def test_noise_log_probabilities_and_scores_begin_behind_the_prefix():
     """What is drawn for an example is the same however long the prefixes of the others are."""
     log_probs = ops.convert_to_tensor(np.tile(normalise(LOGITS), (2, 1)))
     noise = np.tile(np.random.default_rng(1).random((1, 4)), (2, 1)).astype("float32")
     result = sample(
         lambda tokens, state: (log_probs, state), (), bos_ids=[0, 0], eos_id=END, max_length=5,
         min_length=5, noise=noise, temperature=np.ones(2, "float32"), top_k=np.zeros(2, "int32"),
-        top_p=np.ones(2, "float32"), prefix=[[2, 3, 0], [0, 0, 0]],
+        top_p=np.ones(2, "float32"), prefix=[[2, 3, 0], [0, 0, 0]], length_penalty=1.0,
+        length_penalty_offset=0.0,
     )  # fmt: skip
     first, second = np.array(result.ids)[:, 0]
     assert first[:2].tolist() == [2, 3] and first[2:].tolist() == second[:3].tolist()
     own = normalise(LOGITS)
     expected = [own[first[2:]].sum(), own[second].sum()]
     np.testing.assert_allclose(np.array(result.log_probs)[:, 0], expected, atol=1e-4)
+    means = np.array(expected) / [3, 5]
+    np.testing.assert_allclose(np.array(result.scores)[:, 0], means, atol=1e-4)
