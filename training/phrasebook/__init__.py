@@ -1,13 +1,13 @@
-"""Portuguese and English sentence pairs from a small grammar of everyday language.
+"""Portuguese and English sentence pairs of everyday language: a small grammar and whole pairs.
 
-A demonstration and a self-test, not a corpus: with it one can try the scripts without data and
-without a network, and a model that learns it has learned this grammar, not the two languages. It
-writes Brazilian Portuguese and American English with some hundred words per language, with
-agreement, tenses, contractions, negation, questions, numbers and clock times.
+With it one can try the scripts without data and without a network. The grammar writes Brazilian
+Portuguese and American English with agreement, all tenses, pronouns, contractions, denial,
+questions, commands, subordinate clauses, numbers and clock times.
 
 The words are in the tables of this folder (`nouns.tsv`, `adjectives.tsv`, `actions.tsv`,
-`phrases.tsv`), the kinds of sentences in `sentences.tsv`, irregular forms in `grammar.toml`.
-A Portuguese sentence has only one translation. The seed determines everything.
+`phrases.tsv`), the kinds of sentences in `sentences.tsv`, irregular forms in `forms.toml`. What no
+grammar would write is in `pairs.tsv`, and what is only measured on in `everyday.tsv`.
+The seed determines everything.
 """
 
 import functools
@@ -16,11 +16,11 @@ import random
 import re
 from typing import NamedTuple
 
-from training.phrasebook.forms import TABLES, english_number
 from training.phrasebook.grammar import Sentence
-from training.phrasebook.words import plain, table
+from training.phrasebook.lexicon import plain, table
+from training.phrasebook.tags import tags
 
-_TAGGED = re.compile(r"([\w'-]+)(?:/([A-Z]+))?|([,.?!])")
+_PAIR_EVERY = 10  # one training example in ten is a whole pair
 
 
 class Pair(NamedTuple):
@@ -41,17 +41,38 @@ class Split(NamedTuple):
 
 
 def pairs(seed=0):
-    """Yields `Pair`s of distinct Portuguese without end, as the seed determines."""
-    draw, seen = random.Random(seed), set()
-    rows = [(float(weight), *rest[:4]) for weight, *rest in table("sentences")]
+    """Yields `Pair`s of distinct Portuguese without end, as the seed determines.
+
+    None of them is one of `everyday` in either language.
+    """
+    draw, seen = random.Random(seed), set(map(_bare, itertools.chain(*everyday())))
+    rows = [(float(weight), *rest) for weight, *rest in table("sentences")]
     weights = list(itertools.accumulate(row[0] for row in rows))
     while True:
-        _, kind, moods, tenses, text = draw.choices(rows, cum_weights=weights)[0]
-        mood, tense = draw.choice(moods), draw.choice(tenses.split())
-        portuguese, tagged, *_ = Sentence(draw, tense).write(text, mood)
-        if portuguese not in seen:
-            seen.add(portuguese)
-            yield Pair(portuguese, plain(tagged), kind, tagged)
+        _, kind, moods, *row = draw.choices(rows, cum_weights=weights)[0]
+        written, tagged = Sentence(draw, draw.choice(moods)).write(*row)
+        pair = Pair(written, plain(tagged), kind, tagged)
+        if seen.isdisjoint(map(_bare, pair[:2])):
+            seen.add(_bare(written))
+            yield pair
+
+
+@functools.cache
+def whole_pairs():
+    """The pairs of `pairs.tsv`, a list of (Portuguese, English); none is one of `everyday`."""
+    held_out = set(map(_bare, itertools.chain(*everyday())))
+    return [pair for pair in map(tuple, table("pairs")) if held_out.isdisjoint(map(_bare, pair))]
+
+
+@functools.cache
+def everyday():
+    """The pairs of `everyday.tsv`, on which a model is measured; never trained on."""
+    return list(map(tuple, table("everyday")))
+
+
+def _bare(text):
+    """A sentence without what makes no difference: case and marks."""
+    return re.sub(r"[^\w' -]", "", text).lower().replace("’", "'")
 
 
 def generate(n, seed=0):
@@ -86,32 +107,22 @@ def split(seed=0, train=None, validation=500, test=500, task="translation"):
     distinct = _distinct(pairs(seed), column)
     held_out = list(itertools.islice(distinct, validation + test))
     if task == "translation":  # its training sentences may repeat English, but none held out
-        english = {pair.english for pair in held_out}
-        distinct = (pair for pair in pairs(seed) if pair.english not in english)
+        known = {text for pair in held_out for text in pair[:2]}
+        distinct = (pair for pair in pairs(seed) if known.isdisjoint(pair[:2]))
+        whole = [pair for pair in whole_pairs() if known.isdisjoint(pair)]
+        distinct = _mixed(distinct, random.Random(seed).sample(whole, len(whole)))
     found = [make(pair) for pair in itertools.islice(distinct, train)]
     held_out = [make(pair) for pair in held_out]
     return Split(found, held_out[:validation], held_out[validation:])
 
 
-def tags(pair):
-    """The tokens of a pair's English and their parts of speech, two lists.
-
-    The tags are those of Universal Dependencies (arXiv 2004.10643).
-    """
-    found = [(word or mark, _tag(word, tag)) for word, tag, mark in _TAGGED.findall(pair.tagged)]
-    return [list(column) for column in zip(*found, strict=True)]
-
-
-def _tag(word, tag):
-    if tag or not word:
-        return tag or "PUNCT"
-    return _closed_classes().get(word.lower()) or ("PROPN" if word[0].isupper() else "NOUN")
-
-
-@functools.cache
-def _closed_classes():
-    found = {word: tag for tag, words in TABLES["tags"].items() for word in words.split()}
-    return {english_number(n): "NUM" for n in range(100)} | found
+def _mixed(found, whole):
+    """The pairs found, with a whole pair behind every nine, all of them in turn."""
+    turn = itertools.cycle(whole)
+    for i, pair in enumerate(found, 1):
+        yield pair
+        if i % (_PAIR_EVERY - 1) == 0 and whole:
+            yield next(turn)
 
 
 def _distinct(found, column):
