@@ -277,9 +277,8 @@ def test_options_of_the_command(tmp_path, capsys):
         "max_length_extra": 8,
     }  # fmt: skip
     assert translator.max_source_length == 24
-    for words in (["--num_beams", "0"], ["--nbest", "3"]):
-        assert command.main([str(run), *words]) == 1
-        assert "must" in capsys.readouterr().err
+    assert command.main([str(run), "--nbest", "3"]) == 1
+    assert "must" in capsys.readouterr().err
     for missing, said in (("tokenizer.model", "source.model"), ("config.json", "config.json")):
         (run / missing).unlink()
         assert command.main([str(run)]) == 1

@@ -117,4 +117,6 @@ def test_without_the_package_the_line_says_what_to_install(tmp_path, monkeypatch
     assert "pip install huggingface_hub" in capsys.readouterr().err
     assert import_marian.main(["no/such/folder", "--output", output]) == 1
     assert capsys.readouterr().err.endswith("there is no folder or archive no/such/folder\n")
+    assert import_marian.main([str(tmp_path), "--output", output, "--revision", "v1"]) == 1
+    assert "--revision is for a model on the Hub" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -29,6 +29,8 @@ def found(name, revision=None):
         RunError: If there is neither, or it cannot be downloaded.
     """
     if Path(name).exists():
+        if revision:
+            raise RunError(f"--revision is for a model on the Hub. Received: {name}, a file here")
         return Path(name)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
         raise RunError(f"there is no folder or archive {name}")
