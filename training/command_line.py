@@ -3,13 +3,13 @@
 Nothing here imports Keras, so that `--help` is instant.
 """
 
-import argparse
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
 
 from keras_tfmr import _command_line
-from training.config import TrainingConfig
+from training.config import TrainingConfig, what_is_wrong
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):
@@ -18,37 +18,62 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
     Args:
         description: The docstring of the script.
         arguments: Words, or None for those of the process.
-        config_class: `TrainingConfig` or `TextConfig`, whose `hidden` fields have no option.
+        config_class: `TrainingConfig` or `TextConfig`.
     """
-    parser = _command_line.parser(description)
+    parser, own = _command_line.parser(description), config_class.own_fields()
     fields = {field.name: field for field in dataclasses.fields(config_class)}
-    hidden = getattr(config_class, "hidden", ())
     parser.add_argument(
         "--config", metavar="FILE", type=Path,
         help="settings from a YAML or JSON file, such as a run's config.json",
     )  # fmt: skip
-    others = [name for name in fields if not fields[name].metadata["flag"] and name not in hidden]
+    others = [name for name, field in own.items() if not field.metadata["flag"]]
     parser.add_argument(
         "--set", metavar="NAME=VALUE", nargs="+", default=(),
-        help=f"any setting by its name, also those without an option: {', '.join(others)}",
+        help="any setting by its name, and commas between the values of a list; without an option "
+        f"of their own: {', '.join(others)}",
     )  # fmt: skip
-    for name, field in fields.items():
-        if field.metadata["flag"] and name not in hidden:
+    for name, field in own.items():
+        if field.metadata["flag"]:
             about = {"default": field.default, "help": field.metadata["help"]}
             parser.add_argument(f"--{name}", **about, **field.metadata["argparse"])
-    unsaid = object()
-    said = argparse.Namespace(**dict.fromkeys(fields, unsaid))
-    found = vars(parser.parse_args(arguments, said))
+    options, unknown = parser.parse_known_args(arguments)
     try:
-        given = read_config(found.pop("config"), fields)
-        given |= dict(assigned(word, fields) for word in found.pop("set"))
-        given |= {name: value for name, value in found.items() if value is not unsaid}
-        given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-        if given.get("init_from"):
-            given = completed(given, config_class)
-        return config_class(**given).resolved()
-    except (ValueError, TypeError, OSError) as error:
+        check_known(unknown, others)
+        said = [assigned(word, fields) for word in options.set]
+        said += [(o.dest, value) for o, value in parser.given.items() if o.dest in own]
+        given, values = together(said, fields), read_config(options.config, fields)
+        for name in given:
+            for other in fields[name].metadata["instead"]:
+                values.pop(other, None)
+        values |= given
+        if values.get("init_from"):
+            values = completed(values, config_class)
+        settings = config_class(**values)
+        settings.check_read(given)
+        return settings.resolved()
+    except (ValueError, OSError) as error:
         parser.error(str(error))
+
+
+def check_known(words, settings):
+    """Raises a ValueError for words that are no options, and says which are settings."""
+    names = [word.partition("=")[0].removeprefix("--").removeprefix("no_") for word in words]
+    hints = [f": use --set {name}=VALUE" for name in names if name in settings]
+    if words:
+        raise ValueError(f"unrecognized arguments: {' '.join(words)}{''.join(hints[:1])}")
+
+
+def together(said, fields):
+    """{setting: value} of (setting, value); lists add up, and another may be given once."""
+    found = {}
+    for name, value in said:
+        if fields[name].type is tuple:
+            found[name] = (*found.get(name, ()), *value)
+        elif name in found:
+            raise ValueError(f"{name} is given twice: {found[name]!r} and {value!r}")
+        else:
+            found[name] = value
+    return found
 
 
 def read_config(path, fields):
@@ -70,25 +95,26 @@ def read_config(path, fields):
         )
     if unknown := sorted({*map(str, values)} - {*fields}):
         raise ValueError(f"--config {path}: unknown setting {', '.join(unknown)}")
-    return {name: value for name, value in values.items() if value is not None}
+    values = {name: value for name, value in values.items() if value is not None}
+    for name, value in values.items():
+        if wrong := what_is_wrong(fields[name], value):
+            raise ValueError(f"--config {path}: {name} {wrong}")
+    return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 
 def assigned(word, fields):
-    """(setting, value) of a word NAME=VALUE; a list has commas or spaces between its values."""
+    """(setting, value) of a word NAME=VALUE; a value of another type stays the text that it is."""
     name, equals, text = word.partition("=")
     if not equals or name not in fields:
         raise ValueError(f"--set needs NAME=VALUE of a setting. Received: {word!r}")
-    about = fields[name].metadata["argparse"]
-    if "action" in about:
-        if text not in ("true", "false"):
-            raise ValueError(f"--set {name} must be true or false. Received: {text!r}")
-        return name, text == "true"
-    if "nargs" in about:
-        return name, tuple(text.replace(",", " ").split())
-    try:
-        return name, about.get("type", str)(text)
-    except ValueError as error:
-        raise ValueError(f"--set {name}: {error}") from error
+    kind = fields[name].type
+    if kind is bool:
+        return name, {"true": True, "false": False}.get(text, text)
+    if kind is tuple:
+        return name, tuple(text.split(","))
+    with contextlib.suppress(ValueError):
+        return name, kind(text)
+    return name, text
 
 
 def completed(given, config_class):

@@ -1,8 +1,10 @@
 """All settings of a training run with their defaults.
 
-A field holds everything about a setting: its default, its range, its help, whether it has an option
-of its own, and whether it may change when a run is resumed. The other fields are set in a file
-(`--config`) or by `--set NAME=VALUE`. Nothing here imports Keras, so that `--help` is instant.
+A field holds everything about a setting: its type, default and range, its help, when it is read,
+whether it has an option of its own, and whether it may change when a run is resumed. The other
+fields are set in a file (`--config`) or by `--set NAME=VALUE`. A setting of a wrong type or range,
+or without effect, is an error, wherever it comes from. Nothing here imports Keras, so that `--help`
+is instant.
 """
 
 import dataclasses
@@ -14,39 +16,62 @@ from keras_tfmr import _command_line
 from training.recipes import PRESETS, RECIPES
 
 TEXT_TASKS = ("classify", "tag", "language", "masked")
+TRANSLATION = ("translation",)
 # The fields that a Transformer's preset sets too.
 SIZES = (
     "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self", "norm_first",
 )  # fmt: skip
 
 
-class Range(NamedTuple):
-    """What a number must be, in words and as a test."""
+class Rule(NamedTuple):
+    """In words and as a test: what a value must be, or when a setting is not read."""
 
     words: str
     holds: Any
 
 
-POSITIVE = Range("positive", lambda value: value > 0)
-ONE_OR_MORE = Range("1 or more", lambda value: value >= 1)
-NOT_NEGATIVE = Range("0 or more", lambda value: value >= 0)
-SHARE = Range("in [0, 1)", lambda value: 0 <= value < 1)
-SEED = Range("in [0, 2**31)", lambda value: 0 <= value < 2**31)
+TYPES = {
+    int: Rule("a whole number", lambda value: type(value) is int),
+    float: Rule(
+        "a finite number, such as 0.5 or 1.0e-3",
+        lambda value: type(value) in (int, float) and math.isfinite(value),
+    ),
+    bool: Rule("true or false", lambda value: type(value) is bool),
+    str: Rule("a text, not an empty one", lambda value: type(value) is str and value != ""),
+    tuple: Rule(
+        "a list of texts, none of them empty",
+        lambda value: type(value) in (list, tuple) and all(map(TYPES[str].holds, value)),
+    ),
+}
+ANY = Rule("anything", lambda value: True)
+POSITIVE = Rule("positive", lambda value: value > 0)
+ONE_OR_MORE = Rule("1 or more", lambda value: value >= 1)
+NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
+SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1)
+SEED = Rule("in [0, 2**31)", lambda value: 0 <= value < 2**31)
+
+NO_START = Rule("without --init_from", lambda s: not s.init_from)
+OTHER_MODEL = Rule("with --model {0.model}", lambda s: s.model != "transformer")
 
 
-def option(default, help, *, range=None, resumes=False, flag=True, **argparse_options):
+def option(default, help, *, range=ANY, resumes=False, flag=True, tasks=None, unread=(), instead=(),
+           **argparse_options):  # fmt: skip
     """A field of `TrainingConfig`.
 
     Args:
         default: The value if none is given; None if it follows from other fields.
         help: A phrase for `--help`.
-        range: A `Range`, or None if the value is not a number.
+        range: A `Rule` for values of the right type.
         resumes: Whether it may change when the run is resumed.
         flag: Whether it has an option of its own.
+        tasks: The tasks that read it; None for all.
+        unread: `Rule`s about all settings, under which it is not read.
+        instead: Names of settings that are given instead of it.
         **argparse_options: For `add_argument`.
     """
-    metadata = {"help": help, "range": range, "resumes": resumes, "flag": flag}
-    return dataclasses.field(default=default, metadata=metadata | {"argparse": argparse_options})
+    metadata = {"help": help, "range": range, "resumes": resumes, "flag": flag, "tasks": tasks,
+                "unread": unread, "instead": instead, "argparse": argparse_options}  # fmt: skip
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def _count(default, help, range=POSITIVE, **about):
@@ -61,8 +86,13 @@ def _switch(default, help, **about):
     return option(default, help, action=_command_line.Switch, **about)
 
 
-def _words(help, metavar="FILE", nargs="+", **about):
-    return option((), help, nargs=nargs, metavar=metavar, **about)
+def _words(help, metavar="FILE", **about):
+    return option((), help, nargs="+", metavar=metavar, **about)
+
+
+def _size(help, make=_count, **about):
+    """One of `SIZES`; the other models have a size by their preset alone."""
+    return make(None, help, flag=False, unread=(OTHER_MODEL,), **about)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,33 +106,48 @@ class TrainingConfig:
     data: tuple = _words(
         "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
         "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set "
-        "the share of each (default: the built-in phrasebook)"
+        "the share of each (default: the built-in phrasebook)",
+        instead=("source",),
     )
-    source: str = option(None, "source lines, instead of --data", metavar="FILE")
-    target: str = option(None, "target lines, one for each line of --source", metavar="FILE")
+    source: str = option(
+        None, "source lines, instead of --data", metavar="FILE", tasks=TRANSLATION,
+        unread=(Rule("without --target", lambda s: not s.target),),
+    )  # fmt: skip
+    target: str = option(
+        None, "target lines, one for each line of --source", metavar="FILE", tasks=TRANSLATION,
+        unread=(Rule("without --source", lambda s: not s.source),),
+    )  # fmt: skip
     validation: tuple = _words(
         "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a source and a target file "
-        "(default: pairs held out of the training pairs)"
+        "(default: pairs held out of the training pairs)",
+        range=Rule("one or two files", lambda value: len(value) <= 2),
+        unread=(Rule("without --data, or --source and --target", lambda s: s.phrasebook),),
     )
-    tag: tuple = _words("put TAG in front of the sources from FILE", "FILE=TAG")
+    tag: tuple = _words(
+        "put TAG in front of the sources from FILE", "FILE=TAG", tasks=TRANSLATION,
+        unread=(Rule("without --data", lambda s: not s.data),),
+    )  # fmt: skip
     filters: tuple = _words(
         "filters that drop pairs: identical, length_ratio, letters, script, near_duplicate, "
         "language",
-        "NAME",
-    )
+        "NAME", tasks=TRANSLATION,
+    )  # fmt: skip
     languages: tuple = _words(
-        "codes of source and target for the filter `language`, as in pt en", "CODE", 2, flag=False
-    )
+        "codes of source and target for the filter `language`, as in pt,en", flag=False,
+        tasks=TRANSLATION, range=Rule("two codes", lambda value: len(value) in (0, 2)),
+        unread=(Rule("without --filters language", lambda s: "language" not in s.filters),),
+    )  # fmt: skip
     max_tokens: int = _count(
         None, "tokens of a side; longer pairs are dropped (default: 256)",
-        Range("in [1, 2048]", lambda value: 1 <= value <= 2048), flag=False,
+        Rule("in [1, 2048]", lambda value: 1 <= value <= 2048), flag=False,
     )  # fmt: skip
     max_characters: int = _count(
         None, "characters of a side; longer pairs are dropped (default: 1000)", flag=False
     )
     temperature: float = _number(
-        1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE, flag=False
-    )
+        1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE, flag=False,
+        unread=(Rule("without several corpora in --data", lambda s: len(s.data) < 2),),
+    )  # fmt: skip
     init_from: str = option(
         None,
         "begin with the weights and vocabulary of this finished or imported run; with other "
@@ -111,7 +156,7 @@ class TrainingConfig:
     )
     extend_vocab: bool = option(
         False, "with --init_from, add the subwords of these pairs that its vocabulary lacks",
-        action="store_true",
+        action="store_true", tasks=TRANSLATION, unread=(NO_START, OTHER_MODEL),
     )  # fmt: skip
     output: str = option(
         None,
@@ -130,39 +175,51 @@ class TrainingConfig:
     minutes: float = _number(
         None, "train for about X minutes: the first updates are timed, and the number of updates "
         "is fixed from then on (default: 30, phrasebook 4)",
-        resumes=True,
+        resumes=True, instead=("epochs", "steps"),
     )  # fmt: skip
-    epochs: int = _count(None, "stop after N passes over the pairs", resumes=True, flag=False)
-    steps: int = _count(None, "stop after N updates", resumes=True)
+    epochs: int = _count(
+        None, "stop after N passes over the pairs", resumes=True, flag=False,
+        instead=("minutes", "steps"),
+    )  # fmt: skip
+    steps: int = _count(None, "stop after N updates", resumes=True, instead=("minutes", "epochs"))
     patience: int = _count(None, "stop after N validations without a better score", resumes=True)
     validate_steps: int = _count(
-        None, "validate every N updates (default: 500, phrasebook 300)", resumes=True
-    )
+        None, "validate every N updates, at the end of a row of history.csv (default: 500, "
+        "phrasebook 300)",
+        resumes=True,
+        unread=(Rule("below log_steps, which is {0.log_steps}",
+                     lambda s: s.validate_steps < (s.log_steps or 0)),),
+    )  # fmt: skip
 
-    model: str = option("transformer", "kind of model", choices=tuple(PRESETS))
+    model: str = option("transformer", "kind of model", choices=tuple(PRESETS), tasks=TRANSLATION)
     preset: str = option(
         "small",
         "size and training recipe of the model; "
         + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
         metavar="NAME",
     )
-    d_model: int = _count(None, "width of the vectors between layers", flag=False)
-    num_heads: int = _count(None, "attention heads per layer", flag=False)
-    dff: int = _count(None, "width of the feed-forward hidden layers", flag=False)
-    encoder_layers: int = _count(None, "layers of the encoder", flag=False)
-    decoder_layers: int = _count(None, "layers of the decoder", flag=False)
-    decoder_self: str = option(
-        None, "what the decoder's first sublayer is", choices=("attention", "ssru"), flag=False
+    d_model: int = _size("width of the vectors between layers")
+    num_heads: int = _size("attention heads per layer")
+    dff: int = _size("width of the feed-forward hidden layers")
+    encoder_layers: int = _size(
+        "layers of the encoder", tasks=("translation", "classify", "tag", "masked")
     )
-    norm_first: bool = _switch(None, "normalise before each sublayer, not after it", flag=False)
+    decoder_layers: int = _size("layers of the decoder", tasks=("translation", "language"))
+    decoder_self: str = _size(
+        "what the decoder's first sublayer is", option, tasks=TRANSLATION,
+        choices=("attention", "ssru"),
+    )  # fmt: skip
+    norm_first: bool = _size("normalise before each sublayer, not after it", _switch)
     dropout_rate: float = _number(
         None, "fraction of the values dropped in training (default: the preset's)", SHARE
     )
     vocab_size: int = _count(8000, "number of subwords")
-    joint_vocab: bool = _switch(True, "share one vocabulary between both sides", flag=False)
+    joint_vocab: bool = _switch(
+        True, "share one vocabulary between both sides", flag=False, tasks=TRANSLATION
+    )
     subword_sampling: float = _number(
         0.0, "fraction of the words segmented anew each epoch", SHARE,
-        flag=False,
+        flag=False, tasks=TRANSLATION,
     )  # fmt: skip
 
     schedule: str = option(
@@ -193,8 +250,10 @@ class TrainingConfig:
     seed: int = _count(1, "seed of all random numbers", SEED)
 
     log_steps: int = _count(
-        None, "updates in a row of history.csv (default: 100 batches' worth)", flag=False
-    )
+        None, "updates in a row of history.csv (default: 100 batches' worth, at most "
+        "--validate_steps)",
+        flag=False,
+    )  # fmt: skip
     validation_pairs: int = _count(
         500, "validation pairs used during training", resumes=True, flag=False
     )
@@ -202,68 +261,60 @@ class TrainingConfig:
         1.0, "minutes between checkpoints", NOT_NEGATIVE, resumes=True, flag=False
     )
     max_checkpoints: int = _count(3, "number of checkpoints to keep", resumes=True, flag=False)
-    num_beams: int = _count(4, "beam width of the final evaluation and of the export", resumes=True)
-    length_penalty: float = _number(
-        0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True, flag=False
+    num_beams: int = _count(
+        4, "beam width of the final evaluation and of the export", resumes=True, tasks=TRANSLATION
     )
-    export: bool = _switch(True, "export the trained model to saved_model/1", resumes=True)
+    length_penalty: float = _number(
+        0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True, flag=False,
+        tasks=TRANSLATION,
+    )  # fmt: skip
+    export: bool = _switch(
+        True, "export the trained model to saved_model/1", resumes=True,
+        tasks=("translation", "classify", "tag", "language"),
+    )  # fmt: skip
 
-    task = "translation"
+    task, tasks = "translation", TRANSLATION
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value, range = getattr(self, field.name), field.metadata["range"]
-            for words, holds in (("finite", math.isfinite), range) if range else ():
-                if value is not None and not holds(value):
-                    raise ValueError(f"--{field.name} must be {words}. Received: {value!r}")
-            choices = field.metadata["argparse"].get("choices")
-            if choices and value is not None and value not in choices:
-                words = ", ".join(choices)
-                raise ValueError(f"--{field.name} must be one of {words}. Received: {value!r}")
-        self._check_data()
-        self._check_model()
-
-    def _check_data(self):
-        for name in ("output", "data", "source", "target", "validation", "init_from"):
-            value = getattr(self, name)
-            if "" in (value if isinstance(value, tuple) else (value,)):
-                raise ValueError(f"--{name} must name a file or folder. Received: ''")
-        if bool(self.source) != bool(self.target):
-            raise ValueError(
-                "--source and --target must be given together. Received: "
-                f"--source {self.source}, --target {self.target}"
-            )
-        if self.source and self.data:
-            raise ValueError(
-                "Give either --data or --source and --target. Received: "
-                f"--data {' '.join(self.data)} --source {self.source} --target {self.target}"
-            )
-        if self.phrasebook and self.validation:
-            raise ValueError(
-                "--validation needs --data, or --source and --target. Received: "
-                f"--validation {' '.join(self.validation)} alone"
-            )
-        if len(self.validation) > 2:
-            raise ValueError(f"--validation takes one or two files. Received: {self.validation}")
-
-    def _check_model(self):
-        if self.extend_vocab and not (self.init_from and self.model == "transformer"):
-            raise ValueError(
-                "--extend_vocab needs --init_from and a Transformer. Received: "
-                f"--init_from {self.init_from}, --model {self.model}"
-            )
+        fields = dataclasses.fields(self)
+        for field in fields:
+            if wrong := what_is_wrong(field, getattr(self, field.name)):
+                raise ValueError(f"{self.spelt(field.name)} {wrong}")
         presets = PRESETS[self.model]
         if self.preset not in presets:
             raise ValueError(
-                f"--preset of --model {self.model} must be one of: {', '.join(presets)}. "
+                f"--preset must be one of {', '.join(presets)}, those of the model {self.model}. "
                 f"Received: {self.preset!r}"
             )
-        sizes = [name for name, value in self.sizes().items() if value is not None]
-        if sizes and self.model != "transformer":
-            raise ValueError(
-                f"{', '.join(sizes)} cannot be set for --model {self.model}: choose a --preset "
-                f"instead, one of: {', '.join(presets)}"
-            )
+        self.check_read(f.name for f in fields if getattr(self, f.name) != f.default)
+
+    def check_read(self, names):
+        """Raises a ValueError if one of these settings has no effect beside the others."""
+        fields = {field.name: field.metadata for field in dataclasses.fields(self)}
+        for name in names:
+            why = [rule.words.format(self) for rule in fields[name]["unread"] if rule.holds(self)]
+            why += [f"beside {self.spelt(n)}" for n in fields[name]["instead"] if getattr(self, n)]
+            if fields[name]["tasks"] and self.task not in fields[name]["tasks"]:
+                why = [f"with --task {self.task}"]
+            if why:
+                value = getattr(self, name)
+                raise ValueError(f"{self.spelt(name)} has no effect {why[0]}. Received: {value!r}")
+
+    @classmethod
+    def own_fields(cls):
+        """{name: field} of the settings that one of its tasks reads."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        return {
+            name: field
+            for name, field in fields.items()
+            if {*cls.tasks} & {*(field.metadata["tasks"] or cls.tasks)}
+        }
+
+    @classmethod
+    def spelt(cls, name):
+        """A setting as it is given on the command line."""
+        field = cls.own_fields().get(name)
+        return f"--{name}" if field and field.metadata["flag"] else f"--set {name}"
 
     def sizes(self):
         """{field: value} of the fields that a Transformer's preset sets too."""
@@ -297,7 +348,7 @@ class TrainingConfig:
         """The same with the defaults that follow from other fields filled in."""
         defaults = {
             **RECIPES[self.model][self.preset].defaults(),
-            "validate_steps": 300 if self.phrasebook else 500,
+            "validate_steps": max(300 if self.phrasebook else 500, self.log_steps or 0),
             "precision": best_precision(),
             "output": self.default_output,
         }
@@ -305,7 +356,7 @@ class TrainingConfig:
             defaults["minutes"] = self.default_minutes
         changes = {name: v for name, v in defaults.items() if getattr(self, name) is None}
         found = dataclasses.replace(self, **changes)
-        log_steps = max(1, 100 // found.gradient_accumulation_steps)
+        log_steps = min(max(1, 100 // found.gradient_accumulation_steps), found.validate_steps)
         return dataclasses.replace(found, log_steps=found.log_steps or log_steps)
 
 
@@ -328,7 +379,9 @@ class TextConfig(TrainingConfig):
         "lines or plain text (default: sentences of the built-in phrasebook)"
     )
     validation: tuple = _words(
-        "texts to evaluate on, in the form of --data (default: texts held out of --data)", nargs=1
+        "texts to evaluate on, in the form of --data (default: texts held out of --data)",
+        range=Rule("one file", lambda value: len(value) <= 1),
+        unread=(Rule("without --data", lambda s: s.phrasebook),),
     )
     init_from: str = option(
         None,
@@ -343,7 +396,7 @@ class TextConfig(TrainingConfig):
     minutes: float = _number(
         None, "train for about X minutes: the first updates are timed, and the number of updates "
         "is fixed from then on (default: 30; without --data classify 2, tag 3, the others 4)",
-        resumes=True,
+        resumes=True, instead=("epochs", "steps"),
     )  # fmt: skip
     preset: str = option(
         "small",
@@ -352,10 +405,10 @@ class TextConfig(TrainingConfig):
     )
     fresh_weights: bool = option(
         False, "take the subwords of --init_from, but not its weights, for a comparison",
-        action="store_true", flag=False,
+        action="store_true", flag=False, unread=(NO_START,),
     )  # fmt: skip
 
-    hidden = ("source", "target", "tag", "filters", "model", "extend_vocab", "num_beams")
+    tasks = TEXT_TASKS
 
     @property
     def default_minutes(self):
@@ -365,6 +418,19 @@ class TextConfig(TrainingConfig):
     @property
     def default_output(self):
         return f"runs/{self.task}"
+
+
+def what_is_wrong(field, value):
+    """What a value of a field must be but is not, in words; None if it is right."""
+    about, choices = field.metadata, field.metadata["argparse"].get("choices", ())
+    rules = [TYPES[field.type], about["range"]]
+    if choices:
+        rules.append(Rule(f"one of {', '.join(choices)}", lambda value: value in choices))
+    if value is not None or field.default is not None:
+        for words, holds in rules:
+            if not holds(value):
+                return f"must be {words}. Received: {value!r}"
+    return None
 
 
 def best_precision():

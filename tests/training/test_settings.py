@@ -6,13 +6,25 @@ import json
 import pytest
 import yaml
 
-from training.command_line import parse_arguments
-from training.config import TEXT_TASKS, TextConfig, TrainingConfig
+from training.command_line import assigned, parse_arguments
+from training.config import SIZES, TEXT_TASKS, TextConfig, TrainingConfig, what_is_wrong
 from training.recipes import PRESETS, noam_peak
 
 
 def parse(*words, config_class=TrainingConfig):
     return parse_arguments("Trains.", list(words), config_class)
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command line that is wrong; what it says."""
+
+    def refused(*words, config_class=TrainingConfig):
+        with pytest.raises(SystemExit):
+            parse(*words, config_class=config_class)
+        return " ".join(capsys.readouterr().err.split())
+
+    return refused
 
 
 def test_defaults_follow_from_data_and_preset():
@@ -24,6 +36,8 @@ def test_defaults_follow_from_data_and_preset():
     assert base.learning_rate == noam_peak(512, 4000) == pytest.approx(7e-4, rel=0.01)
     assert base.gradient_accumulation_steps == 6 and base.log_steps == 16
     assert parse("--steps", "5").minutes is None
+    assert parse("--validate_steps", "10").log_steps == 10
+    assert parse("--set", "log_steps=700").validate_steps == 700
     for task in TEXT_TASKS:
         assert parse("--task", task, config_class=TextConfig).output == f"runs/{task}"
 
@@ -36,23 +50,47 @@ def test_a_file_of_settings_repeats_a_run_and_options_override_it(tmp_path, dump
     path.write_text(dump(described))
     assert parse("--config", str(path)) == first
     assert parse("--config", str(path), "--steps", "9") == dataclasses.replace(first, steps=9)
+    longer = dataclasses.replace(first, steps=None, minutes=9.0)
+    assert parse("--config", str(path), "--minutes", "9") == longer
     path.write_text(dump({"seed": 3}))
     assert parse("--config", str(path)).seed == 3
 
 
-def test_wrong_settings_are_named(tmp_path, monkeypatch, capsys):
+def test_lists_add_up():
+    several = parse("--data", "a", "--set", "filters=script", "--data", "b", "c", "--set", "seed=2")
+    assert several.data == ("a", "b", "c")
+    assert several.filters == ("script",) and several.seed == 2
+    assert parse("--set", "data=my file,b").data == ("my file", "b")
+
+
+def test_wrong_settings_are_named(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     for words, message in (
         (["--steps", "0"], "--steps must be positive. Received: 0"),
-        (["--set", "label_smoothing=1"], "--label_smoothing must be in [0, 1). Received: 1.0"),
-        (["--minutes", "nan"], "--minutes must be finite"),
-        (["--data", "a", "--source", "b", "--target", "c"], "either --data or --source"),
-        (["--source", "b"], "must be given together"),
-        (["--validation", "v.tsv"], "--validation needs --data"),
-        (["--data", ""], "--data must name a file or folder. Received: ''"),
-        (["--preset", "paper"], "--preset of --model transformer must be one of: small"),
-        (["--model", "rnnsearch", "--set", "d_model=4"], "d_model cannot be set for --model"),
-        (["--extend_vocab"], "--extend_vocab needs --init_from"),
+        (["--set", "label_smoothing=1"], "--set label_smoothing must be in [0, 1). Received: 1.0"),
+        (["--minutes", "nan"], "--minutes must be a finite number"),
+        (["--label_smoothing", "0.2"], "--label_smoothing 0.2: use --set label_smoothing=VALUE"),
+        (["--no_joint_vocab"], "unrecognized arguments: --no_joint_vocab: use --set joint_vocab"),
+        (["--wings"], "unrecognized arguments: --wings"),
+        (["--data", "a", "--source", "b", "--target", "c"], "--data has no effect beside --source"),
+        (["--source", "b"], "--source has no effect without --target"),
+        (["--target", "b"], "--target has no effect without --source"),
+        (["--minutes", "1", "--steps", "5"], "--minutes has no effect beside --steps"),
+        (["--set", "epochs=1", "--steps", "5"], "--set epochs has no effect beside --steps"),
+        (["--validation", "v.tsv"], "--validation has no effect without --data"),
+        (["--data", "a", "--validation", "a", "b", "c"], "--validation must be one or two files"),
+        (["--tag", "a=x"], "--tag has no effect without --data"),
+        (["--data", "a", "--set", "temperature=5"], "--set temperature has no effect without sev"),
+        (["--set", "languages=pt,en"], "--set languages has no effect without --filters language"),
+        (
+            ["--validate_steps", "10", "--set", "log_steps=20"],
+            "effect below log_steps, which is 20",
+        ),
+        (["--data", ""], "--data must be a list of texts, none of them empty. Received: ('',)"),
+        (["--preset", "paper"], "--preset must be one of small"),
+        (["--model", "rnnsearch", "--set", "d_model=4"], "no effect with --model rnnsearch"),
+        (["--extend_vocab"], "--extend_vocab has no effect without --init_from"),
+        (["--seed", "1", "--set", "seed=1"], "seed is given twice: 1 and 1"),
         (["--set", "wings=2"], "--set needs NAME=VALUE of a setting. Received: 'wings=2'"),
         (["--set", "joint_vocab=maybe"], "must be true or false. Received: 'maybe'"),
         (["--set", "schedule=steep"], "must be one of noam, cosine. Received: 'steep'"),
@@ -65,9 +103,78 @@ def test_wrong_settings_are_named(tmp_path, monkeypatch, capsys):
         if option == "--config" and value != "none.yaml":
             (tmp_path / "a.json").write_text(value)
             words = ["--config", "a.json"]
-        with pytest.raises(SystemExit):
-            parse(*words)
-        assert message in " ".join(capsys.readouterr().err.split())
+        assert message in refused(*words)
+
+
+WRONG = {  # values of other types, from a file and as texts
+    int: ([10.5, "3", True, [1]], ["10.5", "x", ""]),
+    float: ([yaml.safe_load("1e-3"), True, [0.5]], ["x", "nan", "inf", ""]),
+    bool: (["no", "false", 1], ["yes", "1", ""]),
+    str: ([3, yaml.safe_load("no"), ["a"], ""], [""]),
+    tuple: (["x.tsv", [1], [["a"]], {"a": 1}], ["", "a,,b"]),
+}
+
+
+@pytest.mark.parametrize("config_class", [TrainingConfig, TextConfig])
+def test_a_value_of_another_type_is_refused_by_name(tmp_path, refused, config_class):
+    path = tmp_path / "config.json"
+    for name, field in config_class.own_fields().items():
+        values, texts = WRONG[field.type]
+        for value in values:
+            path.write_text(json.dumps({name: value}))
+            said = refused("--config", str(path), config_class=config_class)
+            assert f"error: --config {path}: {name} must be " in said
+            assert said.endswith(f"Received: {value!r}")
+        for text in texts:
+            said = refused("--set", f"{name}={text}", config_class=config_class)
+            assert f"error: {config_class.spelt(name)} must be " in said
+
+
+def example(field):
+    """A word NAME=VALUE that is right by itself."""
+    texts = field.metadata["argparse"].get("choices", ("1", "0.5", "true", "a,b"))
+    words = (f"{field.name}={text}" for text in texts)
+    read = {field.name: field}
+    return next(word for word in words if not what_is_wrong(field, assigned(word, read)[1]))
+
+
+@pytest.mark.parametrize("task", TEXT_TASKS)
+def test_a_setting_that_a_task_does_not_read_is_refused_by_name(task, refused):
+    unread = {
+        field.name: field
+        for field in dataclasses.fields(TextConfig)
+        if task not in (field.metadata["tasks"] or TEXT_TASKS)
+    }
+    assert {"subword_sampling", "model", "num_beams"} < {*unread}
+    for name, field in unread.items():
+        words = ("--task", task, "--set", example(field))
+        said = refused(*words, config_class=TextConfig)
+        assert f"{TextConfig.spelt(name)} has no effect with --task {task}" in said
+
+
+@pytest.mark.parametrize("task", ["transformer", *TEXT_TASKS])
+def test_a_task_reads_the_sizes_that_its_model_has(task):
+    from keras_tfmr.models import TransformerConfig
+    from training.tasks import make_model
+
+    def weights(**sizes):
+        config = TransformerConfig(
+            **{**TransformerConfig.presets["tiny"], "source_vocab": 9, "target_vocab": 9, **sizes}
+        )
+        return [(w.path, w.shape) for w in make_model(task, config, classes).weights]
+
+    classes = 3 if task in ("classify", "tag", "masked") else None
+    own = (TrainingConfig if task == "transformer" else TextConfig).own_fields()
+    kind, before = "translation" if task == "transformer" else task, weights()
+    sizes = {
+        "d_model": 64, "dff": 40, "encoder_layers": 5, "decoder_layers": 5,
+        "decoder_self": "ssru", "norm_first": True,
+    }  # fmt: skip
+    assert {*sizes, "num_heads"} == {*SIZES}  # which changes no shape
+    for name, value in sizes.items():
+        is_read = name in own and kind in (own[name].metadata["tasks"] or (kind,))
+        if (task, name) != ("language", "decoder_self"):  # it has no such layer
+            assert is_read == (weights(**{name: value}) != before), name
 
 
 def test_every_preset_is_a_model():
