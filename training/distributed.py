@@ -24,6 +24,8 @@ def connect(settings):
         several = sum(map(len, tasks.values())) > 1 or settings.cluster == "slurm"
     except (ValueError, AttributeError, TypeError) as error:
         raise RunError(f"Cannot read TF_CONFIG ({error}): {os.environ['TF_CONFIG']}") from error
+    if tasks and settings.cluster:
+        raise RunError("TF_CONFIG has no effect beside --cluster slurm: unset it")
     if several and not (settings.steps or settings.epochs):
         raise RunError("Several hosts cannot measure minutes alike: give --steps")
     if not several and settings.devices == 1:

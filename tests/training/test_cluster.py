@@ -67,6 +67,8 @@ def test_a_cluster_that_cannot_be_is_refused(monkeypatch):
             connect(TrainingConfig().resolved())
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}}')
     assert connect(TrainingConfig().resolved()).chief
+    with pytest.raises(RunError, match="TF_CONFIG has no effect beside --cluster slurm"):
+        connect(TrainingConfig(cluster="slurm", steps=1).resolved())
 
 
 def test_the_indexed_job_fits_its_schema_and_makes_a_tf_config(tmp_path):

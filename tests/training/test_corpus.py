@@ -213,6 +213,11 @@ def test_settings_that_make_no_sense_are_refused():
         (lambda: sources.parse(["a.tsv:0"]), "must be positive. Received: a.tsv:0"),
         (lambda: sources.parse(["a.tsv"], ["b.tsv=x"]), "--tag must name a file.* Received: b.tsv"),
         (lambda: sources.parse(["a.tsv"], ["a.tsv"]), "FILE=TAG"),
+        (lambda: sources.parse(["a.tsv"], ["a.tsv=x", "a.tsv=y"]), "one tag for each file"),
+        (
+            lambda: sources.corpora_of(TrainingConfig(data=("a:1", "b:2"), temperature=5.0)),
+            "temperature has no effect beside the weights",
+        ),
         (lambda: sources.find("none-*.tsv"), r"none-\*\.tsv: No such file"),
         (lambda: Rules(filters=("spam",)), r"Filters are identical.* Received: spam"),
         (lambda: Rules(filters=("language",)), "needs the languages"),
@@ -232,6 +237,16 @@ def test_weights_and_temperature_set_the_shares():
         pairs = np.array(found) * [900, 100]
         np.testing.assert_allclose(pairs / pairs.sum(), shares)
         assert pairs.sum() == pytest.approx(1000)
+
+
+def test_a_file_may_be_called_like_a_name_with_a_weight(tmp_path):
+    for name in ("part", "part:2"):
+        (tmp_path / name).touch()
+    found = sources.parse([f"{tmp_path}/part:2:0.5", f"{tmp_path}/part:3"])
+    names = [(one.name.removeprefix(f"{tmp_path}/"), one.weight) for one in found]
+    assert names == [("part:2", 0.5), ("part", 3)]
+    (whole,) = sources.parse([f"{tmp_path}/part:2"])
+    assert (whole.name, whole.weight) == (f"{tmp_path}/part:2", None)
 
 
 def test_tags_stand_before_the_sources(tmp_path):

@@ -94,7 +94,13 @@ def corpora_of(settings):
         return [Phrasebook(settings.seed, settings.task)]
     if settings.source:
         return [Source(settings.source, aligned=settings.target)]
-    return parse(settings.data, settings.tag, also=settings.validation)
+    found = parse(settings.data, settings.tag, also=settings.validation)
+    if settings.temperature != 1 and found[0].weight is not None:
+        raise RunError(
+            "--set temperature has no effect beside the weights of --data. Received: "
+            f"{settings.temperature}"
+        )
+    return found
 
 
 def check_apart(settings, folder):
@@ -114,13 +120,14 @@ def parse(data, tags=(), also=()):
     """The `Source`s that `--data` names, with the tags of `--tag`.
 
     Args:
-        data: Words `NAME` or `NAME:WEIGHT`; all have weights, or none.
+        data: Words `NAME` or `NAME:WEIGHT`; all have weights, or none. A file that is called as the
+            whole word is meant by it.
         tags: Words `NAME=TAG`.
         also: Names of other files that may have a tag.
     """
     tags, found = tags_of(tags), []
     for word in data:
-        match = _WEIGHT.fullmatch(word)
+        match = None if os.path.exists(word) else _WEIGHT.fullmatch(word)
         name, weight = (match[1], float(match[2])) if match else (word, None)
         if weight == 0:
             raise RunError(f"The weight of a corpus must be positive. Received: {word}")
@@ -140,7 +147,10 @@ def tags_of(words):
     for (name, _, tag), word in zip(pairs, words, strict=True):
         if not name or not tag or len(tag.split()) != 1:
             raise RunError(f"--tag needs FILE=TAG, a tag without spaces. Received: {word!r}")
-    return {name: tag for name, _, tag in pairs}
+    found = {name: tag for name, _, tag in pairs}
+    if len(found) < len(words):
+        raise RunError(f"--tag takes one tag for each file. Received: {' '.join(words)}")
+    return found
 
 
 def tagged(tag, source):
