@@ -4,12 +4,14 @@
     python serving/demo.py --server=127.0.0.1:8500                      # uses a running one
 
 Open the address that it prints. The page is for one person on one machine: it listens on loopback
-only. Exit status: 0 after Ctrl-C or SIGTERM, 1 if the server that it started ended, 2 wrong
-arguments or the port is in use.
+unless --host says otherwise. It names the languages of the model's config, or of --languages. Exit
+status: 0 after Ctrl-C or SIGTERM, 1 if the server that it started ended, 2 wrong arguments or the
+port is in use.
 """
 
 import asyncio
 import contextlib
+import html
 import json
 import re
 import signal
@@ -25,6 +27,8 @@ from keras_tfmr.client import (
     ServingError,
     Target,
 )
+from serving.devserver.errors import ServingError as NoVersionError
+from serving.devserver.versions import versions_on_disk
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,6 +38,10 @@ SAY_SO = 5  # seconds in which open pages learn that the server has ended
 CLIENT = web.AppKey("client", ServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
 PHRASEBOOK = web.AppKey("phrasebook", bool)
+LANGUAGES = web.AppKey("languages", tuple)
+METADATA = Path("assets.extra", "keras_tfmr.json")  # in the folder of a version
+# As names of published models and of corpora end: opus-mt-pt-en, tatoeba:por-eng.
+PAIR = re.compile(r"[-:]([a-z]{2,3})-([a-z]{2,3})$")
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
 HEADERS = {
     # Loads nothing from other hosts, and cannot be put in another site's frame.
@@ -57,16 +65,34 @@ def parse_arguments(arguments=None):
     rest = "use the REST API of the server instead of gRPC"
     add("--rest", action="store_true", not_with=["--model_base_path"], help=rest)
     add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
+    add(
+        "--languages",
+        nargs=2,
+        metavar="CODE",
+        type=language,
+        default=None,
+        help="codes of source and target, as in pt en (default: those that the config names)",
+    )
+    host = "address to listen on; 0.0.0.0 opens the page to the network"
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
     port = {"type": _command_line.at_least(0), "metavar": "N", "default": 8080}
     add("--port", **port, help="port of the page; 0 for any free one")
     return parser.parse_args(arguments)
 
 
-def application(client, phrasebook=False):
+def language(code):
+    """A BCP 47 code: two or three letters, and perhaps more behind a hyphen."""
+    if not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", code):
+        raise ValueError(code)
+    return code
+
+
+def application(client, languages=("", ""), phrasebook=False):
     """The page, and the JSON API that it calls.
 
     Args:
         client: A `ServingClient`, best without retries, because the page itself retries.
+        languages: The codes of source and target; "" for one that is not known.
         phrasebook: Whether the model learned the built-in phrasebook only, which the page says.
 
     Returns:
@@ -74,14 +100,23 @@ def application(client, phrasebook=False):
     """
     app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
     app[CLIENT], app[ENDED], app[PHRASEBOOK] = client, asyncio.Event(), phrasebook
+    app[LANGUAGES] = tuple(languages)
     app.router.add_get("/api/status", status)
     app.router.add_post("/api/document", document)
     app.router.add_post("/api/translate", translate)
     app.router.add_post("/api/explain", explain)
-    app.router.add_get("/", lambda request: web.FileResponse(PAGE / "index.html"))
+    app.router.add_get("/", index)
     app.router.add_static("/", PAGE)
     app.on_response_prepare.append(add_headers)
     return app
+
+
+async def index(request):
+    """The page, which learns its languages from the attributes `lang` of the two texts."""
+    page = (PAGE / "index.html").read_text(encoding="utf-8")
+    for side, code in zip(("source", "target"), request.app[LANGUAGES], strict=True):
+        page = page.replace(f'lang="{side}"', f'lang="{html.escape(code)}"')
+    return web.Response(text=page, content_type="text/html")
 
 
 async def status(request):
@@ -142,7 +177,10 @@ async def texts_of(request, most=LONGEST):
         raise web.HTTPUnsupportedMediaType(
             text=f"Expected application/json. Received: {request.content_type}"
         )
-    content = await request.json()
+    try:
+        content = json.loads(await request.read())  # whatever charset is named: JSON is UTF-8
+    except (RecursionError, ValueError, web.RequestPayloadError) as error:
+        raise web.HTTPBadRequest(text=f"The body is not valid JSON: {error}") from None
     texts = content.get("texts") if isinstance(content, dict) else None
     strings = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
     if not strings or not 1 <= len(texts) <= most:
@@ -230,15 +268,27 @@ async def own_server(directory, model):
         await process.wait()
 
 
-def learned_phrasebook(directory):
-    """Whether the newest version in a folder says that it was trained without a corpus."""
+def origin(directory):
+    """What the newest version in a folder says of its training.
+
+    Returns:
+        (codes of source and target, "" for one that is not known; whether it learned the built-in
+        phrasebook only).
+    """
     try:
-        versions = [path for path in Path(directory).iterdir() if path.name.isdigit()]
-        file = max(versions, key=lambda path: int(path.name)) / "assets.extra" / "keras_tfmr.json"
-        training = json.loads(file.read_text(encoding="utf-8"))["run"]["config"]["training"]
-        return training["data"] == []
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        _, newest = max(versions_on_disk(Path(directory)).items())
+        config = json.loads((newest / METADATA).read_text(encoding="utf-8"))["run"]["config"]
+        published, settings = config.get("published", {}), config["arguments"]
+        names = [published.get("name", ""), *settings.get("data", ())]
+        if not published and not settings["data"] and settings["source"] is None:
+            return ("pt", "en"), True
+        codes = settings.get("languages") or next(
+            (found.groups() for name in names if (found := PAIR.search(name))), ("", "")
+        )
+        source, target = map(language, codes) if all(codes) else codes
+        return (source, published.get("target_language") or target), False
+    except (AttributeError, KeyError, NoVersionError, OSError, TypeError, ValueError):
+        return ("", ""), False
 
 
 async def serve(options):
@@ -251,18 +301,20 @@ async def serve(options):
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        server, process, phrasebook = options.server or Target.server, None, False
+        server, process = options.server or Target.server, None
+        languages, phrasebook = ("", ""), False
         if options.model_base_path:
-            phrasebook = learned_phrasebook(options.model_base_path)
+            languages, phrasebook = origin(options.model_base_path)
             own = own_server(options.model_base_path, options.model)
             server, process = await stack.enter_async_context(own)
         client = ServingClient(server, rest=options.rest, model=options.model, retry=False)
-        app = application(stack.enter_context(client), phrasebook)
+        languages = options.languages or languages
+        app = application(stack.enter_context(client), languages, phrasebook)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", options.port).start()
-        print(f"Open http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+        await web.TCPSite(runner, options.host, options.port).start()
+        print(f"Open http://{options.host}:{runner.addresses[0][1]}", flush=True)
         if not await ended(process, stop):
             return 0
         print("demo.py: error: the model server has ended", file=sys.stderr, flush=True)
@@ -286,7 +338,7 @@ def main():
     options = parse_arguments()
     try:
         return asyncio.run(serve(options))
-    except (OSError, ValueError) as error:
+    except (OSError, OverflowError, ValueError) as error:
         print(f"demo.py: error: {error}", file=sys.stderr)
         return 2
 

@@ -7,10 +7,10 @@ const FAINT = 0.04; // weights below this have no line
 
 /** The view of an explanation.
  *
- * `onActive(side, weights)` is called with ("source" | "target" | null, weight of each word of the
+ * `languages` names those of `source` and `target`. `onActive(side, weights)` is called with ("source" | "target" | null, weight of each word of the
  * other side) whenever another word is pointed at. */
 export class Graph {
-  constructor(element, onActive) {
+  constructor(element, languages, onActive) {
     this.element = element;
     this.onActive = onActive;
     this.layer = null; // null for the mean of all layers
@@ -18,7 +18,8 @@ export class Graph {
     this.merge = true;
     this.held = null;
     this.active = null;
-    this.columns = { source: column("source"), target: column("target") };
+    const [source, target] = ["source", "target"].map((side) => column(side, languages[side]));
+    this.columns = { source, target };
     this.lines = document.createElementNS(SVG, "svg");
     this.lines.setAttribute("preserveAspectRatio", "none");
     this.lines.setAttribute("aria-hidden", "true");
@@ -150,10 +151,10 @@ export class Graph {
   }
 }
 
-function column(side) {
+function column(side, language) {
   const list = document.createElement("ol");
   list.className = `words ${side}`;
-  list.setAttribute("aria-label", side === "source" ? "Portuguese words" : "English words");
+  list.setAttribute("aria-label", `${language} words`);
   return list;
 }
 

@@ -12,23 +12,29 @@ const WATCH = 3000; // ms between requests for the served version
 const ENDED = "The model server has ended";
 const NO_TRANSLATOR = "This model is not a translator: ask a classifier, a tagger or a language "
   + "model with serving/client.py --ask classify, tag or complete";
-const LABELS = {
-  translation: "English to Portuguese", source: "within Portuguese", target: "within English",
+const EXAMPLES = {
+  pt: [
+    "Helena não vai lavar o carro dele porque está cansada.",
+    "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
+    "A que horas Rafael volta aos domingos?",
+    "Este caminhão é mais novo do que aquele.",
+    "O gato está na mesa.",
+  ],
 };
-const EXAMPLES = [
-  "Helena não vai lavar o carro dele porque está cansada.",
-  "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
-  "A que horas Rafael volta aos domingos?",
-  "Este caminhão é mais novo do que aquele.",
-  "O gato está na mesa.",
-];
-EXAMPLES.push([EXAMPLES.slice(0, 2), EXAMPLES.slice(2)].map((part) => part.join(" ")).join("\n\n"));
 
 const at = (id) => document.getElementById(id);
 const [source, backdrop, translation, nbest, trouble] = [
   "source", "backdrop", "translation", "nbest", "trouble",
 ].map(at);
-const graph = new Graph(at("graph"), light);
+const LANGUAGES = {
+  source: languageOf(source) ?? "Source", target: languageOf(translation) ?? "Translation",
+};
+const LABELS = {
+  translation: `${LANGUAGES.target} to ${LANGUAGES.source}`,
+  source: `within ${LANGUAGES.source}`,
+  target: `within ${LANGUAGES.target}`,
+};
+const graph = new Graph(at("graph"), LANGUAGES, light);
 const texts = new Texts(source, backdrop, translation);
 const TOUCH = matchMedia("(pointer: coarse)").matches;
 const HINT = TOUCH
@@ -74,6 +80,11 @@ for (const [event, over] of [["pointerover", true], ["pointerout", false]]) {
     const { index } = target.dataset;
     if (index !== undefined) graph.point(over ? { side: "target", index: Number(index) } : null);
   });
+}
+
+/** The English name of an element's language; null if it is not known. */
+function languageOf({ lang }) {
+  return lang ? new Intl.DisplayNames(["en"], { type: "language" }).of(lang) : null;
 }
 
 function later(pause) {
@@ -384,7 +395,11 @@ function showNothing() {
 }
 
 function setUp() {
-  at("examples").append(...EXAMPLES.map((text) => {
+  for (const side of ["source", "target"]) at(`${side}-language`).textContent = LANGUAGES[side];
+  const examples = [...EXAMPLES[source.lang && new Intl.Locale(source.lang).language] ?? []];
+  const page = [examples.slice(0, 2), examples.slice(2)].map((part) => part.join(" ")).join("\n\n");
+  if (examples.length) examples.push(page);
+  at("examples").append(...examples.map((text) => {
     const button = document.createElement("button");
     const textContent = text.includes("\n") ? "All of them, on a page" : text;
     Object.assign(button, { type: "button", textContent });
@@ -403,8 +418,9 @@ function setUp() {
     root.theme = root.theme === "dark" ? "light" : "dark";
     localStorage.setItem("theme", root.theme);
   });
-  source.value = textOfAddress() || source.value || EXAMPLES[0];
+  source.value = textOfAddress() || source.value || (examples[0] ?? "");
   update();
+  if (!source.value) showServer();
 }
 
 function textOfAddress() {

@@ -4,6 +4,7 @@ import { places } from "./words.js";
 
 const FIRST = 300; // characters of the paragraphs in the first request, which is soon answered
 const MORE = 1500; // in each later one
+const MOST = 100; // paragraphs in a request, which servers limit
 const LONG = 400; // characters of a text that is shown in smaller letters
 
 /** The source, a textarea with a backdrop that shows what is lit in it, and its translation. */
@@ -115,7 +116,7 @@ function grouped(paragraphs) {
   const groups = [];
   let length = Infinity;
   for (const text of paragraphs) {
-    if (length > (groups.length > 1 ? MORE : FIRST)) {
+    if (length > (groups.length > 1 ? MORE : FIRST) || groups.at(-1).length >= MOST) {
       groups.push([]);
       length = 0;
     }

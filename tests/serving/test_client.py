@@ -132,6 +132,8 @@ def test_documents_and_streams_of_their_lines(client, stub):
     found += [document.text for document in stream]
     assert found == [line.upper() for line in lines] and 4 <= len(stub.requests) <= 8
     assert [*client.stream_document("")] == []
+    assert len([*client.stream_document("\n" * 600)]) == 600  # servers limit the texts of a request
+    assert max(one.inputs["text"].tensor_shape.dim[0].size for one in stub.requests) <= 256
 
 
 def test_wrong_arguments_are_refused_before_anything_is_sent(client, stub):

@@ -1,6 +1,7 @@
 """The demo page with a stub behind it: its own server as a process, and as a person uses it."""
 
 import contextlib
+import json
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
+
+from serving.demo import origin
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -48,8 +51,48 @@ def ask(page, path, *texts, **headers):
 
 @pytest.fixture(scope="module")
 def address(stubbed):
-    with demo(f"--server={stubbed[1]}") as (address, _):
+    with demo(f"--server={stubbed[1]}", "--languages", "pt", "en") as (address, _):
         yield address
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"arguments": {"data": [], "source": None}}, (("pt", "en"), True)),
+        ({"arguments": {"data": ["a.tsv"]}}, (("", ""), False)),
+        ({"arguments": {"data": ["a.tsv"], "languages": ["de", "fr"]}}, (("de", "fr"), False)),
+        ({"arguments": {"data": ["tatoeba:por-eng"]}}, (("por", "eng"), False)),
+        (
+            {"arguments": {"num_beams": 4}, "published": {"name": "Helsinki-NLP/opus-mt-pt-en"}},
+            (("pt", "en"), False),
+        ),
+        ({"arguments": {"data": ["a.tsv"], "languages": ['"><b>', "en"]}}, (("", ""), False)),
+        ([], (("", ""), False)),
+    ],
+)
+def test_the_newest_versions_config_names_the_languages(tmp_path, config, expected):
+    for version, content in (("9", {}), ("10", {"run": {"config": config}})):
+        file = tmp_path / version / "assets.extra" / "keras_tfmr.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(content))
+    assert origin(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "headers"),
+    [
+        (b'{"texts": ["um"]}', {"Content-Type": "application/json; charset=nope"}),
+        (b"[" * 100_000, {}),
+        (b'{"texts": "\xff"}', {}),
+        (b"no gzip", {"Content-Encoding": "gzip"}),
+    ],
+)
+def test_bodies_that_are_no_json_are_bad_requests(address, content, headers):
+    options = {"headers": {"Content-Type": "application/json"} | headers, "trust_env": False}
+    answer = httpx.post(f"{address}/api/translate", content=content, **options)
+    named = b"texts" in content and content.isascii()
+    assert answer.status_code == (200 if named else 400)
+    assert ("error" in answer.json()) == (not named)
 
 
 def test_wrong_requests_are_refused(address):
@@ -91,8 +134,7 @@ def test_with_a_server_of_its_own_that_ends(toys):
 
 @pytest.fixture(scope="module")
 def driver():
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("needs Debian's packages chromium and chromium-driver")
+    assert CHROMIUM and DRIVER, "needs Debian's packages chromium and chromium-driver"
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
@@ -207,7 +249,7 @@ def test_pointing_at_a_word_shows_what_it_looked_at_in_chosen_heads(page):
     assert page.until(lambda: page.lit() == {(3, 0), (1, 0)})
 
 
-LINES = [f"Linha {n}.\n" for n in range(90)]
+LINES = [f"Linha {n}.\n" for n in range(190)]
 PAGE = "Um gato. Um cão preto.\n\n  - Três aves.\n" + "".join(LINES)
 
 
@@ -215,7 +257,7 @@ def test_a_page_is_translated_by_paragraphs_and_its_sentences_explained(page, st
     last, before = threading.Event(), len(stub.requests)
 
     def slow_at_the_end(request, context):
-        if any(b"Linha 89" in text for text in request.inputs["text"].string_val):
+        if any(b"Linha 189" in text for text in request.inputs["text"].string_val):
             last.wait(10)
 
     def asked(signature=None):
@@ -234,9 +276,9 @@ def test_a_page_is_translated_by_paragraphs_and_its_sentences_explained(page, st
     last.set()
     page.until(lambda: not page.all("#translation .pending"))
     assert page.one("#translation").get_property("textContent") == PAGE.upper()
-    page.until(lambda: page.one("#note").text.startswith("93 sentences"))
+    page.until(lambda: page.one("#note").text.startswith("193 sentences"))
     documents = asked("translate_document")
-    assert len(documents) > 1  # and no paragraph twice, nor a blank one
+    assert max(map(len, documents)) <= 100  # and no paragraph twice, nor a blank one
     lines = [line for line in PAGE.encode().splitlines(keepends=True) if line.strip()]
     assert [text for texts in documents for text in texts] == lines
     page.all("#translation .sentence")[1].click()
@@ -246,7 +288,7 @@ def test_a_page_is_translated_by_paragraphs_and_its_sentences_explained(page, st
     page.one("#source").send_keys(Keys.CONTROL, Keys.END)
     page.one("#source").send_keys("Fim.")  # the sentence at the caret, and nothing else anew
     page.until(lambda: page.words("source") == ["Fim."])
-    assert {text for texts in asked() for text in texts} <= {b"Linha 89.", b"Fim."}
+    assert {text for texts in asked() for text in texts} <= {b"Linha 189.", b"Fim."}
 
 
 def test_examples_address_and_no_text(page):
@@ -258,6 +300,31 @@ def test_examples_address_and_no_text(page):
     page.shows(text.upper())
     page.write(" ")
     assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "target"),
+    [
+        (["--languages", "de", "pt-BR"], "German", "Brazilian Portuguese"),
+        ([], "Source", "Translation"),
+    ],
+)
+def test_any_pair_of_languages(driver, stubbed, options, source, target):
+    with demo(f"--server={stubbed[1]}", "--host=localhost", *options) as (address, _):
+        assert address.startswith("http://localhost:")
+        page = Page(driver, address)
+        page.until(lambda: "version 7" in page.one("#server").text)  # though there is no text
+        assert not page.all("#examples button")
+        page.write("guten Tag")
+        page.shows("GUTEN TAG")
+        page.until(lambda: page.words("source") == ["guten", "Tag"])
+        named = [page.one(f"#{side}-language").text for side in ("source", "target")]
+        assert [name.casefold() for name in named] == [source.casefold(), target.casefold()]
+        views = [label.text for label in page.all("#views label")]
+        assert views == [f"{target} to {source}", f"within {source}", f"within {target}"]
+        columns = [page.one(f".words.{side}") for side in ("source", "target")]
+        labels = [column.get_dom_attribute("aria-label") for column in columns]
+        assert labels == [f"{source} words", f"{target} words"]
 
 
 def test_says_so_while_the_server_is_down_and_recovers(driver):
