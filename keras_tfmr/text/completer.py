@@ -18,8 +18,9 @@ from keras_tfmr._inputs import (
     utf8,
 )
 from keras_tfmr.answers import Completion, Likelihood
+from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
-from keras_tfmr.text.tokenizer import SubwordTokenizer, most_characters, valid_utf8
+from keras_tfmr.text.tokenizer import most_characters
 
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
 # The length of completions in warm-up requests and checks: long enough to go through several steps.
@@ -64,7 +65,7 @@ class Completer(TextModel):
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: SubwordTokenizer,
+        tokenizer: Tokenizer,
         *,
         max_length: int = 128,
         max_new_tokens: int = 128,

@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras_tfmr import answers
 from keras_tfmr._inputs import Text, example_of, texts_of
 from keras_tfmr.answers import Classification, Tags
+from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.text_model import TextModel, at_least_one, traced
-from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
 
 # A number with its inner punctuation (3.5, 10:30), a word with its inner apostrophes and hyphens,
 # or a single punctuation mark. Joiners and other invisible characters belong to a word.
@@ -28,7 +28,7 @@ class LabelModel(TextModel):
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: SubwordTokenizer,
+        tokenizer: Tokenizer,
         labels: Iterable[str],
         max_length: int,
     ) -> None:
@@ -86,7 +86,7 @@ class Classifier(LabelModel):
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: SubwordTokenizer,
+        tokenizer: Tokenizer,
         labels: Iterable[str],
         *,
         max_length: int = 128,
@@ -199,7 +199,7 @@ class Tagger(LabelModel):
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: SubwordTokenizer,
+        tokenizer: Tokenizer,
         tags: Iterable[str],
         *,
         max_length: int = 128,

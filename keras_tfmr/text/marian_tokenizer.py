@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr import compat
 from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
-from keras_tfmr.text.tokenizer import SPECIALS, SubwordTokenizer, mix, valid_utf8
+from keras_tfmr.text.subwords import SPECIALS, Tokenizer, mix, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
@@ -25,7 +25,7 @@ _Piece = proto.ModelProto.SentencePiece
 _PRODUCED = (_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE)
 
 
-class MarianTokenizer(SubwordTokenizer):
+class MarianTokenizer(Tokenizer):
     """Text to subword ids and back, in the graph, with the subwords of a published Marian model.
 
     The ids are padding 0, unknown 1, start 2, end 3, then the vocabulary. Pieces that the
@@ -48,6 +48,7 @@ class MarianTokenizer(SubwordTokenizer):
 
     Reference: Marian (arXiv 1804.00344), OPUS-MT (https://aclanthology.org/2020.eamt-1.61).
 
+    >>> from keras_tfmr import SubwordTokenizer
     >>> spm = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
     >>> pieces = ["\u2581gato", "\u2581the", "\u2581", ">>eng<<"]
     >>> tokenizer = MarianTokenizer(joined(spm.model_bytes, pieces, reads_tags=True))

@@ -13,7 +13,7 @@ import re
 
 import tensorflow as tf
 
-from keras_tfmr.text.tokenizer import SubwordTokenizer, valid_utf8
+from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 
 _FOLDER = importlib.resources.files("keras_tfmr.text") / "abbreviations"
 # The languages with a list of abbreviations.
@@ -99,7 +99,7 @@ class SentenceSplitter:
         ]
 
     def split(
-        self, texts: tf.Tensor, tokenizer: SubwordTokenizer | None = None, max_length: int = 128
+        self, texts: tf.Tensor, tokenizer: Tokenizer | None = None, max_length: int = 128
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Strings [batch] -> pieces, ragged string, and which are sentences, ragged bool.
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from keras_tfmr._inputs import Text, checked_texts, utf8
 from keras_tfmr.answers import Answer, Outputs
-from keras_tfmr.export.optimize import optimize_for_decoding
+from keras_tfmr.optimize import optimize_for_decoding
 from keras_tfmr.precision import with_precision
-from keras_tfmr.text.tokenizer import SubwordTokenizer
+from keras_tfmr.text.subwords import Tokenizer
 
 
 class TextModel(abc.ABC):
@@ -38,7 +38,7 @@ class TextModel(abc.ABC):
     default = ""
 
     def __init__(
-        self, model: keras.Model, tokenizers: dict[str, SubwordTokenizer], max_length: int
+        self, model: keras.Model, tokenizers: dict[str, Tokenizer], max_length: int
     ) -> None:
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(

@@ -17,8 +17,8 @@ from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.models import TranslationModel
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.sentences import SentenceSplitter
+from keras_tfmr.text.subwords import Tokenizer
 from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
-from keras_tfmr.text.tokenizer import SubwordTokenizer
 
 # Only separators and control characters, so that there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
@@ -73,8 +73,8 @@ class Translator(TextModel):
     def __init__(
         self,
         model: keras.Model,
-        source_tokenizer: SubwordTokenizer,
-        target_tokenizer: SubwordTokenizer | None = None,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None = None,
         config: DecodingConfig | None = None,
         *,
         max_source_length: int = 128,

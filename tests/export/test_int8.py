@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator, tokenizer
 
-from keras_tfmr import TransformerConfig, TranslationModel, export_text_model
-from keras_tfmr.export import METADATA_FILE, ExportError, golden_cases, int8
-from keras_tfmr.export.int8 import Int8Dense
+from keras_tfmr import TransformerConfig, TranslationModel, export_text_model, int8
+from keras_tfmr.export import METADATA_FILE, ExportError, golden_cases
 from keras_tfmr.export.int8_agreement import measured
-from keras_tfmr.export.optimize import optimize_for_decoding
 from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.int8 import Int8Dense
+from keras_tfmr.optimize import optimize_for_decoding
 from keras_tfmr.text.lexicon import Lexicon
 
 # oneDNN then takes a processor without VNNI, whatever this one is.

@@ -13,7 +13,7 @@ from keras_tfmr import (
     TransformerConfig,
     TranslationModel,
 )
-from keras_tfmr.export.optimize import FusedSelfAttention, FusedSSRU, optimize_for_decoding
+from keras_tfmr.optimize import FusedSelfAttention, FusedSSRU, optimize_for_decoding
 from keras_tfmr.precision import with_precision
 
 TINY = TransformerConfig.preset(

@@ -29,6 +29,7 @@ EXTRAS_OF = {
     "plots.py": {"plots"},
     "_inputs.py": {"tensorflow"},
     "compat.py": {"tensorflow"},
+    "int8.py": {"tensorflow"},
 }
 
 

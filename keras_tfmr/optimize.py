@@ -10,8 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfmr import compat
-from keras_tfmr.export import int8
+from keras_tfmr import compat, int8
 from keras_tfmr.layers import SSRU, MultiHeadAttention, TiedLogits
 from keras_tfmr.layers.attention_sublayers import CrossAttention
 from keras_tfmr.layers.dot_product import flat
