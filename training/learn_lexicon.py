@@ -47,6 +47,7 @@ def learn(options):
     from keras_tfmr.text.lexicon import Lexicon
     from training.corpus.filter import Rules
     from training.corpus.held_out import read_pairs
+    from training.corpus.sources import Source
     from training.files import RunError, write_atomically
     from training.run import RunFolder
 
@@ -58,7 +59,7 @@ def learn(options):
             f"{config['kind']}"
         )
     rules = Rules(options.max_characters)
-    found = read_pairs(options.data, most=options.most, rules=rules)
+    found = read_pairs([Source(str(options.data))], rules=rules, most=options.most)
     columns = zip(*found.pairs, strict=True)
     sides = [encoded(side, lines) for side, lines in zip(tokenizers, columns, strict=True)]
     lexicon = Lexicon.learn(

@@ -285,10 +285,8 @@ def text_of(line, column):
 
 def formatted(line, hypotheses, number, options):
     """The output for a line: its columns with the translation, or its n best translations."""
-    texts = [
-        ((one.text if options.documents else " ".join(one.split())).encode(), one.score)
-        for one in hypotheses
-    ]
+    one_line = (lambda text: text.replace("\n", " ")) if options.documents else flat
+    texts = [(one_line(one.text).encode(), one.score) for one in hypotheses]
     if options.nbest:
         rows = texts[: options.nbest]
         return b"".join(b"%d ||| %s ||| %.4f\n" % (number, text, score) for text, score in rows)
@@ -303,6 +301,11 @@ def formatted(line, hypotheses, number, options):
     if options.scores:
         columns.append(b"%.4f" % score)
     return b"\t".join(columns) + b"\n"
+
+
+def flat(text):
+    """A text with single spaces between its words."""
+    return " ".join(text.split())
 
 
 def make_callers(options):

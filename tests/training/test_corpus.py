@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
 from training.config import TrainingConfig
+from training.corpus import held_out, sources, store, workers
 from training.corpus import read as reading
-from training.corpus import sources, store, workers
 from training.corpus.filter import REASONS, Cleaner, Rules, summary
-from training.corpus.held_out import read_pairs
 from training.corpus.read import in_memory
+from training.corpus.sources import Source
 from training.corpus.unique import UniquePairs
 from training.files import RunError
 from training.prepare import encode, make_batches
@@ -37,6 +37,10 @@ def write(tmp_path):
         return path
 
     return write
+
+
+def read_pairs(source, target="", **options):
+    return held_out.read_pairs([Source(str(source), aligned=str(target))], **options)
 
 
 @pytest.mark.parametrize("ending", ["", ".GZ", ".bz2", ".xz", ".zst"])

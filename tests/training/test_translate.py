@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from text_models import LINES, tiny_translator, write_run
 
+from keras_tfmr.answers import Translation
 from serving import server
 from training import streams, translate
 
@@ -327,6 +328,13 @@ def test_lines_are_translated_by_sentence_in_their_layout(translated, one):
     assert translated(text, "--documents") == text.replace(LINES[2], one)
     by_column = translated(text, "--documents", "--column", "2")
     assert by_column.splitlines()[2:] == [f"- {LINES[2]}", f"\t{one}"]
+
+
+def test_a_translation_never_breaks_its_line():
+    """Bytes of the vocabulary can spell a line end."""
+    found, options = [Translation("a\nb", 0.0, False)], translate.parse_arguments(["run"])
+    for options.documents in (None, "line", "paragraph"):
+        assert translate.formatted(b"x", found, 1, options) == b"a b\n"
 
 
 def test_lines_of_a_paragraph_are_joined(translated, one):

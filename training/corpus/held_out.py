@@ -6,7 +6,6 @@ import dataclasses
 import numpy as np
 
 from training.corpus.filter import Cleaner, Rules, summary
-from training.corpus.read import read_blocks
 from training.corpus.sources import Source, tagged, tags_of
 from training.files import RunError
 
@@ -28,43 +27,31 @@ class Pairs:
         return [(tagged(tag, source), target) for tag, (source, target) in rows]
 
 
-def read_pairs(*paths, most=None, rules=None):
-    """The cleaned `Pairs` of one file of `source<TAB>target` lines, or of two aligned files.
+def read_pairs(corpora, split="train", task="translation", rules=None, most=None):
+    """The cleaned `Pairs` of corpora.
 
     Args:
-        most: Of how many pairs to read no more; None for all.
-        rules: The `Rules` of cleaning.
-    """
-    files = []
-    found = clean_pairs([(read_blocks(paths, files), "")], files, most=most, rules=rules)
-    if not found.pairs:
-        raise RunError(
-            f"{paths[0]}: no pair is left of {files[0].lines} lines; "
-            f"dropped: {summary(found.dropped)}"
-        )
-    return found
-
-
-def clean_pairs(corpora, files=(), task="translation", most=None, rules=None):
-    """The cleaned `Pairs` of corpora, each blocks of lines and their tag.
-
-    Args:
-        corpora: An iterable of (blocks, tag).
-        files: A list, to which reading the blocks adds.
+        corpora: Sources, as of `corpora_of`.
+        split: Which part of them to read.
         task: What the lines are for.
-        most: The most pairs; None for all.
         rules: The `Rules` of cleaning.
+        most: The most pairs, of which no more are read; None for all.
     """
-    cleaner, dropped, tags, count = Cleaner(rules or Rules(), task), collections.Counter(), {}, 0
-    for blocks, tag in corpora:
-        for cleaned in map(cleaner, blocks):
+    cleaner, files, dropped = Cleaner(rules or Rules(), task), [], collections.Counter()
+    tags, lines, kept = {}, 0, 0
+    for corpus in corpora:
+        for cleaned in map(cleaner, corpus.blocks(split, files)):
             for line in cleaned.text.decode().split("\n")[:-1]:
-                tags.setdefault(line, tag)
-                count += 1
+                tags.setdefault(line, corpus.tag)
+            lines, kept = lines + cleaned.lines, kept + len(cleaned.keys)
             dropped.update(cleaned.dropped)
             if most and len(tags) >= most:
                 break
-    dropped["duplicate"] += count - len(tags)
+    dropped["duplicate"] += kept - len(tags)
+    if not tags:
+        raise RunError(
+            f"{corpora[0].name}: no pair is left of {lines:,} lines; dropped: {summary(dropped)}"
+        )
     pairs = [tuple(line.split("\t")) for line in tags][:most]
     return Pairs(pairs, list(tags.values()), dropped, tuple(files))
 
@@ -77,15 +64,8 @@ def given_sets(settings, corpora):
     else:
         own = [corpus for corpus in corpora if corpus.has_splits]
         splits = {name: name for name in ("validation", "test") if own}
-    sets = {}
-    for name, split in splits.items():
-        files, rules = [], Rules(settings.max_characters)
-        found = [(corpus.blocks(split, files), corpus.tag) for corpus in own]
-        sets[name] = clean_pairs(found, files, settings.task, rules=rules)
-    if sets and not sets["validation"].pairs:
-        dropped = summary(sets["validation"].dropped)
-        raise RunError(f"{own[0].name}: no pair is left; dropped: {dropped}")
-    return sets
+    rules = Rules(settings.max_characters)
+    return {n: read_pairs(own, split, settings.task, rules) for n, split in splits.items()}
 
 
 def hold_out(unique, seed):
