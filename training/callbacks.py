@@ -13,14 +13,14 @@ import time
 import keras
 from keras import ops
 
-from training.checkpoints import read_meta, restore, uncounted
+from training.checkpoints import read_meta, uncounted
 from training.evaluate import in_words
 from training.files import RunError, save_weights, write_table
 from training.optimizer import assign_average
 from training.run import record_steps
 
 SAID = 60.0  # seconds between two lines off a terminal
-MEASURED = 20  # updates that are not timed, because the first ones compile
+MEASURED = 20  # updates that are timed at least before the rest is estimated
 
 
 @dataclasses.dataclass
@@ -29,11 +29,11 @@ class RunState:
 
     Fields:
         step: Number of updates made.
-        steps: Number of updates of the whole run; 0 until `--minutes` has been measured.
+        steps: Number of updates of the whole run; 0 until `--minutes` has become one.
         seconds: Wall-clock time used by all processes of this run.
         best: The best score so far; -1 before the first validation.
         worse: Number of validations since the best one.
-        trained: Whether the training is over.
+        pauses: Seconds of each update, until the rest is estimated.
         rows: The rows of history.csv, dictionaries.
     """
 
@@ -42,33 +42,64 @@ class RunState:
     seconds: float = 0.0
     best: float = -1.0
     worse: int = 0
-    trained: bool = False
+    pauses: list = dataclasses.field(default_factory=list)
     rows: list = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, checkpoint, steps):
+        """The state in a checkpoint's file, or at the beginning if that is None.
+
+        Args:
+            checkpoint: Its path.
+            steps: Number of updates of the run by its config.json, which knows it first.
+        """
+        meta = read_meta(checkpoint) if checkpoint else {}
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{n: value for n, value in meta.items() if n in names} | {"steps": steps})
 
 
 class Budget(keras.callbacks.Callback):
-    """Counts updates, ends the run after the last one, and turns minutes into updates.
+    """Counts the updates, says how long the rest takes, and ends the run.
 
-    `started` is `time.monotonic()` at the start of the process.
+    `--minutes` becomes a number of updates when the warm-up ends or a quarter of the minutes is
+    over, whichever is first, by the median of the times of the updates, so that a busy start does
+    not decide. It is at least four times the updates made: up to there no rate depends on it.
+
+    Args:
+        state: The `RunState`, of a checkpoint if the run is resumed.
+        settings: The settings of the run.
+        folder: Its `RunFolder`.
+        started: `time.monotonic()` at the start of the process.
+        signals: The `Signals`.
+        say: Prints lines for people.
     """
 
-    def __init__(self, state, settings, folder, started, signals):
+    def __init__(self, state, settings, folder, started, signals, say=print):
         super().__init__()
-        self.state, self.minutes, self.folder = state, settings.minutes, folder
+        self.state, self.settings, self.folder = state, settings, folder
+        self.signals, self.say = signals, say
+        self.started = started - state.seconds
         self.batches = settings.gradient_accumulation_steps
-        self.validate_steps = settings.validate_steps
-        self.started, self.signals = started, signals
-        self.before, self.times, self.validation = 0.0, [], 0.0
+        self.validation_seconds, self._told = 0.0, False
 
     def seconds(self):
         """Seconds used in total."""
-        return self.before + time.monotonic() - self.started
+        return time.monotonic() - self.started
+
+    @property
+    def ended(self):
+        """Whether the training is over, by the settings of now: by its length or by its scores."""
+        state, settings = self.state, self.settings
+        return bool(
+            0 < state.steps <= state.step
+            or (settings.patience and state.worse >= settings.patience)
+            or (settings.target_score and state.best >= settings.target_score)
+        )
 
     def on_train_begin(self, logs=None):
-        self.before, self._batch = self.state.seconds, self.state.step * self.batches
-        if self.state.steps:
-            self.model.optimizer.total_batches.assign(self.state.steps * self.batches)
         self.signals.waits = True
+        self._batch, self._last = self.state.step * self.batches, time.monotonic()
+        self._set_total()
 
     def on_train_end(self, logs=None):
         self.signals.waits = False
@@ -78,35 +109,49 @@ class Budget(keras.callbacks.Callback):
         if self._batch % self.batches:
             return
         self.state.step = self._batch // self.batches
-        self.times.append(time.monotonic())
-        measured = len(self.times) > 2 * MEASURED and self.seconds() > 6 * (self.minutes or 0)
-        if not self.state.steps and measured:
-            self.fix()
-        if self.state.steps and self.state.step >= self.state.steps:
-            self.state.trained = self.model.stop_training = True
+        if not self._told:
+            self._measure()
+        if self.ended:
+            self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self.state.steps:
-            self.fix()
         self.state.seconds = self.seconds()
         if self.signals.received is not None:
             self.model.stop_training = True
 
-    def fix(self):
-        """Fixes the number of updates from the time of the first ones."""
-        pauses = [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
-        update = statistics.median(pauses[MEASURED:] or pauses or [1.0])
-        update += self.validation / self.validate_steps
-        left = 60 * self.minutes - self.seconds()
-        self.state.steps = self.state.step + max(1, int(left / update))
+    def _measure(self):
+        state, settings, now = self.state, self.settings, time.monotonic()
+        state.pauses.append(round(now - self._last, 4))
+        self._last = now
+        enough = len(state.pauses) >= MEASURED
+        if not state.steps:
+            enough = enough and self.seconds() >= 15 * settings.minutes
+            enough = enough or state.step >= settings.warmup_steps
+        if enough:
+            pace = statistics.median(state.pauses)
+            pace += self.validation_seconds / settings.validate_steps
+            state.pauses, self._told = [], True
+            if not state.steps:
+                self._fix(pace)
+            left = (state.steps - state.step) * pace / 60
+            self.say(f"{state.steps:,} updates: about {left:.0f} minutes at the present pace.")
+
+    def _fix(self, pace):
+        """Makes the minutes a number of updates, of so many seconds each."""
+        state, minutes = self.state, self.settings.minutes
+        left = 60 * minutes - self.seconds()
+        state.steps = max(4 * state.step, state.step + int(left / pace))
+        self._set_total()
+        record_steps(self.folder, state.steps)
+        self.say(
+            f"An update takes {pace:.3g} s, so {minutes:g} minutes are {state.steps:,} updates; "
+            f"--steps {state.steps} repeats this run."
+        )
+
+    def _set_total(self):
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()
         self.model.optimizer.total_batches.assign(self.state.steps * self.batches)
-        print(
-            f"An update takes {update:.3g} s, so {self.minutes:g} minutes are "
-            f"{self.state.steps:,} updates; --steps {self.state.steps} repeats this run."
-        )
-        record_steps(self.folder, self.state.steps)
 
 
 class Validation(keras.callbacks.Callback):
@@ -116,21 +161,19 @@ class Validation(keras.callbacks.Callback):
     whose state is in no checkpoint. The first validation is after the first row, so that a mistake
     shows early.
 
-    The evaluator has a model of its own; the first of its scores chooses the weights. Only the
-    chief prints.
+    The evaluator has a model of its own; the first of its scores chooses the weights.
     """
 
-    def __init__(self, evaluator, budget, settings, chief=True):
+    def __init__(self, evaluator, budget):
         super().__init__()
         self.evaluator, self.scores = evaluator, evaluator.task.scores
-        self.budget, self.state, self.chief = budget, budget.state, chief
-        self.every, self.patience = settings.validate_steps, settings.patience
-        self.log_steps, self.is_best = settings.log_steps, False
+        self.budget, self.state, self.is_best = budget, budget.state, False
+        self.every, self.log_steps = budget.settings.validate_steps, budget.settings.log_steps
 
     def on_epoch_end(self, epoch, logs=None):
         self.is_best = False
         due = self.state.step // self.every > (self.state.step - self.log_steps) // self.every
-        if not (due or epoch == 0 or self.state.trained):
+        if not (due or epoch == 0 or self.budget.ended):
             return
         began = time.monotonic()
         assign_average(self.model, self.evaluator.model)
@@ -141,23 +184,24 @@ class Validation(keras.callbacks.Callback):
             self.state.best, self.state.worse = scores[self.scores[0]], 0
         else:
             self.state.worse += 1
-        if self.chief:
-            self._tell(scores, texts)
-        if self.patience and self.state.worse >= self.patience:
-            self.state.trained = self.model.stop_training = True
-            if self.chief:
-                print(f"No better score in {self.patience} validations: the training ends.")
-        self.budget.validation = time.monotonic() - began
+        self._tell(scores, texts)
+        if self.budget.ended:
+            self.model.stop_training = True
+        self.budget.validation_seconds = time.monotonic() - began
 
     def save_best(self):
         """Writes the weights that were scored last, which are the best."""
         save_weights(self.evaluator.model, self.budget.folder.best)
 
     def _tell(self, scores, texts):
-        begun = f"{self.budget.seconds() / 60:.1f} min, update {self.state.step:,}"
-        print(f"{begun}: {in_words(scores)} on {len(texts)} validation texts")
+        say, state = self.budget.say, self.state
+        begun = f"{self.budget.seconds() / 60:.1f} min, update {state.step:,}"
+        say(f"{begun}: {in_words(scores)} on {len(texts)} validation texts")
         for i in sorted({0, len(texts) // 3, 2 * len(texts) // 3}):
-            print(f"    {self.evaluator.sample(i, texts[i])}")
+            say(f"    {self.evaluator.sample(i, texts[i])}")
+        if self.budget.ended and state.step != state.steps:
+            why = f"No better score in {state.worse} validations" if state.worse else "Good enough"
+            say(f"{why}: the training ends.")
 
 
 class NotFinite(keras.callbacks.TerminateOnNaN):
@@ -211,9 +255,9 @@ class History(keras.callbacks.Callback):
             f"{self._speed():,.0f} tokens/s"
         )
         pace = (self._ended - self._began) / max(self._batches, 1) * self.budget.batches
-        left = (
-            (state.steps - state.step) * pace if state.steps else 60 * self.budget.minutes - seconds
-        )
+        left = (state.steps - state.step) * pace
+        if not state.steps:
+            left = 60 * self.budget.settings.minutes - seconds
         return f"{line}, {max(left, 0) / 60:.1f} minutes left  "
 
     def on_epoch_end(self, epoch, logs=None):
@@ -232,11 +276,9 @@ class History(keras.callbacks.Callback):
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Writes checkpoints, and the best weights after the checkpoint that knows their score.
+    """Writes the best weights, then a checkpoint that knows their score.
 
-    If the weights were written first and the process were killed before the checkpoint, the resumed
-    run would not know their score, and could replace them with worse ones. At the end it is the
-    other way round: the checkpoint says that nothing but the evaluation is missing.
+    A run that is killed in between goes on from the checkpoint before, and makes them again.
     """
 
     def __init__(self, validation, checkpoints, settings):
@@ -246,14 +288,11 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         state, is_best = self.validation.state, self.validation.is_best
-        if is_best and state.trained:
+        if is_best:
             self.validation.save_best()
-        stops = self.model.stop_training
-        if stops or is_best or time.monotonic() - self.saved >= self.every:
+        if is_best or self.model.stop_training or time.monotonic() - self.saved >= self.every:
             self.checkpoints.save(state.step, state_of(self.model), dataclasses.asdict(state))
             self.saved = time.monotonic()
-        if is_best and not state.trained:
-            self.validation.save_best()
 
 
 def state_of(model):
@@ -265,28 +304,3 @@ def state_of(model):
         for name, variables in groups.items()
         for i, variable in enumerate(v for v in variables if id(v) not in metrics)
     }
-
-
-def resume(model, checkpoints, validation):
-    """Restores the newest checkpoint, if there is one, and the state of the run with it.
-
-    A number of updates that the state already has replaces that of the checkpoint.
-    """
-    state, chief = validation.state, validation.chief
-    path = checkpoints.newest(print if chief else lambda line: None)
-    if path is None:
-        return
-    steps = state.steps
-    for name, value in read_meta(path).items():
-        setattr(state, name, value)
-    state.steps = steps or state.steps
-    if state.trained and validation.budget.folder.best.exists() and state.step >= state.steps:
-        return  # perhaps of another backend: only the end is missing
-    state.trained = False
-    restore(path, state_of(model))
-    scored = state.rows and f"val_{validation.scores[0]}" in state.rows[-1]
-    if scored and not state.worse and chief:  # a kill may have come before these weights
-        assign_average(model, validation.evaluator.model)
-        validation.save_best()
-    if chief:
-        print(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")

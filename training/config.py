@@ -17,6 +17,11 @@ from training.recipes import PRESETS, RECIPES
 
 TEXT_TASKS = ("classify", "tag", "language", "masked")
 TRANSLATION = ("translation",)
+# Of a run on the phrasebook: updates, about five minutes on two cores, and a score that is enough.
+PHRASEBOOK_STEPS = {
+    "translation": 1200, "classify": 800, "tag": 1000, "language": 1200, "masked": 1200,
+}  # fmt: skip
+PHRASEBOOK_SCORE = 99.0
 # The fields that a Transformer's preset sets too.
 SIZES = (
     "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self", "norm_first",
@@ -173,16 +178,21 @@ class TrainingConfig:
     )  # fmt: skip
 
     minutes: float = _number(
-        None, "train for about X minutes: the first updates are timed, and the number of updates "
-        "is fixed from then on (default: 30, phrasebook 4)",
-        resumes=True, instead=("epochs", "steps"),
-    )  # fmt: skip
+        None,
+        "train for about X minutes: updates are timed for up to a quarter of them, and their "
+        "number is fixed then (default: 30; the phrasebook has a number of updates)",
+        instead=("epochs", "steps"),
+    )
     epochs: int = _count(
         None, "stop after N passes over the pairs", resumes=True, flag=False,
         instead=("minutes", "steps"),
     )  # fmt: skip
     steps: int = _count(None, "stop after N updates", resumes=True, instead=("minutes", "epochs"))
     patience: int = _count(None, "stop after N validations without a better score", resumes=True)
+    target_score: float = _number(
+        None, "stop when a validation reaches this score: BLEU, or the first one of the task",
+        resumes=True,
+    )  # fmt: skip
     validate_steps: int = _count(
         None, "validate every N updates, at the end of a row of history.csv (default: 500, "
         "phrasebook 300)",
@@ -335,9 +345,11 @@ class TrainingConfig:
         return not self.data and not self.source
 
     @property
-    def default_minutes(self):
-        """Minutes of a run without a budget."""
-        return 4.0 if self.phrasebook else 30.0
+    def default_length(self):
+        """{setting: value} of a run without a budget; of the phrasebook alike on any machine."""
+        if self.phrasebook:
+            return {"steps": PHRASEBOOK_STEPS[self.task], "target_score": PHRASEBOOK_SCORE}
+        return {"minutes": 30.0}
 
     @property
     def default_output(self):
@@ -349,11 +361,10 @@ class TrainingConfig:
         defaults = {
             **RECIPES[self.model][self.preset].defaults(),
             "validate_steps": max(300 if self.phrasebook else 500, self.log_steps or 0),
-            "precision": best_precision(),
             "output": self.default_output,
         }
         if self.minutes is None and self.epochs is None and self.steps is None:
-            defaults["minutes"] = self.default_minutes
+            defaults |= self.default_length
         changes = {name: v for name, v in defaults.items() if getattr(self, name) is None}
         found = dataclasses.replace(self, **changes)
         log_steps = min(max(1, 100 // found.gradient_accumulation_steps), found.validate_steps)
@@ -393,11 +404,6 @@ class TextConfig(TrainingConfig):
         None, "run folder; an unfinished run in it is resumed (default: runs/TASK)",
         resumes=True, metavar="DIR",
     )  # fmt: skip
-    minutes: float = _number(
-        None, "train for about X minutes: the first updates are timed, and the number of updates "
-        "is fixed from then on (default: 30; without --data classify 2, tag 3, the others 4)",
-        resumes=True, instead=("epochs", "steps"),
-    )  # fmt: skip
     preset: str = option(
         "small",
         f"size and training recipe of the model: {', '.join(PRESETS['transformer'])}",
@@ -409,11 +415,6 @@ class TextConfig(TrainingConfig):
     )  # fmt: skip
 
     tasks = TEXT_TASKS
-
-    @property
-    def default_minutes(self):
-        short = {"classify": 2.0, "tag": 3.0}
-        return short.get(self.task, 4.0) if self.phrasebook else 30.0
 
     @property
     def default_output(self):

@@ -19,6 +19,9 @@ def connect(settings):
     `TF_CONFIG`, as Kubeflow and Vertex AI set it, names the hosts; with `--cluster slurm`, the
     variables of `srun` do.
     """
+    backend = keras.backend.backend()
+    if backend not in ("tensorflow", "jax"):
+        raise RunError(f"Training runs on TensorFlow and JAX. Received: KERAS_BACKEND={backend}")
     try:
         tasks = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
         several = sum(map(len, tasks.values())) > 1 or settings.cluster == "slurm"
@@ -30,7 +33,6 @@ def connect(settings):
         raise RunError("Several hosts cannot measure minutes alike: give --steps")
     if not several and settings.devices == 1:
         return Distribution()
-    backend = keras.backend.backend()
     return {"tensorflow": OnTensorFlow, "jax": OnJax}[backend](settings, several)
 
 

@@ -12,14 +12,15 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to a peak, then half a cosine down to 0 at the end of the run.
 
     In place of Keras's `CosineDecay`: the number of steps is a variable, which `--minutes` sets
-    after the first updates, and a run shorter than its warm-up falls to 0 too.
+    later, and a run shorter than its warm-up falls to 0 too. The fall begins when the warm-up or a
+    quarter of the steps is over, whichever is first: no rate before depends on the number of steps.
 
     Args:
         peak: The largest rate.
         warmup_steps: Number of steps until the peak.
-        total_steps: Number of steps, a number or a scalar variable.
+        total_steps: Number of steps, a number or a scalar variable; 0 if it is not known yet.
 
-    >>> round(float(WarmupCosine(1e-3, 10, total_steps=100)(50)), 6)
+    >>> round(float(WarmupCosine(1e-3, 10, total_steps=110)(60)), 6)
     0.0005
     """
 
@@ -27,10 +28,12 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         self.peak, self.warmup_steps, self.total_steps = peak, warmup_steps, total_steps
 
     def __call__(self, step):
-        step = ops.cast(step, "float32")
-        share = ops.minimum(step / ops.maximum(ops.cast(self.total_steps, "float32"), 1.0), 1.0)
+        step, total = (ops.cast(number, "float32") for number in (step, self.total_steps))
+        rise = (step + 1) / self.warmup_steps
+        begin = ops.minimum(total / 4, float(self.warmup_steps))
+        share = ops.clip((step - begin) / ops.maximum(total - begin, 1.0), 0.0, 1.0)
         fall = 0.5 * (1 + ops.cos(math.pi * share))
-        return self.peak * ops.minimum((step + 1) / self.warmup_steps, fall)
+        return self.peak * ops.minimum(rise, ops.where(total > 0, fall, 1.0))
 
 
 class Adam(keras.optimizers.Adam):

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from training.evaluate import BATCH, SCORES, Evaluator, class_scores, corpus_scores, in_words
 from training.files import RunError, explained, write_atomically, write_json
-from training.process import peak_memory_mib
+from training.process import command, peak_memory_mib
+from training.run import RunFolder
 
 SAMPLES = 12
 LONGEST = 64  # tokens of the text in the picture of the attention
@@ -67,18 +68,29 @@ def _tell_what_next(settings, task, folder):
         )
 
 
-def finish_on_tensorflow(settings):
-    """Repeats the command with TensorFlow, which makes the exports, after training on JAX."""
-    environment = {n: v for n, v in os.environ.items() if not n.startswith(("TF_CONFIG", "SLURM"))}
-    words = [*sys.argv, "--precision", settings.precision, "--devices", "1"]
-    ended = subprocess.run(
-        [sys.executable, *words], env={**environment, "KERAS_BACKEND": "tensorflow"}
-    )
-    if ended.returncode:
+def finish_on_tensorflow(folder):
+    """Finishes a run that was trained on JAX by TensorFlow, which makes the exports."""
+    command = [sys.executable, "-m", "training.report", str(folder.path)]
+    if subprocess.run(command, env=os.environ | {"KERAS_BACKEND": "tensorflow"}).returncode:
         raise RunError(
             "The training is complete, but TensorFlow failed to evaluate or export the model: to "
-            "try again, repeat the command with KERAS_BACKEND=tensorflow"
+            "try again, repeat the command"
         )
+
+
+def finish_trained(folder):
+    """Evaluates, reports and exports a run whose training is over, from its folder alone."""
+    from training.callbacks import RunState
+    from training.checkpoints import Checkpoints
+    from training.config import TextConfig, TrainingConfig
+    from training.prepare import prepare
+
+    config = folder.read_config()
+    arguments = {n: tuple(v) if isinstance(v, list) else v for n, v in config["arguments"].items()}
+    settings = (TextConfig if "task" in arguments else TrainingConfig)(**arguments)
+    data = prepare(settings, folder, config)
+    state = RunState.of(Checkpoints(folder.checkpoints).newest(), data.steps)
+    finish(settings, data.task, folder, data, state)
 
 
 def _measured(settings, evaluator, text_model):
@@ -281,3 +293,7 @@ def table(head, rows):
 
 def _cell(value):
     return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    sys.exit(command("training", finish_trained, RunFolder(sys.argv[1])))

@@ -8,10 +8,13 @@ import json
 import shlex
 import shutil
 import sys
+import uuid
 import zipfile
 from pathlib import Path
 
 from keras_tfmr.config import versions
+from training.config import best_precision
+from training.corpus.read import sha256
 from training.files import RunError, explained, read_json, write_atomically, write_json
 from training.recipes import RECIPES
 
@@ -180,18 +183,15 @@ class RunFolder:
         """Deletes the exported versions; each is renamed first, so that no server loads half."""
         with explained(self.saved_model):
             for path in [*self.exports()]:
-                path.rename(path.with_name(f".unfinished-{path.name}"))
+                path.rename(path.with_name(f".unfinished-{uuid.uuid4().hex}"))
             for path in [*self.saved_model.glob(".unfinished-*")]:
                 shutil.rmtree(path)
         _remove_if_empty(self.saved_model)
 
     def clear(self):
-        """Deletes the run in the folder, by the names of its files, and no other file."""
-        from training.corpus.store import delete
-
+        """Deletes the run in the folder, by the names of its files, but for its encoded corpus."""
         with explained(self.path):
             self.clear_exports()
-            delete(self.encoded)
             for path in [*self.files(), *self.path.rglob(".*.tmp*")]:
                 path.unlink()
         logs = [path for path in self.tensorboard.glob("*") if path.is_dir()]
@@ -235,15 +235,17 @@ def run_lock(folder):
 
 
 def begin(folder, asked, free=(), overwrite=False):
-    """Makes a folder ready for a run; returns the config.json of an unfinished one to resume.
+    """The config.json of the unfinished run in a folder, to resume it; None if a run is to begin.
 
-    With `overwrite`, an earlier run is deleted; an unfinished one of exactly these settings is
-    resumed all the same, because whoever repeats a command wants its checkpoints.
+    No run is ever lost: whatever the moment of a kill, the options of the repeat and the backend,
+    the weights that were trained stay on the disk, unless `overwrite` is given with settings or a
+    corpus that differ from those of the run. Even then they stay until the new run has read its
+    corpus.
 
     Args:
-        asked: {setting: value} of the run that is to begin.
+        asked: {setting: value} of the command.
         free: Names of settings that may change when a run is resumed.
-        overwrite: Whether to delete an earlier run.
+        overwrite: Whether another run in the folder is to be deleted.
 
     Raises:
         RunError: If the folder holds a finished run, one with other settings, or files that a run
@@ -256,38 +258,66 @@ def begin(folder, asked, free=(), overwrite=False):
                 "choose another --output, or move the file away"
             )
         return None
-    before = folder.read_config()
-    changes = differences(before["arguments"] | before.get("asked", {}), asked)
-    changes = {n: pair for n, pair in changes.items() if n not in ("output", "overwrite")}
-    if overwrite and (folder.results.exists() or changes):
-        folder.clear()
+    before, finished = folder.read_config(), folder.results.exists()
+    changes = _changes(before, asked)
+    others = {name: pair for name, pair in changes.items() if finished or name not in free}
+    if overwrite and (changes or _corpus_differs(before)):
         return None
-    if folder.results.exists():
+    if others:
+        more = "; --steps N changes its length" if "minutes" in others and not finished else ""
         raise RunError(
-            f"{folder.path} holds a finished run: choose another --output, or give --overwrite"
+            f"{folder.path} holds {'a finished' if finished else 'an unfinished'} run with other "
+            f"settings ({in_words(others)}): repeat its command, choose another --output, or give "
+            f"--overwrite{more}"
         )
-    if others := {name: pair for name, pair in changes.items() if name not in free}:
-        more = ""
-        if "precision" in others:
-            more = (
-                ". The default precision depends on the processor; "
-                f"--precision {others['precision'][0]} keeps that of the run"
-            )
+    if finished:
         raise RunError(
-            f"{folder.path} holds an unfinished run with other settings ({in_words(others)}): "
-            f"repeat its command, choose another --output, or give --overwrite{more}"
+            f"{folder.path} holds the finished run of this command: choose another --output, or "
+            "delete the folder to train again"
         )
     return before
 
 
-def describe(settings, task, config, corpus, start):
-    """The content of a run's config.json."""
+def _changes(before, asked):
+    """What a command asks for, unlike that of a run and unlike what its config.json repeats."""
+    commands = [before["arguments"] | before.get("asked", {}), before["arguments"]]
+    left_out = {"output", "overwrite"}
+    if asked.get("precision") is None:  # that of the run
+        left_out.add("precision")
+    if asked.get("steps") or asked.get("epochs"):  # another length
+        left_out.add("minutes")
+    found = [differences(command, asked) for command in commands]
+    found = [{n: pair for n, pair in each.items() if n not in left_out} for each in found]
+    return min(found, key=len)
+
+
+def _corpus_differs(before):
+    """Whether a file has changed that a run learns from; a missing one has not."""
+    files = [file for part in before.get("corpus", {}).values() for file in part["files"]]
+    return any(Path(f["path"]).exists() and sha256(f["path"]) != f["sha256"] for f in files)
+
+
+def settle(asked, before=None):
+    """The settings of a run: those asked for, with what they leave open as in the resumed run.
+
+    These are the precision, whose default depends on the processor, and the number of updates that
+    `--minutes` has become.
+    """
+    known, found = (before or {}).get("arguments", {}), {}
+    if asked.precision is None:
+        found["precision"] = known.get("precision") or best_precision()
+    if asked.minutes and known.get("steps"):
+        found |= {"minutes": None, "steps": known["steps"]}
+    return dataclasses.replace(asked, **found)
+
+
+def describe(task, config, corpus, start):
+    """The content of a new run's config.json, without its settings."""
     model = {"kind": task.kind, "config": config.to_dict()}
     if task.classes:
         model["classes"] = task.classes
     return {
         "model": model,
-        "arguments": settings.to_dict(),
         "command": shlex.join(["python", *sys.argv]),
         "corpus": corpus,
         "versions": versions(*PACKAGES),
@@ -298,7 +328,6 @@ def describe(settings, task, config, corpus, start):
 def record_steps(folder, steps):
     """Records the updates that `--minutes` became, so that config.json repeats the run."""
     config = folder.read_config()
-    config["asked"] = {name: config["arguments"][name] for name in ("minutes", "steps")}
     config["arguments"] |= {"minutes": None, "steps": steps}
     folder.write_config(config)
 

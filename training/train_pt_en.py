@@ -17,7 +17,7 @@ def train(settings, signals):
     import keras
 
     from training import callbacks as own
-    from training.checkpoints import Checkpoints
+    from training.checkpoints import Checkpoints, restore
     from training.corpus.sources import check_apart
     from training.distributed import connect
     from training.evaluate import Evaluator
@@ -25,25 +25,30 @@ def train(settings, signals):
     from training.optimizer import make_optimizer
     from training.prepare import prepare
     from training.report import finish, finish_on_tensorflow
-    from training.run import RunFolder, begin, describe, run_lock
+    from training.run import RunFolder, begin, describe, run_lock, settle
 
     keras.utils.set_random_seed(settings.seed)
-    folder, workers = RunFolder(settings.output), connect(settings)
+    folder, workers, asked = RunFolder(settings.output), connect(settings), settings
     with run_lock(folder) if workers.chief else contextlib.nullcontext():
         # The data
         check_apart(settings, folder)
-        about = (settings.to_dict(), settings.free(), settings.overwrite)
+        about = (asked.to_dict(), asked.free(), asked.overwrite)
         before = begin(folder, *about) if workers.chief else workers.read_config(folder)
+        settings = settle(asked, before)
         start = Start(settings.init_from) if settings.init_from else None
         data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
         task, batches = data.task, data.batches
 
         # The model
         config = start.config_for(task) if start else task.config()
-        if workers.chief and not before:
-            folder.save_tokenizers(task.tokenizers)
-            folder.write_config(describe(settings, task, config, data.record, start))
         if workers.chief:
+            if not before:
+                folder.clear()
+                before = describe(task, config, data.record, start)
+            # `arguments` repeat the run; `asked` tells whether a command is that of the run.
+            known = {"arguments": settings.to_dict(), "asked": asked.to_dict()}
+            folder.write_config({**before, **known})
+            folder.save_tokenizers(task.tokenizers)
             workers.barrier()  # for which the others wait in `read_config`
         with workers.scope():
             model = task.model(config, settings.precision)
@@ -58,12 +63,13 @@ def train(settings, signals):
         say(f"{task.kind}: {settings.preset}, {model.count_params():,} weights")
 
         # What happens beside the updates
-        state = own.RunState(steps=data.steps)
         checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
+        newest = checkpoints.newest(say)
+        state = own.RunState.of(newest, data.steps)
         scored = (data.validation, settings.validation_pairs)
         evaluator = Evaluator(task, task.model(config), *scored)
-        budget = own.Budget(state, settings, folder, STARTED, signals)
-        validation = own.Validation(evaluator, budget, settings, workers.chief)
+        budget = own.Budget(state, settings, folder, STARTED, signals, say)
+        validation = own.Validation(evaluator, budget)
         callbacks = [own.NotFinite(state, checkpoints), validation, budget]
         if workers.chief:
             callbacks += [
@@ -71,11 +77,13 @@ def train(settings, signals):
                 own.Checkpoint(validation, checkpoints, settings),
                 keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False),
             ]
-        own.resume(model, checkpoints, validation)
+        if newest and not budget.ended:  # else only the end is missing, on whatever backend
+            restore(newest, own.state_of(model))
+            say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")
 
         # The training: an epoch of `fit` is a row of history.csv
         accumulated = settings.gradient_accumulation_steps
-        if not state.trained:
+        if not budget.ended:
             model.fit(
                 workers.dataset(batches.dataset(skip=state.step * accumulated)),
                 steps_per_epoch=settings.log_steps * accumulated,
@@ -85,15 +93,15 @@ def train(settings, signals):
                 verbose=0,
                 shuffle=False,
             )
-        if not state.trained:
+        if not budget.ended:
             say(f"Stopped at update {state.step:,}. Run the same command to resume.")
 
         # The evaluation, the report and the export
         elif workers.chief and keras.backend.backend() == "tensorflow":
             finish(settings, task, folder, data, state)
-    if state.trained and workers.chief and keras.backend.backend() != "tensorflow":
-        finish_on_tensorflow(settings)
-    return state.trained
+        elif workers.chief:
+            finish_on_tensorflow(folder)
+    return budget.ended
 
 
 def main(arguments=None):

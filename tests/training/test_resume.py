@@ -74,7 +74,7 @@ def save_and_interrupt(*given):
     save(*given)
     signal.raise_signal(signal.SIGINT)
 
-report.finish_on_tensorflow = lambda settings: None
+report.finish_on_tensorflow = lambda folder: None
 assert command(whole) == 0
 Checkpoints.save = save_and_interrupt
 assert command(run) == 128 + signal.SIGINT
@@ -84,12 +84,16 @@ assert command(run) == 0
 
 
 def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
-    """TensorFlow makes the evaluation and the report; texts of one length compile once."""
+    """On two devices; TensorFlow evaluates and reports. Texts of one length compile once."""
     words = ("--data", write_pairs(tmp_path / "pairs.tsv", words=(5, 5)), *TINY)
     words += ("--validate_steps", 40, "--steps", 40, "--dropout_rate", "0.2", "--no_export")
+    words += ("--devices", 2, "--overwrite")
     whole, run = tmp_path / "whole", tmp_path / "run"
     environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     said = finished(start(ON_JAX, whole, run, *words, script="-c", **environment))
     assert "Resuming from update 20" in said
     check_same(whole, run)
-    assert (run / "translations.tsv").exists() and (run / "report.md").exists()
+    for folder in (whole, run):
+        assert (
+            (folder / "results.json").exists() == (folder / "report.md").exists() == (folder == run)
+        )

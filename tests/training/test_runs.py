@@ -15,7 +15,7 @@ from training.config import TrainingConfig
 from training.corpus.sources import check_apart
 from training.files import RunError, replacing, write_atomically
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
-from training.process import peak_memory_mib
+from training.process import Signals, peak_memory_mib
 from training.run import RunFolder, begin, run_lock
 
 
@@ -138,19 +138,25 @@ def test_one_process_at_a_time_writes_in_a_folder(tmp_path):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
 
 
-def test_what_may_change_when_a_run_is_resumed(tmp_path):
-    folder, settings = RunFolder(tmp_path), TrainingConfig(steps=9).resolved()
-    folder.write_config({"model": {}, "arguments": settings.to_dict()})
+def test_what_stands_against_a_run_is_said(tmp_path):
+    """What a repeat does is in test_killed.py."""
+    folder, settings = RunFolder(tmp_path), TrainingConfig(minutes=9).resolved()
+    folder.write_config({"model": {}, "arguments": settings.to_dict() | {"precision": "float32"}})
     free = settings.free()
-    assert begin(folder, settings.to_dict() | {"steps": 12, "num_beams": 1}, free)
-    with pytest.raises(RunError, match=r"other settings \(seed: 1, now 2\)"):
-        begin(folder, settings.to_dict() | {"seed": 2}, free)
-    assert begin(folder, settings.to_dict(), free, overwrite=True)  # of exactly this command
+    for changes, message in (
+        ({"seed": 2}, r"an unfinished run with other settings \(seed: 1, now 2\): repeat its"),
+        ({"minutes": 8.0}, r"minutes: 9, now 8\.0.*; --steps N changes its length"),
+        ({"precision": "mixed_bfloat16"}, "precision: float32, now mixed_bfloat16"),
+    ):
+        with pytest.raises(RunError, match=message):
+            begin(folder, settings.to_dict() | changes, free)
     folder.results.touch()
-    with pytest.raises(RunError, match="holds a finished run"):
-        begin(folder, settings.to_dict(), free)
+    with pytest.raises(RunError, match="holds the finished run of this command"):
+        begin(folder, settings.to_dict(), free, overwrite=True)
     (tmp_path / "mine").touch()
-    assert begin(folder, settings.to_dict(), free, overwrite=True) is None
+    assert begin(folder, settings.to_dict() | {"seed": 2}, free, overwrite=True) is None
+    assert folder.results.exists()  # until the new run has read its corpus
+    folder.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -187,11 +193,58 @@ def test_checkpoints_are_checked_before_they_are_used(tmp_path):
         checkpoints.newest(said.append)
 
 
-def test_the_rate_warms_up_and_falls_to_zero_at_the_end():
-    schedule = WarmupCosine(2.0, 10, total_steps=100)
-    found = [float(schedule(n)) for n in range(0, 101, 5)]
-    expected = [2 * min((n + 1) / 10, 0.5 + np.cos(np.pi * n / 100) / 2) for n in range(0, 101, 5)]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+@pytest.mark.parametrize("total", [100, 20])
+def test_the_rate_warms_up_and_falls_to_zero_at_the_end(total):
+    schedule, begin = WarmupCosine(2.0, 10, total_steps=total), min(10, total / 4)
+    steps = np.arange(total + 1)
+    fall = 0.5 + np.cos(np.pi * np.maximum(steps - begin, 0) / (total - begin)) / 2
+    found = [float(schedule(n)) for n in steps]
+    np.testing.assert_allclose(found, 2 * np.minimum((steps + 1) / 10, fall), atol=1e-6)
+
+
+class Clock:
+    """Stands in for `time`; the machine is busy at first, so that each update takes longer."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("batches", "warmup", "decided"), [(1, 800, 54), (3, 800, 54), (1, 50, 50)]
+)
+def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
+    batches, warmup, decided, tmp_path, monkeypatch
+):
+    """By a quarter of the time or the end of the warm-up; no rate before depends on the number."""
+    monkeypatch.setattr(callbacks, "time", clock := Clock())
+    settings = TrainingConfig(
+        minutes=4, warmup_steps=warmup, gradient_accumulation_steps=batches, data=("a",)
+    ).resolved()
+    folder, said = RunFolder(tmp_path), []
+    folder.write_config({"model": {}, "arguments": settings.to_dict()})
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.config = type("Config", (), {"d_model": 2})
+    model.build((None, 2))
+    model.compile(make_optimizer(settings, model))
+    rate, total = model.optimizer._learning_rate, model.optimizer.total_batches
+    state = callbacks.RunState()
+    budget = callbacks.Budget(state, settings, folder, 0.0, Signals(), said.append)
+    budget.set_model(model)
+    budget.on_train_begin()
+    rates = []
+    while not state.steps:
+        rates.append(float(rate(batches * state.step)))
+        clock.now += 2.0 if state.step < 20 else 0.6  # 40 s busy
+        for batch in range(batches):
+            budget.on_train_batch_end(batch)
+    assert state.step == decided
+    assert state.steps == 20 + int((240 - 40) / 0.6)
+    assert f"{state.steps:,} updates" in said[0] and "minutes at the present pace" in said[1]
+    assert float(total) == batches * state.steps
+    assert rates == [float(rate(batches * step)) for step in range(decided)]
+    assert folder.read_config()["arguments"]["steps"] == state.steps
 
 
 @pytest.mark.parametrize("accumulated", [1, 2])

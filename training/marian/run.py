@@ -158,7 +158,7 @@ def tokenizers_of(published, target_language=None):
 
 
 def import_model(path, folder, *, target_language=None):
-    """Writes a published model into a `RunFolder` without a run; returns the `Published`.
+    """Writes a published model into a `RunFolder`, in place of a run; returns the `Published`.
 
     Args:
         path: The published folder or archive.
@@ -168,6 +168,7 @@ def import_model(path, folder, *, target_language=None):
     Raises:
         RunError: If the model cannot be imported.
     """
+    from training.corpus.store import delete
     from training.files import save_weights, write_atomically, write_json
 
     published = read(path)
@@ -188,6 +189,8 @@ def import_model(path, folder, *, target_language=None):
             "notes": list(published.notes),
         },
     }
+    folder.clear()
+    delete(folder.encoded)
     folder.write_config(described)
     folder.save_tokenizers(tokenizers)
     save_weights(model, folder.best)
