@@ -107,18 +107,21 @@ def _write_translations(folder, evaluator, found):
     lines = ["source\treference\thypothesis\tscore\tchrf"]
     for (source, reference), one in zip(evaluator.rows, found, strict=True):
         chrf = sacrebleu.sentence_chrf(one.text, [reference]).score
-        cells = (" ".join(cell.split()) for cell in (source, reference, one.text))
-        lines.append("\t".join((*cells, f"{float(one.score):.4f}", f"{chrf:.1f}")))
+        lines.append(_row(source, reference, one.text, f"{float(one.score):.4f}", f"{chrf:.1f}"))
     write_atomically(folder.translations, "\n".join(lines) + "\n")
+
+
+def _row(*cells):
+    return "\t".join(" ".join(cell.split()) for cell in cells)
 
 
 def _write_predictions(folder, evaluator, found):
     """predictions.tsv: each text with the expected and the found labels, or its log-probability."""
     pairs = zip(evaluator.rows, found, strict=True)
     if evaluator.column:
-        lines = ["text\tresult", *(f"{row[1]}\t{one}" for row, one in pairs)]
+        lines = ["text\tresult", *(_row(row[1], one) for row, one in pairs)]
     else:
-        lines = ["text\texpected\tfound", *(f"{row[0]}\t{row[1]}\t{one}" for row, one in pairs)]
+        lines = ["text\texpected\tfound", *(_row(*row, one) for row, one in pairs)]
     write_atomically(folder.predictions, "\n".join(lines) + "\n")
 
 

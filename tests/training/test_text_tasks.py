@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tiny_runs import history, train
 
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export
+from training import report
 from training.command_line import parse_arguments
 from training.config import TEXT_TASKS, TextConfig
 from training.corpus.read import LONGEST_LINE
@@ -96,6 +98,13 @@ def test_a_label_that_is_only_measured_on_is_a_label(tmp_path):
     found = prepared(tmp_path, data, "--validation", str(test))
     assert found.task.tokenizers[1].names == ["x", "y", "z"]
     assert found.validation == [("the fish", "z"), ("a horse", "x")]
+
+
+def test_each_prediction_is_a_row_whatever_its_text_holds(tmp_path):
+    rows, folder = [("a\rb\u2028c\x85d", "x"), ('e "f', "y")], RunFolder(tmp_path)
+    report._write_predictions(folder, SimpleNamespace(rows=rows, column=0), ["x", "x"])
+    assert folder.sources() == ["a b c d", 'e "f']
+    assert [row["expected"] for row in folder.rows()] == ["x", "y"]
 
 
 def test_scores_of_labels():

@@ -109,9 +109,8 @@ def check_apart(settings, folder):
     if start and os.path.realpath(start) == os.path.realpath(folder.path):
         raise RunError(f"--output must not be the run of --init_from. Received: {start}")
     own = [*folder.files()] if settings.overwrite else []
-    corpora = corpora_of(settings) if own else ()
-    names = [path for each in corpora for paths in each.paths("train") for path in paths]
-    for path in (*names, *settings.validation) if own else ():
+    corpora = [*corpora_of(settings), *map(Source, settings.validation)] if own else ()
+    for path in (path for each in corpora for paths in each.paths("train") for path in paths):
         if any(os.path.samefile(path, mine) for mine in own):
             raise RunError(f"--overwrite would delete {path}, which is to be read: move it away")
 
