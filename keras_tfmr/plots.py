@@ -5,9 +5,13 @@ do not use pyplot, because it keeps every figure in memory and needs a display.
 """
 
 import numpy as np
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 _CELL = 0.24  # inches for one token of an attention map
+_NUMBERED = 20  # with more classes, the numbers of a confusion matrix would not be legible
+_LONGEST = 80  # characters of a text that is drawn
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def plot_positional_encoding(encoding):
@@ -72,6 +76,7 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
             f"Expected scores [heads, {expected[0]}, {expected[1]}], by the numbers of target and "
             f"source tokens. Received: shape {scores.shape}"
         )
+    (source, target, titles), style = _drawable(source_tokens, target_tokens, [title or ""])
     heads = len(scores)
     columns = min(columns, heads)
     rows = -(-heads // columns)
@@ -82,11 +87,10 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
     for head, axes in enumerate(grid[:heads]):
         image = axes.imshow(scores[head], cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         axes.set_title(f"head {head + 1}" if heads > 1 else "", fontsize=9)
-        _label(axes, source_tokens, target_tokens)
+        _label(axes, source, target, style)
     for axes in grid[heads:]:
         axes.set_axis_off()
-    if title:
-        figure.suptitle(title, fontsize=10)
+    figure.suptitle(titles[0], fontsize=10, **style)
     figure.colorbar(image, ax=grid.tolist(), shrink=0.6)
     return figure
 
@@ -130,15 +134,41 @@ def plot_word(scores, tokens, *, title=None):
     return figure
 
 
-def _label(axes, source_tokens, target_tokens):
-    """Puts tokens on both axes, with $ escaped, which would start a formula."""
-    source, target = ([t.replace("$", r"\$") for t in s] for s in (source_tokens, target_tokens))
-    axes.set_xticks(range(len(source)), source, fontsize=8)
+def _label(axes, columns, rows, style):
+    """Puts texts on both axes."""
+    axes.set_xticks(range(len(columns)), columns, fontsize=8, **style)
     axes.tick_params(axis="x", rotation=60)
     for label in axes.get_xticklabels():
         label.set(ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(target)), target, fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8, **style)
     axes.tick_params(length=0)
+
+
+def _drawable(*lists):
+    """Lists of texts as a figure can draw them, and the properties to draw them with.
+
+    Any text is one: a line, cut where it is long, no formula, in installed fonts that have its
+    characters. What no font has is drawn as a replacement character.
+    """
+    lists = [[" ".join(text.split()) for text in texts] for texts in lists]
+    missing = {char for texts in lists for text in texts for char in text}
+    families = [font_manager.FontProperties().get_name()]
+    first = font_manager.findfont(families[0])
+    fonts = {first: families[0]} | {e.fname: e.name for e in font_manager.fontManager.ttflist}
+    for path, name in fonts.items():
+        if "Emoji" in name or "Last Resort" in name:  # pictures, and boxes for every character
+            continue
+        known = font_manager.get_font(path).get_charmap().keys() if missing else ()
+        if found := {char for char in missing if ord(char) in known and char.isprintable()}:
+            families.append(name)
+            missing -= found
+    unknown = dict.fromkeys(map(ord, missing), _UNKNOWN)
+    shown = [[_cut(text.translate(unknown)) for text in texts] for texts in lists]
+    return shown, {"parse_math": False, "fontfamily": families}
+
+
+def _cut(text):
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def plot_curves(rows, *, scores=("bleu", "chrf"), title=None):
@@ -179,6 +209,38 @@ def plot_curves(rows, *, scores=("bleu", "chrf"), title=None):
         axes.set_xlabel("minutes")
     for axes in figure.axes[1:]:  # all but the loss, which never gets near zero
         axes.set_ylim(bottom=0)
-    if title:
-        figure.suptitle(title)
+    (titles,), style = _drawable([title or ""])
+    figure.suptitle(titles[0], **style)
+    return figure
+
+
+def plot_confusion(table, names):
+    """A confusion matrix, each row in shares of its label.
+
+    Args:
+        table: int `[classes, classes]`: expected classes by found classes.
+        names: The names of the classes.
+
+    Returns:
+        A Matplotlib figure.
+
+    >>> plot_confusion(np.array([[3, 1], [0, 2]]), ["good", "bad"]).axes[0].get_xlabel()
+    'found'
+    """
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    (names,), style = _drawable(names)
+    size = 2.2 + 0.42 * len(names) + 0.06 * max(map(len, names))
+    figure = Figure(figsize=(size + 0.6, size), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    _label(axes, names, names, style)
+    axes.set_xlabel("found")
+    axes.set_ylabel("expected")
+    if len(names) <= _NUMBERED:
+        for (row, column), count in np.ndenumerate(table):
+            if count:
+                dark = shares[row, column] > 0.5
+                axes.text(column, row, str(count), ha="center", va="center", fontsize=7,
+                          color="white" if dark else "black")  # fmt: skip
+    figure.colorbar(image, ax=axes, shrink=0.6, label="share of the label")
     return figure

@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import sacrebleu
-from matplotlib.figure import Figure
 
 from training.evaluate import BATCH, SCORES, Evaluator, class_scores, corpus_scores, in_words
 from training.files import RunError, explained, write_atomically, write_json
@@ -17,7 +16,6 @@ from training.run import RunFolder
 
 SAMPLES = 12
 LONGEST = 64  # tokens of the text in the picture of the attention
-NUMBERED = 20  # with more labels, the numbers of a confusion matrix would not be legible
 
 
 def finish(settings, task, folder, data, state):
@@ -127,7 +125,7 @@ def _write_predictions(folder, evaluator, found):
 
 def _draw(folder, evaluator, text_model, state):
     """Draws curves.png, attention.png and, if there are labels, confusion.png."""
-    from keras_tfmr.plots import plot_attention, plot_curves
+    from keras_tfmr.plots import plot_attention, plot_confusion, plot_curves
 
     names = {f"val_{name}": SCORES[name][0] for name in evaluator.task.scores[:2]}
     rows = [{names.get(name, name): value for name, value in r.items()} for r in state.rows]
@@ -159,36 +157,6 @@ def _attention(evaluator, text_model, text):
     scores = stack(ids, return_attention_scores=True)[1][-1].numpy()[0]
     tokens = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
     return scores, tokens, tokens
-
-
-def plot_confusion(table, names):
-    """A confusion matrix, each row in shares of its label.
-
-    Args:
-        table: int `[classes, classes]`: expected classes by found classes.
-        names: The names of the classes.
-
-    Returns:
-        A Matplotlib figure.
-    """
-    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    size = 2.2 + 0.42 * len(names)
-    figure = Figure(figsize=(size + 0.6, size), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    escaped = [name.replace("$", r"\$") for name in names]
-    axes.set_xticks(range(len(names)), escaped, rotation=60, ha="right", fontsize=8)
-    axes.set_yticks(range(len(names)), escaped, fontsize=8)
-    axes.set_xlabel("found")
-    axes.set_ylabel("expected")
-    if len(names) <= NUMBERED:
-        for (row, column), count in np.ndenumerate(table):
-            if count:
-                dark = shares[row, column] > 0.5
-                axes.text(column, row, str(count), ha="center", va="center", fontsize=7,
-                          color="white" if dark else "black")  # fmt: skip
-    figure.colorbar(image, ax=axes, shrink=0.6, label="share of the label")
-    return figure
 
 
 def _export(folder, text_model, results):

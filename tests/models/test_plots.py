@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
+from helpers import no_warnings
+from matplotlib import font_manager
 
-from keras_tfmr.plots import plot_attention, plot_curves, plot_positional_encoding, plot_word
+from keras_tfmr.plots import (
+    plot_attention,
+    plot_confusion,
+    plot_curves,
+    plot_positional_encoding,
+    plot_word,
+)
 
 SOURCE = ["▁bom", "▁dia", ",", "▁$"]
 TARGET = ["▁good", "▁morning", "</s>"]
@@ -25,9 +33,8 @@ def test_one_attention_map_per_head_with_its_tokens():
     for head, axes in enumerate(figure.axes[:6]):
         assert axes.get_title() == f"head {head + 1}"
         assert labels(axes.get_yticklabels()) == TARGET
-        assert labels(axes.get_xticklabels()) == [*SOURCE[:3], r"▁\$"]
+        assert labels(axes.get_xticklabels()) == SOURCE
         assert axes.images[0].get_clim() == (0, 1)  # heads can be compared with each other
-    figure.canvas.draw()  # "$" would begin a formula
     np.testing.assert_array_equal(images(plot_attention(scores[0], SOURCE, TARGET)), scores[:1])
     for shape in ((2, 4, 3), (4,), (1, 2, 3, 4)):
         with pytest.raises(ValueError, match=r"\[heads, 3, 4\].*Received"):
@@ -66,3 +73,42 @@ def test_curves_leave_out_what_a_row_lacks():
     assert not rate.lines
     assert speed.get_ylim()[0] == score.get_ylim()[0] == 0
     assert loss.get_xlim() == rate.get_xlim()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r"$\foo$ \frac{", r"$\foo$ \frac{"),
+        ("a_b^^ $", "a_b^^ $"),
+        ("two\nlines\t", "two lines"),
+        ("bell\x07\x00", "bell\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"),
+        ("x" * 1000, "x" * 79 + "…"),
+        ("\U0010fffd\ud800", "\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_any_text_is_drawn(text, shown):
+    """As titles, tokens and names: no formula, one line, no glyph that the fonts lack."""
+    for figure in (
+        plot_attention(np.ones((2, 2, 1)), [text], [text, "a"], title=text),
+        plot_curves([{"minutes": 1, "loss": 5.0}], title=text),
+        plot_confusion(np.eye(2, dtype=int), [text, "a"]),
+    ):
+        with no_warnings():
+            figure.canvas.draw()
+        axes = figure.axes[0]
+        texts = {figure.get_suptitle(), *labels([*axes.get_xticklabels(), *axes.get_yticklabels()])}
+        assert shown in texts
+
+
+def test_a_character_is_drawn_in_an_installed_font_that_has_it():
+    first, other = (
+        font_manager.get_font(font_manager.findfont(name)).get_charmap()
+        for name in ("DejaVu Sans", "STIXGeneral")
+    )
+    char = next(
+        chr(code) for code in sorted(other) if code not in first and chr(code).isprintable()
+    )
+    figure = plot_curves([{"minutes": 1, "loss": 5.0}], title=f"a{char}")
+    with no_warnings():
+        figure.canvas.draw()
+    assert figure.get_suptitle() == f"a{char}"
