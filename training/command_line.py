@@ -122,6 +122,5 @@ def completed(given, config_class):
     from training.init_from import Start
 
     start = Start(given["init_from"])
-    if config_class is not TrainingConfig:
-        return start.text_settings() | given
-    return start.settings_for(given)
+    translates = config_class is TrainingConfig
+    return start.settings_for(given) if translates else start.text_settings(given)

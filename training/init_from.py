@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.config import SIZES
+from training.config import SIZES, TrainingConfig
 from training.corpus.read import sha256
 from training.files import RunError
 from training.recipes import RECIPES
@@ -65,12 +65,7 @@ class Start:
             fixed["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
         if not is_student:
             fixed |= {"preset": preset, **sizes}
-        for name, value in fixed.items():
-            if given.get(name, value) != value:
-                raise ValueError(
-                    f"--{name} is that of --init_from {self.path}, {value}: leave it out. "
-                    f"Received: {given[name]}"
-                )
+        self._check_same(fixed, given)
         if not is_student:
             defaults = RECIPES[self.kind][preset].for_tuning()
             defaults["dropout_rate"] = self.config["dropout_rate"]
@@ -78,10 +73,21 @@ class Start:
             defaults = {} if other_preset else {"preset": preset, **sizes}
         return {**defaults, **given, **fixed}
 
-    def text_settings(self):
-        """The settings of a text task that follow from this run."""
-        names = ("vocab_size", "dropout_rate")
-        return {name: self.settings[name] for name in names if self.settings.get(name) is not None}
+    def text_settings(self, given):
+        """The given settings of a text task, with those that follow from this run, as above."""
+        fixed = {name: self.config[name] for name in SIZES if name in self.config}
+        fixed["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
+        self._check_same(fixed, given)
+        recorded = {n: v for n, v in fixed.items() if n in ("norm_first", "vocab_size")}
+        return {"dropout_rate": self.config["dropout_rate"], **given, **recorded}
+
+    def _check_same(self, fixed, given):
+        for name, value in fixed.items():
+            if given.get(name, value) != value:
+                raise ValueError(
+                    f"{TrainingConfig.spelt(name)} is that of --init_from {self.path}, {value}: "
+                    f"leave it out. Received: {given[name]}"
+                )
 
     def config_for(self, task):
         """The config of the model that learns a task: that of the run, with sizes and dropout."""

@@ -120,9 +120,12 @@ def test_added_subwords_begin_with_the_weights_of_their_parts():
 
 def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
     for option, said in (
-        (["--set", "d_model=32"], "--d_model is that of --init_from"),
+        (["--set", "d_model=32"], "--set d_model is that of --init_from"),
         (["--vocab_size", "8000"], "--vocab_size is that of --init_from"),
-        (["--extend_vocab", "--set", "joint_vocab=true"], "--joint_vocab is that of --init_from"),
+        (
+            ["--extend_vocab", "--set", "joint_vocab=true"],
+            "--set joint_vocab is that of --init_from",
+        ),
         (["--model", "rnnsearch"], "--model is that of --init_from"),
     ):
         with pytest.raises(SystemExit):
