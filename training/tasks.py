@@ -34,33 +34,37 @@ _MODELS = {  # kind of model: the classes of its config and of itself
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
 
-class Translation:
-    """Learns the target side of sentence pairs from the source side.
+class Task:
+    """What a run learns from the rows of two columns; nothing else knows it.
 
-    The other tasks are subclasses; nothing else knows what is learned.
+    Args:
+        settings: The settings of the run.
+        tokenizers: Of source and target; where the target side has labels, they are `Labels`.
 
     Attributes:
         kind: Name of the model, for config.json.
         scores: Names of the scores. The first one chooses the weights.
         unit: What a batch is counted in.
+        exports: Whether the model can be served.
         ends: For source and target, whether an end id follows the ids.
         share: The share of the target ids that are predicted.
         classes: Number of classes of a model with labels.
         inputs: Number of arrays that the model reads.
+        label_rank: Number of dimensions of the labels of a batch.
         most: Tokens of a text that are read in an evaluation during the training; None for all.
     """
 
-    scores, unit, inputs, exports = ("bleu", "chrf"), "real target tokens", 2, True
-    ends, share, classes, most = (1, 1), 1.0, None, 128
+    inputs, label_rank, exports = 1, 2, True
+    ends, share, classes, most = (1, 1), 1.0, None, None
 
     def __init__(self, settings, tokenizers):
         self.settings, self.tokenizers = settings, tokenizers
-        self.kind = settings.model if settings.task == "translation" else settings.task
+        self.kind = settings.task
 
     def config(self):
         """The config of a new model; raises a RunError if the settings contradict each other."""
-        vocabs = [tokenizer.vocab_size for tokenizer in self.tokenizers]
-        return make_config(self.settings, *vocabs)
+        size = self.tokenizers[0].vocab_size
+        return make_config(self.settings, size, size)
 
     def model(self, config, precision="float32"):
         """A new model."""
@@ -68,17 +72,14 @@ class Translation:
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         """`(inputs, labels)` of padded ids, for `data.Batches`."""
-        source_side, target_side = self.tokenizers
-        end(source, source_lengths, source_side.eos_id, filler=True)
-        end(target, target_lengths, target_side.eos_id)
-        return (source, shifted(target, target_side.bos_id)), target
+        raise NotImplementedError
 
     def signature(self):
         """The types of what `batch` returns."""
         import tensorflow as tf
 
         ids = tf.TensorSpec([None, None], tf.int32)
-        labels = tf.TensorSpec([None], tf.int32) if self.kind == "classify" else ids
+        labels = tf.TensorSpec([None] * self.label_rank, tf.int32)
         return ((ids, ids) if self.inputs == 2 else ids, labels)
 
     def loss(self, nominal_tokens):
@@ -98,10 +99,45 @@ class Translation:
         return batches
 
     def outputs(self, model, ids):
-        """What `measured` reads, `[rows, …]`, for a batch; here greedy translations.
+        """What `measured` reads, `[rows, …]`, for a batch."""
+        raise NotImplementedError
 
-        By the served decoder with a lower maximum length. The final figures come from the
-        `Translator`, with its beam.
+    def measured(self, found, rows):
+        """Scores by name, a str for each row, and the confusion matrix if there are labels.
+
+        Args:
+            found: A list of the outputs of each row.
+            rows: The texts and what is expected.
+        """
+        raise NotImplementedError
+
+    def sample(self, source, expected, found):
+        """A row and what was found for it, for people."""
+        return f"{source}  ->  {found}  ({expected})"
+
+
+class Translation(Task):
+    """The target side of sentence pairs."""
+
+    scores, unit, inputs, most = ("bleu", "chrf"), "real target tokens", 2, 128
+
+    def __init__(self, settings, tokenizers):
+        super().__init__(settings, tokenizers)
+        self.kind = settings.model
+
+    def config(self):
+        return make_config(self.settings, *(side.vocab_size for side in self.tokenizers))
+
+    def batch(self, source, target, source_lengths, target_lengths, seed):
+        source_side, target_side = self.tokenizers
+        end(source, source_lengths, source_side.eos_id, filler=True)
+        end(target, target_lengths, target_side.eos_id)
+        return (source, shifted(target, target_side.bos_id)), target
+
+    def outputs(self, model, ids):
+        """Greedy translations by the served decoder, with a lower maximum length.
+
+        The final figures come from the `Translator`, with its beam.
         """
         decoding, target = DecodingConfig(num_beams=1), self.tokenizers[1]
         step, state = model.start(ids, 1, max_length=decoding.max_length)
@@ -117,18 +153,8 @@ class Translation:
         return result.ids[:, 0]
 
     def measured(self, found, rows):
-        """Scores by name, a str for each row, and the confusion matrix if there are labels.
-
-        Args:
-            found: A list of the outputs of each row.
-            rows: The texts and what is expected.
-        """
         texts = [text.decode() for text in self.tokenizers[1].decode(padded(found)).numpy()]
         return corpus_scores(texts, [reference for _, reference in rows]), texts, None
-
-    def sample(self, source, expected, found):
-        """A row and what was found for it, for people."""
-        return f"{source}  ->  {found}  ({expected})"
 
 
 class ClassLoss(LabelSmoothedCrossEntropy):
@@ -145,14 +171,8 @@ class ClassAccuracy(TokenAccuracy):
         return ops.equal(ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1) + 1)
 
 
-class TextTask(Translation):
-    """The base of the tasks other than translation."""
-
-    inputs, most = 1, None
-
-    def config(self):
-        size = self.tokenizers[0].vocab_size
-        return make_config(self.settings, size, size)
+class ClassTask(Task):
+    """The base of the tasks whose model has a class for each text or token."""
 
     def loss(self, nominal_tokens):
         return ClassLoss(self.settings.label_smoothing, nominal_tokens)
@@ -161,10 +181,10 @@ class TextTask(Translation):
         return [ClassAccuracy()]
 
 
-class Classification(TextTask):
+class Classification(ClassTask):
     """A label for each text."""
 
-    scores, unit, ends = ("accuracy", "macro_f1"), "texts", (1, 0)
+    scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
     served = "Classifier"
 
     @property
@@ -196,7 +216,7 @@ class Classification(TextTask):
 class Tagging(Classification):
     """A tag for each token, predicted at its first subword."""
 
-    unit, served = "tagged tokens", "Tagger"
+    unit, label_rank, served = "tagged tokens", 2, "Tagger"
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         tokenizer = self.tokenizers[0]
@@ -216,11 +236,10 @@ class Tagging(Classification):
         return " ".join(f"{token}/{tag}" for token, tag in pairs)
 
 
-class Language(TextTask):
+class Language(Task):
     """The next token of a text."""
 
     scores, unit = ("byte_probability", "bits_per_byte", "perplexity"), "tokens"
-    loss, metrics = Translation.loss, Translation.metrics
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         tokenizer = self.tokenizers[0]
@@ -256,7 +275,7 @@ class Language(TextTask):
         return Completer(model, folder.tokenizers()[0], max_length=max_length)
 
 
-class Masked(TextTask):
+class Masked(ClassTask):
     """Masked tokens, to train an encoder from which a classifier or tagger can start.
 
     The model predicts 15 % of the tokens. Of these, 80 % are replaced by the unknown id, which does
