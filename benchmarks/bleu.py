@@ -120,21 +120,14 @@ def draw(numbers):
 
 
 def main():
-    parser = harness.parser(__doc__, turns=1)
-    add = parser.add_argument
-    add("--data", **harness.FULL, help="training pairs, SOURCE<TAB>TARGET")
-    add("--validation", **harness.FULL, help="validation pairs")
+    parser, add, full = harness.parser(__doc__, turns=1)
+    full("--data", help="training pairs, SOURCE<TAB>TARGET")
+    full("--validation", help="validation pairs")
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
-    add("--minutes", **harness.FULL, type=float, default=30, help="of training")
-    add(
-        "--every",
-        **harness.FULL,
-        type=float,
-        default=2,
-        help="minutes between measurements of a peer",
-    )
-    add("--pairs", **harness.FULL, type=int, default=500, help="validation pairs translated")
-    add("--run", **harness.FULL, default="runs/bleu", help="our run's folder")
+    full("--minutes", type=float, default=30, help="of training")
+    full("--every", type=float, default=2, help="minutes between measurements of a peer")
+    full("--pairs", type=int, default=500, help="validation pairs translated")
+    full("--run", default="runs/bleu", help="our run's folder")
     add("--marian", metavar="PYTHON", help="interpreter of an environment with pymarian")
     add("--keep", metavar="DIR", help="folder to save MarianMT's model in")
     args = parser.parse_args()

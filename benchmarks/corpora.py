@@ -99,11 +99,10 @@ def page(numbers):
 
 
 def main():
-    parser = harness.parser(__doc__)
-    add = parser.add_argument
-    add("--data", **harness.FULL, type=Path, help="training pairs, SOURCE<TAB>TARGET")
-    add("--validation", **harness.FULL, type=Path, help="validation pairs")
-    add("--lines", **harness.FULL, type=int, nargs="+", default=[5_000_000], help="distinct lines")
+    parser, add, full = harness.parser(__doc__)
+    full("--data", type=Path, help="training pairs, SOURCE<TAB>TARGET")
+    full("--validation", type=Path, help="validation pairs")
+    full("--lines", type=int, nargs="+", default=[5_000_000], help="distinct lines")
     add("--folder", help="folder for the corpora; needs 250 bytes per line")
     args = parser.parse_args()
     if not (args.quick or (args.data and args.validation)):

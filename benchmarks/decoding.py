@@ -248,19 +248,18 @@ def page(numbers):
 
 
 def main():
-    parser = harness.parser(__doc__)
-    add = parser.add_argument
+    parser, add, full = harness.parser(__doc__)
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--name", default="a model", help="of the model in the page")
     add("--marian", nargs=2, metavar=("PYTHON", "FOLDER"), help="Marian and its model")
     add("--without_ctranslate2", action="store_true", help="for a model that it does not have")
     add("--lexicon", type=Path, metavar="FILE", help="pairs to learn shortlists from")
-    add("--sentences", **harness.FULL, type=int, default=1000, help="at most")
-    add("--beams", **harness.FULL, type=int, nargs="+", default=[1, 4], help="beam widths")
+    full("--sentences", type=int, default=1000, help="at most")
+    full("--beams", type=int, nargs="+", default=[1, 4], help="beam widths")
     add("--rows", type=int, nargs="+", choices=THREADS, default=list(THREADS),
         help="sentences of a request")  # fmt: skip
-    add("--seconds", **harness.FULL, type=float, default=5, help="of a turn")
+    full("--seconds", type=float, default=5, help="of a turn")
     args = parser.parse_args()
     if args.quick:
         args.beams, args.seconds, args.sentences = [1], 0.0, 8

@@ -67,8 +67,8 @@ def available(address):
 
 
 def main():
-    parser = harness.parser(__doc__)
-    parser.add_argument("run", type=Path, nargs="?", help="folder of a finished run")
+    parser, add, _ = harness.parser(__doc__)
+    add("run", type=Path, nargs="?", help="folder of a finished run")
     args = parser.parse_args()
     if not (args.run or args.quick):
         parser.error("RUN is needed")

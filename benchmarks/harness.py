@@ -10,6 +10,7 @@ A script that uses this module calls `parser` and `report`, and `serve` if `alon
 
 import contextlib
 import datetime
+import functools
 import importlib.util
 import json
 import os
@@ -28,16 +29,19 @@ from keras_tfmr.compat import usable_cores
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 CORES = usable_cores()
-FULL = {"not_with": ["--quick"]}  # of an option that the tiny case does without
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def parser(text, *, turns=3):
-    """An argument parser with the options of every benchmark."""
+    """An argument parser with the options of every benchmark, and two functions that add others.
+
+    The options of the second one are for the whole benchmark, and cannot be given with --quick.
+    """
     made = _command_line.parser(text)
-    made.add_argument("--turns", type=int, **FULL, default=turns, help="turns of each side")
+    full = functools.partial(made.add_argument, not_with=["--quick"])
+    full("--turns", type=int, default=turns, help="turns of each side")
     made.add_argument("--quick", action="store_true", help="a tiny case, once; writes nothing")
-    return made
+    return made, made.add_argument, full
 
 
 def compare(sides, turns, *, quick=False):

@@ -228,19 +228,12 @@ def page(numbers):
 
 
 def main():
-    parser = harness.parser(__doc__, turns=2)
-    add = parser.add_argument
-    add(
-        "--data",
-        **harness.FULL,
-        type=Path,
-        metavar="FILE",
-        help="pairs; the sources are translated",
-    )
+    parser, add, full = harness.parser(__doc__, turns=2)
+    full("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--published", type=Path, help="a transformers folder instead of random weights")
-    add("--sentences", **harness.FULL, type=int, default=64, help="at most")
-    add("--beams", **harness.FULL, type=int, nargs="+", default=[1, 4], help="beam widths")
-    add("--seconds", **harness.FULL, type=float, default=2, help="of a turn")
+    full("--sentences", type=int, default=64, help="at most")
+    full("--beams", type=int, nargs="+", default=[1, 4], help="beam widths")
+    full("--seconds", type=float, default=2, help="of a turn")
     args = parser.parse_args()
     if not (args.quick or args.data):
         parser.error("--data is needed")

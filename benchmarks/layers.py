@@ -143,16 +143,10 @@ def page(numbers):
 
 
 def main():
-    parser = harness.parser(__doc__)
-    parser.add_argument(
-        "--sizes", **harness.FULL, nargs="+", choices=SIZES, default=list(SIZES), help="sizes"
-    )
-    parser.add_argument(
-        "--lengths", **harness.FULL, nargs="+", type=int, default=[16, 64, 512], help="lengths"
-    )
-    parser.add_argument(
-        "--seconds", **harness.FULL, type=float, default=0.7, help="of each case and turn"
-    )
+    parser, _, full = harness.parser(__doc__)
+    full("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes")
+    full("--lengths", nargs="+", type=int, default=[16, 64, 512], help="lengths")
+    full("--seconds", type=float, default=0.7, help="of each case and turn")
     args = parser.parse_args()
     if args.quick:
         args.sizes, args.lengths, args.seconds = ["tutorial"], [16], 0.02

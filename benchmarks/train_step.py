@@ -176,10 +176,9 @@ def page(numbers, gpu):
 
 
 def main():
-    parser = harness.parser(__doc__)
-    add = parser.add_argument
+    parser, add, full = harness.parser(__doc__)
     add("--sizes", nargs="+", help="presets (default: tutorial base; on a GPU: base)")
-    add("--seconds", **harness.FULL, type=float, default=15, help="of a turn")
+    full("--seconds", type=float, default=15, help="of a turn")
     add("--gpu", action="store_true", help="bfloat16 on a GPU")
     on_gpu = {"only_with": ["--gpu"]}
     add("--lengths", **on_gpu, nargs="+", type=int, default=[64, 256, 1024], help="of the texts")

@@ -136,19 +136,11 @@ def page(numbers):
 
 
 def main():
-    parser = harness.parser(__doc__)
-    add = parser.add_argument
+    parser, add, full = harness.parser(__doc__)
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--input", type=Path, metavar="FILE", help="text; of lines with tabs, the first column")
-    add(
-        "--lines",
-        **harness.FULL,
-        type=int,
-        nargs=2,
-        default=(6000, 22_000),
-        help="lines of both files",
-    )
-    add("--beams", **harness.FULL, type=int, nargs="+", default=(1, 4), help="beam widths")
+    full("--lines", type=int, nargs=2, default=(6000, 22_000), help="lines of both files")
+    full("--beams", type=int, nargs="+", default=(1, 4), help="beam widths")
     add("--batches", type=int, nargs="+", default=(32, 64, 128), help="lines translated together")
     args = parser.parse_args()
     if args.quick:
