@@ -35,7 +35,7 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
     for name, field in own.items():
         if field.metadata["flag"]:
             about = {"default": field.default, "help": field.metadata["help"]}
-            parser.add_argument(f"--{name}", **about, **field.metadata["argparse"])
+            parser.add_argument(f"--{name}", **about, **read_as(field))
     options, unknown = parser.parse_known_args(arguments)
     try:
         check_known(unknown, others)
@@ -53,6 +53,17 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         return settings.resolved()
     except (ValueError, OSError) as error:
         parser.error(str(error))
+
+
+def read_as(field):
+    """How argparse reads a setting, from its type."""
+    if field.type is bool:
+        return {"action": _command_line.Switch if field.default else "store_true"}
+    if field.type in (int, float):
+        return {"type": field.type, "metavar": "N" if field.type is int else "X"}
+    about = {"nargs": "+"} if field.type is tuple else {}
+    choices, metavar = field.metadata["choices"], field.metadata["metavar"]
+    return about | ({"choices": choices} if choices else {"metavar": metavar})
 
 
 def check_known(words, settings):

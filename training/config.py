@@ -8,11 +8,11 @@ is instant.
 """
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_tfmr import _command_line
 from training.recipes import PRESETS, RECIPES
 
 TEXT_TASKS = ("classify", "tag", "language", "masked")
@@ -48,56 +48,37 @@ TYPES = {
         lambda value: type(value) in (list, tuple) and all(map(TYPES[str].holds, value)),
     ),
 }
-ANY = Rule("anything", lambda value: True)
 POSITIVE = Rule("positive", lambda value: value > 0)
 ONE_OR_MORE = Rule("1 or more", lambda value: value >= 1)
 NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
 SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1)
 SEED = Rule("in [0, 2**31)", lambda value: 0 <= value < 2**31)
 
-NO_START = Rule("without --init_from", lambda s: not s.init_from)
-OTHER_MODEL = Rule("with --model {0.model}", lambda s: s.model != "transformer")
+NO_START = {"without --init_from": lambda s: not s.init_from}
+OTHER_MODEL = {"with --model {0.model}": lambda s: s.model != "transformer"}
 
 
-def option(default, help, *, range=ANY, resumes=False, flag=True, tasks=None, unread=(), instead=(),
-           **argparse_options):  # fmt: skip
+def option(default, help, range=None, *, flag=True, metavar="FILE", choices=(), resumes=False,
+           tasks=None, unread=None, instead=()):  # fmt: skip
     """A field of `TrainingConfig`.
 
     Args:
         default: The value if none is given; None if it follows from other fields.
         help: A phrase for `--help`.
-        range: A `Rule` for values of the right type.
-        resumes: Whether it may change when the run is resumed.
+        range: A `Rule` for values of the right type; numbers are positive without one.
         flag: Whether it has an option of its own.
+        metavar: What the value of a text or of a list is.
+        choices: The texts that it may be, if they are few.
+        resumes: Whether it may change when the run is resumed.
         tasks: The tasks that read it; None for all.
-        unread: `Rule`s about all settings, under which it is not read.
+        unread: {words: test of all settings} for when it has no effect.
         instead: Names of settings that are given instead of it.
-        **argparse_options: For `add_argument`.
     """
-    metadata = {"help": help, "range": range, "resumes": resumes, "flag": flag, "tasks": tasks,
-                "unread": unread, "instead": instead, "argparse": argparse_options}  # fmt: skip
+    metadata = {key: value for key, value in locals().items() if key != "default"}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def _count(default, help, range=POSITIVE, **about):
-    return option(default, help, range=range, type=int, metavar="N", **about)
-
-
-def _number(default, help, range=POSITIVE, **about):
-    return option(default, help, range=range, type=float, metavar="X", **about)
-
-
-def _switch(default, help, **about):
-    return option(default, help, action=_command_line.Switch, **about)
-
-
-def _words(help, metavar="FILE", **about):
-    return option((), help, nargs="+", metavar=metavar, **about)
-
-
-def _size(help, make=_count, **about):
-    """One of `SIZES`; the other models have a size by their preset alone."""
-    return make(None, help, flag=False, unread=(OTHER_MODEL,), **about)
+setting = functools.partial(option, flag=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,177 +89,165 @@ class TrainingConfig:
     1
     """
 
-    data: tuple = _words(
-        "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
+    data: tuple = option(
+        (), "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
         "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set "
         "the share of each (default: the built-in phrasebook)",
         instead=("source",),
-    )
+    )  # fmt: skip
     source: str = option(
-        None, "source lines, instead of --data", metavar="FILE", tasks=TRANSLATION,
-        unread=(Rule("without --target", lambda s: not s.target),),
+        None, "source lines, instead of --data", tasks=TRANSLATION,
+        unread={"without --target": lambda s: not s.target},
     )  # fmt: skip
     target: str = option(
-        None, "target lines, one for each line of --source", metavar="FILE", tasks=TRANSLATION,
-        unread=(Rule("without --source", lambda s: not s.source),),
+        None, "target lines, one for each line of --source", tasks=TRANSLATION,
+        unread={"without --source": lambda s: not s.source},
     )  # fmt: skip
-    validation: tuple = _words(
-        "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a source and a target file "
-        "(default: pairs held out of the training pairs)",
-        range=Rule("one or two files", lambda value: len(value) <= 2),
-        unread=(Rule("without --data, or --source and --target", lambda s: s.phrasebook),),
-    )
-    tag: tuple = _words(
-        "put TAG in front of the sources from FILE", "FILE=TAG", tasks=TRANSLATION,
-        unread=(Rule("without --data", lambda s: not s.data),),
+    validation: tuple = option(
+        (), "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a source and a target "
+        "file (default: pairs held out of the training pairs)",
+        Rule("one or two files", lambda value: len(value) <= 2),
+        unread={"without --data, or --source and --target": lambda s: s.phrasebook},
     )  # fmt: skip
-    filters: tuple = _words(
-        "filters that drop pairs: identical, length_ratio, letters, script, near_duplicate, "
+    tag: tuple = option(
+        (), "put TAG in front of the sources from FILE", metavar="FILE=TAG", tasks=TRANSLATION,
+        unread={"without --data": lambda s: not s.data},
+    )  # fmt: skip
+    filters: tuple = option(
+        (), "filters that drop pairs: identical, length_ratio, letters, script, near_duplicate, "
         "language",
-        "NAME", tasks=TRANSLATION,
+        metavar="NAME", tasks=TRANSLATION,
     )  # fmt: skip
-    languages: tuple = _words(
-        "codes of source and target for the filter `language`, as in pt,en", flag=False,
-        tasks=TRANSLATION, range=Rule("two codes", lambda value: len(value) in (0, 2)),
-        unread=(Rule("without --filters language", lambda s: "language" not in s.filters),),
+    languages: tuple = setting(
+        (), "codes of source and target for the filter `language`, as in pt,en",
+        Rule("two codes", lambda value: len(value) in (0, 2)), tasks=TRANSLATION,
+        unread={"without --filters language": lambda s: "language" not in s.filters},
     )  # fmt: skip
-    max_tokens: int = _count(
+    max_tokens: int = setting(
         None, "tokens of a side; longer pairs are dropped (default: 256)",
-        Rule("in [1, 2048]", lambda value: 1 <= value <= 2048), flag=False,
+        Rule("in [1, 2048]", lambda value: 1 <= value <= 2048),
     )  # fmt: skip
-    max_characters: int = _count(
-        None, "characters of a side; longer pairs are dropped (default: 1000)", flag=False
+    max_characters: int = setting(
+        None, "characters of a side; longer pairs are dropped (default: 1000)"
     )
-    temperature: float = _number(
-        1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE, flag=False,
-        unread=(Rule("without several corpora in --data", lambda s: len(s.data) < 2),),
+    temperature: float = setting(
+        1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE,
+        unread={"without several corpora in --data": lambda s: len(s.data) < 2},
     )  # fmt: skip
     init_from: str = option(
-        None,
-        "begin with the weights and vocabulary of this finished or imported run; with other "
+        None, "begin with the weights and vocabulary of this finished or imported run; with other "
         "layers, as a student of it",
         metavar="RUN",
-    )
+    )  # fmt: skip
     extend_vocab: bool = option(
         False, "with --init_from, add the subwords of these pairs that its vocabulary lacks",
-        action="store_true", tasks=TRANSLATION, unread=(NO_START, OTHER_MODEL),
+        tasks=TRANSLATION, unread=NO_START | OTHER_MODEL,
     )  # fmt: skip
     output: str = option(
-        None,
-        "run folder; an unfinished run in it is resumed "
-        "(default: runs/phrasebook or runs/translator)",
-        resumes=True,
-        metavar="DIR",
-    )
+        None, "run folder; an unfinished run in it is resumed (default: runs/phrasebook or "
+        "runs/translator)",
+        resumes=True, metavar="DIR",
+    )  # fmt: skip
     overwrite: bool = option(
-        False,
-        "delete an earlier run in the folder; an unfinished run of exactly this command is resumed "
-        "instead",
-        resumes=True, action="store_true",
+        False, "delete an earlier run in the folder; an unfinished run of exactly this command is "
+        "resumed instead",
+        resumes=True,
     )  # fmt: skip
 
-    minutes: float = _number(
-        None,
-        "train for about X minutes: updates are timed for up to a quarter of them, and their "
+    minutes: float = option(
+        None, "train for about X minutes: updates are timed for up to a quarter of them, and their "
         "number is fixed then (default: 30; the phrasebook has a number of updates)",
         instead=("epochs", "steps"),
-    )
-    epochs: int = _count(
-        None, "stop after N passes over the pairs", resumes=True, flag=False,
-        instead=("minutes", "steps"),
     )  # fmt: skip
-    steps: int = _count(None, "stop after N updates", resumes=True, instead=("minutes", "epochs"))
-    patience: int = _count(None, "stop after N validations without a better score", resumes=True)
-    target_score: float = _number(
+    epochs: int = setting(
+        None, "stop after N passes over the pairs", resumes=True, instead=("minutes", "steps")
+    )
+    steps: int = option(None, "stop after N updates", resumes=True, instead=("minutes", "epochs"))
+    patience: int = option(None, "stop after N validations without a better score", resumes=True)
+    target_score: float = option(
         None, "stop when a validation reaches this score: BLEU, or the first one of the task",
         resumes=True,
     )  # fmt: skip
-    validate_steps: int = _count(
+    validate_steps: int = option(
         None, "validate every N updates, at the end of a row of history.csv (default: 500, "
         "phrasebook 300)",
-        resumes=True,
-        unread=(Rule("below log_steps, which is {0.log_steps}",
-                     lambda s: s.validate_steps < (s.log_steps or 0)),),
+        resumes=True, unread={"below log_steps, which is {0.log_steps}": lambda s: s.rows_too_long},
     )  # fmt: skip
 
     model: str = option("transformer", "kind of model", choices=tuple(PRESETS), tasks=TRANSLATION)
     preset: str = option(
-        "small",
-        "size and training recipe of the model; "
+        "small", "size and training recipe of the model; "
         + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
         metavar="NAME",
+    )  # fmt: skip
+    d_model: int = setting(None, "width of the vectors between layers", unread=OTHER_MODEL)
+    num_heads: int = setting(None, "attention heads per layer", unread=OTHER_MODEL)
+    dff: int = setting(None, "width of the feed-forward hidden layers", unread=OTHER_MODEL)
+    encoder_layers: int = setting(
+        None, "layers of the encoder", unread=OTHER_MODEL,
+        tasks=("translation", "classify", "tag", "masked"),
+    )  # fmt: skip
+    decoder_layers: int = setting(
+        None, "layers of the decoder", unread=OTHER_MODEL, tasks=("translation", "language")
     )
-    d_model: int = _size("width of the vectors between layers")
-    num_heads: int = _size("attention heads per layer")
-    dff: int = _size("width of the feed-forward hidden layers")
-    encoder_layers: int = _size(
-        "layers of the encoder", tasks=("translation", "classify", "tag", "masked")
-    )
-    decoder_layers: int = _size("layers of the decoder", tasks=("translation", "language"))
-    decoder_self: str = _size(
-        "what the decoder's first sublayer is", option, tasks=TRANSLATION,
+    decoder_self: str = setting(
+        None, "what the decoder's first sublayer is", unread=OTHER_MODEL, tasks=TRANSLATION,
         choices=("attention", "ssru"),
     )  # fmt: skip
-    norm_first: bool = _size("normalise before each sublayer, not after it", _switch)
-    dropout_rate: float = _number(
+    norm_first: bool = setting(
+        None, "normalise before each sublayer, not after it", unread=OTHER_MODEL
+    )
+    dropout_rate: float = option(
         None, "fraction of the values dropped in training (default: the preset's)", SHARE
     )
-    vocab_size: int = _count(8000, "number of subwords")
-    joint_vocab: bool = _switch(
-        True, "share one vocabulary between both sides", flag=False, tasks=TRANSLATION
+    vocab_size: int = option(8000, "number of subwords")
+    joint_vocab: bool = setting(True, "share one vocabulary between both sides", tasks=TRANSLATION)
+    subword_sampling: float = setting(
+        0.0, "fraction of the words segmented anew each epoch", SHARE, tasks=TRANSLATION
     )
-    subword_sampling: float = _number(
-        0.0, "fraction of the words segmented anew each epoch", SHARE,
-        flag=False, tasks=TRANSLATION,
-    )  # fmt: skip
 
-    schedule: str = option(
-        None, "how the rate falls after the warm-up", choices=("noam", "cosine"), flag=False
+    schedule: str = setting(
+        None, "how the rate falls after the warm-up", choices=("noam", "cosine")
     )
-    learning_rate: float = _number(
+    learning_rate: float = option(
         None, "learning rate at the end of the warm-up (default: the preset's)"
     )
-    warmup_steps: int = _count(None, "updates until the full learning rate", flag=False)
-    label_smoothing: float = _number(0.1, "probability spread over the classes", SHARE, flag=False)
-    clip_norm: float = _number(None, "maximum global norm; 0: none", NOT_NEGATIVE, flag=False)
-    ema: float = _number(0.999, "decay of the weights' moving average; 0 for none", SHARE)
-    tokens_per_batch: int = _count(
+    warmup_steps: int = setting(None, "updates until the full learning rate")
+    label_smoothing: float = setting(0.1, "probability spread over the classes", SHARE)
+    clip_norm: float = setting(None, "maximum global norm; 0: none", NOT_NEGATIVE)
+    ema: float = option(0.999, "decay of the weights' moving average; 0 for none", SHARE)
+    tokens_per_batch: int = option(
         None, "target positions in a batch, over all devices (default: the preset's)"
     )
-    gradient_accumulation_steps: int = _count(None, "batches in an update (default: the preset's)")
+    gradient_accumulation_steps: int = option(None, "batches in an update (default: the preset's)")
     precision: str = option(
-        None,
-        "dtype policy of the layers (default: mixed_bfloat16 if the processor multiplies bfloat16, "
-        "else float32)",
+        None, "dtype policy of the layers (default: mixed_bfloat16 if the processor multiplies "
+        "bfloat16, else float32)",
         choices=("float32", "mixed_bfloat16"),
-    )
-    devices: int = _count(1, "devices of this host to train on")
+    )  # fmt: skip
+    devices: int = option(1, "devices of this host to train on")
     cluster: str = option(
-        None, "where the list of hosts comes from (default: TF_CONFIG if set)",
-        resumes=True, choices=("slurm",),
+        None, "where the list of hosts comes from (default: TF_CONFIG if set)", choices=("slurm",),
+        resumes=True,
     )  # fmt: skip
-    seed: int = _count(1, "seed of all random numbers", SEED)
+    seed: int = option(1, "seed of all random numbers", SEED)
 
-    log_steps: int = _count(
+    log_steps: int = setting(
         None, "updates in a row of history.csv (default: 100 batches' worth, at most "
-        "--validate_steps)",
-        flag=False,
+        "--validate_steps)"
     )  # fmt: skip
-    validation_pairs: int = _count(
-        500, "validation pairs used during training", resumes=True, flag=False
+    validation_pairs: int = setting(500, "validation pairs used during training", resumes=True)
+    checkpoint_minutes: float = setting(
+        1.0, "minutes between checkpoints", NOT_NEGATIVE, resumes=True
     )
-    checkpoint_minutes: float = _number(
-        1.0, "minutes between checkpoints", NOT_NEGATIVE, resumes=True, flag=False
-    )
-    max_checkpoints: int = _count(3, "number of checkpoints to keep", resumes=True, flag=False)
-    num_beams: int = _count(
+    max_checkpoints: int = setting(3, "number of checkpoints to keep", resumes=True)
+    num_beams: int = option(
         4, "beam width of the final evaluation and of the export", resumes=True, tasks=TRANSLATION
     )
-    length_penalty: float = _number(
-        0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True, flag=False,
-        tasks=TRANSLATION,
-    )  # fmt: skip
-    export: bool = _switch(
+    length_penalty: float = setting(
+        0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True, tasks=TRANSLATION
+    )
+    export: bool = option(
         True, "export the trained model to saved_model/1", resumes=True,
         tasks=("translation", "classify", "tag", "language"),
     )  # fmt: skip
@@ -302,9 +271,10 @@ class TrainingConfig:
         """Raises a ValueError if one of these settings has no effect beside the others."""
         fields = {field.name: field.metadata for field in dataclasses.fields(self)}
         for name in names:
-            why = [rule.words.format(self) for rule in fields[name]["unread"] if rule.holds(self)]
-            why += [f"beside {self.spelt(n)}" for n in fields[name]["instead"] if getattr(self, n)]
-            if fields[name]["tasks"] and self.task not in fields[name]["tasks"]:
+            about, rules = fields[name], fields[name]["unread"] or {}
+            why = [words.format(self) for words, holds in rules.items() if holds(self)]
+            why += [f"beside {self.spelt(n)}" for n in about["instead"] if getattr(self, n)]
+            if about["tasks"] and self.task not in about["tasks"]:
                 why = [f"with --task {self.task}"]
             if why:
                 value = getattr(self, name)
@@ -325,6 +295,11 @@ class TrainingConfig:
         """A setting as it is given on the command line."""
         field = cls.own_fields().get(name)
         return f"--{name}" if field and field.metadata["flag"] else f"--set {name}"
+
+    @property
+    def rows_too_long(self):
+        """Whether a row of history.csv has more updates than lie between two validations."""
+        return self.validate_steps < (self.log_steps or 0)
 
     def sizes(self):
         """{field: value} of the fields that a Transformer's preset sets too."""
@@ -380,38 +355,35 @@ class TextConfig(TrainingConfig):
     """
 
     task: str = option(
-        "classify",
-        "what to learn: a label for each text, a tag for each token, the next token, or masked "
-        "tokens, as a start for other tasks",
+        "classify", "what to learn: a label for each text, a tag for each token, the next token, "
+        "or masked tokens, as a start for other tasks",
         choices=TEXT_TASKS,
-    )
-    data: tuple = _words(
-        "files to learn from, also .gz, .bz2, .xz or .zst: TEXT<TAB>LABEL lines, TOKENS<TAB>TAGS "
-        "lines or plain text (default: sentences of the built-in phrasebook)"
-    )
-    validation: tuple = _words(
-        "texts to evaluate on, in the form of --data (default: texts held out of --data)",
-        range=Rule("one file", lambda value: len(value) <= 1),
-        unread=(Rule("without --data", lambda s: s.phrasebook),),
-    )
+    )  # fmt: skip
+    data: tuple = option(
+        (), "files to learn from, also .gz, .bz2, .xz or .zst: TEXT<TAB>LABEL lines, "
+        "TOKENS<TAB>TAGS lines or plain text (default: sentences of the built-in phrasebook)"
+    )  # fmt: skip
+    validation: tuple = option(
+        (), "texts to evaluate on, in the form of --data (default: texts held out of --data)",
+        Rule("one file", lambda value: len(value) <= 1),
+        unread={"without --data": lambda s: s.phrasebook},
+    )  # fmt: skip
     init_from: str = option(
-        None,
-        "begin with the subwords and encoder of this finished run of --task masked, classify or "
-        "tag; with the whole model of a run of --task language",
+        None, "begin with the subwords and encoder of this finished run of --task masked, classify "
+        "or tag; with the whole model of a run of --task language",
         metavar="RUN",
-    )
+    )  # fmt: skip
     output: str = option(
-        None, "run folder; an unfinished run in it is resumed (default: runs/TASK)",
-        resumes=True, metavar="DIR",
+        None, "run folder; an unfinished run in it is resumed (default: runs/TASK)", resumes=True,
+        metavar="DIR",
     )  # fmt: skip
     preset: str = option(
-        "small",
-        f"size and training recipe of the model: {', '.join(PRESETS['transformer'])}",
+        "small", f"size and training recipe of the model: {', '.join(PRESETS['transformer'])}",
         metavar="NAME",
-    )
-    fresh_weights: bool = option(
+    )  # fmt: skip
+    fresh_weights: bool = setting(
         False, "take the subwords of --init_from, but not its weights, for a comparison",
-        action="store_true", flag=False, unread=(NO_START,),
+        unread=NO_START,
     )  # fmt: skip
 
     tasks = TEXT_TASKS
@@ -423,12 +395,12 @@ class TextConfig(TrainingConfig):
 
 def what_is_wrong(field, value):
     """What a value of a field must be but is not, in words; None if it is right."""
-    about, choices = field.metadata, field.metadata["argparse"].get("choices", ())
-    rules = [TYPES[field.type], about["range"]]
+    choices, range = field.metadata["choices"], field.metadata["range"]
+    rules = [TYPES[field.type], range or (POSITIVE if field.type in (int, float) else None)]
     if choices:
         rules.append(Rule(f"one of {', '.join(choices)}", lambda value: value in choices))
     if value is not None or field.default is not None:
-        for words, holds in rules:
+        for words, holds in filter(None, rules):
             if not holds(value):
                 return f"must be {words}. Received: {value!r}"
     return None

@@ -59,7 +59,9 @@ def parser_of(script, monkeypatch):
 
 def words_of(option, value=""):
     """An option of a parser as words, with values that it accepts."""
-    example = value or next(iter(option.choices or [{"I/N": "1/2", "CODE": "pt"}.get(option.metavar, "1")]))
+    example = value or next(
+        iter(option.choices or [{"I/N": "1/2", "CODE": "pt"}.get(option.metavar, "1")])
+    )
     count = {None: 1, "+": 1, "*": 1, "?": 1}.get(option.nargs, option.nargs)
     return [option.option_strings[0], *[str(example)] * count]
 

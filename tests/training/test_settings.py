@@ -140,7 +140,7 @@ def test_a_value_of_another_type_is_refused_by_name(tmp_path, refused, config_cl
 
 def example(field):
     """A word NAME=VALUE that is right by itself."""
-    texts = field.metadata["argparse"].get("choices", ("1", "0.5", "true", "a,b"))
+    texts = field.metadata["choices"] or ("1", "0.5", "true", "a,b")
     words = (f"{field.name}={text}" for text in texts)
     read = {field.name: field}
     return next(word for word in words if not what_is_wrong(field, assigned(word, read)[1]))
