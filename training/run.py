@@ -102,6 +102,7 @@ class RunFolder:
         """The run's `Translator`, `Classifier`, `Tagger` or `Completer`."""
         from training.tasks import TASKS
 
+        needs_tensorflow()
         kind = self.read_config()["model"]["kind"]
         if kind in RECIPES:
             return self.translator(weights, max_source_length, **decoding)
@@ -121,6 +122,7 @@ class RunFolder:
         from keras_tfmr.text.sentences import LANGUAGES
         from keras_tfmr.text.translator import Translator
 
+        needs_tensorflow()
         tokenizers = self.tokenizers()
         if tokenizers is None:
             raise RunError(
@@ -197,6 +199,16 @@ class RunFolder:
         logs = [path for path in self.tensorboard.glob("*") if path.is_dir()]
         for folder in (*logs, self.tensorboard, self.checkpoints, self.best.parent):
             _remove_if_empty(folder)
+
+
+def needs_tensorflow():
+    """Raises a RunError on another backend, whose models no text model can hold."""
+    import keras
+
+    if (backend := keras.backend.backend()) != "tensorflow":
+        raise RunError(
+            f"Translating and exporting run on TensorFlow. Received: KERAS_BACKEND={backend}"
+        )
 
 
 def load_tokenizer(path):

@@ -1,6 +1,7 @@
 """One run from a corpus to a SavedModel: its files, its console, who may write in its folder."""
 
 import csv
+import io
 import json
 import re
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
-from training import callbacks
+from serving import export
+from training import callbacks, train_pt_en, translate
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
 from training.corpus.sources import check_apart
@@ -125,6 +127,18 @@ def test_memory_is_counted_in_the_units_of_the_system(monkeypatch):
     used = peak_memory_mib()
     monkeypatch.setattr("sys.platform", "darwin")
     assert used // 1024 <= peak_memory_mib() <= used // 1024 + 1
+
+
+def test_a_script_that_a_backend_cannot_run_says_so(whole, words, monkeypatch, capsys):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"um\n")))
+    for main, given in (
+        (train_pt_en.main, words), (translate.main, [whole]), (export.main, [whole])
+    ):  # fmt: skip
+        assert main([str(word) for word in given]) == 1
+        said, error = capsys.readouterr()
+        assert re.search(r"error: \w+ing.* runs? on TensorFlow.* KERAS_BACKEND=torch\n$", error)
+        assert not said and error.count("\n") == 1
 
 
 def test_one_process_at_a_time_writes_in_a_folder(tmp_path):
