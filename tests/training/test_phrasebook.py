@@ -74,7 +74,7 @@ TAGGED = {  # the Portuguese and English of a row of sentences.tsv: English toke
 
 @pytest.fixture(scope="module")
 def pairs():
-    return phrasebook.generate(30_000, seed=11)
+    return phrasebook.generate(20_000, seed=11)
 
 
 @pytest.mark.parametrize("line", VERBS.strip().splitlines())
@@ -97,14 +97,16 @@ def test_every_row_of_every_table_is_written_in_both_languages():
         for mood in sorted(set(moods)) * 8:
             for text in grammar.Sentence(draw, mood).write(*row):
                 assert not re.search(r"[{}\[\]()|@_#+=<>~]", text), (row, text)
-    for _, *texts in lexicon.table("actions"):
-        options = [re.findall(r"\(([^)]*)\)", text) for text in texts]
-        assert [text.count("|") for text in options[0]] == [t.count("|") for t in options[1]], texts
+    for pt, en in [row[-2:] for name in ("sentences", "actions") for row in lexicon.table(name)]:
+        known, meant = (re.findall(r"\((?:(\d):)?([^)]*)\)", text) for text in (pt, en))
+        for i, (number, options) in enumerate(meant):
+            same = known[int(number or i + 1) - 1][1]
+            assert same.count("|") == options.count("|"), (pt, en)
 
 
 def test_many_distinct_sentences_are_written_as_sentences(pairs):
     assert len({portuguese for portuguese, _ in pairs}) == len(pairs)
-    for side, least in zip(zip(*pairs, strict=True), (6000, 2700), strict=True):
+    for side, least in zip(zip(*pairs, strict=True), (5500, 2600), strict=True):
         assert len(set(re.findall(r"[\w'-]+", " ".join(side).lower()))) > least
         for text in side:
             assert re.fullmatch(r"[\dA-ZÀ-Ú](?:[\w':-]|[,.?!]? (?=\w))*[\w'][.?!]", text), text
@@ -129,12 +131,14 @@ def test_portuguese_agrees_and_contracts(pairs):
         r"\S+", "no da pelo ao à neste daquela àquele dele comigo conosco lhe vê-lo"
     ):
         assert re.search(rf"\b{word}\b", text), word
-    one = re.findall(rf"\b(?:a|esta|minha) (?:{FEMININE}) é (?:muito )?(\w+)[.?]", text)
-    several = re.findall(rf"\b(?:os|estes|meus) (?:{MASCULINE})s são (?:muito )?(\w+)[.?]", text)
-    one, several = ([w for w in words if w[:2] != "de"] for words in (one, several))
-    assert min(len(one), len(several)) > 5
-    assert not [word for word in one if word.endswith(("o", "s")) and word != "simples"]
-    assert not [word for word in several if not word.endswith("s") or word.endswith("as")]
+    said = (
+        r"(?:é|são|era|eram|está|estão|estava|estavam) (?:muito |tão )?(?!del|com|\w+ndo)(\w+)[.?]"
+    )
+    one = re.findall(rf"\b(?:a|esta|minha) (?:{FEMININE}) {said}", text)
+    several = re.findall(rf"\b(?:os|estes|meus) \w+s {said}", text)
+    assert min(len(one), len(several)) > 10
+    assert not [word for word in one if word.endswith(("os", "oso", "ado", "ido"))]
+    assert not [word for word in several if word.endswith(("osas", "oso", "ado", "ido", "adas"))]
 
 
 def test_english_agrees(pairs):
@@ -148,8 +152,8 @@ def test_english_agrees(pairs):
 
 
 def test_a_sentence_has_one_translation(pairs):
-    known, other = dict(pairs), phrasebook.generate(20_000, seed=0)
-    assert sum(known.get(portuguese, english) != english for portuguese, english in other) < 100
+    known, other = dict(pairs), phrasebook.generate(5000, seed=0)
+    assert sum(known.get(portuguese, english) != english for portuguese, english in other) < 30
 
 
 def test_pairs_follow_from_the_seed_alone():

@@ -1,13 +1,8 @@
-"""Portuguese and English sentence pairs of everyday language: a small grammar and whole pairs.
+"""Portuguese and English sentence pairs of everyday language: a grammar and whole pairs.
 
-With it one can try the scripts without data and without a network. The grammar writes Brazilian
-Portuguese and American English with agreement, all tenses, pronouns, contractions, denial,
-questions, commands, subordinate clauses, numbers and clock times.
-
-The words are in the tables of this folder (`nouns.tsv`, `adjectives.tsv`, `actions.tsv`,
-`phrases.tsv`), the kinds of sentences in `sentences.tsv`, irregular forms in `forms.toml`. What no
-grammar would write is in `pairs.tsv`, and what is only measured on in `everyday.tsv`.
-The seed determines everything.
+With it one can try the scripts without data and without a network. The tables in this folder have
+its words and kinds of sentences; what no grammar would write is in `pairs.tsv`, what is only
+measured on in `everyday.tsv`. The seed determines everything.
 """
 
 import functools
@@ -19,8 +14,6 @@ from typing import NamedTuple
 from training.phrasebook.grammar import Sentence
 from training.phrasebook.lexicon import plain, table
 from training.phrasebook.tags import tags
-
-_PAIR_EVERY = 10  # one training example in ten is a whole pair
 
 
 class Pair(NamedTuple):
@@ -41,15 +34,12 @@ class Split(NamedTuple):
 
 
 def pairs(seed=0):
-    """Yields `Pair`s of distinct Portuguese without end, as the seed determines.
-
-    None of them is one of `everyday` in either language.
-    """
-    draw, seen = random.Random(seed), set(map(_bare, itertools.chain(*everyday())))
-    rows = [(float(weight), *rest) for weight, *rest in table("sentences")]
-    weights = list(itertools.accumulate(row[0] for row in rows))
+    """Yields `Pair`s of distinct Portuguese without end; none is one of `everyday`."""
+    draw, seen = random.Random(seed), _held_out()
+    weights, rows = zip(*((float(row[0]), row[1:]) for row in table("sentences")), strict=True)
+    weights = list(itertools.accumulate(weights))
     while True:
-        _, kind, moods, *row = draw.choices(rows, cum_weights=weights)[0]
+        kind, moods, *row = draw.choices(rows, cum_weights=weights)[0]
         written, tagged = Sentence(draw, draw.choice(moods)).write(*row)
         pair = Pair(written, plain(tagged), kind, tagged)
         if seen.isdisjoint(map(_bare, pair[:2])):
@@ -60,8 +50,7 @@ def pairs(seed=0):
 @functools.cache
 def whole_pairs():
     """The pairs of `pairs.tsv`, a list of (Portuguese, English); none is one of `everyday`."""
-    held_out = set(map(_bare, itertools.chain(*everyday())))
-    return [pair for pair in map(tuple, table("pairs")) if held_out.isdisjoint(map(_bare, pair))]
+    return [pair for pair in map(tuple, table("pairs")) if _held_out().isdisjoint(map(_bare, pair))]
 
 
 @functools.cache
@@ -70,9 +59,13 @@ def everyday():
     return list(map(tuple, table("everyday")))
 
 
+def _held_out():
+    return set(map(_bare, itertools.chain(*everyday())))
+
+
 def _bare(text):
     """A sentence without what makes no difference: case and marks."""
-    return re.sub(r"[^\w' -]", "", text).lower().replace("’", "'")
+    return re.sub(r"[^\w' -]", "", text.replace("’", "'")).lower()
 
 
 def generate(n, seed=0):
@@ -85,25 +78,21 @@ def generate(n, seed=0):
 
 
 def split(seed=0, train=None, validation=500, test=500, task="translation"):
-    """Examples for training, validation and test.
+    """Examples for training, validation and test, as a `Split`.
 
     Args:
         seed: Int.
         train, validation, test: Numbers of examples; `train` is 100,000 by default, and 20,000
             with labels or tags.
-        task: "translation" gives (Portuguese, English); "classify" (Portuguese, type of sentence);
-            "tag" (tokens, parts of speech) of English, each separated by spaces; any other task
-            English sentences.
-
-    Returns:
-        A `Split`. No sentence of a validation or test example occurs in another part.
+        task: "translation" gives (Portuguese, English), of which one in ten is a whole pair in
+            training; "classify" (Portuguese, type of sentence); "tag" (tokens, parts of speech) of
+            English, each separated by spaces; any other task English sentences.
 
     >>> split(task="classify", train=3).train[0][1] in ("doing", "wish", "place", "quality")
     True
     """
     column, make = _TASKS.get(task, _TASKS["text"])
     train = train or (20_000 if task in ("classify", "tag") else 100_000)
-    # Different English has different Portuguese, because a sentence has one translation.
     distinct = _distinct(pairs(seed), column)
     held_out = list(itertools.islice(distinct, validation + test))
     if task == "translation":  # its training sentences may repeat English, but none held out
@@ -121,17 +110,14 @@ def _mixed(found, whole):
     turn = itertools.cycle(whole)
     for i, pair in enumerate(found, 1):
         yield pair
-        if i % (_PAIR_EVERY - 1) == 0 and whole:
+        if i % 9 == 0 and whole:
             yield next(turn)
 
 
 def _distinct(found, column):
     """Those whose text of a column has not been there before."""
     seen = set()
-    for pair in found:
-        if pair[column] not in seen:
-            seen.add(pair[column])
-            yield pair
+    return (pair for pair in found if not (pair[column] in seen or seen.add(pair[column])))
 
 
 # The column that no two parts share, and the example made of a pair.

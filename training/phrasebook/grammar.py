@@ -7,32 +7,21 @@ English words may carry their part of speech behind a slash, such as `watch/VERB
 
 import functools
 import re
-from typing import NamedTuple
+from collections import namedtuple
 
 from training.phrasebook import english, portuguese
-from training.phrasebook.lexicon import Action, Thing, actions, phrases
-from training.phrasebook.portuguese import FIRST, FIRST_PLURAL, SECOND
-from training.phrasebook.things import REFLEXIVE, Things
+from training.phrasebook.lexicon import Thing, actions, phrases
+from training.phrasebook.portuguese import FIRST, FIRST_PLURAL, SECOND, TABLES
+from training.phrasebook.things import Things
 
-_PART = re.compile(r"\{([^}]*)\}|\[([^\]]*)\]|\(([^)]*)\)|([^{\[(]+)")
+_PART = re.compile(r"\{([^}]*)\}|\[([^\]]*)\]|\((?:(\d):)?([^)]*)\)|([^{\[(]+)")
+_REFLEXIVE = ("me", "te", "se", "nos", "se")  # by person
+_ACCUSATIVE = ("o", "a", "os", "as")
 # How Portuguese says a tense of two verbs: the tense of the first, it, and the form of the other.
-_TENSES = {
-    "now": ("pres", "estar", "ger"),
-    "was": ("imp", "estar", "ger"),
-    "going": ("pres", "ir", "inf"),
-    "pperf": ("imp", "ter", "part"),
-    "cperf": ("cond", "ter", "part"),
-}
+_TENSES = {"now": "pres estar ger", "was": "imp estar ger", "going": "pres ir inf"}
+_TENSES |= {"pperf": "imp ter part"}
 # Tenses whose first person looks like the third, so that it needs its pronoun.
-_AMBIGUOUS = ("imp", "was", "cond", "subj", "isubj", "fsubj", "pperf", "cperf", "inf")
-
-
-class Part(NamedTuple):
-    """A part of a row: text, a thing, a clause, or alternatives with their number."""
-
-    kind: str
-    text: str
-    alternatives: tuple = ()
+_AMBIGUOUS = ("imp", "was", "cond", "subj", "isubj", "fsubj", "pperf", "inf")
 
 
 class Scope:
@@ -42,58 +31,30 @@ class Scope:
         self.choices, self.things, self.clauses = [], {}, []
 
 
-class Clause(NamedTuple):
-    """A subject with its verb."""
-
-    subject: Thing
-    tense: str
-    tense_index: int
-    verb_index: int
-    adverb_index: int
-    denied: bool
-    asked: bool
-    action: Action | None
-    scope: Scope
-    object: Thing | None
-
-
-class ClauseSpec(NamedTuple):
-    """The words in brackets: `who|nunca/já + querer @do:pres/past`."""
-
-    subject: str
-    adverbs: tuple
-    verbs: tuple
-    tenses: tuple
+# A subject with its verb; `drawn` numbers its adverb, verb and tense, `scope` is the action's.
+Clause = namedtuple("Clause", "subject tense drawn denied asked action scope object")
 
 
 @functools.cache
 def compiled(text):
-    """The parts of a row."""
+    """The parts of a row, each (kind, what it says)."""
     found = []
-    for thing, clause, options, words in _PART.findall(text):
-        if words:
-            found.append(Part("text", words))
+    for thing, clause, number, options, words in _PART.findall(text):
+        if words or thing:
+            found.append(("text", words) if words else ("thing", thing))
         elif clause:
-            found.append(Part("clause", clause))
-        elif thing:
-            found.append(Part("thing", thing))
+            found.append(("clause", _read(clause)))
         else:
-            number, _, rest = options.rpartition(":") if options[1:2] == ":" else ("", "", options)
-            found.append(Part("options", number, tuple(map(compiled, rest.split("|")))))
+            found.append((number, tuple(map(compiled, options.split("|")))))
     return tuple(found)
 
 
-@functools.cache
-def _clause_spec(text):
-    subject, bar, rest = text.rpartition("|")
+def _read(text):
+    """`who|nunca/já + querer @do:pres/past`: the subject; adverbs, verbs and tenses."""
+    subject, _, rest = text.rpartition("|")
     rest, _, tenses = rest.partition(":")
     adverbs, _, verbs = rest.rpartition(" + ")
-    return ClauseSpec(
-        subject if bar else "",
-        tuple(adverbs.split("/")),
-        tuple(verb.strip() for verb in verbs.split("/")),
-        tuple(tenses.split("/")) if tenses else (),
-    )
+    return subject, tuple(tuple(part.split("/")) for part in (adverbs, verbs, tenses))
 
 
 class Sentence(Things):
@@ -101,238 +62,171 @@ class Sentence(Things):
 
     Args:
         draw: A `random.Random`.
-        mood: "." or "!" for a statement, "-" for a denial, "?" for a question, "q" for one that
-            begins with a question word.
+        mood: "." for a statement, "-" for a denial, "?" for a question, "q" for one that begins
+            with a question word.
     """
 
     def __init__(self, draw, mood):
         super().__init__(draw)
-        self.mood = mood
+        self.mood, self.clauses = mood, []
 
     def write(self, pt, en):
         """The sentence in Portuguese, and in English with the tags."""
-        scope = Scope()
-        self.row = scope
-        found = self._portuguese(compiled(pt), scope), self._english(compiled(en), scope)
-        pt, en = (self._finished(text) for text in found)
+        pt, en = map(self._finished, self._both(pt, en))
         return portuguese.contract(pt), english.article(en)
 
+    def _both(self, pt, en):
+        scope = Scope()
+        return self._portuguese(pt, scope), self._english(en, scope)
+
     def _finished(self, text):
-        text = re.sub(r" +", " ", text).strip()
-        text = re.sub(r" ([,.?!;:])", r"\1", text)
-        if self.mood == "?":
-            text = text[:-1] + "?"
-        return re.sub(r"(^|[.?!] )(\w)", lambda m: m[1] + m[2].upper(), text)
+        text = re.sub(r" ([,.?!;:])", r"\1", re.sub(r" +", " ", text).strip())
+        text = text[:-1] + "?" if self.mood == "?" else text
+        return re.sub(r"(^|[.?!] )(\w)", lambda found: found[1] + found[2].upper(), text)
 
     # --- Portuguese
 
-    def _portuguese(self, parts, scope, before=""):
-        text = before
-        for part in parts:
-            if part.kind == "text":
-                text += part.text
-            elif part.kind == "thing":
-                text += self._said(part.text, scope).pt
-            elif part.kind == "clause":
-                text = self._portuguese_clause(_clause_spec(part.text), scope, text)
+    def _portuguese(self, row, scope, text=""):
+        """The text with a row behind it."""
+        for kind, part in compiled(row) if isinstance(row, str) else row:
+            if kind == "text":
+                text += part
+            elif kind == "thing":
+                text += self._said(part, scope).pt
+            elif kind == "clause":
+                text = self._portuguese_clause(*part, scope, text)
             else:
-                chosen = self.draw.randrange(len(part.alternatives))
-                scope.choices.append(chosen)
-                text = self._portuguese(part.alternatives[chosen], scope, text)
+                scope.choices.append(self.draw.randrange(len(part)))
+                text = self._portuguese(part[scope.choices[-1]], scope, text)
         return text
 
     def _said(self, spec, scope):
         """The thing in braces of Portuguese, which is kept for English."""
-        words = spec.split(" ")
-        name = words[0]
-        if name == "when":
-            name = f"when-{self.row.clauses[-1].tense}"
-            found = self._phrase(name) if name in phrases() else Thing("", "")
-        elif name in phrases():
-            found = self._phrase(name)
+        first, *_, last = spec.split(" ") * 2
+        name = f"when-{self.clauses[-1].tense}" if first == "when" else first
+        if name in phrases():
+            weights, entries = phrases()[name]
+            entry = self.draw.choices(entries, weights)[0]
+            found = Thing(*(self._both(*entry) if "{" in entry[0] else entry))
         else:
-            found = self.thing(words)
-        scope.things[name if words[0] in ("n", "d") else words[-1].rstrip("+")] = found
+            found = Thing("", "") if first == "when" else self.thing(spec)
+        scope.things[first if first in ("n", "d") else last.rstrip("+")] = found
         for i, clause in enumerate(scope.clauses):
-            if clause.subject.en == "there" and clause.subject.pronoun == "there":
-                number = "they" if found.plural else "it"
-                scope.clauses[i] = clause._replace(subject=clause.subject._replace(pronoun=number))
+            if clause.subject.pronoun == "there":  # there is, there are
+                there = clause.subject._replace(pronoun="they" if found.plural else "it")
+                scope.clauses[i] = clause._replace(subject=there)
         return found
 
-    def _phrase(self, name):
-        weights, entries = phrases()[name]
-        pt, en = self.draw.choices(entries, cum_weights=weights)[0]
-        if "{" not in pt:
-            return Thing(pt, en)
-        scope = Scope()
-        return Thing(self._portuguese(compiled(pt), scope), self._english(compiled(en), scope))
-
-    def _portuguese_clause(self, spec, scope, before):
-        first = not self.row.clauses
+    def _portuguese_clause(self, subject, alternatives, scope, before):
+        first = not self.clauses
         asked = first and self.mood in "?q"
-        subject = self.subject_of(spec.subject, asked and self.mood == "?")
-        index = self.draw.randrange(len(spec.verbs))
-        verb = spec.verbs[index]
-        tense_index = self.draw.randrange(len(spec.tenses)) if spec.tenses else 0
-        tense = spec.tenses[tense_index] if spec.tenses else "pres"
-        adverb = self.draw.randrange(len(spec.adverbs))
+        subject = self.subject_of(subject, asked and self.mood == "?")
+        drawn = tuple(self.draw.randrange(len(part)) for part in alternatives)
+        adverb, verb, tense = (part[i] for part, i in zip(alternatives, drawn, strict=True))
+        tense = tense or "pres"
         denied = verb.startswith("não ") or (first and self.mood == "-")
-        inverted = verb.startswith("<")
-        words = verb.removeprefix("não ").removeprefix("<").split(" ")
-        action, pronoun = None, None
+        words, action, kind = verb.removeprefix("não ").lstrip("<").split(" "), None, ""
         for i, word in enumerate(words):
-            if word.startswith("@"):
-                group, _, form = word[1:].partition(".")
-                action = self.one(actions()[group])
-                words[i] = (
-                    action.clitic + "_" * bool(action.clitic) + action.pt + "." * bool(form) + form
-                )
-            elif "_" in word:
-                action = action or Action("", "", "", "", "")
-        kinds = [word.partition("_")[0] for word in words if "_" in word]
-        if kinds and kinds[-1] != "se":
-            pronoun = self.object_of(subject, kinds[-1], tense)
-        said = spec.adverbs[adverb] + " " + "não " * denied
-        text = self._conjugated(words, tense, subject, pronoun)
-        bare = not said.strip() and not before.strip()
-        subject_pt = subject.pt
-        if self._drops(subject, tense, text, bare):
-            subject_pt = ""
-        if "~" in text:
-            clitic, verb_form = text.split("~")
-            last = clitic.rpartition(" ")
-            enclitic = bare and not subject_pt and tense not in ("fut", "cond")
-            verb_form, _, rest = verb_form.partition(" ")
-            text = f"{last[0]} " + (
-                f"{verb_form}-{last[2]}" if enclitic else f"{last[2]} {verb_form}"
-            )
-            text += " " + rest
-        clause = Clause(
-            subject, tense, tense_index, index, adverb, denied, asked, action, Scope(), pronoun
-        )
+            if word[0] == "@":
+                action = self.one(actions()[word[1:]])
+                words[i] = f"{action.clitic}_{action.pt}"
+            kind = words[i].rpartition("_")[0] or kind
+        pronoun = self.object_of(subject, kind, tense) if kind in ("o", "lhe") else None
+        said = f"{adverb} {'não' * denied}".strip()
+        clitic, text = self._conjugated(words, tense, subject, pronoun)
+        bare = not said and not before.strip()  # a pronoun cannot begin a sentence
+        said_by_verb = subject.person in (FIRST, SECOND, FIRST_PLURAL) and tense not in _AMBIGUOUS
+        dropped = said_by_verb and not (clitic and bare and subject.person == FIRST_PLURAL)
+        subject_pt = "" if dropped and self.draw.random() < 0.55 else subject.pt
+        if clitic and bare and not subject_pt and tense not in ("fut", "cond"):
+            head, _, rest = text.partition(" ")
+            text = f"{head}-{clitic} {rest}"
+        else:
+            text = f"{clitic} {text}"
+        text = f"{said} {text} {subject_pt}" if verb[0] == "<" else f"{subject_pt} {said} {text}"
+        clause = Clause(subject, tense, drawn, denied, asked, action, Scope(), pronoun)
         scope.clauses.append(clause)
-        if scope is not self.row:
-            self.row.clauses.append(clause)
-        order = (said + text, subject_pt) if inverted else (subject_pt, said + text)
-        text = f"{before}{' '.join(order)} "
-        return self._portuguese(compiled(action.pt_rest), clause.scope, text) if action else text
-
-    def _drops(self, subject, tense, text, bare):
-        if subject.pronoun not in ("I", "we", "you") or tense in _AMBIGUOUS:
-            return False
-        if subject.person not in (FIRST, SECOND, FIRST_PLURAL):
-            return False
-        if "~" in text and bare and subject.person == FIRST_PLURAL:
-            return False
-        return self.chance(0.55)
+        self.clauses.append(clause)
+        text = f"{before}{text} "
+        return self._portuguese(action.pt_rest, clause.scope, text) if action else text
 
     def _conjugated(self, words, tense, subject, pronoun):
-        """The verb with the words behind it; `~` is between a pronoun and the finite verb."""
-        clitic, _, verb = words[0].rpartition("_")
-        clitic = self._clitic(clitic, subject, pronoun)
-        rest = [self._infinitive(word, subject, pronoun) for word in words[1:]]
-        if tense in _TENSES:
-            first, auxiliary, form = _TENSES[tense]
-            head = portuguese.conjugate(auxiliary)[first][subject.person]
-            if clitic in ("o", "a", "os", "as") and form == "part":
-                head, clitic = f"{clitic}~{head}", ""
-            if tense == "going" and verb == "ir":  # vai embora
-                return " ".join([head, *rest])
-            return " ".join([head, _attached(verb, form, clitic), *rest])
-        if tense in ("inf", "ger", "part"):
-            return " ".join([_attached(verb, tense, clitic), *rest])
-        if tense == "cmd":
-            head = portuguese.conjugate(verb)["subj"][subject.person]
-        else:
-            head = portuguese.conjugate(verb)[tense][subject.person]
-        return " ".join([f"{clitic}~{head}" if clitic else head, *rest])
-
-    def _infinitive(self, word, subject, pronoun):
-        clitic, _, verb = word.rpartition("_")
-        verb, dot, form = verb.partition(".")
-        if not clitic and not dot and verb[-2:] not in ("ar", "er", "ir", "ôr"):
-            return word
-        return _attached(verb, form or "inf", self._clitic(clitic, subject, pronoun))
-
-    def _clitic(self, kind, subject, pronoun):
-        if not kind:
-            return ""
-        return REFLEXIVE[subject.person] if kind == "se" else pronoun.pt
+        """(The pronoun before a finite verb, the verb with the words behind it)."""
+        (clitic, verb), *rest = (
+            (_REFLEXIVE[subject.person] if kind == "se" else pronoun.pt if kind else "", word)
+            for kind, _, word in (word.rpartition("_") for word in words)
+        )
+        rest = [_attached(word, "inf", before) if before else word for before, word in rest]
+        forms = portuguese.conjugate(verb)
+        if tense in ("inf", "ger"):
+            return "", " ".join([_attached(verb, tense, clitic), *rest])
+        if tense not in _TENSES:
+            return clitic, " ".join([forms[tense.replace("cmd", "subj")][subject.person], *rest])
+        first, auxiliary, form = _TENSES[tense].split()
+        finite = portuguese.conjugate(auxiliary)[first][subject.person]
+        if clitic in _ACCUSATIVE and form == "part":
+            return clitic, " ".join([finite, forms[form], *rest])
+        head = "" if (auxiliary, verb) == ("ir", "ir") else _attached(verb, form, clitic)
+        return "", " ".join([finite, head, *rest])
 
     # --- English
 
-    def _english(self, parts, scope):
+    def _english(self, row, scope):
         text, numbers, clauses = "", iter(range(99)), iter(scope.clauses)
-        for part in parts:
-            if part.kind == "text":
-                text += part.text
-            elif part.kind == "thing":
-                text += self._meant(part.text, scope)
-            elif part.kind == "clause":
-                if part.text[1:2] == ">":
-                    clause, spec = scope.clauses[int(part.text[0]) - 1], part.text[2:]
-                else:
-                    clause, spec = next(clauses), part.text
-                text += self._english_clause(_clause_spec(spec), clause)
+        for kind, part in compiled(row) if isinstance(row, str) else row:
+            if kind == "text":
+                text += part
+            elif kind == "thing":
+                text += self._meant(part, scope)
+            elif kind == "clause":
+                text += self._english_clause(part[1], next(clauses))
             else:
-                number = int(part.text) - 1 if part.text else next(numbers)
-                text += self._english(part.alternatives[scope.choices[number]], scope)
+                number = int(kind) - 1 if kind else next(numbers)
+                text += self._english(part[scope.choices[number]], scope)
         return text
 
-    def _english_clause(self, spec, clause):
-        verb = spec.verbs[clause.verb_index % len(spec.verbs)] or "@"
-        adverb = spec.adverbs[clause.adverb_index % len(spec.adverbs)]
-        tense = spec.tenses[clause.tense_index % len(spec.tenses)] if spec.tenses else clause.tense
+    def _english_clause(self, alternatives, clause):
+        adverb, verb, tense = (
+            part[i % len(part)] for part, i in zip(alternatives, clause.drawn, strict=True)
+        )
+        action, denied, tense = clause.action, clause.denied, tense or clause.tense
         verb = verb.removeprefix("not ")
-        if clause.action:
-            verb = re.sub(
-                r"@(ing|part)?",
-                lambda m: english.form(clause.action.en, m[1]) if m[1] else clause.action.en,
-                verb,
-            )
+        if action:
+            verb = verb.replace("@ing", english.form(action.en, "ing")).replace("@", action.en)
         self.subject, self.object = clause.subject, clause.object or self.object
-        subject = clause.subject.en
-        if tense in ("cmd", "inf"):
-            words = ("don't " if clause.denied else "") + english.with_head(verb)
-        elif tense == "ger":
-            words = "not " * clause.denied + english.with_head(
-                verb, lambda w: english.form(w, "ing")
-            )
+        if tense in ("cmd", "inf", "ger"):
+            words = english.with_head(verb, "ing" if tense == "ger" else "")
+            words = ("not " if tense == "ger" else "don't ") * denied + words
         else:
-            supported = clause.denied or clause.asked
-            auxiliary, main = english.verb_words(verb, tense, clause.subject.pronoun, supported)
+            auxiliary, main = english.verb_words(
+                verb, tense, clause.subject.pronoun, denied or clause.asked
+            )
+            words = english.statement(clause.subject.en, auxiliary, adverb, main, denied)
             if clause.asked:
-                auxiliary = english.denied(auxiliary) if clause.denied else auxiliary
-                words = f"{auxiliary} {subject} {adverb} {main}"
-            elif clause.denied and auxiliary != "am":
-                words = f"{subject} {english.denied(auxiliary)} {adverb} {main}"
-            elif auxiliary:
-                said = english.joined_subject(subject, auxiliary)
-                words = f"{said} {'not ' * clause.denied}{adverb} {main}"
-            else:
-                words = f"{subject} {adverb} {main}"
-        text = f" {words} "
-        if clause.action:
-            text += self._english(compiled(clause.action.en_rest), clause.scope)
-        return text
+                auxiliary = english.denied(auxiliary) if denied else auxiliary
+                words = f"{auxiliary} {clause.subject.en} {adverb} {main}"
+        return f" {words} " + (self._english(action.en_rest, clause.scope) if action else "")
 
     def _meant(self, spec, scope):
         """The English of what is in braces."""
         name, _, rest = spec.partition(" ")
         if name == "tag":
             return self._tag_question(scope.clauses[0])
-        if name == "subject":
-            subject = scope.clauses[-1].subject
-            return english.OBJECT.get(subject.en, subject.en)
-        if name in ("my", "self", "obj", "he"):
-            return self.pronoun_of(name)
-        thing = scope.things[(rest or name).rstrip("+")]
+        if name == "my":
+            return english.POSSESSIVE[self.subject.pronoun]
+        if name == "self":
+            word = self.subject.pronoun + "s" * self.subject.plural
+            return TABLES["self"].get(word, TABLES["self"][self.subject.pronoun])
+        if name in ("obj", "subject"):
+            thing = self.object if name == "obj" else scope.clauses[-1].subject
+        else:
+            thing = scope.things[(rest or name).rstrip("+")]
         if name == "'s":
             return english.possessive(thing.en)
-        if name == "at":
-            return self.place(thing)
-        if name == "to":
-            return self.place(thing, "to")
+        if name in ("at", "to"):  # at school, to school; at the station, to the station
+            wanted = thing.noun.place
+            en = thing.en.removeprefix("the ") if wanted.endswith("0") else thing.en
+            return f"{'to' if name == 'to' else wanted.rstrip('0')} {en}"
         return english.OBJECT.get(thing.en, thing.en)
 
     def _tag_question(self, clause):
@@ -345,6 +239,6 @@ class Sentence(Things):
 def _attached(verb, form, clitic):
     """An infinitive, gerund or participle with its pronoun: `vê-lo`, `me ver`, `vendo-o`."""
     forms = portuguese.conjugate(verb)
-    if clitic in ("o", "a", "os", "as"):
+    if clitic in _ACCUSATIVE:
         return portuguese.with_object(verb, clitic) if form == "inf" else f"{forms[form]}-{clitic}"
     return f"{clitic} {forms[form]}".strip()

@@ -4,15 +4,27 @@ An entry is `PORTUGUESE=ENGLISH`; a noun has its article, `a maçã=apple`.
 """
 
 import functools
-import itertools
 import re
+from collections import namedtuple
 from pathlib import Path
 from typing import NamedTuple
 
 from training.phrasebook import english, portuguese
-from training.phrasebook.portuguese import THIRD
+from training.phrasebook.portuguese import TABLES, THIRD
 
 _TAG = re.compile(r"/[A-Z]+\b")
+
+
+def _numbers(units, tens, joint):
+    units = units.split()
+    return units + [ten + (joint + units[n]) * (n > 0) for ten in tens.split() for n in range(10)]
+
+
+# The words for 0 to 99: Portuguese, masculine and feminine, and English.
+NUMBERS = [
+    (pt, re.sub(r"\bum$", "uma", pt.replace("dois", "duas")), en)
+    for pt, en in zip(*(_numbers(*TABLES["numbers"][name]) for name in ("pt", "en")), strict=True)
+]
 
 
 class Thing(NamedTuple):
@@ -24,38 +36,15 @@ class Thing(NamedTuple):
     plural: bool = False
     feminine: bool = False
     pronoun: str = "it"  # the English pronoun for it
-    kind: str = ""  # which adjectives suit it
     noun: object = None
 
 
-class Noun(NamedTuple):
-    """A noun, singular and plural."""
-
-    pt: tuple
-    en: tuple
-    feminine: bool
-    adjectives: str  # the list of adjectives that suit it
-    notes: frozenset  # mass, one (never plural), many (always plural), person, family
-    place: str  # the English preposition of a place, with 0 if it drops the article
-
-
-class Adjective(NamedTuple):
-    """An adjective: masculine, feminine, and their plurals; before its noun or behind it."""
-
-    pt: tuple
-    en: str
-    before: bool
-    graded: bool  # whether one is very so
-
-
-class Action(NamedTuple):
-    """A verb with what belongs to it, in both languages, as a row of `sentences.tsv` has them."""
-
-    pt: str
-    pt_rest: str
-    en: str
-    en_rest: str
-    clitic: str  # the kind of the Portuguese pronoun before the verb: se, o, lhe
+# A noun, singular and plural; the adjectives that suit it; the English preposition of a place.
+Noun = namedtuple("Noun", "pt en feminine adjectives notes place")
+# An adjective (Portuguese by gender and number): whether it is before its noun, and has degrees.
+Adjective = namedtuple("Adjective", "pt en before graded")
+# A verb and what follows it, in both languages, and the pronoun before it: se, o, lhe.
+Action = namedtuple("Action", "pt pt_rest en en_rest clitic")
 
 
 def table(name):
@@ -67,77 +56,66 @@ def table(name):
 
 
 def _entries(text):
-    for entry in text.split("; "):
-        pt, _, en = entry.partition("=")
-        yield pt.strip(), en.strip()
+    return [entry.strip().split("=") for entry in text.split("; ")]
+
+
+def _grouped(rows):
+    """{name: list of what has it among its names}."""
+    groups = {}
+    for names, item in rows:
+        for name in names.split():
+            groups.setdefault(name, []).append(item)
+    return groups
 
 
 @functools.cache
 def nouns():
     """{group: list of `Noun`}; a row is groups, adjectives, notes, entries."""
-    groups = {}
-    for names, adjectives, notes, text in table("nouns"):
+    found = []
+    for names, suiting, notes, text in table("nouns"):
         for pt, en in _entries(text):
             en, _, place = en.partition("@")
-            for noun in _nouns(pt, en, adjectives, frozenset(notes.split()), place or "in"):
-                for name in names.split():
-                    groups.setdefault(name, []).append(noun)
-    return groups
-
-
-def _nouns(pt, en, adjectives, notes, place):
-    """The nouns of an entry; `o médico/a médica=doctor` are two."""
-    several = en if "many" in notes else english.plural(en)
-    forms = tuple(_tagged("NOUN", text) for text in (en, several))
-    for form in pt.split("/"):
-        article, _, word = form.partition(" ")
-        plural = word if "many" in notes else portuguese.plural(word)
-        yield Noun((word, plural), forms, article in ("a", "as"), adjectives, notes, place)
+            always = "many" in notes
+            words = [_tagged("NOUN", e) for e in (en, en if always else english.plural(en))]
+            for article, _, word in (form.partition(" ") for form in pt.split("/")):
+                forms, feminine = [word, portuguese.plural(word)], article in ("a", "as")
+                forms = [word, word] if always else forms
+                noun = Noun(forms, words, feminine, suiting, notes.split(), place or "in")
+                found.append((names, noun))
+    return _grouped(found)
 
 
 @functools.cache
 def adjectives():
     """{list: adjectives}; a row is names of lists and entries with `<` and `!`."""
-    lists = {}
+    found = []
     for names, text in table("adjectives"):
         for pt, en in _entries(text):
             forms = portuguese.adjective_forms(pt.strip("<!"))
-            en = _tagged("ADJ", en) if " " not in en else en
-            for name in names.split():
-                lists.setdefault(name, []).append(
-                    Adjective(forms, en, pt.startswith("<"), not pt.endswith("!"))
-                )
-    return lists
+            en = en if " " in en else en + "/ADJ"
+            found.append((names, Adjective(forms, en, pt[0] == "<", pt[-1] != "!")))
+    return _grouped(found)
 
 
 @functools.cache
 def actions():
     """{group: list of `Action`}; a row is groups, Portuguese, English."""
-    groups = {}
+    found = []
     for names, pt, en in table("actions"):
-        head, _, pt_rest = pt.partition(" ")
-        en_head, _, en_rest = en.partition(" ")
+        (head, _, pt_rest), (en_head, _, en_rest) = pt.partition(" "), en.partition(" ")
         clitic, _, verb = head.rpartition("_")
-        names = names.split()
-        if "do" in names and {"need", "skill"} & set(names):
-            names.append("like")
-        for name in names:
-            action = Action(verb, pt_rest, en_head, en_rest, clitic)
-            groups.setdefault(name, []).append(action)
-    return groups
+        found.append((names, Action(verb, pt_rest, en_head, en_rest, clitic)))
+    return _grouped(found)
 
 
 @functools.cache
 def phrases():
-    """{name: ([cumulative weights], [(Portuguese, English)])}."""
+    """{name: ([weights], [(Portuguese, English)])}."""
     found = {}
     for name, weight, text in table("phrases"):
-        entries = list(_entries(text))
-        weights, known = found.setdefault(name, ([], []))
-        start, share = (weights[-1] if weights else 0), float(weight) / len(entries)
-        weights.extend(itertools.accumulate([share] * len(entries), initial=start))
-        del weights[-len(entries) - 1]
-        known.extend(entries)
+        entries, (weights, known) = _entries(text), found.setdefault(name, ([], []))
+        known += entries
+        weights += [float(weight) / len(entries)] * len(entries)
     return found
 
 

@@ -13,19 +13,8 @@ _VERBS = TABLES["portuguese"]
 # Persons of a verb: eu; tu; você, ele, ela; nós; vocês, eles, elas.
 FIRST, SECOND, THIRD, FIRST_PLURAL, THIRD_PLURAL = range(5)
 
-# Endings of the present, the past (perfect), the imperfect, the subjunctive, gerund, participle.
-_ENDINGS = {
-    "ar": ("o as a amos am,ei aste ou amos aram,ava avas ava ávamos avam,e es e emos em,ando,ado"),
-    "er": "o es e emos em,i este eu emos eram,ia ias ia íamos iam,a as a amos am,endo,ido",
-    "ir": "o es e imos em,i iste iu imos iram,ia ias ia íamos iam,a as a amos am,indo,ido",
-    "vowel": (  # after a or u: sair, construir
-        "o is i ímos em,í íste iu ímos íram,ía ías ía íamos íam,a as a amos am,indo,ído"
-    ),
-}
-_FUTURE, _CONDITIONAL = ["ei", "ás", "á", "emos", "ão"], ["ia", "ias", "ia", "íamos", "iam"]
-# Spelling that keeps the sound of the stem before e, and before o and a.
-_BEFORE_E = {"c": "qu", "g": "gu", "ç": "c"}
-_BEFORE_O = {"c": "ç", "g": "j"}
+# The spelling that keeps the sound of a stem before e, before o and a, and stressed.
+_BEFORE_E, _BEFORE_O = {"c": "qu", "g": "gu", "ç": "c"}, {"c": "ç", "g": "j"}
 _STRESSED = {"a": "á", "e": "ê", "i": "í", "o": "ô"}
 
 
@@ -36,63 +25,43 @@ def conjugate(infinitive):
     The tenses: `pres`, `past`, `imp` (imperfect), `fut`, `cond`, and the subjunctives `subj`
     (present), `isubj` (imperfect) and `fsubj` (future).
     """
-    base, prefix = _model(infinitive)
+    alike = (base for base, others in _VERBS["like"].items() if infinitive in others.split())
+    base = next(alike, infinitive)  # conseguir is con + seguir
+    prefix = infinitive[: -len(base)]
     stem, ending = base[:-2], base[-2:].replace("ô", "e")
     after_vowel = ending == "ir" and stem[-1:] in ("a", "u") and stem[-2:] not in ("gu", "qu")
-    endings = [part.split() for part in _ENDINGS["vowel" if after_vowel else ending].split(",")]
-    before_e = _spelled(stem, _BEFORE_E) if ending == "ar" else stem
-    first = _VERBS["first"].get(base) or _first_stem(stem, ending, after_vowel)
-    present = [stem + e for e in endings[0]]
-    present[0] = first + "o"
-    if stem.endswith("z") and ending == "ir":
-        present[2] = stem  # traduz
-    if (ending == "ar" and stem.endswith("e")) or base in _VERBS["ei"].split():
-        own = stem.removesuffix("i").removesuffix("e") + "ei"  # passeio, odeio
-        present = [own + e for e in endings[0]]
-        present[3], first = stem + "amos", own
-    present = _listed("pres", base, present)
-    past = _listed("past", base, [stem + e for e in endings[1]])
-    past[0] = past[0] if base in _VERBS["past"] else before_e + endings[1][0]
-    subjunctive = present[0][:-1] if present[0].endswith("o") else first
-    subjunctive = _spelled(subjunctive, _BEFORE_E) if ending == "ar" else subjunctive
+    endings = _VERBS["endings"]["vowel" if after_vowel else ending]
+    present, past, imperfect, subjunctive, others = (
+        [stem + e for e in part.split()] for part in endings
+    )
+    if ending == "ar":
+        past[0] = _spelled(stem, _BEFORE_E) + "ei"
+    else:
+        first = stem + "i" * (after_vowel and stem[-1] == "a")  # saio
+        first = first[:-1] if first.endswith(("gu", "qu")) else _spelled(first, _BEFORE_O)
+        present[0] = _VERBS["first"].get(base, first) + "o"
+    present, past = _listed("pres", base, present), _listed("past", base, past)
+    if present[0].endswith("o"):
+        root = present[0][:-1] if ending != "ar" else _spelled(present[0][:-1], _BEFORE_E)
+        subjunctive = [root + e for e in endings[3].split()]
     theme, future = past[4][:-3], _VERBS["future"].get(base, base.replace("ô", "o"))
     stressed = "é" if base in _VERBS["past"] and theme[-1] == "e" else _STRESSED.get(theme[-1], "í")
+    weak = theme.replace("í", "i")
     forms = {
         "pres": present,
         "past": past,
-        "imp": _listed("imp", base, [stem + e for e in endings[2]]),
-        "fut": [future + e for e in _FUTURE],
-        "cond": [future + e for e in _CONDITIONAL],
-        "subj": _listed("subj", base, [subjunctive + e for e in endings[3]]),
-        "isubj": [theme + e for e in ("sse", "sses", "sse", "", "ssem")],
-        "fsubj": [theme + e for e in ("r", "res", "r", "rmos", "rem")],
+        "imp": _listed("imp", base, imperfect),
+        "fut": [future + e for e in ("ei", "ás", "á", "emos", "ão")],
+        "cond": [future + e for e in ("ia", "ias", "ia", "íamos", "iam")],
+        "subj": _listed("subj", base, subjunctive),
+        "isubj": [theme + e for e in ("sse", "sses", "sse", "ssemos", "ssem")],
+        "fsubj": [weak + "r", theme + "res", weak + "r", weak + "rmos", theme + "rem"],
     }
     forms["isubj"][FIRST_PLURAL] = theme[:-1] + stressed + "ssemos"
-    if theme.endswith("í"):
-        for person in (FIRST, THIRD, FIRST_PLURAL):
-            forms["fsubj"][person] = forms["fsubj"][person].replace("ír", "ir")
-    if ending == "ar" and stem.endswith("e"):
-        forms["subj"][FIRST_PLURAL] = stem + "emos"
     found = {tense: tuple(prefix + form for form in listed) for tense, listed in forms.items()}
-    participle = _VERBS["part"].get(base, stem + endings[5][0])
-    gerund = "pondo" if base == "pôr" else stem + endings[4][0]
-    return found | {"ger": prefix + gerund, "part": prefix + participle, "inf": infinitive}
-
-
-def _model(infinitive):
-    """The verb that another is conjugated like, and what stands before it: `con` + `seguir`."""
-    for base, others in _VERBS["like"].items():
-        if infinitive in others.split():
-            return base, infinitive[: -len(base)]
-    return infinitive, ""
-
-
-def _first_stem(stem, ending, after_vowel):
-    if ending == "ar":
-        return stem
-    if after_vowel and stem.endswith("a"):
-        return stem + "i"  # saio
-    return stem[:-1] if stem.endswith(("gu", "qu")) else _spelled(stem, _BEFORE_O)
+    gerund = prefix + ("pondo" if base == "pôr" else others[0])
+    participle = prefix + _VERBS["part"].get(base, others[1])
+    return found | {"ger": gerund, "part": participle, "inf": infinitive}
 
 
 def _spelled(stem, changes):
@@ -100,30 +69,24 @@ def _spelled(stem, changes):
 
 
 def _listed(tense, base, regular):
-    found = _VERBS[tense].get(base)
-    return found.split() if found else regular
+    return _VERBS[tense][base].split() if base in _VERBS[tense] else regular
 
 
 def with_object(infinitive, pronoun):
     """`ver` and `o` is `vê-lo`."""
     stem, vowel = infinitive[:-2], infinitive[-2]
-    stressed = "í" if stem[-1:] in ("a", "u") and vowel == "i" else vowel
-    return f"{stem}{'áê'['ae'.index(vowel)] if vowel in 'ae' else stressed}-l{pronoun}"
-
-
-_PLURALS = {"ão": "ões", "ês": "eses", "al": "ais", "el": "éis", "ol": "óis", "ul": "uis"}
-_PLURALS |= {"il": "is", "m": "ns", "s": "s", "x": "x", "r": "res", "z": "zes"}
+    stressed = {"a": "á", "e": "ê", "i": "í" if stem[-1:] in ("a", "u") else "i"}.get(vowel, vowel)
+    return f"{stem}{stressed}-l{pronoun}"
 
 
 def plural(word):
     """The Portuguese plural; of `suco de laranja`, that of the first word."""
     head, space, rest = word.partition(" ")
-    if head in _VERBS["plural"]:
-        return _VERBS["plural"][head] + space + rest
-    for ending, replacement in _PLURALS.items():
+    several = _VERBS["plural"].get(head, head + "s")
+    for ending, replacement in _VERBS["plurals"].items() if several == head + "s" else ():
         if head.endswith(ending):
-            return head.removesuffix(ending) + replacement + space + rest
-    return head + "s" + space + rest
+            several = head.removesuffix(ending) + replacement
+    return several + space + rest
 
 
 def adjective_forms(masculine):
@@ -132,13 +95,8 @@ def adjective_forms(masculine):
         return (masculine,) * 4
     if masculine in _VERBS["adjective"]:
         return tuple(_VERBS["adjective"][masculine].split())
-    feminine = masculine
-    if masculine.endswith("o"):
-        feminine = masculine[:-1] + "a"
-    elif masculine.endswith("ês"):
-        feminine = masculine[:-2] + "esa"
-    elif masculine.endswith(("dor", "tor")):
-        feminine = masculine + "a"
+    feminine = re.sub(r"o$", "a", masculine)
+    feminine = re.sub(r"ês$", "esa", re.sub(r"([dt]or)$", r"\1a", feminine))
     return masculine, feminine, plural(masculine), plural(feminine)
 
 
@@ -158,26 +116,3 @@ def contract(text):
         return word.capitalize() if found[0][0].isupper() else word
 
     return _CONTRACTS.sub(joined, text)
-
-
-_UNITS, _TENS, _HUNDREDS = (
-    TABLES["numbers"][f"pt_{name}"].split() for name in ("units", "tens", "hundreds")
-)
-
-
-def number(n, feminine=False):
-    """0 to 999 in Portuguese words: `duzentas e vinte e uma`."""
-    if n == 100:
-        return "cem"
-    parts = []
-    if n > 100:
-        word = _HUNDREDS[n // 100 - 1]
-        parts.append(word[:-2] + "as" if feminine and n >= 200 else word)
-        n %= 100
-    if n >= 20:
-        parts.append(_TENS[n // 10 - 2])
-        n %= 10
-    if n or not parts:
-        word = _UNITS[n]
-        parts.append({"um": "uma", "dois": "duas"}.get(word, word) if feminine else word)
-    return " e ".join(parts)

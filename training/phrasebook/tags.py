@@ -9,14 +9,12 @@ import functools
 import re
 
 from training.phrasebook import english
-from training.phrasebook.lexicon import actions, adjectives, nouns, plain
+from training.phrasebook.lexicon import NUMBERS, actions, adjectives, nouns, plain
 from training.phrasebook.portuguese import TABLES
 
 _TAGGED = re.compile(r"([\w'-]+(?::\d+)?)(?:/([A-Z]+))?|([,.?!;:])")
 _CONTRACTED = re.compile(r"(?i)(\w+)(n't|'(?:m|s|re|ll|ve|d)|(?<=s)')")
-_AUXILIARY_BEFORE, _VERB_BEFORE = (
-    set(TABLES[name].split()) for name in ("subjects", "before_verb")
-)
+_SUBJECTS, _BEFORE_VERB = (set(TABLES[name].split()) for name in ("subjects", "before_verb"))
 
 
 def tags(pair):
@@ -27,10 +25,9 @@ def tags(pair):
         for i, part in enumerate(split.groups() if split else [word or mark]):
             before = tokens[-1].lower() if tokens else ""
             tokens.append(part)
-            if i == 1:
-                found.append(_suffix(before, part))
-            else:
-                found.append("PUNCT" if mark else tag or _tag(part, before))
+            found.append(
+                _suffix(before, part) if i else "PUNCT" if mark else tag or _tag(part, before)
+            )
     for i, (token, following) in enumerate(zip(tokens, found[1:], strict=False)):
         if token == "to" and following in ("VERB", "AUX"):
             found[i] = "PART"
@@ -38,32 +35,27 @@ def tags(pair):
 
 
 def _suffix(word, part):
-    if part == "n't":
-        return "PART"
-    if word == "let":
-        return "PRON"
-    return "AUX" if word in _AUXILIARY_BEFORE or part in ("'ll", "'d", "'ve") else "PART"
+    if part == "n't" or word == "let":
+        return "PRON" if word == "let" else "PART"
+    return "AUX" if word in _SUBJECTS or part in ("'ll", "'d", "'ve") else "PART"
 
 
 def _tag(word, before):
     lower = word.lower()
     closed, verbs, adjective, noun = _classes()
-    if lower in closed:
-        return closed[lower]
-    if lower in verbs and (before in _VERB_BEFORE or lower not in noun):
+    if lower in verbs and lower not in closed and (before in _BEFORE_VERB or lower not in noun):
         return "VERB"
-    if lower in adjective:
-        return "ADJ"
-    if lower in noun:
-        return "NOUN"
-    return "NUM" if word[0].isdigit() else "PROPN" if word[0].isupper() else "NOUN"
+    other = "NUM" if word[0].isdigit() else "PROPN" if word[0].isupper() else "NOUN"
+    return closed.get(lower) or (
+        "ADJ" if lower in adjective else "NOUN" if lower in noun else other
+    )
 
 
 @functools.cache
 def _classes():
     """({word: tag} of closed classes, the verb forms, the adjectives, the nouns)."""
     closed = {word: tag for tag, words in TABLES["tags"].items() for word in words.split()}
-    closed = {english.number(n): "NUM" for n in range(100)} | closed
+    closed = {en: "NUM" for _, _, en in NUMBERS} | closed
     bases = {action.en for listed in actions().values() for action in listed} - {"be"}
     bases |= set(TABLES["verbs"].split())
     verbs = bases | {english.form(verb, w) for verb in bases for w in ("s", "past", "part", "ing")}
