@@ -69,7 +69,6 @@ def parse_arguments(arguments=None):
         "--languages",
         nargs=2,
         metavar="CODE",
-        type=language,
         default=None,
         help="codes of source and target, as in pt en (default: those that the config names)",
     )
@@ -78,13 +77,6 @@ def parse_arguments(arguments=None):
     port = {"type": _command_line.at_least(0), "metavar": "N", "default": 8080}
     add("--port", **port, help="port of the page; 0 for any free one")
     return parser.parse_args(arguments)
-
-
-def language(code):
-    """A BCP 47 code: two or three letters, and perhaps more behind a hyphen."""
-    if not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", code):
-        raise ValueError(code)
-    return code
 
 
 def application(client, languages=("", ""), phrasebook=False):
@@ -285,9 +277,8 @@ def origin(directory):
         codes = settings.get("languages") or next(
             (found.groups() for name in names if (found := PAIR.search(name))), ("", "")
         )
-        source, target = map(language, codes) if all(codes) else codes
-        return (source, published.get("target_language") or target), False
-    except (AttributeError, KeyError, NoVersionError, OSError, TypeError, ValueError):
+        return (codes[0], published.get("target_language") or codes[1]), False
+    except (AttributeError, LookupError, NoVersionError, OSError, TypeError, ValueError):
         return ("", ""), False
 
 

@@ -79,8 +79,8 @@ class TLS:
 def with_default_port(server: str, port: int) -> str:
     """`HOST` becomes `HOST:PORT`; an address with a port or a scheme stays as it is.
 
-    >>> with_default_port("localhost", 8500), with_default_port("::1", 8500)
-    ('localhost:8500', '[::1]:8500')
+    >>> with_default_port("localhost/prefix", 8501), with_default_port("::1", 8500)
+    ('localhost:8501/prefix', '[::1]:8500')
     """
     host, slash, prefix = server.partition("/")
     try:

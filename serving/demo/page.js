@@ -12,15 +12,13 @@ const WATCH = 3000; // ms between requests for the served version
 const ENDED = "The model server has ended";
 const NO_TRANSLATOR = "This model is not a translator: ask a classifier, a tagger or a language "
   + "model with serving/client.py --ask classify, tag or complete";
-const EXAMPLES = {
-  pt: [
-    "Helena não vai lavar o carro dele porque está cansada.",
-    "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
-    "A que horas Rafael volta aos domingos?",
-    "Este caminhão é mais novo do que aquele.",
-    "O gato está na mesa.",
-  ],
-};
+const EXAMPLES = [ // in Portuguese
+  "Helena não vai lavar o carro dele porque está cansada.",
+  "O tio dele acha que você vai abraçar minhas avós na sexta-feira.",
+  "A que horas Rafael volta aos domingos?",
+  "Este caminhão é mais novo do que aquele.",
+  "O gato está na mesa.",
+];
 
 const at = (id) => document.getElementById(id);
 const [source, backdrop, translation, nbest, trouble] = [
@@ -84,7 +82,11 @@ for (const [event, over] of [["pointerover", true], ["pointerout", false]]) {
 
 /** The English name of an element's language; null if it is not known. */
 function languageOf({ lang }) {
-  return lang ? new Intl.DisplayNames(["en"], { type: "language" }).of(lang) : null;
+  try {
+    return lang ? new Intl.DisplayNames(["en"], { type: "language" }).of(lang) : null;
+  } catch {
+    return lang; // no code of a language
+  }
 }
 
 function later(pause) {
@@ -396,7 +398,7 @@ function showNothing() {
 
 function setUp() {
   for (const side of ["source", "target"]) at(`${side}-language`).textContent = LANGUAGES[side];
-  const examples = [...EXAMPLES[source.lang && new Intl.Locale(source.lang).language] ?? []];
+  const examples = LANGUAGES.source.startsWith("Portuguese") ? [...EXAMPLES] : [];
   const page = [examples.slice(0, 2), examples.slice(2)].map((part) => part.join(" ")).join("\n\n");
   if (examples.length) examples.push(page);
   at("examples").append(...examples.map((text) => {

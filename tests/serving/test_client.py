@@ -170,12 +170,6 @@ def test_a_certificate_needs_its_key():
         TLS(cert="client.pem")
 
 
-@pytest.mark.parametrize("prefix", ["", "/behind/a/gateway"])
-def test_rest_asks_the_default_port_of_a_host_with_a_prefix(prefix):
-    with ServingClient(f"localhost{prefix}", rest=True) as client:
-        assert client._transport._url == f"http://localhost:8501{prefix}/v1/models/default"
-
-
 def test_unavailable_is_tried_again_unless_one_wants_no_retry(client, address, stub):
     stub.behave = refuse(3)
     assert client.translate(["a"])[0].text == "A" and len(stub.requests) == 4

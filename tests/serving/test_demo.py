@@ -66,7 +66,6 @@ def address(stubbed):
             {"arguments": {"num_beams": 4}, "published": {"name": "Helsinki-NLP/opus-mt-pt-en"}},
             (("pt", "en"), False),
         ),
-        ({"arguments": {"data": ["a.tsv"], "languages": ['"><b>', "en"]}}, (("", ""), False)),
         ([], (("", ""), False)),
     ],
 )
@@ -306,6 +305,7 @@ def test_examples_address_and_no_text(page):
     ("options", "source", "target"),
     [
         (["--languages", "de", "pt-BR"], "German", "Brazilian Portuguese"),
+        (["--languages", '"><b>', "eng"], '"><b>', "English"),
         ([], "Source", "Translation"),
     ],
 )
