@@ -19,7 +19,7 @@ def main(arguments=None):
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
     from training.process import command, until_stopped
-    from training.train_pt_en import train
+    from training.train import train
 
     return command("train_text.py", until_stopped, train, settings)
 

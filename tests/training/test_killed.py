@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import pytest
 
-from training import callbacks, evaluate, optimizer, prepare, report, run, train_pt_en
+from training import callbacks, evaluate, optimizer, prepare, report, run, train
 from training.checkpoints import Checkpoints
 from training.config import TrainingConfig
 from training.corpus.read import sha256
@@ -228,11 +228,11 @@ def stand_ins(monkeypatch):
 def start(settings, monkeypatch, backend="tensorflow", last=sys.maxsize):
     """Trains until so many changes of the disk; whether it ended well, None if it was refused."""
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    monkeypatch.setattr(train_pt_en, "STARTED", callbacks.time.monotonic())
+    monkeypatch.setattr(train, "STARTED", callbacks.time.monotonic())
     DISK.count, DISK.last = 0, last
     try:
         with contextlib.redirect_stdout(io.StringIO()), Signals() as signals:
-            return train_pt_en.train(settings, signals)
+            return train.train(settings, signals)
     except RunError:
         return None
     except Killed:
