@@ -278,6 +278,7 @@ def check(first, name, overwrite, backend, monkeypatch):
     assert done and now.results == {
         "best": now.best, "steps": now.step, "num_beams": settings.num_beams
     }  # fmt: skip
+    assert now.config["arguments"]["num_beams"] == settings.num_beams, "what translate.py reads"
     if not fresh:
         assert now.best >= before.best and now.step >= before.step
     if not changes:
