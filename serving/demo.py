@@ -27,6 +27,7 @@ from keras_tfmr.client import (
     ServingError,
     Target,
 )
+from keras_tfmr.client.connection import with_default_port
 from serving.devserver.errors import ServingError as NoVersionError
 from serving.devserver.versions import versions_on_disk
 
@@ -305,7 +306,8 @@ async def serve(options):
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
         await web.TCPSite(runner, options.host, options.port).start()
-        print(f"Open http://{options.host}:{runner.addresses[0][1]}", flush=True)
+        address = with_default_port(options.host, runner.addresses[0][1])
+        print(f"Open http://{address}", flush=True)
         if not await ended(process, stop):
             return 0
         print("demo.py: error: the model server has ended", file=sys.stderr, flush=True)

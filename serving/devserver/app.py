@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 
+from keras_tfmr.client.connection import with_default_port
+
 from . import grpc_api, rest_api
 from .errors import log
 from .versions import Versions
@@ -37,8 +39,9 @@ async def serve(options):
     except (OSError, OverflowError, RuntimeError) as error:
         log.error("Cannot listen on %s: %s", options.host, error)
         return 1
-    rest = f"http://{options.host}:{http.addresses[0][1]}/v1/models/{versions.name}"
-    print(f"gRPC on {options.host}:{port}, REST on {rest}", flush=True)
+    rpc_at, rest_at = (with_default_port(options.host, n) for n in (port, http.addresses[0][1]))
+    rest = f"http://{rest_at}/v1/models/{versions.name}"
+    print(f"gRPC on {rpc_at}, REST on {rest}", flush=True)
     serving = asyncio.create_task(load_and_watch(versions, health))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)

@@ -5,6 +5,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from keras_tfmr.client import serving_pb2
+from keras_tfmr.client.connection import with_default_port
 
 from . import metrics
 from .errors import ServingError, invalid, unimplemented, unknown_label
@@ -131,7 +132,7 @@ async def start(versions, options):
     await set_serving(servicer, False)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     server.add_generic_rpc_handlers([Api(versions)])
-    port = server.add_insecure_port(f"{options.host}:{options.port}")
+    port = server.add_insecure_port(with_default_port(options.host, options.port))
     await server.start()
     return server, servicer, port
 
