@@ -35,6 +35,17 @@ def checked_pairs(
     return texts, references
 
 
+def batches(count: int, batch_size: int) -> list[slice]:
+    """Slices of `batch_size` that cover `count` texts; the last one may be shorter.
+
+    >>> batches(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
+    return [slice(start, start + batch_size) for start in range(0, count, batch_size)]
+
+
 def utf8(text: Text) -> bytes:
     """The bytes of a text; bytes that Python read as surrogate escapes are restored.
 

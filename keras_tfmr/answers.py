@@ -1,19 +1,10 @@
-"""What text models answer: one type for each signature, in process and from a server.
+"""What text models answer: the same types in process and from a server."""
 
-The functions read a signature's outputs: a dict from the output's name to lists nested like its
-tensor, strings as str. They need neither TensorFlow nor Keras.
-"""
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
-
-Answer = TypeVar("Answer")
-Outputs = dict[str, Any]
 Matrix = Sequence[Sequence[float]]  # [query, key]
 Heads = Sequence[Sequence[Matrix]]  # [layers, heads, query, key]
-
-# Lower scores mark missing hypotheses, which have the lowest float32: JSON has no minus infinity.
-NO_SCORE = -3.4e38
 
 
 class Translation(str):
@@ -87,7 +78,7 @@ class Likelihood(NamedTuple):
 class Explanation(NamedTuple):
     """What each token of a translation attended to, without padding.
 
-    In process, the weights are NumPy arrays; from a server, nested lists. Each row sums to 1.
+    The weights are nested lists. Each row sums to 1.
 
     Attributes:
         source_tokens: Tokens of the source, its end included.
@@ -154,95 +145,3 @@ class Completion(NamedTuple):
     tokens: int
     finished: bool
     truncated: bool
-
-
-def translations(outputs: Outputs) -> list[Translation]:
-    """Reads the outputs of `translate`."""
-    return _rows(outputs, Translation, "translation", "score", "truncated")
-
-
-def nbest_translations(outputs: Outputs) -> list[list[Translation]]:
-    """Reads the outputs of `translate_nbest`: a list, best first, for each text."""
-
-    def row(texts, scores, truncated):
-        pairs = zip(texts, scores, strict=True)
-        return [Translation(text, score, truncated) for text, score in pairs if score > NO_SCORE]
-
-    return _rows(outputs, row, "translations", "scores", "truncated")
-
-
-def documents(outputs: Outputs) -> list[Document]:
-    """Reads the outputs of `translate_document`."""
-
-    def row(*values):
-        *values, sources, targets = values
-        pieces = [pair for pair in zip(sources, targets, strict=True) if pair[0]]
-        return Document(*values, pieces)
-
-    names = ("translation", "sentences", "truncated", "source_pieces", "target_pieces")
-    return _rows(outputs, row, *names)
-
-
-def likelihoods(outputs: Outputs) -> list[Likelihood]:
-    """Reads the outputs of `score` and `log_prob`."""
-    return _rows(outputs, Likelihood, *Likelihood._fields)
-
-
-def explanations(outputs: Outputs) -> list[Explanation]:
-    """Reads the outputs of `explain`."""
-    present = [name for name in Explanation._fields[4:] if name in outputs]
-
-    def row(source, target, mean, heads, *more):
-        source, target = [t for t in source if t], [t for t in target if t]
-        sizes = {"encoder_heads": len(source), "decoder_heads": len(target)}
-        own = zip(present, more, strict=True)
-        return Explanation(
-            source,
-            target,
-            _cut(mean, len(target), len(source)),
-            _cut_heads(heads, len(target), len(source)),
-            **{name: _cut_heads(weights, sizes[name], sizes[name]) for name, weights in own},
-        )
-
-    return _rows(outputs, row, *Explanation._fields[:4], *present)
-
-
-def classifications(outputs: Outputs) -> list[Classification]:
-    """Reads the outputs of `classify`."""
-
-    def row(label, labels, probabilities, truncated):
-        return Classification(label, dict(zip(labels, probabilities, strict=True)), truncated)
-
-    return _rows(outputs, row, "label", "labels", "probabilities", "truncated")
-
-
-def tags(outputs: Outputs) -> list[Tags]:
-    """Reads the outputs of `tag` and `tag_words`."""
-
-    def row(words, *columns):
-        *columns, truncated = columns
-        count = sum(word != "" for word in words)
-        return Tags(words[:count], *(column[:count] for column in columns), truncated)
-
-    return _rows(outputs, row, *Tags._fields)
-
-
-def completions(outputs: Outputs) -> list[Completion]:
-    """Reads the outputs of `complete`."""
-    return _rows(outputs, Completion, *Completion._fields)
-
-
-def _rows(outputs: Outputs, row: Callable[..., Answer], *names: str) -> list[Answer]:
-    """One answer for each text, from the named outputs side by side."""
-    missing = [name for name in names if name not in outputs]
-    if missing:
-        raise KeyError(f"{', '.join(missing)} (received: {', '.join(outputs)})")
-    return [row(*values) for values in zip(*(outputs[name] for name in names), strict=True)]
-
-
-def _cut(weights, queries, keys):
-    return [row[:keys] for row in weights[:queries]]
-
-
-def _cut_heads(layers, queries, keys):
-    return [[_cut(head, queries, keys) for head in layer] for layer in layers]

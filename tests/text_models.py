@@ -75,6 +75,7 @@ class Plain(keras_tfmr.Translator):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.signatures = {name: self.signatures[name] for name in self.names}
+        self.default = self.names[0]
 
 
 def tiny_translator(model=None, *, kind=keras_tfmr.Translator, max_source_length=24, **decoding):

@@ -6,25 +6,15 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import tenacity
 
-from keras_tfmr import answers
-from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of, utf8
-from keras_tfmr.answers import (
-    Answer,
-    Classification,
-    Completion,
-    Document,
-    Explanation,
-    Likelihood,
-    Outputs,
-    Tags,
-    Translation,
-)
+from keras_tfmr._inputs import Text, batches, checked_texts, utf8
+from keras_tfmr.answers import Document
+from keras_tfmr.calls import ClassifierCalls, CompleterCalls, TaggerCalls, TranslatorCalls
 from keras_tfmr.client.connection import (
     GRPC_PORT,
     REST_PORT,
@@ -36,6 +26,7 @@ from keras_tfmr.client.connection import (
 )
 from keras_tfmr.client.grpc_transport import GrpcTransport, Numbers
 from keras_tfmr.client.rest_transport import RestTransport
+from keras_tfmr.signatures import Answer, Signature
 
 MAX_MESSAGE_BYTES = 256 << 20
 STREAM_BYTES = 2000  # in which the lines of a request begin: a batch of sentences on the server
@@ -45,12 +36,12 @@ Version = tuple[int, str, str]  # number, state, message
 log = logging.getLogger("keras_tfmr.client")
 
 
-class ServingClient:
+class ServingClient(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
     """A client of a translator, or of another text model, behind TensorFlow Serving.
 
     Threads may share one client; a coroutine calls `asyncio.to_thread(client.translate, texts)`.
-    `classify`, `tag`, `complete` and `log_prob` are for the exports of classifiers, taggers and
-    language models.
+    The calls are those of `Translator`, `Classifier`, `Tagger` and `Completer`, each for the export
+    of such a model. They raise a `ServingError` if there is no answer; its subclass says why.
 
     While there is no server at the address, as while it starts, or it accepts no requests, the
     client sends a request again, with growing random pauses, until the timeout. It logs a warning
@@ -115,33 +106,6 @@ class ServingClient:
     ) -> None:
         self.close()
 
-    def translate(self, texts: Iterable[Text]) -> list[Translation]:
-        """The best translation of each text.
-
-        Args:
-            texts: List of str or bytes; bytes that are not UTF-8 are read as U+FFFD.
-
-        Returns:
-            List of `Translation(text, score, truncated)`, one for each text, in order.
-
-        Raises:
-            ServingError: If there is no answer; its subclass says why.
-            TypeError: If `texts` is not a list of str or bytes. The other methods raise both, too.
-        """
-        return self._ask("translate", {"text": checked_texts(texts)}, answers.translations)
-
-    def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
-        """The n best translations of each text: a list of `Translation`, best first, for each."""
-        inputs = {"text": checked_texts(texts)}
-        return self._ask("translate_nbest", inputs, answers.nbest_translations)
-
-    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
-        """The translation of each text sentence by sentence, whatever its length.
-
-        Returns a list of `Document(text, sentences, truncated, pieces)`, one for each text.
-        """
-        return self._ask("translate_document", {"text": checked_texts(texts)}, answers.documents)
-
     def stream_document(self, text: Text) -> Iterator[Document]:
         """The translation of one text paragraph by paragraph, for texts of any size.
 
@@ -163,89 +127,6 @@ class ServingClient:
             for start in range(0, len(some), STREAM_LINES):
                 yield from self.translate_document(some[start : start + STREAM_LINES])
 
-    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
-        """The log-probability of each reference as a translation of its text.
-
-        Args:
-            texts: List of str.
-            references: List of str, one for each text.
-
-        Returns:
-            List of `Likelihood(log_prob, tokens, truncated)`, one for each text.
-
-        Raises:
-            ValueError: If there are more or fewer references than texts.
-        """
-        texts, references = checked_pairs(texts, references)
-        inputs = {"text": texts, "reference": references}
-        return self._ask("score", inputs, answers.likelihoods)
-
-    def explain(self, texts: Iterable[Text]) -> list[Explanation]:
-        """What the translation of each text attended to: a list of `Explanation`."""
-        return self._ask("explain", {"text": checked_texts(texts)}, answers.explanations)
-
-    def classify(self, texts: Iterable[Text]) -> list[Classification]:
-        """The labels of each text, for the export of a `Classifier`: a list of `Classification`."""
-        return self._ask("classify", {"text": checked_texts(texts)}, answers.classifications)
-
-    def tag(self, texts: Iterable[Text], split: bool = True) -> list[Tags]:
-        """The words of each text and their tags, for the export of a `Tagger`.
-
-        Args:
-            texts: List of str.
-            split: Whether to split punctuation marks off words; otherwise texts are split at
-                spaces only.
-
-        Returns:
-            List of `Tags(words, tags, probabilities, truncated)`, one for each text.
-        """
-        signature = "tag" if split else "tag_words"
-        return self._ask(signature, {"text": checked_texts(texts)}, answers.tags)
-
-    def complete(
-        self,
-        prompts: Iterable[Text],
-        *,
-        length: int = 64,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int | None = None,
-    ) -> list[Completion]:
-        """One continuation of each prompt, for the export of a `Completer`.
-
-        Args:
-            prompts: List of str; an empty one starts a new text.
-            length: Maximum number of tokens of a completion; the server clips it to the export's
-                maximum.
-            temperature: As the other options, it is that of `Completer.complete`.
-
-        Returns:
-            List of `Completion(text, log_prob, tokens, finished, truncated)`, one for each prompt.
-
-        Raises:
-            ValueError: If an option is out of range.
-        """
-        prompts = checked_texts(prompts, "prompts")
-        check_sampling(length, temperature, top_k, top_p)
-        count = len(prompts)
-        inputs: dict[str, Any] = {
-            "prompt": prompts,
-            "length": Numbers("int32", [length] * count),
-            "temperature": Numbers("float32", [temperature] * count),
-            "top_k": Numbers("int32", [top_k] * count),
-            "top_p": Numbers("float32", [top_p] * count),
-            "seed": Numbers("int64", seeds_of(seed, count)),
-        }
-        return self._ask("complete", inputs, answers.completions)
-
-    def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
-        """The log-probability of each text, its end included, for the export of a `Completer`.
-
-        Returns a list of `Likelihood(log_prob, tokens, truncated)`, one for each text.
-        """
-        return self._ask("log_prob", {"text": checked_texts(texts)}, answers.likelihoods)
-
     def status(self) -> list[Version]:
         """The versions of the model on the server: a list of (version, state, message)."""
         return self._retried(self._transport.status)
@@ -256,25 +137,35 @@ class ServingClient:
 
     def _ask(
         self,
-        signature: str,
-        inputs: dict[str, Any],
-        read: Callable[[Outputs], list[Answer]],
+        signature: Signature[Answer],
+        inputs: dict[str, list[Any]],
+        batch_size: int | None = None,
     ) -> list[Answer]:
-        """The answers of a signature to inputs with one value for each text."""
+        """The answers to requests of `batch_size` texts, or to one of all of them."""
         count = len(next(iter(inputs.values())))
-        if not count:
-            return []
-        send = functools.partial(self._transport.predict, signature, inputs)
+        answers: list[Answer] = []
+        for rows in batches(count, max(count, 1) if batch_size is None else batch_size):
+            some = {name: values[rows] for name, values in inputs.items()}
+            answers += self._ask_once(signature, some, len(range(count)[rows]))
+        return answers
+
+    def _ask_once(self, signature, inputs, count):
+        inputs = {
+            name: inputs[name] if dtype == "string" else Numbers(dtype, inputs[name])
+            for name, dtype in signature.inputs.items()
+        }
+        send = functools.partial(self._transport.predict, signature.name, inputs)
         outputs = self._retried(send)
         try:
-            found = read(outputs)
+            found = signature.read(outputs)
         except KeyError as error:
             raise ServingError(
                 f"The model answered without {error.args[0]}: it was exported without the "
-                f"signature {signature} of keras_tfmr"
+                f"signature {signature.name} of keras_tfmr"
             ) from error
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise ServingError(f"The model's answer to {signature} cannot be read") from error
+            what = f"The model's answer to {signature.name} cannot be read"
+            raise ServingError(what) from error
         if len(found) != count:
             raise ServingError(f"The model answered {len(found)} rows to {count} texts")
         return found

@@ -133,36 +133,36 @@ def record(text_model):
     for name in text_model.signatures:
         # Translations of nonsense are so close in score that rounding decides among them.
         adversarial = ADVERSARIAL if name == text_model.default and not rounded else ()
-        # Only one text, because `explain` gives a number for each pair of tokens, layer and head.
-        texts = plain[1:2] if name == "explain" else [*plain, *adversarial]
+        signature = text_model.declared[name]
+        texts = plain[1:2] if signature.large else [*plain, *adversarial]
         # Optimising a signature takes seconds, more than a few answers gain from it.
         with compat.unoptimized_functions():
             case = _case(text_model, name, texts)
-        certain = text_model.answers_when_rounded(name)
-        if rounded and certain is not None:
-            case["outputs"] = {alias: case["outputs"][alias] for alias in certain}
+        if rounded and signature.certain is not None:
+            case["outputs"] = {alias: case["outputs"][alias] for alias in signature.certain}
         cases.append({**case, "rounded": rounded})
     return cases
 
 
-def _case(text_model, signature, texts):
+def _case(text_model, name, texts):
     import tensorflow as tf
 
-    function = text_model.signatures[signature]
-    inputs = arrays(function, text_model.request(signature, texts))
+    function, inputs = text_model.signatures[name], example(text_model, name, texts)
     rows = [
         function(*(tf.constant(column[i : i + 1]) for column in inputs.values()))
         for i in range(len(texts))
     ]
-    outputs = {name: _joined([row[name].numpy() for row in rows]) for name in rows[0]}
-    return {"signature": signature, "inputs": inputs, "outputs": outputs}
+    outputs = {alias: _joined([row[alias].numpy() for row in rows]) for alias in rows[0]}
+    return {"signature": name, "inputs": inputs, "outputs": outputs}
 
 
-def arrays(function, request):
-    """The inputs of a signature's function as arrays by name, in its order."""
+def example(text_model, name, texts):
+    """The example of a signature with these texts: {input: array}, in the signature's order."""
+    signature = text_model.declared[name]
+    values = signature.example(texts)
     return {
-        spec.name: np.array(request[spec.name], spec.dtype.as_numpy_dtype)
-        for spec in function.input_signature
+        alias: np.array(values[alias], object if dtype == "string" else dtype)
+        for alias, dtype in signature.inputs.items()
     }
 
 

@@ -13,13 +13,8 @@ from keras_tfmr.export import golden_cases
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
-_PREDICT = "tensorflow/serving/predict"
-# The methods of signatures, and the fields of a PredictionLog that hold their requests.
-METHODS = {
-    _PREDICT: "predict_log",
-    "tensorflow/serving/classify": "classify_log",
-    "tensorflow/serving/regress": "regress_log",
-}
+# The fields of a PredictionLog that hold the requests of each method.
+METHODS = {"predict": "predict_log", "classify": "classify_log", "regress": "regress_log"}
 
 # For requests of one sentence, of a few, and for batches.
 BATCHES = (1, 4, 32)
@@ -35,7 +30,7 @@ def write(path, requests, methods=None):
         path: The version's folder.
         requests: A list of (signature, {input name: values}); the values are a list of strings or
             an array, or serialised Examples for Classify and Regress.
-        methods: {signature: method} of signatures whose method is not Predict; see `METHODS`.
+        methods: {signature: its method}, of `METHODS`; "predict" by default.
 
     Raises:
         ValueError: If there are more requests than the server accepts.
@@ -52,11 +47,11 @@ def write(path, requests, methods=None):
     file.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
         for signature, inputs in requests:
-            method = (methods or {}).get(signature, _PREDICT)
+            method = (methods or {}).get(signature, "predict")
             log = prediction_log_pb2.PredictionLog()
             request = getattr(log, METHODS[method]).request
             request.model_spec.signature_name = signature
-            if method == _PREDICT:
+            if method == "predict":
                 for name, values in inputs.items():
                     request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
             else:
@@ -80,7 +75,7 @@ def requests(text_model, texts, batches=BATCHES):
     default = text_model.default
     names = [default, *(name for name in text_model.signatures if name != default)]
     return [
-        (name, golden_cases.arrays(text_model.signatures[name], text_model.request(name, rows)))
+        (name, golden_cases.example(text_model, name, rows))
         for name in names
         for rows in ([texts[i % len(texts)] for i in range(batch)] for batch in batches)
     ]

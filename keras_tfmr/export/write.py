@@ -99,7 +99,7 @@ def export_text_model(
         asked = warmup.requests(text_model, texts)
         with publishing.writing(directory):
             _save(text_model, functions, unfinished)
-            warmup.write(unfinished, asked, text_model.methods)
+            warmup.write(unfinished, asked, _methods(text_model))
             _write_metadata(trained, unfinished, facts)
         known = functools.partial(golden_cases.record, trained)
         if process and (problems := process.report(known).problems):
@@ -139,10 +139,14 @@ def _save(text_model, functions, path):
     graph_edits.keep_loops(graph.graph_def)
     # With the same tensors, so that a server prepares them once and batches both signatures.
     graph.signature_def["serving_default"].CopyFrom(graph.signature_def[text_model.default])
-    for name, method in text_model.methods.items():  # TensorFlow writes Predict for all
-        graph.signature_def[name].method_name = method
+    for name, method in _methods(text_model).items():  # TensorFlow writes Predict for all
+        graph.signature_def[name].method_name = f"tensorflow/serving/{method}"
     (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
     (path / "fingerprint.pb").unlink(missing_ok=True)  # that of the graph before the edits
+
+
+def _methods(text_model):
+    return {name: text_model.declared[name].method for name in text_model.signatures}
 
 
 def _write_metadata(text_model, path, run):

@@ -1,43 +1,26 @@
 """Completers: a language model with its tokenizer, from prompts to their continuations."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_tfmr import answers, decoding
-from keras_tfmr._inputs import (
-    Text,
-    check_sampling,
-    checked_texts,
-    example_of,
-    seeds_of,
-    texts_of,
-    utf8,
-)
-from keras_tfmr.answers import Completion, Likelihood
+from keras_tfmr import decoding
+from keras_tfmr._inputs import Text, texts_of, utf8
+from keras_tfmr.calls import CompleterCalls
+from keras_tfmr.signatures import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
 from keras_tfmr.text.tokenizer import most_characters
 
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
-# The length of completions in warm-up requests and checks: long enough to go through several steps.
-_ASKED_LENGTH = 16
 # Prompts are padded to one of these lengths, because the pass that reads them needs a fixed one.
 _PROMPT_LENGTHS = (32, 128)
 
-_SAMPLING = {
-    "length": tf.int32,
-    "temperature": tf.float32,
-    "top_k": tf.int32,
-    "top_p": tf.float32,
-    "seed": tf.int64,
-}
 
-
-class Completer(TextModel):
+class Completer(CompleterCalls, TextModel):
     """Continues texts and computes their log-probabilities, with a language model.
 
     Args:
@@ -60,8 +43,6 @@ class Completer(TextModel):
     True
     """
 
-    default = "complete_greedily"
-
     def __init__(
         self,
         model: keras.Model,
@@ -81,13 +62,7 @@ class Completer(TextModel):
         )
         shorter = (length for length in _PROMPT_LENGTHS if length < max_length)
         self._searches = {length: self._search(length) for length in (*shorter, max_length)}
-        self.signatures = {
-            "complete": traced(self._complete, prompt=tf.string, **_SAMPLING),
-            "complete_greedily": traced(self._complete_greedily, prompt=tf.string),
-            "log_prob": traced(self._log_prob, text=tf.string),
-            "regress_examples": traced(self._regress_examples, inputs=tf.string),
-        }
-        self.methods = {"regress_examples": tf.saved_model.REGRESS_METHOD_NAME}
+        self._declare(COMPLETE_GREEDILY, COMPLETE, LOG_PROB, REGRESS_EXAMPLES)
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -95,27 +70,6 @@ class Completer(TextModel):
             "max_length": self.max_length,
             "max_new_tokens": self.max_new_tokens,
         }
-
-    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
-        texts, count = list(texts), len(texts)
-        if signature == "log_prob":
-            return {"text": texts}
-        if signature == "regress_examples":
-            return {"inputs": [example_of(text) for text in texts]}
-        if signature == "complete_greedily":
-            return {"prompt": texts}
-        places = range(count)
-        return {
-            "prompt": texts,
-            "length": [min(_ASKED_LENGTH, self.max_new_tokens)] * count,
-            "temperature": [(1.0, 0.0, 0.7)[i % 3] for i in places],
-            "top_k": [(0, 0, 40)[i % 3] for i in places],
-            "top_p": [(0.9, 1.0, 1.0)[i % 3] for i in places],
-            "seed": list(places),
-        }
-
-    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
-        return ("truncated",) if signature.startswith("complete") else None
 
     def examples(self, texts: Sequence[Text]) -> list[Any]:
         if not texts:
@@ -128,60 +82,13 @@ class Completer(TextModel):
     def to_metadata(self) -> dict[str, Any]:
         return {**super().to_metadata(), "max_new_tokens": self.max_new_tokens}
 
-    def complete(
-        self,
-        prompts: Iterable[Text],
-        *,
-        length: int = 64,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int | None = None,
-        batch_size: int = 32,
-    ) -> list[Completion]:
-        """One continuation of each prompt.
-
-        Args:
-            prompts: A list of strings; an empty one starts a new text.
-            length: Maximum number of tokens of a completion, at most `max_new_tokens`.
-            temperature: Log-probabilities are divided by it; with 0, each token is the most
-                probable one.
-            top_k: Draw from the k most probable tokens only; 0 for all.
-            top_p: Draw from the smallest set of most probable tokens whose probabilities sum to p
-                or more; 1 for all.
-            seed: An int; prompt i is completed with seed + i. The same seed and options give the
-                same text, whatever the other prompts are. None draws a new seed at each call.
-            batch_size: The number of prompts in a batch.
-
-        Returns:
-            A list of `Completion`, in the order of `prompts`.
-
-        Raises:
-            ValueError: If an option is out of range.
-        """
-        check_sampling(length, temperature, top_k, top_p)
-        if length > self.max_new_tokens:
+    def _ask(self, signature, inputs, batch_size=None):
+        longest = max(inputs.get("length", ()), default=0)
+        if longest > self.max_new_tokens:
             raise ValueError(
-                f"length must be at most max_new_tokens={self.max_new_tokens}. Received: {length}"
+                f"length must be at most max_new_tokens={self.max_new_tokens}. Received: {longest}"
             )
-        prompts = checked_texts(prompts, "prompts")
-        count = len(prompts)
-        columns = [[value] * count for value in (length, temperature, top_k, top_p)]
-        seeds = seeds_of(seed, count)
-        read = answers.completions
-        return self._ask("complete", read, prompts, *columns, seeds, batch_size=batch_size)
-
-    def log_prob(self, texts: Iterable[Text], batch_size: int = 32) -> list[Likelihood]:
-        """The log-probabilities of whole texts, their end included.
-
-        Args:
-            texts: A list of strings.
-            batch_size: The number of texts in a batch.
-
-        Returns:
-            A list of `Likelihood`.
-        """
-        return self._ask("log_prob", answers.likelihoods, texts, batch_size=batch_size)
+        return super()._ask(signature, inputs, batch_size)
 
     def _complete(self, prompt, length, temperature, top_k, top_p, seed):
         """Prompts string [batch], and options for each -> their continuations.
@@ -194,7 +101,7 @@ class Completer(TextModel):
         probable one.
         """
         rows = [tf.ensure_shape(x, [None]) for x in (length, temperature, top_k, top_p, seed)]
-        for name, value in zip(_SAMPLING, rows, strict=True):
+        for name, value in zip([*COMPLETE.inputs][1:], rows, strict=True):
             tf.debugging.assert_equal(
                 tf.size(value), tf.size(prompt), f"prompt and {name} must have the same batch size"
             )

@@ -1,14 +1,14 @@
 """Classifiers and taggers: a model with its tokenizer, from lists of texts to labels."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_tfmr import answers
-from keras_tfmr._inputs import Text, example_of, texts_of
-from keras_tfmr.answers import Classification, Tags
+from keras_tfmr._inputs import texts_of
+from keras_tfmr.calls import ClassifierCalls, TaggerCalls
+from keras_tfmr.signatures import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS_EXAMPLES, TAG, TAG_WORDS
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.text_model import TextModel, at_least_one, traced
 
@@ -58,7 +58,7 @@ def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
     return labels
 
 
-class Classifier(LabelModel):
+class Classifier(ClassifierCalls, LabelModel):
     """Labels texts with a model, its tokenizer and the names of its classes.
 
     Args:
@@ -81,8 +81,6 @@ class Classifier(LabelModel):
     (['en', 'pt'], True)
     """
 
-    default = "classify"
-
     def __init__(
         self,
         model: keras.Model,
@@ -92,42 +90,16 @@ class Classifier(LabelModel):
         max_length: int = 128,
     ) -> None:
         super().__init__(model, tokenizer, labels, max_length)
-        self.signatures = {
-            "classify": traced(self._classify, text=tf.string),
-            "classify_examples": traced(self._classify_examples, inputs=tf.string),
-        }
-        self.methods = {"classify_examples": tf.saved_model.CLASSIFY_METHOD_NAME}
-        if len(self.labels) == 2:
-            self.signatures["regress_examples"] = traced(self._regress_examples, inputs=tf.string)
-            self.methods["regress_examples"] = tf.saved_model.REGRESS_METHOD_NAME
+        two = (REGRESS_EXAMPLES,) if len(self.labels) == 2 else ()
+        self._declare(CLASSIFY, CLASSIFY_EXAMPLES, *two)
 
     def arguments(self) -> dict[str, Any]:
         return {
             "tokenizer": self.tokenizer, "labels": self.labels, "max_length": self.max_length,
         }  # fmt: skip
 
-    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
-        if signature in self.methods:
-            return {"inputs": [example_of(text) for text in texts]}
-        return {"text": list(texts)}
-
-    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
-        return ("probabilities",) if signature == "classify" else None
-
     def to_metadata(self) -> dict[str, Any]:
         return {**super().to_metadata(), "labels": self.labels}
-
-    def classify(self, texts: Iterable[Text], batch_size: int = 32) -> list[Classification]:
-        """The labels of each text.
-
-        Args:
-            texts: A list of str or bytes.
-            batch_size: The number of texts in a batch; texts of similar length share a batch.
-
-        Returns:
-            A list of `Classification`, in the order of `texts`.
-        """
-        return self._ask("classify", answers.classifications, texts, batch_size=batch_size)
 
     def _classify(self, text):
         """`text` string [batch] -> the labels, the most probable first.
@@ -169,7 +141,7 @@ class Classifier(LabelModel):
         return self.probabilities(ids)[: tf.size(text)], truncated
 
 
-class Tagger(LabelModel):
+class Tagger(TaggerCalls, LabelModel):
     """Tags the words of texts with a model, its tokenizer and the names of its classes.
 
     The tag of a word is that of its first subword, as in BERT (arXiv 1810.04805).
@@ -194,8 +166,6 @@ class Tagger(LabelModel):
     [['The', "cat's", 'black', '.'], []]
     """
 
-    default = "tag"
-
     def __init__(
         self,
         model: keras.Model,
@@ -205,39 +175,21 @@ class Tagger(LabelModel):
         max_length: int = 128,
     ) -> None:
         super().__init__(model, tokenizer, tags, max_length)
-        self.signatures = {
-            "tag": traced(lambda text: self._tag(text, words_of), text=tf.string),
-            "tag_words": traced(lambda text: self._tag(text, spaced_words_of), text=tf.string),
-        }
+        self._declare(TAG, TAG_WORDS)
 
     def arguments(self) -> dict[str, Any]:
         return {"tokenizer": self.tokenizer, "tags": self.labels, "max_length": self.max_length}
 
-    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
-        return {"text": list(texts)}
-
-    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
-        return ("words", "truncated")
-
     def to_metadata(self) -> dict[str, Any]:
         return {**super().to_metadata(), "tags": self.labels}
 
-    def tag(self, texts: Iterable[Text], *, split: bool = True, batch_size: int = 32) -> list[Tags]:
-        """The words of each text with their tags.
+    def _tag(self, text):
+        return self._tagged(text, words_of)
 
-        Args:
-            texts: A list of str or bytes.
-            split: Whether to split punctuation marks off words; otherwise texts are split at
-                spaces only.
-            batch_size: The number of texts in a batch; texts of similar length share a batch.
+    def _tag_words(self, text):
+        return self._tagged(text, spaced_words_of)
 
-        Returns:
-            A list of `Tags`, in the order of `texts`.
-        """
-        signature = "tag" if split else "tag_words"
-        return self._ask(signature, answers.tags, texts, batch_size=batch_size)
-
-    def _tag(self, text, split):
+    def _tagged(self, text, split):
         """`text` string [batch] -> its words and their tags.
 
         `words` and `tags` string [batch, words], padded with empty strings; `probabilities`

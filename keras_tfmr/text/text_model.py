@@ -1,21 +1,24 @@
 """What translators, classifiers, taggers and completers share: signatures that exports run too."""
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_tfmr._inputs import Text, checked_texts, utf8
-from keras_tfmr.answers import Answer, Outputs
+from keras_tfmr._inputs import Text, batches, checked_texts, utf8
+from keras_tfmr.calls import Asked
 from keras_tfmr.optimize import optimize_for_decoding
 from keras_tfmr.precision import with_precision
+from keras_tfmr.signatures import Answer, Signature
 from keras_tfmr.text.subwords import Tokenizer
 
+BATCH = 32  # texts
 
-class TextModel(abc.ABC):
+
+class TextModel(Asked):
     """A trained model with its tokenizers, from lists of strings to answers.
 
     Its answers are those of its export: both run the same graph functions, each traced once
@@ -31,11 +34,9 @@ class TextModel(abc.ABC):
         max_length: The maximum number of tokens read of a text.
         tables: Variables that the signatures read beside the model's weights.
         signatures: The functions of the export's signatures, by name.
-        methods: TensorFlow Serving's name for the method of a signature, if it is not Predict.
-        default: The signature that serves requests without a name.
+        declared: Their declarations, by name.
+        default: The name of the signature that serves requests without a name.
     """
-
-    default = ""
 
     def __init__(
         self, model: keras.Model, tokenizers: dict[str, Tokenizer], max_length: int
@@ -51,23 +52,19 @@ class TextModel(abc.ABC):
             )
         self.model, self.tokenizers, self.max_length = model, tokenizers, max_length
         self.tables: list[tf.Variable] = []
-        self.signatures: dict[str, Any] = {}  # of `tf.function`s
-        self.methods: dict[str, str] = {}
+
+    def _declare(self, *signatures: Signature[Any]) -> None:
+        """Makes the functions of these signatures, of the methods `_NAME`; the first is default."""
+        self.default = signatures[0].name
+        self.declared = {one.name: one for one in signatures}
+        self.signatures: dict[str, Any] = {  # of `tf.function`s
+            name: traced(getattr(self, f"_{name}"), **one.inputs)
+            for name, one in self.declared.items()
+        }
 
     @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments other than the model, by name."""
-
-    @abc.abstractmethod
-    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
-        """A request to a signature with these texts: {name of the input: a value for each text}."""
-
-    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
-        """Names of the outputs that rounding to bfloat16 changes only slightly; None for all.
-
-        The other outputs can change completely, as the best of two labels does.
-        """
-        return None
 
     def to_metadata(self) -> dict[str, Any]:
         """What an export's JSON file records, apart from the model."""
@@ -126,38 +123,24 @@ class TextModel(abc.ABC):
 
     def _ask(
         self,
-        signature: str,
-        read: Callable[[Outputs], list[Answer]],
-        texts: Iterable[Text],
-        *columns: Sequence[Any],
-        batch_size: int,
+        signature: Signature[Answer],
+        inputs: dict[str, list[Any]],
+        batch_size: int | None = None,
     ) -> list[Answer]:
-        """Runs a signature over lists of values, in batches of similar length.
-
-        Args:
-            signature: Its name.
-            read: The function of `answers` that reads its outputs.
-            texts: The texts.
-            columns: Values of the other inputs, one for each text.
-            batch_size: The number of texts in a batch.
-
-        Returns:
-            The answers, in the order of the texts.
-        """
-        function, texts = self.signatures[signature], checked_texts(texts)
+        """The answers, by batches of texts of similar length."""
+        function = self.signatures[signature.name]
+        size = BATCH if batch_size is None else batch_size
+        columns = [(inputs[name], dtype) for name, dtype in signature.inputs.items()]
+        texts, _ = columns[0]
         order = list(range(len(texts)))
-        if len(order) > batch_size:  # one batch needs no order, and counting takes time
+        if len(order) > size:  # one batch needs no order, and counting takes time
             order = self.token_counts(texts).argsort(kind="stable").tolist()
-        found: dict[int, Answer] = {}
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            batch = [
-                tf.constant([_value(column[row]) for row in rows], spec.dtype)
-                for column, spec in zip((texts, *columns), function.input_signature, strict=True)
-            ]
+        answers: dict[int, Answer] = {}
+        for rows in (order[some] for some in batches(len(order), size)):
+            batch = [tf.constant([_value(each[i]) for i in rows], dtype) for each, dtype in columns]
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
-            found.update(zip(rows, read(outputs), strict=True))
-        return [found[row] for row in range(len(texts))]
+            answers.update(zip(rows, signature.read(outputs), strict=True))
+        return [answers[row] for row in range(len(texts))]
 
 
 def _value(value):

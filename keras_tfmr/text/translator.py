@@ -1,41 +1,30 @@
 """Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from keras_tfmr import answers, decoding
-from keras_tfmr._inputs import Text, checked_pairs, checked_texts, utf8
-from keras_tfmr.answers import Document, Explanation, Likelihood, Translation
+from keras_tfmr import decoding
+from keras_tfmr._inputs import Text, batches, utf8
+from keras_tfmr.calls import TranslatorCalls
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.decoding.shortlist import END, START, Shortlist
 from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.models import TranslationModel
+from keras_tfmr.signatures import EXPLAIN, SCORE, TRANSLATE, TRANSLATE_DOCUMENT, TRANSLATE_NBEST
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.subwords import Tokenizer
-from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
+from keras_tfmr.text.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
 # Only separators and control characters, so that there is nothing to translate.
 _BLANK = r"[\pZ\pC]*"
 
-# Outputs that a search does not decide, and the score of the best that it finds.
-_CERTAIN = {
-    "translate": ("score", "truncated"),
-    "translate_nbest": ("truncated",),
-    "translate_document": ("sentences", "truncated", "source_pieces"),
-    "explain": ("source_tokens",),
-}
 
-# The sentences of documents that are translated together, whatever the number of documents.
-_SENTENCES = 32
-
-
-class Translator(TextModel):
+class Translator(TranslatorCalls, TextModel):
     """Translates lists of strings with a model, its tokenizers and a decoding config.
 
     The translation of a text without visible characters is empty, with score 0.
@@ -68,8 +57,6 @@ class Translator(TextModel):
     True
     """
 
-    default = "translate"
-
     def __init__(
         self,
         model: keras.Model,
@@ -89,13 +76,7 @@ class Translator(TextModel):
         self.splitter = SentenceSplitter(abbreviations)
         self._check()
         self.tables = [] if lexicon is None else [lexicon.candidates]
-        self.signatures = {
-            "translate": traced(self._translate, text=tf.string),
-            "translate_nbest": traced(self._translate_nbest, text=tf.string),
-            "translate_document": traced(self._translate_document, text=tf.string),
-            "score": traced(self._score, text=tf.string, reference=tf.string),
-            "explain": traced(self._explain, text=tf.string),
-        }
+        self._declare(TRANSLATE, TRANSLATE_NBEST, TRANSLATE_DOCUMENT, SCORE, EXPLAIN)
         inputs = {
             "source_ids": ([None, None], tf.int32),
             "max_lengths": tf.int32,
@@ -148,8 +129,7 @@ class Translator(TextModel):
         texts = list(texts)
         translations = self.translate(texts)
         found = []
-        for start in range(0, len(texts), 32):
-            rows = slice(start, start + 32)
+        for rows in batches(len(texts), BATCH):
             source_ids, _, _ = self._read(tf.constant([utf8(text) for text in texts[rows]]))
             target_ids, _ = self.target_tokenizer.encode_truncated(
                 tf.constant(translations[rows]), self.config.max_length
@@ -158,96 +138,12 @@ class Translator(TextModel):
             found.append([source_ids, fed_ids])
         return found
 
-    def request(self, signature: str, texts: Sequence[Text]) -> dict[str, list[Any]]:
-        texts = list(texts)
-        return {"text": texts, **({"reference": texts[::-1]} if signature == "score" else {})}
-
-    def answers_when_rounded(self, signature: str) -> tuple[str, ...] | None:
-        return _CERTAIN.get(signature)
-
     def to_metadata(self) -> dict[str, Any]:
         return {
             "decoding": self.config.to_dict(),
             "max_source_length": self.max_source_length,
             "shortlist": self.lexicon is not None,
         }
-
-    def translate(self, texts: Iterable[Text], batch_size: int = 32) -> list[Translation]:
-        """The best translation of each text.
-
-        Args:
-            texts: A list of str or bytes.
-            batch_size: The number of texts in a batch; texts of similar length share a batch.
-
-        Returns:
-            A list of `Translation`, which are str with a score, in the order of `texts`.
-        """
-        return self._ask("translate", answers.translations, texts, batch_size=batch_size)
-
-    def translate_nbest(
-        self, texts: Iterable[Text], batch_size: int = 32
-    ) -> list[list[Translation]]:
-        """The `config.num_return_sequences` best translations of each text.
-
-        Args:
-            texts: A list of str or bytes.
-            batch_size: As in `translate`.
-
-        Returns:
-            A list of lists of `Translation`, best first; there can be fewer than
-            `config.num_return_sequences`.
-        """
-        read = answers.nbest_translations
-        return self._ask("translate_nbest", read, texts, batch_size=batch_size)
-
-    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
-        """The translation of each text sentence by sentence, whatever its length.
-
-        All sentences of all texts are translated in batches of similar length; the source's white
-        space stays between them. A text of one sentence gets the answer of `translate`.
-
-        Args:
-            texts: A list of str or bytes.
-
-        Returns:
-            A list of `Document`, in the order of `texts`.
-        """
-        texts = checked_texts(texts)
-        size = max(len(texts), 1)
-        return self._ask("translate_document", answers.documents, texts, batch_size=size)
-
-    def score(
-        self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = 32
-    ) -> list[Likelihood]:
-        """The log-probabilities of given translations.
-
-        Args:
-            texts: A list of str or bytes.
-            references: A list of translations, one for each text.
-            batch_size: As in `translate`.
-
-        Returns:
-            A list of `Likelihood`.
-
-        Raises:
-            ValueError: If there are more or fewer references than texts.
-        """
-        texts, references = checked_pairs(texts, references)
-        return self._ask("score", answers.likelihoods, texts, references, batch_size=batch_size)
-
-    def explain(self, texts: Iterable[Text], batch_size: int = 32) -> list[Explanation]:
-        """What each token of each translation attended to.
-
-        Args:
-            texts: A list of str or bytes.
-            batch_size: As in `translate`.
-
-        Returns:
-            A list of `Explanation`, whose weights are float32 arrays.
-        """
-        found = self._ask("explain", answers.explanations, texts, batch_size=batch_size)
-        arrays: list[Any] = [[np.array(x, "float32") for x in one[2:]] for one in found]
-        return [Explanation(*one[:2], *weights) for one, weights in zip(found, arrays, strict=True)]
 
     def _translate(self, text):
         """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
@@ -309,16 +205,16 @@ class Translator(TextModel):
         one = self.signatures["translate"].get_concrete_function()  # not another copy of its graph
 
         def translate(row, *arrays):
-            answer = one(texts[row : row + _SENTENCES])
-            row_of = row // _SENTENCES
+            answer = one(texts[row : row + BATCH])
+            row_of = row // BATCH
             fields = answer["translation"], answer["truncated"]
             arrays = (
                 array.write(row_of, field) for array, field in zip(arrays, fields, strict=True)
             )
-            return row + _SENTENCES, *arrays
+            return row + BATCH, *arrays
 
         total = tf.size(texts)
-        batches = (total + _SENTENCES - 1) // _SENTENCES
+        batches = (total + BATCH - 1) // BATCH
         # Of batches of different sizes: the last one is smaller.
         arrays = [
             tf.TensorArray(dtype, batches, infer_shape=False, element_shape=[None])

@@ -220,7 +220,7 @@ def test_a_rounded_model_is_stored_and_served_in_its_precision(tmp_path):
 
 
 class Scoring(Plain):
-    default, names = "score", ("score",)
+    names = ("score",)
 
 
 @pytest.mark.parametrize(

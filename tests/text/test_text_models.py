@@ -23,9 +23,10 @@ def softmax(logits):
 
 def answers(model, signature, texts, rows=slice(None)):
     """What a signature answers to some rows of the request for texts, as NumPy arrays."""
-    function, request = model.signatures[signature], model.request(signature, texts)
-    specs = function.input_signature
-    outputs = function(*(tf.constant(request[spec.name][rows], spec.dtype) for spec in specs))
+    declared = model.declared[signature]
+    request = declared.example(texts)
+    columns = (tf.constant(request[name][rows], kind) for name, kind in declared.inputs.items())
+    outputs = model.signatures[signature](*columns)
     return {name: value.numpy() for name, value in outputs.items()}
 
 

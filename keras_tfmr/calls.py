@@ -1,0 +1,212 @@
+"""The calls of text models: the same of a model in this process and of one behind a server."""
+
+import abc
+from collections.abc import Iterable
+from typing import Any
+
+from keras_tfmr import signatures
+from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of
+from keras_tfmr.answers import (
+    Classification,
+    Completion,
+    Document,
+    Explanation,
+    Likelihood,
+    Tags,
+    Translation,
+)
+from keras_tfmr.signatures import Answer, Signature
+
+
+class Asked(abc.ABC):
+    """What answers signatures.
+
+    A single str instead of a list is a TypeError in every call, because it would be read as a list
+    of letters.
+    """
+
+    @abc.abstractmethod
+    def _ask(
+        self, signature: Signature[Answer], inputs: dict[str, list[Any]], batch_size: int | None
+    ) -> list[Answer]:
+        """The answers to inputs with one value for each text, in their order."""
+
+
+class TranslatorCalls(Asked):
+    """The calls of a translator."""
+
+    def translate(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Translation]:
+        """The best translation of each text.
+
+        Args:
+            texts: List of str or bytes; bytes that are not UTF-8 are read as U+FFFD.
+            batch_size: The number of texts that are answered together. None: in this process 32,
+                of similar length; from a server, all of them.
+
+        Returns:
+            List of `Translation`, each a str with a score, one for each text, in order.
+        """
+        return self._ask(signatures.TRANSLATE, {"text": checked_texts(texts)}, batch_size)
+
+    def translate_nbest(
+        self, texts: Iterable[Text], batch_size: int | None = None
+    ) -> list[list[Translation]]:
+        """The n best translations of each text; an export fixes n.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: As in `translate`.
+
+        Returns:
+            List of lists of `Translation`, best first; there can be fewer than n.
+        """
+        return self._ask(signatures.TRANSLATE_NBEST, {"text": checked_texts(texts)}, batch_size)
+
+    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
+        """The translation of each text sentence by sentence, whatever its length.
+
+        All sentences of all texts are translated in batches of similar length; the source's white
+        space stays between them. A text of one sentence gets the answer of `translate`.
+
+        Args:
+            texts: List of str or bytes.
+
+        Returns:
+            List of `Document`, one for each text.
+        """
+        texts = checked_texts(texts)
+        return self._ask(signatures.TRANSLATE_DOCUMENT, {"text": texts}, max(len(texts), 1))
+
+    def score(
+        self, texts: Iterable[Text], references: Iterable[Text], batch_size: int | None = None
+    ) -> list[Likelihood]:
+        """The log-probability of each reference as a translation of its text.
+
+        Args:
+            texts: List of str or bytes.
+            references: List of str or bytes, one for each text.
+            batch_size: As in `translate`.
+
+        Returns:
+            List of `Likelihood`, one for each text.
+
+        Raises:
+            ValueError: If there are more or fewer references than texts.
+        """
+        texts, references = checked_pairs(texts, references)
+        return self._ask(signatures.SCORE, {"text": texts, "reference": references}, batch_size)
+
+    def explain(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Explanation]:
+        """What each token of each translation attended to.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: As in `translate`.
+
+        Returns:
+            List of `Explanation`, one for each text.
+        """
+        return self._ask(signatures.EXPLAIN, {"text": checked_texts(texts)}, batch_size)
+
+
+class ClassifierCalls(Asked):
+    """The calls of a classifier."""
+
+    def classify(
+        self, texts: Iterable[Text], batch_size: int | None = None
+    ) -> list[Classification]:
+        """The labels of each text.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: The number of texts that are answered together. None: in this process 32,
+                of similar length; from a server, all of them.
+
+        Returns:
+            List of `Classification`, one for each text.
+        """
+        return self._ask(signatures.CLASSIFY, {"text": checked_texts(texts)}, batch_size)
+
+
+class TaggerCalls(Asked):
+    """The calls of a tagger."""
+
+    def tag(
+        self, texts: Iterable[Text], split: bool = True, batch_size: int | None = None
+    ) -> list[Tags]:
+        """The words of each text with their tags.
+
+        Args:
+            texts: List of str or bytes.
+            split: Whether to split punctuation marks off words; otherwise texts are split at
+                spaces only.
+            batch_size: The number of texts that are answered together. None: in this process 32,
+                of similar length; from a server, all of them.
+
+        Returns:
+            List of `Tags`, one for each text.
+        """
+        signature = signatures.TAG if split else signatures.TAG_WORDS
+        return self._ask(signature, {"text": checked_texts(texts)}, batch_size)
+
+
+class CompleterCalls(Asked):
+    """The calls of a completer."""
+
+    def complete(
+        self,
+        prompts: Iterable[Text],
+        *,
+        length: int = 64,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        batch_size: int | None = None,
+    ) -> list[Completion]:
+        """One continuation of each prompt.
+
+        Args:
+            prompts: List of str or bytes; an empty one starts a new text.
+            length: Maximum number of tokens of a completion. `Completer` refuses more than its
+                `max_new_tokens`; a server clips it to them.
+            temperature: Log-probabilities are divided by it; with 0, each token is the most
+                probable one.
+            top_k: Draw from the k most probable tokens only; 0 for all.
+            top_p: Draw from the smallest set of most probable tokens whose probabilities sum to p
+                or more; 1 for all.
+            seed: An int; prompt i is completed with seed + i. The same seed and options give the
+                same text, whatever the other prompts are. None draws a new seed at each call.
+            batch_size: The number of prompts that are answered together. None: in this process 32,
+                of similar length; from a server, all of them.
+
+        Returns:
+            List of `Completion`, one for each prompt.
+
+        Raises:
+            ValueError: If an option is out of range.
+        """
+        prompts = checked_texts(prompts, "prompts")
+        check_sampling(length, temperature, top_k, top_p)
+        count = len(prompts)
+        inputs = {
+            "prompt": prompts,
+            "length": [length] * count,
+            "temperature": [temperature] * count,
+            "top_k": [top_k] * count,
+            "top_p": [top_p] * count,
+            "seed": seeds_of(seed, count),
+        }
+        return self._ask(signatures.COMPLETE, inputs, batch_size)
+
+    def log_prob(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Likelihood]:
+        """The log-probability of each whole text, its end included.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: As in `complete`.
+
+        Returns:
+            List of `Likelihood`, one for each text.
+        """
+        return self._ask(signatures.LOG_PROB, {"text": checked_texts(texts)}, batch_size)
