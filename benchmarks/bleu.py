@@ -18,6 +18,8 @@ from pathlib import Path
 
 import harness
 
+from training.run import RunFolder
+
 SIDES = {
     "keras_tfmr": "keras_tfmr, its defaults",
     "tutorial": "the TensorFlow tutorial's recipe",
@@ -51,9 +53,10 @@ SETTINGS = {  # environments of a peer's process, of which the fastest is taken
 def ours(args):
     """Trains by the command that users run; rows of its history."""
     run = Path(args.run)
+    RunFolder(run).clear()  # --overwrite would leave a run of exactly this command alone
     harness.command(
         "training/train_pt_en.py", "--data", args.data, "--validation", args.validation,
-        "--minutes", args.minutes, "--output", run, "--overwrite", "--no_export",
+        "--minutes", args.minutes, "--output", run, "--no_export",
     )  # fmt: skip
     with open(run / "history.csv", encoding="utf-8") as file:
         return [

@@ -31,7 +31,7 @@ class Checkpoints:
         self.directory, self.keep = directory, keep
 
     def save(self, step, variables, meta):
-        """Writes a checkpoint, then deletes the oldest ones.
+        """Writes a checkpoint, then deletes the oldest ones, and damaged ones of later steps.
 
         Args:
             step: int that orders the checkpoints.
@@ -46,8 +46,9 @@ class Checkpoints:
             write_atomically(path, lambda file: np.savez(file, **arrays))
         except RunError as error:
             raise RunError(f"{error}; {self.last_good()}") from error
-        for old in self.paths()[: -self.keep]:
-            old.unlink(missing_ok=True)
+        kept = [other for other in self.paths() if other <= path][-self.keep :]
+        for other in {*self.paths()} - {*kept}:
+            other.unlink(missing_ok=True)
 
     def paths(self):
         """The files of all checkpoints, oldest first."""

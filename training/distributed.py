@@ -10,6 +10,7 @@ import os
 
 import keras
 
+from keras_tfmr import compat
 from training.files import RunError
 
 
@@ -23,12 +24,18 @@ def connect(settings):
     if backend not in ("tensorflow", "jax"):
         raise RunError(f"Training runs on TensorFlow and JAX. Received: KERAS_BACKEND={backend}")
     try:
-        tasks = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-        several = sum(map(len, tasks.values())) > 1 or settings.cluster == "slurm"
-    except (ValueError, AttributeError, TypeError) as error:
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        tasks = config.get("cluster", {})
+        several = sum(map(len, tasks.values())) > 1
+        if several:
+            tasks[config["task"]["type"]][int(config["task"]["index"])]
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
         raise RunError(f"Cannot read TF_CONFIG ({error}): {os.environ['TF_CONFIG']}") from error
     if tasks and settings.cluster:
         raise RunError("TF_CONFIG has no effect beside --cluster slurm: unset it")
+    if settings.cluster and "SLURM_PROCID" not in os.environ:
+        raise RunError("--cluster slurm needs the variables that srun sets, such as SLURM_PROCID")
+    several = several or settings.cluster == "slurm"
     if several and not (settings.steps or settings.epochs):
         raise RunError("Several hosts cannot measure minutes alike: give --steps")
     if not several and settings.devices == 1:
@@ -115,18 +122,8 @@ class OnTensorFlow(Distribution):
         self.strategy.reduce("SUM", one(), axis=None)
 
     def prepare(self, model, task):
-        # Keras 3.15 reduces the scalar results of a step over an axis (keras#20585), clips the
-        # gradient of each replica before it adds them up, and builds losses and metrics on the
-        # mean of the replicas' first batches, in which ids are floats: three overrides, for now.
-        step, optimizer = model.train_step, model.optimizer
         with self.scope():
-            model._symbolic_build(data_batch=task.signature())
-        model._maybe_symbolic_build = lambda iterator: None
-        if self.workers > 1:
-            model.train_step = lambda data: {n: value[None] for n, value in step(data).items()}
-        clip = optimizer._clip_gradients
-        optimizer._clip_gradients = lambda gradients: clip(_summed(gradients))
-        optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+            compat.mend_replicas(model, task.signature(), self.workers)
 
     def dataset(self, batches):
         mine = batches.map(lambda *batch: self.part(batch)).unbatch()
@@ -170,17 +167,14 @@ class OnJax(Distribution):
         return batches.map(lambda *batch: self.part(batch)).unbatch()
 
 
-def _summed(gradients):
-    import tensorflow as tf
-
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-
-
 def _local_devices(count):
     """Names of `count` devices: GPUs, or else parts of the CPU, which are slow but allow tests."""
     import tensorflow as tf
 
-    kind = "GPU" if len(tf.config.list_physical_devices("GPU")) >= count else "CPU"
+    found = len(tf.config.list_physical_devices("GPU"))
+    if 0 < found < count:
+        raise RunError(f"Expected --devices {count}; found {found} GPU")
+    kind = "GPU" if found else "CPU"
     if kind == "CPU":
         cpu, part = (
             tf.config.list_physical_devices("CPU")[0],

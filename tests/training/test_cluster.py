@@ -58,16 +58,22 @@ def test_the_weights_do_not_depend_on_devices_and_workers(tmp_path, unevaluated)
 
 
 def test_a_cluster_that_cannot_be_is_refused(monkeypatch):
+    cluster = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": %s}'
     for text, message in (
         ("no JSON", "Cannot read TF_CONFIG"),
-        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker"}}', "give --steps"),
+        (cluster % '{"type": "worker"}', "Cannot read TF_CONFIG .*index"),
+        (cluster % '{"type": "worker", "index": 2}', "Cannot read TF_CONFIG"),
+        (cluster % '{"type": "worker", "index": 1}', "give --steps"),
     ):
         monkeypatch.setenv("TF_CONFIG", text)
         with pytest.raises(RunError, match=message):
-            connect(TrainingConfig().resolved())
+            connect(TrainingConfig(minutes=1).resolved())
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}}')
     assert connect(TrainingConfig().resolved()).chief
     with pytest.raises(RunError, match="TF_CONFIG has no effect beside --cluster slurm"):
+        connect(TrainingConfig(cluster="slurm", steps=1).resolved())
+    monkeypatch.delenv("TF_CONFIG")
+    with pytest.raises(RunError, match="SLURM_PROCID"):
         connect(TrainingConfig(cluster="slurm", steps=1).resolved())
 
 

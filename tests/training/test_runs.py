@@ -202,6 +202,8 @@ def test_checkpoints_are_checked_before_they_are_used(tmp_path):
     for other in ({"b": variable}, {"a": keras.Variable(np.zeros(4, "float32"))}):
         with pytest.raises(RunError, match="another model"):
             restore(first, other)
+    Checkpoints(tmp_path, keep=1).save(2, {"a": variable}, {"step": 2})
+    assert checkpoints.paths() == [first] and checkpoints.newest() == first
     first.write_bytes(b"")
     with pytest.raises(RunError, match="All checkpoints"):
         checkpoints.newest(said.append)
