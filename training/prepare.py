@@ -4,18 +4,21 @@ import contextlib
 import itertools
 from typing import NamedTuple
 
+import numpy as np
+
 from training.corpus import store
 from training.corpus.filter import Cleaner, Rules, summary
 from training.corpus.held_out import given_sets, hold_out
 from training.corpus.read import rows, text_column
 from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
-from training.corpus.vocabulary import tokenizers_of
 from training.data import Batches, Part
 from training.files import RunError
+from training.labels import Labels
 from training.run import differences, in_words
 from training.tasks import TASKS
 
+LEARNED = 200_000  # lines that a vocabulary is learned from
 DEMONSTRATION = (
     "The built-in phrasebook is a demonstration: sentences that a small grammar writes. A model of "
     "it knows nothing but that grammar, and its scores are a self-test. To train on real "
@@ -108,7 +111,7 @@ def encode(settings, folder, known=None):
             # Labels occur in training and validation.
             if settings.task == "translation" or side == text_column(settings.task):
                 unique.excluded[side].update(pair[side] for pair in held_out)
-        tokenizers = tokenizers_of(settings, known, unique, held_out)
+        tokenizers = _tokenizers(settings, known, unique, held_out)
         found = store.write(folder, unique, tokenizers, sets, files)
         unique.path.unlink()
         unfinished.pop_all()
@@ -124,6 +127,45 @@ def _measured(settings, corpora):
     pairs = itertools.chain.from_iterable(rows(block) for first in firsts for block in first)
     rules = rules.measured_on(pairs)
     return rules, [itertools.chain(*both) for both in zip(firsts, corpora, strict=True)]
+
+
+def _tokenizers(settings, known, unique, held_out):
+    """The tokenizers of both sides: known, learned from the `UniquePairs`, or both."""
+    if settings.task != "translation":
+        return _of_texts(settings, known, unique, held_out)
+    if known and not settings.extend_vocab:
+        return known
+    columns = list(zip(*unique.spaced(LEARNED // (1 + settings.joint_vocab)), strict=True))
+    columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
+    learned = [_learn(lines, settings.vocab_size) for lines in columns]
+    if not known:
+        return learned[0], learned[-1]
+    try:
+        source = known[0].extended(learned[0])
+        return source, source if known[0] is known[1] else known[1].extended(learned[-1])
+    except ValueError as error:
+        raise RunError(f"--extend_vocab: {error}") from error
+
+
+def _of_texts(settings, known, unique, held_out):
+    """The subwords of the texts, and their labels or the subwords again."""
+    column = text_column(settings.task)
+    texts = () if known else [pair[column] for pair in unique.spaced(LEARNED)]
+    subwords = known[0] if known else _learn(texts, settings.vocab_size)
+    if column:
+        return subwords, subwords
+    # With the held-out texts, which may have a label that no training text has.
+    every = itertools.chain(unique.read(np.flatnonzero(unique.kept)), held_out)
+    return subwords, Labels.learn(row[1] for row in every)
+
+
+def _learn(lines, size):
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+    try:
+        return SubwordTokenizer.learn(lines, size)
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def _vocabulary(source, target):
