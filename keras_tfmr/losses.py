@@ -28,7 +28,6 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
     labels = ops.cast(labels, "int32")
     vocab = logits.shape[-1]
 
-    @ops.custom_gradient
     def cross_entropy(logits):
         # As few passes over [..., vocab] as possible, forward and backward: it is by far the
         # largest tensor of a step, and the derivative of a gather would be another of its size.
@@ -52,7 +51,10 @@ def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
 
         return loss, gradient
 
-    return cross_entropy(ops.cast(logits, "float32"))
+    logits = ops.cast(logits, "float32")
+    if backend.backend() == "torch":  # whose custom gradient has no second derivative
+        return cross_entropy(logits)[0]
+    return ops.custom_gradient(cross_entropy)(logits)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

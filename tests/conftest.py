@@ -79,6 +79,10 @@ def seed():
     random.seed(0)
     if keras := sys.modules.get("keras"):
         keras.utils.set_random_seed(0)
+        if keras.backend.backend() == "torch":  # see `helpers.learning`
+            import torch
+
+            torch.set_grad_enabled(False)
     yield
     if keras:
         keras.config.set_dtype_policy("float32")

@@ -13,7 +13,7 @@ POLICIES = {  # dtype policy: how far two ways to compute the same output may be
     "mixed_bfloat16": 5e-2,
     "mixed_float16": 5e-3,
 }
-ON_JAX = keras.backend.backend() == "jax"
+ON_TENSORFLOW, ON_JAX = (keras.backend.backend() == name for name in ("tensorflow", "jax"))
 
 
 def random(*shape, seed=0, scale=1.0):
@@ -46,6 +46,15 @@ def no_warnings():
         yield
 
 
+def learning():
+    """Tests run without gradients on torch, whose tensors NumPy takes only then; not inside."""
+    if keras.backend.backend() != "torch":
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.enable_grad()
+
+
 @contextlib.contextmanager
 def full_disk(room=20_000):
     """Inside, the system refuses to write more bytes into a file, as a full disk does."""
@@ -74,7 +83,7 @@ def gradients(loss, arrays=(), variables=()):
     Returns: loss, list of gradients by `arrays`, list of gradients by `variables`; all NumPy.
     """
     arrays = [ops.convert_to_tensor(array) for array in arrays]
-    differentiate = _gradients_jax if ON_JAX else _gradients_tensorflow
+    differentiate = globals()[f"_gradients_{keras.backend.backend()}"]
     value, by_array, by_variable = differentiate(loss, arrays, list(variables))
     return to_numpy(value), [to_numpy(g) for g in by_array], [to_numpy(g) for g in by_variable]
 
@@ -101,6 +110,43 @@ def _gradients_jax(loss, arrays, variables):
     values = [variable.value for variable in variables]
     value, (by_array, by_value) = jax.value_and_grad(stateless, argnums=(0, 1))(arrays, values)
     return value, by_array, by_value
+
+
+def _gradients_torch(loss, arrays, variables):
+    import torch
+
+    arrays = [array.requires_grad_() for array in arrays]
+    with learning():
+        value, sources = loss(*arrays), arrays + [variable.value for variable in variables]
+    found = torch.autograd.grad(value, sources, allow_unused=True, materialize_grads=True)
+    return value.detach(), found[: len(arrays)], found[len(arrays) :]
+
+
+def second_gradient(function, array):
+    """The gradient by an array of Σ g², where g is that of `function(array)`, a scalar; NumPy."""
+    x = ops.convert_to_tensor(array)
+    if ON_JAX:
+        import jax
+
+        found = jax.grad(lambda x: ops.sum(jax.grad(function)(x) ** 2))(x)
+    elif ON_TENSORFLOW:
+        import tensorflow as tf
+
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                value = function(x)
+            penalty = tf.reduce_sum(inner.gradient(value, x) ** 2)
+        found = outer.gradient(penalty, x)
+    else:
+        import torch
+
+        with learning():
+            x.requires_grad_()
+            (first,) = torch.autograd.grad(function(x), x, create_graph=True)
+            (found,) = torch.autograd.grad(ops.sum(first**2), x)
+    return to_numpy(found)
 
 
 def operations(function, *arrays):

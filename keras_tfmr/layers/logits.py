@@ -85,12 +85,17 @@ class TiedLogits(Head):
     Args:
         embedding: The `PositionalEmbedding` whose table is used; it owns the weights.
         use_bias: Whether to add a bias, a weight of this layer.
+        **kwargs: `bias_initializer`, `bias_regularizer` and `bias_constraint` as for
+            `keras.layers.Dense`; those of `keras.layers.Layer`.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`; its mask is passed on.
 
     Returns:
         float32 tensor `[batch, length, vocab]`.
+
+    Raises:
+        ValueError: If an option of a kernel is given; the kernel is the embedding's.
 
     Reference: Press and Wolf 2017, Using the Output Embedding to Improve Language Models
     (arXiv 1608.05859).
@@ -103,6 +108,9 @@ class TiedLogits(Head):
 
     def __init__(self, embedding, use_bias=False, **kwargs):
         super().__init__(use_bias=use_bias, **kwargs)
+        of_kernel = [name for name in self.weight_options if name.startswith("kernel")]
+        if of_kernel:
+            raise ValueError(f"TiedLogits has no kernel of its own. Received: {of_kernel}")
         self.embedding = maybe_deserialize(embedding)
 
     @property
@@ -114,7 +122,9 @@ class TiedLogits(Head):
         if not self.embedding.built:
             self.embedding.build((None, None))
         if self.use_bias:
-            self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
+            options = {n.removeprefix("bias_"): o for n, o in self.weight_options.items()}
+            options = {"initializer": "zeros", **options}
+            self.bias = self.add_weight(shape=(self.units,), name="bias", autocast=False, **options)
 
     def call(self, x):
         y = by_rows(lambda rows: self.embedding.tokens(rows, reverse=True), x)

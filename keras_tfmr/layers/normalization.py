@@ -11,8 +11,8 @@ from keras_tfmr.layers.base import ConfigLayer, maybe_deserialize
 class LayerNormalization(ConfigLayer):
     """(x - mean) / √(variance + ε) · γ + β over the last axis, in float32 under every policy.
 
-    In training, the derivative is computed explicitly, with two sums over the last axis. On a CPU
-    this takes half the time of the automatic derivative of mean and variance, which
+    On TensorFlow, the derivative in training is computed explicitly, with two sums over the last
+    axis. On a CPU this takes half the time of the automatic derivative of mean and variance, which
     `keras.layers.LayerNormalization` uses.
 
     Args:
@@ -37,20 +37,22 @@ class LayerNormalization(ConfigLayer):
     config_fields = ("epsilon", "axis")
 
     def __init__(self, epsilon=1e-6, *, axis=-1, **kwargs):
-        # Not autocast: gamma and beta would be rounded before they are cast to float32.
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(autocast=False, **kwargs)  # x shall not be rounded
         self.epsilon = _checks.positive("epsilon", epsilon)
         self.axis = _last_axis(axis)
 
     def build(self, x_shape):
         width = _checks.positive_int("the last axis of x", x_shape[-1])
-        self.gamma = self.add_weight(shape=(width,), initializer="ones", name="gamma")
-        self.beta = self.add_weight(shape=(width,), initializer="zeros", name="beta")
+        # Nor the weights: Keras heeds the layer's own `autocast` only inside another layer.
+        exact = {"shape": (width,), "autocast": False}
+        self.gamma = self.add_weight(initializer="ones", name="gamma", **exact)
+        self.beta = self.add_weight(initializer="zeros", name="beta", **exact)
 
     def call(self, x, training=None):
         dtype = backend.result_type(x.dtype, "float32")
         gamma, beta = ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype)
-        if training and keras.backend.backend() != "jax":  # whose jvp needs the automatic one
+        # On JAX, a jvp needs the automatic derivative; on torch, so does a second one.
+        if training and keras.backend.backend() == "tensorflow":
             y = ops.custom_gradient(self._normalized)(ops.cast(x, dtype), gamma, beta)
         else:
             y, _ = self._normalized(ops.cast(x, dtype), gamma, beta)

@@ -10,7 +10,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import gradients, operations, random, random_ids, to_numpy
+from helpers import gradients, operations, random, random_ids, second_gradient, to_numpy
 from keras import ops
 
 from keras_tfmr import (
@@ -52,6 +52,19 @@ def test_value_and_gradient(smoothing, nominal):
     expected = (formulas.softmax(logits) - target) * real[:, :, None] / tokens
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
     assert (gradient[labels == 0] == 0).all()
+
+
+def test_second_derivative():
+    logits, labels = logits_and_labels()
+    _, target = each(logits, labels, 0.1)
+
+    def by_one_hot(logits):
+        weights = (target * (labels != 0)[:, :, None] / (labels != 0).sum()).astype("float32")
+        return -ops.sum(ops.log_softmax(logits, axis=-1) * ops.convert_to_tensor(weights))
+
+    loss = LabelSmoothedCrossEntropy(0.1)
+    found = second_gradient(lambda logits: loss(labels, logits), logits)
+    np.testing.assert_allclose(found, second_gradient(by_one_hot, logits), rtol=1e-4, atol=1e-7)
 
 
 def test_a_sample_weight_counts_as_so_many_tokens():

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import POLICIES, gradients, random, randomize, to_numpy
+from helpers import POLICIES, gradients, random, randomize, second_gradient, to_numpy
 from keras import ops
 
 from keras_tfmr.layers import Dropout, LayerNormalization
@@ -74,7 +74,7 @@ def test_numbers_and_gradients_of_keras(shape, training):
     for layer in (ours, theirs):
         layer.build(shape)
         randomize(layer)
-    x, weight = random(*shape, scale=3.0) + 1, random(*shape, seed=1)
+    x, weight = random(*shape, scale=3.0) + 1, ops.convert_to_tensor(random(*shape, seed=1))
     np.testing.assert_allclose(ours(x, training=training), theirs(x), atol=1e-5)
 
     def loss(layer, **call):
@@ -86,14 +86,34 @@ def test_numbers_and_gradients_of_keras(shape, training):
         np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
 
 
+def test_second_derivatives_of_keras():
+    ours, theirs = LayerNormalization(), keras.layers.LayerNormalization(epsilon=1e-6)
+    x, weight = random(3, 6), ops.convert_to_tensor(random(3, 6, seed=1))
+    found, expected = (
+        second_gradient(lambda x, layer=layer: ops.sum(weight * layer(x, training=True) ** 3), x)
+        for layer in (ours, theirs)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_float32_inside(policy):
-    """Vectors far from zero: their variance is lost where the sums are rounded to 8 or 11 bits."""
+def test_float32_inside(policy, inside):
+    """By itself or inside another layer.
+
+    Vectors far from zero: their variance is lost where the sums are rounded to 8 or 11 bits. And
+    weights whose difference is: gamma - beta = 0.001, but 0 where both are rounded to 8 or 9 bits.
+    """
     layer = LayerNormalization(dtype=policy)
+    call = keras.Sequential([layer], name="outer") if inside else layer
     x = (100 + np.arange(8) % 2).astype("float32")[None]
+    call(x)
+    signs = np.where(np.arange(8) % 2, 1.0, -1.0)[None]
+    layer.gamma.assign(np.full(8, 3.001))
+    layer.beta.assign(-3.0 * signs[0])
     for training in (False, True):
-        expected = np.where(np.arange(8) % 2, 1.0, -1.0)[None]
-        np.testing.assert_allclose(to_numpy(layer(x, training=training)), expected, atol=0.01)
+        output = to_numpy(call(x, training=training))
+        np.testing.assert_allclose(output, 0.001 * signs, atol=2e-5)
 
 
 def test_constant_vectors_stay_finite():
