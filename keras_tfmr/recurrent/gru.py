@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfmr import _checks
+from keras_tfmr import _checks, compat
 from keras_tfmr.layers.base import ConfigLayer
 from keras_tfmr.layers.over_time import over_time
 
@@ -116,7 +116,7 @@ class GRU(RecurrentLayer):
             return state, [state]
 
         if initial_state is None:
-            initial_state = ops.zeros_like(projected[:, 0, : self.units])  # [batch, units]
+            initial_state = ops.zeros((ops.shape(projected)[0], self.units), projected.dtype)
         states = [initial_state]
         return over_time(step, projected, states, self.dtype_policy, mask, self.go_backwards)
 
@@ -154,15 +154,21 @@ class BidirectionalEncoder(RecurrentLayer):
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         self.units = units
-        self.forward = GRU(units, dtype=self.dtype_policy, name="forward")
-        self.backward = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="backward")
+        policy = self.dtype_policy
+        self.forward_gru = GRU(units, dtype=policy, name="forward")
+        self.backward_gru = GRU(units, go_backwards=True, dtype=policy, name="backward")
 
     def build(self, x_shape):
-        self.forward.build(x_shape)
-        self.backward.build(x_shape)
+        self.forward_gru.build(x_shape)
+        self.backward_gru.build(x_shape)
+
+    def load_own_variables(self, store):
+        # The names before torch was tried, where each layer has a method `forward`.
+        compat.read_older_names(store, forward_gru="forward", backward_gru="backward")
+        super().load_own_variables(store)
 
     def call(self, x, mask=None):
-        halves = self.forward(x, mask=mask), self.backward(x, mask=mask)
+        halves = self.forward_gru(x, mask=mask), self.backward_gru(x, mask=mask)
         return ops.concatenate(halves, axis=-1)  # [batch, source, 2 * units]
 
     def compute_output_shape(self, x_shape):
