@@ -271,6 +271,10 @@ class Stack(TransformerLayer):
         )
         return outputs if len(outputs) > 1 else x
 
+    def check_length(self, length):
+        """Raises a ValueError if there are not so many positions."""
+        self.embedding.compute_output_shape((None, length))
+
     def relate(self, query_positions, key_positions):
         """The arguments of attention that tell positions apart, of int32 `[query]` and `[key]`."""
         if self.relative_positions is None:

@@ -47,6 +47,30 @@ def _rates(depth, max_wavelength):
     return float(max_wavelength) ** (-np.arange(0, depth, 2) / depth)
 
 
+class Angles:
+    """The angle of each pair at each position, to 1e-6 radians however far the position is.
+
+    Args:
+        depth: Width of the vectors, two for each pair.
+        max_wavelength: As for `positional_encoding`.
+    """
+
+    def __init__(self, depth, max_wavelength):
+        turns = _rates(depth, max_wavelength) / (2 * math.pi)  # per position
+        turns = turns - np.round(turns)
+        # As integers, 2^32 to a turn: products that overflow lose whole turns, and nothing else.
+        whole = np.round(turns * 2.0**32)
+        self.whole = whole.astype("int32")
+        self.rest = (turns - whole / 2.0**32).astype("float32")
+
+    def __call__(self, positions):
+        """int `[length]` → radians between about -π and π, float32 `[length, ceil(depth / 2)]`."""
+        positions = ops.cast(_checks.positions(positions), "int32")[:, None]
+        turns = ops.cast(ops.multiply(positions, self.whole), "float32") * 2.0**-32
+        turns = turns + ops.multiply(ops.cast(positions, "float32"), self.rest)
+        return turns * (2 * math.pi)
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SinusoidalPositions(ConfigLayer):
     """Position vectors of sines and cosines, for sequences of any length; it has no weights.
@@ -76,21 +100,12 @@ class SinusoidalPositions(ConfigLayer):
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
-        # Angles in turns, split so that position * coarse is exact in float32. Whole turns are
-        # dropped before sine and cosine, so that far positions lose no precision.
-        turns = _rates(d_model, max_wavelength) / (2 * math.pi)
-        mantissa, exponent = np.frexp(turns)
-        coarse = np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
-        self._coarse = coarse.astype("float32")
-        self._fine = (turns - coarse).astype("float32")
+        self._angles = Angles(self.d_model, self.max_wavelength)
 
     def call(self, positions):
-        positions = ops.cast(_checks.positions(positions), "float32")[:, None]
-        turns = ops.multiply(positions, self._coarse)
-        turns = (turns - ops.floor(turns)) + ops.multiply(positions, self._fine)
-        angles = turns * (2 * math.pi)  # [length, ceil(d_model / 2)]
+        angles = self._angles(positions)  # [length, ceil(d_model / 2)]
         table = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-        table = ops.reshape(table, (-1, 2 * self._coarse.size))
+        table = ops.reshape(table, (-1, 2 * angles.shape[-1]))
         return table[:, : self.d_model]  # [length, d_model]
 
     def compute_output_shape(self, positions_shape):
@@ -109,7 +124,8 @@ class LearnedPositions(ConfigLayer):
         positions: int tensor `[length]`, counted from 0, each below `max_length`.
 
     Returns:
-        Tensor `[length, d_model]` in the compute dtype.
+        Tensor `[length, d_model]` in the compute dtype. Of a position beyond, whatever cannot raise
+        an error, such as XLA, makes NaN.
 
     Raises:
         ValueError: If there are more than `max_length` positions.
@@ -139,7 +155,9 @@ class LearnedPositions(ConfigLayer):
         # While Keras traces an unknown length on torch, it is 83, on the device "meta".
         if not getattr(positions, "is_meta", False):
             self.compute_output_shape(shape)  # checks the length
-        return self.embedding(positions)
+        vectors = self.embedding(positions)
+        # XLA would take the last position for all that come after it.
+        return ops.where(ops.less(positions, self.max_length)[:, None], vectors, float("nan"))
 
     def compute_output_shape(self, positions_shape):
         (length,) = positions_shape

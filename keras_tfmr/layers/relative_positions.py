@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.layers.base import ConfigLayer
-from keras_tfmr.layers.positions import MAX_WAVELENGTH
+from keras_tfmr.layers.positions import MAX_WAVELENGTH, Angles
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -48,12 +48,10 @@ class RotaryPositions(ConfigLayer):
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
         if key_dim % 2:
             raise ValueError(f"Rotary positions need an even `key_dim`. Received: {key_dim}")
-        rates = self.max_wavelength ** (-np.arange(0, key_dim, 2) / key_dim)
-        self._rates = rates.astype("float32")  # radians per position
+        self._angles = Angles(self.key_dim, self.max_wavelength)
 
     def call(self, positions):
-        positions = ops.cast(_checks.positions(positions), "float32")
-        angles = ops.multiply(positions[:, None], self._rates)  # [length, key_dim / 2]
+        angles = self._angles(positions)  # [length, key_dim / 2]
         return ops.cos(angles), ops.sin(angles)
 
     def compute_output_shape(self, positions_shape):
@@ -85,8 +83,7 @@ class PositionBias(ConfigLayer):
     config_fields = ("num_heads",)
 
     def __init__(self, num_heads, **kwargs):
-        # Not autocast: a learned bias would be rounded before it is cast to float32.
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
 
     def call(self, query_positions, key_positions=None):
@@ -144,7 +141,10 @@ class RelativePositionBias(PositionBias):
 
     def build(self, query_positions_shape=None, key_positions_shape=None):
         self.table = self.add_weight(
-            shape=(self.num_buckets, self.num_heads), initializer="zeros", name="table"
+            shape=(self.num_buckets, self.num_heads),
+            initializer="zeros",
+            name="table",
+            autocast=False,  # float32 under every policy
         )
 
     def bias(self, distances):

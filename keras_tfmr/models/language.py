@@ -57,7 +57,11 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
 
         Returns:
             A `DecodingStep` over rows = batch * num_beams, and its first state.
+
+        Raises:
+            ValueError: If the model has learned fewer positions.
         """
+        self.decoder.check_length(max_length)
         step = CachedStep(
             self.decoder, self.logits, batch, num_beams=num_beams, max_length=max_length
         )

@@ -87,8 +87,12 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
             A `DecodingStep` over rows = batch * num_beams, and its first state. Caches grow, and
             sentences that have ended leave the batch; set `step.shrinks = False` for a search
             inside `tf.function(jit_compile=True)`. JAX always has fixed shapes.
+
+        Raises:
+            ValueError: If the model has learned fewer positions.
         """
-        source_ids = _parts.at_least_one_column(source_ids)
+        self.decoder.check_length(max_length)
+        source_ids = ops.convert_to_tensor(source_ids)
         context = self.encoder(source_ids)
         kind = {"attention": CachedStep, "ssru": StateStep}[self.config.decoder_self]
         step = kind(

@@ -6,9 +6,16 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import POLICIES, random_ids, to_numpy
+from helpers import ON_JAX, ON_TENSORFLOW, POLICIES, compiled, random_ids, to_numpy
 
-from keras_tfmr import Encoder, PositionalEmbedding
+from keras_tfmr import (
+    Encoder,
+    LanguageModel,
+    PositionalEmbedding,
+    TransformerConfig,
+    TranslationModel,
+)
+from keras_tfmr.layers import RelativePositionBias, RotaryPositions
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
 
 
@@ -19,14 +26,28 @@ def test_table_of_the_paper(depth):
     )
 
 
+@pytest.mark.parametrize("wavelength", [0.3, 10_000.0])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_sinusoids_are_exact_far_out_under_every_policy(policy):
+def test_angles_are_exact_far_out_under_every_policy(policy, wavelength):
     """Rounding positions to bfloat16 makes neighbours from 257 on equal; float32 angles drift."""
-    positions = np.array([0, 1, 255, 256, 257, 258, 4095, 100_000])
-    layer = SinusoidalPositions(32, dtype=policy)
-    angles = positions[:, None] * 10000.0 ** (-np.arange(0, 32, 2) / 32)
-    expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(8, 32)
-    np.testing.assert_allclose(layer(positions), expected, atol=2e-5)
+    positions = np.array([0, 1, 255, 256, 257, 258, 8191, 100_003, 1_000_003, 2**31 - 1])
+    angles = positions[:, None] * wavelength ** (-np.arange(0, 32, 2) / 32)
+    sin, cos = np.sin(angles), np.cos(angles)
+    table = SinusoidalPositions(32, wavelength, dtype=policy)(positions)
+    np.testing.assert_allclose(table, np.stack([sin, cos], -1).reshape(-1, 32), atol=1e-6)
+    for came, expected in zip(
+        RotaryPositions(32, wavelength, dtype=policy)(positions), (cos, sin), strict=True
+    ):
+        np.testing.assert_allclose(came, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_learned_bias_is_not_rounded(policy):
+    layer = RelativePositionBias(2, bidirectional=True, dtype=policy)
+    layer.build()
+    layer.table.assign(np.full((32, 2), 1.001))
+    bias = to_numpy(layer(np.arange(3)))
+    np.testing.assert_allclose(bias, np.full((1, 2, 3, 3), 1.001), rtol=1e-6)
 
 
 def test_embedding_is_scaled_tokens_plus_positions():
@@ -45,6 +66,28 @@ def test_too_long_for_learned_positions():
     for ids in (random_ids(1, 10, vocab=20), keras.Input((10,), dtype="int32")):
         with pytest.raises(ValueError, match=r"max_length=9.*Received.*10"):
             layer(ids)
+
+
+def test_no_decoding_beyond_learned_positions():
+    config = TransformerConfig.preset(
+        "tiny", source_vocab=20, target_vocab=20, positions="learned", max_length=4
+    )
+    message = r"max_length=4.*Received.*8"
+    with pytest.raises(ValueError, match=message):
+        LanguageModel(config).start(2, max_length=8)
+    for decoder_self in ("attention", "ssru"):
+        model = TranslationModel(config.replace(decoder_self=decoder_self))
+        with pytest.raises(ValueError, match=message):
+            model.start(random_ids(2, 3, vocab=20), max_length=8)
+        model.start(random_ids(2, 3, vocab=20), max_length=4)
+
+
+@pytest.mark.skipif(not (ON_TENSORFLOW or ON_JAX), reason="XLA, which cannot raise an error")
+def test_no_plausible_vector_beyond_learned_positions():
+    layer = LearnedPositions(4, 8)
+    vectors = to_numpy(layer(np.arange(4)))
+    came = compiled(lambda first: layer(first + np.arange(3, dtype="int32")))(np.int32(2))
+    np.testing.assert_array_equal(came, [*vectors[2:], np.full(8, np.nan)])
 
 
 def test_learned_positions_of_an_open_length():
