@@ -99,7 +99,7 @@ def plot_word(scores, tokens, *, title=None):
     """What one token attended to: one row for each layer and head, darker for greater weights.
 
     Works for self-attention and cross-attention: for example, give
-    `explanation.encoder_attention[:, :, 3]` for the fourth source token.
+    `np.array(explanation.encoder_heads)[:, :, 3]` for the fourth source token.
 
     Args:
         scores: float `[layers, heads, key]`, the token's weights between 0 and 1.

@@ -9,7 +9,7 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.cache import as_position, write
-from keras_tfmr.layers.dot_product import flat, fused_attention, grouped_matmul
+from keras_tfmr.layers.dot_product import batch_size, flat, fused_attention, grouped_matmul
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
     additive_mask,
@@ -178,6 +178,7 @@ class MultiHeadAttention(TransformerLayer):
             ]
 
         masks = self._masks(query, keys, attention_mask, value_mask, key_mask)
+        itself = position is not None and not masks  # each new token attends at least to itself
         # A causal mask alone is left to `attend`, because a fused kernel needs no tensor for it.
         causal = use_causal_mask and position is None
         causal_alone = causal and not masks and position_bias is None
@@ -186,8 +187,8 @@ class MultiHeadAttention(TransformerLayer):
         if position is not None:
             masks.append(position.mask)
         mask = merge_masks(masks, position_bias)
-        if position is not None:
-            mask = mask._replace(attends=None)  # each new token attends at least to itself
+        if itself:
+            mask = mask._replace(attends=None)
         heads, scores = self.attend(
             queries,
             keys,
@@ -293,10 +294,11 @@ class MultiHeadAttention(TransformerLayer):
 
     def project_output(self, heads, length):
         """`[batch, heads, query, value_dim]` → `[batch, query, output_shape]`; length = query."""
+        batch = batch_size(heads, 2)
         if heads.shape[2] != 1:
             heads = ops.transpose(heads, (0, 2, 1, 3))
         y = self.output_dense(ops.reshape(heads, (-1, self.num_heads * self.value_dim)))
-        return ops.reshape(y, (-1, length, y.shape[-1]))
+        return ops.reshape(y, (batch, length, y.shape[-1]))
 
     def _fused(self, training):
         """Whether the backend has a kernel for it, which creates no `[query, key]` tensor."""
@@ -310,7 +312,7 @@ class MultiHeadAttention(TransformerLayer):
         heads, length = y.shape[-1] // dim, ops.shape(x)[1]
         if isinstance(length, int) and length == 1:
             return ops.reshape(y, (-1, heads, 1, dim))
-        return ops.transpose(ops.reshape(y, (-1, length, heads, dim)), (0, 2, 1, 3))
+        return ops.transpose(ops.reshape(y, (batch_size(x), length, heads, dim)), (0, 2, 1, 3))
 
     def _masks(self, query, keys, attention_mask, value_mask, key_mask):
         """The masks that are given, bool and of rank 4, or of rank 2 for queries and keys."""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_tfmr import _checks
+from keras_tfmr.compat import keras_mask
 from keras_tfmr.layers.attention import MultiHeadAttention
 from keras_tfmr.layers.masking import merge_masks, zero_masked_rows
 from keras_tfmr.layers.residual import Sublayer
@@ -85,6 +86,8 @@ class AttentionSublayer(Sublayer):
     def attend_self(self, x, mask, **options):
         """Attention of the positions of `x` to each other."""
         _checks.sequence_of_vectors("x", x.shape)
+        # Read here: not every norm that may follow passes it on.
+        mask = keras_mask(x) if mask is None else mask
         return self.attend(x, query_mask=_checks.sequence_mask("mask", mask, x), **options)
 
     def get_config(self):

@@ -49,7 +49,13 @@ def by_rows(function, x):
     if len(x.shape) != 3:
         return function(x)
     y = function(flat(x))
-    return ops.reshape(y, (-1, ops.shape(x)[1], ops.shape(y)[-1]))
+    return ops.reshape(y, (batch_size(x), ops.shape(x)[1], ops.shape(y)[-1]))
+
+
+def batch_size(x, axis=1):
+    """The first size of `x`, to reshape it: -1, which would be unknown if that axis were 0 long."""
+    length = x.shape[axis]
+    return -1 if isinstance(length, int) and length > 0 else ops.shape(x)[0]
 
 
 def grouped_matmul(x, y):
@@ -60,9 +66,9 @@ def grouped_matmul(x, y):
     heads, kv_heads = x.shape[1], y.shape[1]
     if heads == kv_heads:
         return ops.matmul(x, y)
-    (_, _, query, n), m = ops.shape(x), ops.shape(y)[3]
-    x = ops.reshape(x, (-1, kv_heads, heads // kv_heads * query, n))
-    return ops.reshape(ops.matmul(x, y), (-1, heads, query, m))
+    (batch, _, query, n), m = ops.shape(x), ops.shape(y)[3]
+    x = ops.reshape(x, (batch, kv_heads, heads // kv_heads * query, n))
+    return ops.reshape(ops.matmul(x, y), (batch, heads, query, m))
 
 
 def fused_attention(queries, keys, values, mask=None, causal=False):

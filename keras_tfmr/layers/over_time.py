@@ -1,6 +1,7 @@
 """A function called for one position after the other: `keras.layers.RNN` without a cell."""
 
 import keras
+from keras import ops
 
 
 class _Cell:
@@ -37,10 +38,13 @@ def over_time(step, sequence, states, dtype_policy, mask=None, go_backwards=Fals
     Returns:
         Tensor `[batch, length, …]`: the outputs, each at the position of its input.
     """
+    if sequence.shape[1] == 0:  # one position more, because a loop of none has no outputs
+        one = ops.pad(sequence, [[0, 0], [0, 1], [0, 0]])
+        return over_time(step, one, states, dtype_policy)[:, :0]
     sizes = [state.shape[-1] for state in states]
     cell = _Cell(step, sizes, dtype_policy.compute_dtype)
     loop = keras.layers.RNN(
         cell, return_sequences=True, go_backwards=go_backwards, dtype=dtype_policy, name="loop"
     )
     outputs = loop.call(sequence, initial_state=states, mask=mask)
-    return keras.ops.flip(outputs, axis=1) if go_backwards else outputs
+    return ops.flip(outputs, axis=1) if go_backwards else outputs

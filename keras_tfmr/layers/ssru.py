@@ -72,7 +72,7 @@ class SSRU(Sublayer):
             if mask is not None:
                 forget = ops.where(mask[:, :, None], forget, 1)
                 new = ops.where(mask[:, :, None], new, 0)
-            states = recurrence(forget, new, ops.zeros_like(new[:, 0]))
+            states = recurrence(forget, new, ops.zeros((ops.shape(new)[0], self.d_model), dtype))
         elif cache[0].shape[2] == 1 and x.shape[1] != 1:
             states = recurrence(forget, new, cache[0][:, 0, 0])
             cache = (states[:, None, -1:],)

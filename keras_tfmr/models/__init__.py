@@ -1,4 +1,4 @@
-"""Models built from the layers with  from one config."""
+"""Models built from the layers, each from one config."""
 
 from keras_tfmr.models.classification import (
     MeanOverTokens,

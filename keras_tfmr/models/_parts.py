@@ -85,17 +85,11 @@ def head(config, target_embedding):
     return LMHead(config.target_vocab, use_bias=use_bias, name="logits")
 
 
-def at_least_one_column(source_ids):
-    """int `[batch, source]`, padded to length 1 if empty: torch cannot reshape empty tensors."""
-    source_ids = ops.convert_to_tensor(source_ids)
-    return ops.pad(source_ids, [[0, 0], [0, 1]]) if source_ids.shape[1] == 0 else source_ids
-
-
 class ConfiguredModel:
     """What makes a model one that is rebuilt from its config when it is loaded from a file.
 
-    Mixed into `keras.Model` by each class itself, because Keras changes the bases of a functional
-    model's class, and of their bases.
+    Mixed into `keras.Model` by each class itself: Keras changes the bases of the class of a
+    functional model, such as the recurrent ones, and of their bases.
     """
 
     config_class = TransformerConfig

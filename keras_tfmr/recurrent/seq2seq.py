@@ -7,7 +7,7 @@ from keras_tfmr import _checks
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.models import AttentionScores
-from keras_tfmr.models._parts import ConfiguredModel, at_least_one_column
+from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent.config import Seq2SeqConfig
 from keras_tfmr.recurrent.gru import GRU, RecurrentLayer
 
@@ -184,6 +184,12 @@ class Maxout(RecurrentLayer):
         return (*x_shape[:-1], self.units)
 
 
+def at_least_one_column(source_ids):
+    """int `[batch, source]`, padded to length 1 if empty: a state is that after the last word."""
+    source_ids = ops.convert_to_tensor(source_ids)
+    return ops.pad(source_ids, [[0, 0], [0, 1]]) if source_ids.shape[1] == 0 else source_ids
+
+
 class RecurrentTranslator(ConfiguredModel, keras.Model):
     """The base of the recurrent translators, which differ in encoder and decoder.
 
@@ -213,6 +219,11 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
         self.source_embedding, self.target_embedding = source, target
         self.encoder, self.decoder = encoder, decoder
         self.maxout, self.logits = maxout, logits
+
+    def call(self, inputs, training=None, mask=None):
+        source_ids, target_ids = keras.tree.flatten(inputs)
+        inputs = [at_least_one_column(source_ids), target_ids]
+        return super().call(inputs, training=training, mask=mask)
 
     def encode(self, source_ids):
         """What the encoder makes of ids `[batch, source]`, and their mask `[batch, source]`."""

@@ -60,12 +60,41 @@ def test_empty_sentence_in_a_training_batch():
     np.testing.assert_allclose(together, model(without), atol=TOLERANCE)
 
 
-def test_multi_head_attention_where_a_query_may_attend_to_nothing():
+@pytest.mark.parametrize("cached", [False, True])
+def test_multi_head_attention_where_a_query_may_attend_to_nothing(cached):
     """Documented: the output projection of zero, hence the bias alone."""
     layer, x = keras_tfmr.MultiHeadAttention(2, 4), random(2, 3, 8)
     layer(x)
     randomize(layer)
-    mask = np.ones((2, 3, 3), bool)
+    mask = np.ones((2, 3, 5 if cached else 3), bool)
     mask[0, 1] = False
-    output = to_numpy(layer(x, attention_mask=mask))
-    np.testing.assert_allclose(output[0, 1], layer.output_dense.bias, atol=1e-6)
+    if cached:
+        output, _ = layer(x, attention_mask=mask, cache=layer.cache(2, 5), cache_index=1)
+    else:
+        output = layer(x, attention_mask=mask)
+    output, bias = to_numpy(output), to_numpy(layer.output_dense.bias)
+    np.testing.assert_allclose(output[0, 1], bias, atol=1e-6)
+    assert np.abs(output[1] - bias).min(axis=-1).max() > 1e-3
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"positions": "rotary", "num_kv_heads": 1}, {"positions": "relative"},
+     {"positions": "learned", "decoder_self": "ssru"}],
+)  # fmt: skip
+def test_sequences_of_no_positions(fields, beams):
+    """A source of length 0 is a source of padding alone."""
+    model = keras_tfmr.TranslationModel(CONFIG.replace(**fields))
+    randomize(model)
+    empty, padding = np.zeros((2, 0), "int32"), np.zeros((2, 1), "int32")
+    target = random_ids(2, 3, vocab=20)
+    np.testing.assert_allclose(model([empty, target]), model([padding, target]), atol=TOLERANCE)
+    for source in (empty, padding):
+        assert tuple(model([source, empty]).shape) == (2, 0, 20)
+    found = []
+    for source in (empty, padding):
+        step, state = model.start(source, beams, max_length=2)
+        tokens = ops.convert_to_tensor(np.repeat(target[:, 0], beams))
+        found.append(to_numpy(step.next(tokens, state)[0]))
+    np.testing.assert_allclose(*found, atol=TOLERANCE)

@@ -1,10 +1,11 @@
 """The recurrent translators against their papers' equations in NumPy; padding, steps, contracts."""
 
 import formulas
+import h5py
 import keras
 import numpy as np
 import pytest
-from helpers import check_steps, gradients, random, to_numpy
+from helpers import check_steps, gradients, learning, random, to_numpy
 from keras import ops
 
 from keras_tfmr import recurrent
@@ -95,8 +96,8 @@ def seq2seq(model, source, target):
 
 def rnnsearch(model, source, target):
     (embedding,) = arrays(model.source_embedding)
-    forward = read(model.encoder.forward, embedding[source])
-    backward = read(model.encoder.backward, embedding[source[::-1]])[::-1]
+    forward = read(model.encoder.forward_gru, embedding[source])
+    backward = read(model.encoder.backward_gru, embedding[source[::-1]])[::-1]
     s = np.tanh(dense(model.decoder.start_dense, backward[0]))
     h = np.concatenate([forward, backward], axis=1)
     return align_and_write(model, embedding[target], h, h, s)
@@ -194,11 +195,39 @@ def test_rnnsearch_learns_to_reverse():
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-2), loss)
     inputs = [source, target[:, :-1]]
-    model.fit(inputs, target[:, 1:], batch_size=64, epochs=15, verbose=0)
+    with learning():
+        model.fit(inputs, target[:, 1:], batch_size=64, epochs=15, verbose=0)
     chosen = to_numpy(model(inputs)).argmax(axis=-1)
     assert (chosen == target[:, 1:]).mean() > 0.95
     alignments = to_numpy(model.explain(*inputs)[1].cross[0])[:, 0].mean(axis=0)  # [target, source]
     assert (alignments.argmax(axis=-1) == [3, 2, 1, 0]).mean() >= 0.75
+
+
+@pytest.mark.parametrize("kind", [RNNSearchModel, Seq2SeqModel, ConvolutionalModel])
+def test_sequences_of_no_positions(kind):
+    """A source of length 0 is a source of padding alone."""
+    model = kind(kind.config_class.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB))
+    empty, padding = np.zeros((2, 0), "int32"), np.zeros((2, 1), "int32")
+    np.testing.assert_allclose(model([empty, TARGET[:2]]), model([padding, TARGET[:2]]), atol=1e-6)
+    for source in (empty, padding):
+        assert tuple(model([source, empty]).shape) == (2, 0, VOCAB)
+
+
+def test_files_of_the_first_release_are_read(tmp_path):
+    """There, the attributes were `forward`, which each layer of torch has, and `backward`."""
+    layer, path = recurrent.BidirectionalEncoder(3), tmp_path / "of.weights.h5"
+    model = keras.Sequential([keras.Input((None, 2)), layer])
+    expected = model.get_weights()
+    model.save_weights(path)
+    with h5py.File(path, "a") as file:
+        held = file["layers/bidirectional_encoder"]
+        for name in ("forward", "backward"):
+            held.move(f"{name}_gru", name)
+    for weight in model.weights:
+        weight.assign(0 * weight)
+    model.load_weights(path)
+    for came, weight in zip(model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(came, weight)
 
 
 def test_receptive_field():

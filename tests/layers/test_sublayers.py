@@ -27,19 +27,22 @@ def test_the_output_is_dropped_at_the_callers_rate(make, rate):
     assert abs(dropped - rate) < 0.05
 
 
+@pytest.mark.parametrize("beside", [{}, {"attention_mask": np.ones((4, 4), bool)}])
+@pytest.mark.parametrize("norm", [None, keras.layers.RMSNormalization()])  # passes no mask on
 @pytest.mark.parametrize("kind", ATTENTION)
-def test_keras_masks_are_used_and_passed_on(kind):
+def test_keras_masks_are_used_and_passed_on(kind, norm, beside):
     """That of the context in cross-attention."""
     ids = np.array([[3, 4, 5, 0], [3, 4, 0, 0]])
     x = keras.layers.Embedding(9, 8, mask_zero=True)(ids)
     inputs = (random(2, 5, 8), x) if kind is CrossAttention else (x,)
-    layer = kind(2, 5)
-    output, scores = layer(*inputs, return_attention_scores=True)
+    beside = {} if kind is CrossAttention else beside
+    layer = kind(2, 5, norm=norm, norm_first=norm is not None)
+    output, scores = layer(*inputs, **beside, return_attention_scores=True)
     np.testing.assert_array_equal(to_numpy(scores).any(axis=(1, 2)), ids != 0)
     given = layer(*map(to_numpy, inputs), ids != 0)  # the masks as arguments
     np.testing.assert_allclose(output, given, atol=1e-6)
     if kind is not CrossAttention:
-        np.testing.assert_array_equal(layer(x)._keras_mask, ids != 0)
+        np.testing.assert_array_equal(layer(x, **beside)._keras_mask, ids != 0)
 
 
 def test_bad_sizes():
