@@ -13,7 +13,7 @@ POLICIES = {  # dtype policy: how far two ways to compute the same output may be
     "mixed_bfloat16": 5e-2,
     "mixed_float16": 5e-3,
 }
-ON_TENSORFLOW, ON_JAX = (keras.backend.backend() == name for name in ("tensorflow", "jax"))
+ON_JAX = keras.backend.backend() == "jax"
 
 
 def random(*shape, seed=0, scale=1.0):
@@ -129,7 +129,7 @@ def second_gradient(function, array):
         import jax
 
         found = jax.grad(lambda x: ops.sum(jax.grad(function)(x) ** 2))(x)
-    elif ON_TENSORFLOW:
+    elif keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         with tf.GradientTape() as outer:

@@ -45,6 +45,7 @@ def test_numbers_and_gradients_of_keras(masked, options):
     inputs = [random(BATCH, n, w, seed=n) for n, w in ((QUERY, 10), (KEY, 11), (KEY, 11))]
     mask = random_mask(BATCH, HEADS, QUERY, KEY) if masked else None
     weight = random(BATCH, QUERY, options.get("output_shape", WIDTH), seed=8)
+    weight = ops.convert_to_tensor(weight)
 
     def call(layer, *inputs):
         return layer(*inputs, attention_mask=mask, return_attention_scores=True)

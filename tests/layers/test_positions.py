@@ -6,7 +6,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import ON_JAX, ON_TENSORFLOW, POLICIES, compiled, random_ids, to_numpy
+from helpers import POLICIES, compiled, random_ids, to_numpy
 
 from keras_tfmr import (
     Encoder,
@@ -82,7 +82,7 @@ def test_no_decoding_beyond_learned_positions():
         model.start(random_ids(2, 3, vocab=20), max_length=4)
 
 
-@pytest.mark.skipif(not (ON_TENSORFLOW or ON_JAX), reason="XLA, which cannot raise an error")
+@pytest.mark.backends("tensorflow", "jax")  # whose XLA cannot raise an error
 def test_no_plausible_vector_beyond_learned_positions():
     layer = LearnedPositions(4, 8)
     vectors = to_numpy(layer(np.arange(4)))
