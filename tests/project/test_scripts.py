@@ -34,36 +34,26 @@ def test_help_names_every_option_with_underscores_and_says_what_it_is(script):
             assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", name)
 
 
-class Parser(BaseException):
-    """Raised instead of parsing."""
-
-
 def parser_of(script, monkeypatch):
-    """The parser that a script makes, in this process."""
-
-    def parse(parser, *_):
-        raise Parser(parser)
-
+    """The parser that a script makes, in this process, which is asked to parse nothing."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setattr("sys.argv", [script])
     name = script.removesuffix(".py").removeprefix("benchmarks/").replace("/", ".")
     main = importlib.import_module(name).main
-    with monkeypatch.context() as patched, pytest.raises(Parser) as caught:
-        patched.setattr(_command_line._Parser, "parse_known_args", parse)
+    with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended:
+        patched.setattr(_command_line._Parser, "parse_known_args", lambda own, *_: sys.exit(own))
         main()
-    (parser,) = caught.value.args
-    for action in parser._actions:
+    for action in ended.value.code._actions:
         action.required = False
-    return parser
+    return ended.value.code
 
 
 def words_of(option, value=""):
     """An option of a parser as words, with values that it accepts."""
-    example = value or next(
-        iter(option.choices or [{"I/N": "1/2", "CODE": "pt"}.get(option.metavar, "1")])
-    )
-    count = {None: 1, "+": 1, "*": 1, "?": 1}.get(option.nargs, option.nargs)
-    return [option.option_strings[0], *[str(example)] * count]
+    of_its_kind = {"I/N": "1/2", "CODE": "pt"}.get(option.metavar, "1")
+    value = value or str(next(iter(option.choices or [of_its_kind])))
+    count = option.nargs if isinstance(option.nargs, int) else 1
+    return [option.option_strings[0], *[value] * count]
 
 
 @pytest.mark.parametrize(
