@@ -85,6 +85,7 @@ def verb_words(verb, tense, pronoun, supported):
     past, third = tense in ("past", "imp", "was", "isubj"), pronoun in ("he", "she", "it")
     be = _WORDS["be"][pronoun].split()[past]
     if head in _MODALS:
+        head = "could" if head == "can" and (past or tense == "cond") else head
         return head, rest if "/" in rest else with_head(rest) if rest else ""
     if tense in ("will", "fut", "cond"):
         return ("would" if tense == "cond" else "will"), with_head(verb)

@@ -138,8 +138,8 @@ class Things:
         name, number = determiner.rstrip("12"), determiner[-1]
         if name == "*":
             name = self.one(_CHOICES["mass" if "mass" in noun.notes else "countable"])
-        if name == "a" and "mass" in noun.notes:
-            name = "bare"
+        if "mass" in noun.notes:
+            name = {"a": "bare", "some": "bit"}.get(name, name)
         pt_forms, en_forms, behind, wanted = self._determiner(name)
         number = number if number in "12" else wanted
         plural = number == "2" or (number == "0" and self.draw.random() < 0.22)
