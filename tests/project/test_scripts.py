@@ -3,6 +3,7 @@ without effect; the page of the benchmarks is short and true to its files, and e
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from keras_tfmr import _command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 MEASURING = sorted(path.name for path in BENCHMARKS.glob("*.py") if path.name != "harness.py")
 SCRIPTS = [
     str(path.relative_to(ROOT))
@@ -86,6 +88,15 @@ def test_no_option_is_given_without_effect(script, monkeypatch, capsys):
             assert f"{words[0]} has no effect without" in refused(*words)
         for other in option.not_with:
             assert f"{words[0]} cannot be given with {other}" in refused(*words, *named(other))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_have_options_that_go_together(page, monkeypatch):
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for script, rest in re.findall(r"python ((?:training|serving|benchmarks)/\w+\.py)(.*)", text):
+        words = shlex.split(re.split(r"[<>|&;`)](?![^']*')", rest)[0], comments=True)
+        _, unknown = parser_of(script, monkeypatch).parse_known_args(words)
+        assert not unknown, f"{script} {rest}"
 
 
 def test_every_script_has_its_row_in_a_short_page_and_every_row_its_script():
