@@ -9,22 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Adds the default to the help of each option, unless the help names it."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        text = action.help or ""
-        value = action.default
-        unsaid = value is None or value is False or value in ("", (), argparse.SUPPRESS)
-        if unsaid or "default: " in text or not action.option_strings:
-            return text
-        if isinstance(value, list | tuple):
-            return f"{text} (default: {' '.join(map(str, value))})"
-        return f"{text} (default: {'yes' if value is True else '%(default)s'})"
-
-
 class _Option(argparse.Action):
-    """An option that is given once, or a list, whose values add up.
+    """An option that is given once, or a list, whose values add up; its help ends in its default.
 
     Args:
         only_with: Options without which it has no effect, one of which must be given too: a name,
@@ -42,6 +28,12 @@ class _Option(argparse.Action):
     ) -> None:
         super().__init__(*args, **options)
         self.only_with, self.not_with = only_with, not_with
+        value, text = self.default, self.help or ""
+        unsaid = value is None or value is False or value in ("", ()) or "default: " in text
+        if not unsaid:
+            values = value if isinstance(value, list | tuple) else [value]
+            shown = " ".join("yes" if one is True else str(one) for one in values)
+            self.help = f"{text} (default: {shown.replace('%', '%%')})"
 
     def __call__(self, parser, namespace, values, option_string=None):
         if values == [] and self.const is not None:
@@ -78,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Formatter, **options)
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
         flag = functools.partial(_Option, nargs=0, const=True, default=False)
         for name, kind in ((None, _Option), ("store", _Option), ("store_true", flag)):
             self.register("action", name, kind)
