@@ -1,20 +1,24 @@
 """Greedy decoding, beam search and sampling over a `DecodingStep`.
 
-The loops know nothing of layers: they decode with any step that gives the log-probabilities of the
-next token. They run eagerly, inside `tf.function`, in a SavedModel, under XLA and under `jax.jit`.
+A token is made in this order: `step` says what a search knows of a model, `transformer_step` and
+`shortlist` make its log-probabilities, `constraints` forbids tokens, `topk` selects among the rest,
+`search` extends the hypotheses and repeats. `config` and `sample` are the ways in.
+
+A search knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel, under XLA
+and under `jax.jit`.
 """
 
-from keras_tfmr.decoding.beam import beam_search, greedy
-from keras_tfmr.decoding.config import DecodingConfig
+from keras_tfmr.decoding.config import DecodingConfig, SearchOptions, beam_search, greedy
 from keras_tfmr.decoding.result import DecodingResult, length_penalty, score
 from keras_tfmr.decoding.sample import generate, sample
-from keras_tfmr.decoding.search import DecodingStep, FunctionStep
+from keras_tfmr.decoding.step import DecodingStep, FunctionStep
 
 __all__ = [
     "DecodingConfig",
     "DecodingResult",
     "DecodingStep",
     "FunctionStep",
+    "SearchOptions",
     "beam_search",
     "generate",
     "greedy",

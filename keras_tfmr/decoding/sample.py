@@ -1,107 +1,40 @@
-"""One hypothesis for each example, whose next token can be chosen in any way; sampling."""
+"""Sampling, and decoding with any other choice of the next token."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Unpack
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding.constraints import Task, forced_lengths
-from keras_tfmr.decoding.result import DecodingResult, lengths_of
-from keras_tfmr.decoding.search import DecodingStep, Search, StepFunction
-from keras_tfmr.decoding.topk import LOWEST, argmax, relative, threshold
+from keras_tfmr.decoding.config import SearchOptions, constraints_of
+from keras_tfmr.decoding.result import DecodingResult
+from keras_tfmr.decoding.search import SingleSearch
+from keras_tfmr.decoding.step import DecodingStep, StepFunction
+from keras_tfmr.decoding.topk import most_probable
 
-
-class _Hypotheses(NamedTuple):
-    """One hypothesis for each example."""
-
-    alive: Any  # bool [batch]
-    tokens: Any  # int32 [batch], the last token
-    ids: Any  # int32 [batch, length], padded with 0
-    log_probs: Any  # float32 [batch]
-
-
-class SingleSearch(Search):
-    """The search that keeps one hypothesis for each example.
-
-    Args:
-        choose: A function `choose(log_probs, position, examples)` as in `generate`, which returns
-            the next tokens and what they add to the log-probabilities, `[batch]` each. Greedy
-            decoding knows the latter without looking it up.
-    """
-
-    def __init__(self, step, task, choose):
-        self.choose, self.columns = choose, np.arange(task.max_length, dtype="int32")
-        super().__init__(step, task)
-
-    def start(self):
-        none = ops.zeros_like(self.task.bos_ids)
-        return _Hypotheses(
-            alive=self.task.max_lengths > 0,
-            tokens=self.task.bos_ids,
-            ids=ops.add(none[:, None], np.zeros_like(self.columns)),
-            log_probs=ops.cast(none, "float32"),
-        )
-
-    def unfinished(self, hypotheses):
-        return hypotheses.alive
-
-    def extend(self, position, cache, hypotheses):
-        """One token more on every hypothesis that is alive."""
-        alive, tokens, ids, total = hypotheses
-        log_probs, cache = self.step.next(tokens, cache)  # [batch, vocab]
-        log_probs = self.task.constrain(log_probs, position)
-        tokens, gained = self.choose(log_probs, position, self.examples)  # [batch] each
-        tokens = ops.where(alive, tokens, 0)
-        total = ops.where(alive, total + gained, total)
-        going = ~self.task.ends(tokens) & (position + 1 < self.task.max_lengths)
-        hypotheses = _Hypotheses(
-            alive=alive & going & (total > -np.inf),
-            tokens=tokens,
-            ids=ops.where(ops.equal(self.columns, position), tokens[:, None], ids),
-            log_probs=total,
-        )
-        return position + 1, cache, hypotheses
-
-    def result(self, hypotheses):
-        return hypotheses.ids, hypotheses.log_probs
-
-    def decode(self, cache):
-        """The `DecodingResult` of the search that starts with this cache."""
-        ids, log_probs = self.run(cache)
-        ids = ops.where(log_probs[:, None] > -np.inf, ids, 0)  # no token was possible
-        lengths = lengths_of(ids)  # [batch]
-        fields = ids, lengths, log_probs, log_probs / self.task.penalty(lengths)
-        return DecodingResult(*(field[:, None] for field in fields))
+# The lowest difference, in nats, from the most probable token whose exp() is not 0 in float32.
+_LOWEST = -104.0
+# Halvings of that range until only rounding errors are left.
+_HALVINGS = 30
 
 
 def generate(
     step: DecodingStep | StepFunction,
     cache: Nested,
     get_next_token: Callable[[Tensor, Tensor, Tensor], Tensor],
-    *,
-    bos_ids: Tensor,
-    eos_id: int | Sequence[int],
-    max_length: int,
-    min_length: int = 0,
-    length_penalty: float = 0.0,
-    length_penalty_offset: float = 5.0,
-    banned_ids: Sequence[int] = (),
-    prefix: Tensor | None = None,
-    max_lengths: Tensor | None = None,
+    **options: Unpack[SearchOptions],
 ) -> DecodingResult:
     """Decodes with a choice of the next token that you give: `sample` is an example.
 
     Args:
+        step, cache, **options: As for `greedy`.
         get_next_token: A function `get_next_token(log_probs, position, examples)` that returns the
             next tokens, int32 `[rows]`. It takes the model's log-probabilities, float32 `[rows,
             vocab]`, with minus infinity for tokens that must not come; the number of tokens before,
             an int32 scalar; and for each row the index of its example, int32 `[rows]`, because
             examples that have ended may leave the batch.
-
-    The other arguments are those of `beam_search`.
 
     Returns:
         DecodingResult with n = 1. Its log-probabilities are the model's own, those of a forced
@@ -117,21 +50,17 @@ def generate(
     >>> np.array(result.ids).tolist()
     [[[2, 2, 2]]]
     """
-    task = Task(
-        bos_ids=bos_ids, eos_id=eos_id, max_length=max_length, min_length=min_length,
-        length_penalty=length_penalty, length_penalty_offset=length_penalty_offset,
-        banned_ids=banned_ids, prefix=prefix, max_lengths=max_lengths,
-    )  # fmt: skip
-    forced = forced_lengths(task.bos_ids, prefix)
+    constraints = constraints_of(**options)
+    prefix_lengths = constraints.prefix_lengths()  # [batch]
 
     def choose(log_probs, position, examples):
         tokens = get_next_token(log_probs, position, examples)
         gained = ops.take_along_axis(log_probs, tokens[:, None], axis=1)[:, 0]
-        counted = position >= ops.take(forced, examples, axis=0)
+        counted = position >= ops.take(prefix_lengths, examples, axis=0)
         return tokens, ops.where(counted | (gained == -np.inf), gained, 0.0)
 
-    result = SingleSearch(step, task, choose).decode(cache)
-    penalty = task.penalty(result.lengths - forced[:, None])
+    result = SingleSearch(step, constraints, choose).decode(cache)
+    penalty = constraints.penalty(result.lengths - prefix_lengths[:, None])
     return result._replace(scores=result.log_probs / penalty)
 
 
@@ -139,20 +68,12 @@ def sample(
     step: DecodingStep | StepFunction,
     cache: Nested,
     *,
-    bos_ids: Tensor,
-    eos_id: int | Sequence[int],
-    max_length: int,
     seed: int | keras.random.SeedGenerator | None = None,
     noise: Tensor | None = None,
     temperature: Tensor = 1.0,
     top_k: Tensor | None = None,
     top_p: Tensor | None = None,
-    min_length: int = 0,
-    length_penalty: float = 0.0,
-    length_penalty_offset: float = 5.0,
-    banned_ids: Sequence[int] = (),
-    prefix: Tensor | None = None,
-    max_lengths: Tensor | None = None,
+    **options: Unpack[SearchOptions],
 ) -> DecodingResult:
     """Draws every token from the distribution that `step` gives, or from its most probable part.
 
@@ -161,6 +82,7 @@ def sample(
     the rest of the batch. To draw several hypotheses for a source, repeat the source.
 
     Args:
+        step, cache, **options: As for `greedy`.
         seed: An int, or a `keras.random.SeedGenerator`, which advances with every call. The same
             seed gives the same ids for the same batch on the same backend. On TensorFlow, it gives
             different ids with XLA and without.
@@ -173,8 +95,6 @@ def sample(
         top_p: Draw from the smallest set of most probable tokens whose probabilities, at this
             temperature, sum to p or more; None or 1 for all. With `top_k`, the probabilities of the
             k tokens are renormalised first.
-
-    The other arguments are those of `beam_search`.
 
     Returns:
         DecodingResult with n = 1. Its log-probabilities are the model's own, whatever the options
@@ -193,60 +113,52 @@ def sample(
     >>> np.array(result.ids).tolist()
     [[[1, 1]], [[2, 2]]]
     """
-    _check_sampling(temperature, top_k, top_p)
-    if (seed is None) == (noise is None):
-        raise ValueError(f"Give either seed or noise; received seed={seed}, noise={noise}")
-    bos_ids = ops.convert_to_tensor(bos_ids, dtype="int32")
-    if noise is None:
-        shape = (ops.shape(bos_ids)[0], max_length)
-        noise = keras.random.uniform(shape, dtype="float32", seed=seed)
-    noise = ops.convert_to_tensor(noise)  # [batch, n]
-    forced = forced_lengths(bos_ids, prefix)
-    none = ops.cast(ops.zeros_like(bos_ids), "float32")  # [batch]
-    options = [
-        none + ops.cast(default if option is None else option, "float32")
-        for option, default in ((temperature, 1.0), (top_k, 0.0), (top_p, 1.0))
-    ]
-
-    def get_next_token(log_probs, position, examples):
-        drawn = position - ops.take(forced, examples, axis=0)  # below 0 within the prefix
-        column = ops.clip(drawn, 0, noise.shape[1] - 1)[:, None]
-        numbers = ops.take_along_axis(ops.take(noise, examples, axis=0), column, axis=1)[:, 0]
-        own = (ops.take(option, examples, axis=0) for option in options)  # [rows] each
-        return _draw(log_probs, numbers, *own)
-
-    return generate(
-        step, cache, get_next_token, bos_ids=bos_ids, eos_id=eos_id, max_length=max_length,
-        min_length=min_length, length_penalty=length_penalty,
-        length_penalty_offset=length_penalty_offset, banned_ids=banned_ids, prefix=prefix,
-        max_lengths=max_lengths,
-    )  # fmt: skip
-
-
-def _check_sampling(temperature, top_k, top_p):
-    """Raises a ValueError if one that is a number is out of range."""
     if isinstance(temperature, (int, float)) and not temperature > 0:
         raise ValueError(f"temperature must be positive (`greedy` is 0); received {temperature}")
     if isinstance(top_k, int) and top_k < 1:
         raise ValueError(f"top_k must be at least 1; received {top_k}")
     if isinstance(top_p, (int, float)) and not 0 < top_p <= 1:
         raise ValueError(f"top_p must lie in (0, 1]; received {top_p}")
+    if (seed is None) == (noise is None):
+        raise ValueError(f"Give either seed or noise; received seed={seed}, noise={noise}")
+    constraints = constraints_of(**options)
+    prefix_lengths = constraints.prefix_lengths()  # [batch]
+    if noise is None:
+        shape = (ops.shape(prefix_lengths)[0], options["max_length"])
+        noise = keras.random.uniform(shape, dtype="float32", seed=seed)
+    noise = ops.convert_to_tensor(noise)  # [batch, n]
+    none = ops.cast(ops.zeros_like(prefix_lengths), "float32")  # [batch]
+    per_example = [
+        none + ops.cast(default if option is None else option, "float32")
+        for option, default in ((temperature, 1.0), (top_k, 0.0), (top_p, 1.0))
+    ]
+
+    def get_next_token(log_probs, position, examples):
+        drawn = position - ops.take(prefix_lengths, examples, axis=0)  # below 0 within the prefix
+        column = ops.clip(drawn, 0, noise.shape[1] - 1)[:, None]
+        numbers = ops.take_along_axis(ops.take(noise, examples, axis=0), column, axis=1)[:, 0]
+        own = (ops.take(option, examples, axis=0) for option in per_example)  # [rows] each
+        return _draw(log_probs, numbers, *own)
+
+    return generate(step, cache, get_next_token, **options)
 
 
-def _draw(logits, noise, temperature, top_k, top_p):
+def _draw(log_probs, noise, temperature, top_k, top_p):
     """One token for each row of `[rows, vocab]`; the others are float32 `[rows]`."""
-    best, _ = argmax(logits)
+    best, _ = most_probable(log_probs)
     sampled = temperature > 0
 
     def draw():
-        below = relative(logits, ops.where(sampled, temperature, 1.0)[:, None])
-        probs = ops.where(below > LOWEST, ops.exp(below), 0.0)  # up to a factor
+        # Differences from the best, clipped where exp() is 0.
+        below = log_probs - ops.max(log_probs, axis=-1, keepdims=True)  # [rows, vocab]
+        below = ops.maximum(below / ops.where(sampled, temperature, 1.0)[:, None], 2 * _LOWEST)
+        probs = ops.where(below > _LOWEST, ops.exp(below), 0.0)  # up to a factor
         probs = ops.cond(
             ops.any(sampled & ((top_k > 0) | (top_p < 1))),
             lambda: _restricted(below, probs, top_k, top_p),
             lambda: probs,
         )
-        return ops.where(sampled, _place_of(noise, probs), best)
+        return ops.where(sampled, _drawn(noise, probs), best)
 
     return ops.cond(ops.any(sampled), draw, lambda: best)
 
@@ -262,14 +174,45 @@ def _restricted(below, probs, top_k, top_p):
     return ops.where(below >= lowest[:, None], probs, 0.0)
 
 
-def _place_of(noise, probs):
+def threshold(below, weights, wanted):
+    """The highest value such that the weights at and above it sum to `wanted` or more.
+
+    Found by bisection, so that the vocabulary need not be sorted. Values that differ only by
+    rounding count as equal.
+
+    Args:
+        below: float32 `[rows, n]`, at most 0.
+        weights: float32 `[rows, n]`, at least 0.
+        wanted: float32 `[rows]`.
+
+    Returns:
+        float32 `[rows]`; `_LOWEST` for rows whose weights do not sum to `wanted`.
+
+    >>> below = np.log(np.array([[0.25, 1.0, 0.5]], "float32"))
+    >>> lowest = threshold(below, np.exp(below), np.array([1.2], "float32"))
+    >>> (np.array(below >= lowest[:, None])).tolist()
+    [[False, True, True]]
+    """
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        reached = ops.sum(ops.where(below >= middle[:, None], weights, 0.0), axis=-1)
+        enough = reached >= wanted
+        return ops.where(enough, middle, low), ops.where(enough, high, middle)
+
+    low = ops.zeros_like(below[:, 0]) + _LOWEST
+    return ops.fori_loop(0, _HALVINGS, halve, (low, ops.zeros_like(low)))[0]
+
+
+def _drawn(noise, probs):
     """Where uniform `noise` `[rows]` falls in the sums of `probs` `[rows, vocab]`: int32 `[rows]`.
 
-    The probabilities need not sum to 1. A place of probability 0 is never drawn.
+    The probabilities need not sum to 1. A token of probability 0 is never drawn.
     """
     cumulated = ops.cumsum(probs, axis=-1)
     # Rounding may lift noise * total to the total itself, past the last token that can be drawn.
-    # The first place at which the sum reaches the total is therefore the last one allowed.
+    # The first token at which the sum reaches the total is therefore the last one allowed.
     reached = noise[:, None] * cumulated[:, -1:]
     passed = (cumulated <= reached) & (cumulated < cumulated[:, -1:])
     return ops.sum(ops.cast(passed, "int32"), axis=-1)

@@ -1,113 +1,24 @@
-"""The search: what it knows of a model, and the loop that adds one token after the other."""
+"""The search: a loop that adds one token after the other to the hypotheses of a batch.
 
-import abc
+`Search` is the loop, `SingleSearch` keeps one hypothesis for each example, `BeamSearch` the best.
+What enters is a `DecodingStep` with its first cache, and `Constraints`; what leaves is a
+`DecodingResult`.
+"""
+
 import copy
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.config import Nested, Tensor
+from keras_tfmr.decoding.result import DecodingResult, lengths_of
+from keras_tfmr.decoding.step import as_step, select_rows
+from keras_tfmr.decoding.topk import top_sums
 
 # While the batch shrinks, examples that have ended leave it after this many steps,
-STRETCH = 8
+SHRINK_INTERVAL = 8
 # or as soon as this many have ended: to leave costs a copy of the caches.
-LEAVING = 16
-
-
-class DecodingStep(abc.ABC):
-    """One more token for each hypothesis: all that a search knows of a model.
-
-    A subclass must implement `next`. The defaults of the other methods suit a cache whose leaves
-    are `[rows, ...]`. The decoders also accept a plain function `step(tokens, cache)`.
-
-    Rows are the hypotheses of all examples: rows = batch * num_beams, the beams of an example side
-    by side.
-
-    Attributes:
-        max_length: The number of tokens that can be decoded; None for any number.
-        shrinks: Whether shapes may change during a search. If so, examples that have ended leave
-            the batch, and the cache grows: the time depends on the lengths that are decoded, not
-            on the greatest. XLA and JAX need fixed shapes: set it to False before a search inside
-            `tf.function(jit_compile=True)`.
-
-    >>> class Bigrams(DecodingStep):
-    ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
-    ...     def next(self, tokens, cache):
-    ...         return ops.take(self.table, tokens, axis=0), cache
-    >>> from keras_tfmr.decoding import greedy
-    >>> np.array(greedy(Bigrams(), (), bos_ids=[0], eos_id=1, max_length=4).ids).tolist()
-    [[[2, 1, 0, 0]]]
-    """
-
-    max_length: int | None = None
-    shrinks: bool = False
-
-    @abc.abstractmethod
-    def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
-        """Decodes one more token.
-
-        Args:
-            tokens: int32 `[rows]`, the last token of each row.
-            cache: Nested tensors; shapes and dtypes stay the same between two calls of `resize`.
-
-        Returns:
-            float32 `[rows, vocab]`, the normalised log-probabilities of the next token, and the
-            next cache.
-        """
-
-    def reorder(self, cache: Nested, rows: Tensor) -> Nested:
-        """The cache in which each row continues another row of its example, int32 `[rows]`.
-
-        By default, takes these rows of every leaf, except leaves of rank 0.
-        """
-        return select_rows(cache, rows)
-
-    def resize(self, cache: Nested, cache_size: Any) -> Nested:
-        """The cache with room for so many tokens, an int32 scalar; used if the step `shrinks`."""
-        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `resize`")
-
-    def select_step(self, examples: Tensor) -> "DecodingStep":
-        """The step for some of the examples, int32 `[n]`; used if it `shrinks`."""
-        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_step`")
-
-    def select_state(self, cache: Nested, examples: Tensor) -> Nested:
-        """The cache of some of the examples, int32 `[n]`; used if the step `shrinks`."""
-        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_state`")
-
-
-StepFunction = Callable[[Tensor, Nested], tuple[Tensor, Nested]]
-
-
-class FunctionStep(DecodingStep):
-    """A plain function `step(tokens, cache) -> (log_probs, cache)` as a `DecodingStep`.
-
-    Args:
-        function: The function.
-        max_length: The number of tokens that can be decoded; None for any number.
-    """
-
-    def __init__(self, function: StepFunction, max_length: int | None = None) -> None:
-        self.function, self.max_length = function, max_length
-
-    def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
-        return self.function(tokens, cache)
-
-
-def select_rows(tensors, rows):
-    """The given rows of every leaf of nested tensors; None and leaves of rank 0 are kept."""
-
-    def select(leaf):
-        return leaf if leaf is None or len(leaf.shape) == 0 else ops.take(leaf, rows, axis=0)
-
-    return tree.map_structure(select, tensors)
-
-
-def rows_of(examples, num_beams):
-    """The rows of some examples, whose beams lie side by side: int32 `[n]` to `[n * num_beams]`."""
-    rows = ops.add(examples[:, None] * num_beams, np.arange(num_beams, dtype="int32"))
-    return ops.reshape(rows, (-1,))
+SHRINK_THRESHOLD = 16
 
 
 class Search:
@@ -117,82 +28,78 @@ class Search:
         `start()`: those before the first token;
         `extend(position, cache, hypotheses)`: all three after one more token;
         `unfinished(hypotheses)`: bool `[batch]`, which examples may still change;
-        `result(hypotheses)`: the part of them that is the result;
-        `prepare()`, optional: sets what all steps share.
+        `result(hypotheses)`: ids `[batch, n, length]`, log-probabilities and scores `[batch, n]`;
+        `prepare()`, optional: sets what all steps of the loop share.
 
     Args:
         step: A `DecodingStep` or a function.
-        task: The `Task`.
+        constraints: The `Constraints`.
 
     Raises:
-        ValueError: If the task has a greater `max_length` than the step was started with.
+        ValueError: If the step was started for fewer tokens than are to be decoded.
     """
 
-    def __init__(self, step, task):
-        self.step, self.task = as_step(step), task
-        room = self.step.max_length
-        if room is not None and room < task.max_length:
+    def __init__(self, step, constraints):
+        self.step, self.constraints = as_step(step), constraints
+        self.max_length, room = constraints.config.max_length, self.step.max_length
+        if room is not None and room < self.max_length:
             raise ValueError(
                 f"The step was started for max_length={room} tokens; "
-                f"received max_length={task.max_length}"
+                f"received max_length={self.max_length}"
             )
-        self.examples = ops.arange(ops.shape(task.bos_ids)[0], dtype="int32")  # [batch]
+        self.columns = np.arange(self.max_length, dtype="int32")
+        self.examples = ops.arange(ops.shape(constraints.bos_ids)[0], dtype="int32")  # [batch]
         self.prepare()
 
     def prepare(self):
         pass
 
-    def select(self, examples):
-        """The search for some of the examples of the whole batch, int32 `[n]`."""
-        some = copy.copy(self)
-        some.step, some.task = self.step.select_step(examples), self.task.select(examples)
-        some.examples = examples
-        some.prepare()
-        return some
-
-    def run(self, cache):
-        """The result of the search that starts with this cache."""
+    def decode(self, cache):
+        """The `DecodingResult` of the search that starts with this cache."""
         cache = tree.map_structure(ops.convert_to_tensor, cache)
         loop = ops.zeros((), "int32"), cache, self.start()
         if self.examples.shape[0] == 0:  # JAX cannot take rows of an empty batch
-            return self.result(loop[2])
-        if self.step.shrinks:
-            return self._run_shrinking(*loop)
-        return self.result(self._extend_while(*loop)[2])
+            result = self.result(loop[2])
+        elif self.step.shrinks:
+            result = self._run_shrinking(*loop)
+        else:
+            result = self.result(self._run(*loop)[2])
+        ids, log_probs, scores = result
+        ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)  # a missing hypothesis
+        return DecodingResult(ids, lengths_of(ids), log_probs, scores)
 
-    def _extend_while(self, *loop, end=None, few=0):
+    def _run(self, *loop, end=None, few=0):
         """Adds tokens up to the position `end`, or until at most `few` examples are unfinished."""
 
         def going(position, cache, hypotheses):
-            unfinished = ops.cast(self.unfinished(hypotheses), "int32")
-            more = ops.sum(unfinished) > few
+            more = ops.sum(ops.cast(self.unfinished(hypotheses), "int32")) > few
             return more if end is None else (position < end) & more
 
         return ops.while_loop(going, self.extend, loop)
 
     def _run_shrinking(self, position, cache, hypotheses):
-        """Stretches of up to `STRETCH` steps, each for the examples that have not ended.
+        """Runs of up to `SHRINK_INTERVAL` steps, each for the examples that have not ended.
 
         Batch and cache size are known at run time only, so that one traced loop serves all.
         """
 
-        def stretch(examples, position, cache, hypotheses, results):
-            some, count = self.select(examples), ops.shape(examples)[0]
-            end = ops.minimum((position // STRETCH + 1) * STRETCH, self.task.max_length)
-            position, cache, hypotheses = some._extend_while(
+        def run(examples, position, cache, hypotheses, results):
+            some, count = self._select(examples), ops.shape(examples)[0]
+            end = ops.minimum((position // SHRINK_INTERVAL + 1) * SHRINK_INTERVAL, self.max_length)
+            position, cache, hypotheses = some._run(
                 position,
                 some.step.resize(cache, end),
                 hypotheses,
                 end=end,
                 # ops.maximum would make it an integer of floatx's width.
-                few=ops.where(count > LEAVING, count - LEAVING, np.int32(0)),
+                few=ops.where(count > SHRINK_THRESHOLD, count - SHRINK_THRESHOLD, np.int32(0)),
             )
             results = tree.map_structure(
                 lambda old, new: ops.scatter_update(old, examples[:, None], new),
                 results,
                 some.result(hypotheses),
             )
-            left = ops.nonzero(some.unfinished(hypotheses))[0]
+            left = ops.nonzero(some.unfinished(hypotheses))[0]  # [examples left]
             cache = some.step.select_state(cache, left)
             hypotheses = select_rows(hypotheses, left)
             return ops.take(examples, left, axis=0), position, cache, hypotheses, results
@@ -203,16 +110,173 @@ class Search:
         cache = self.step.select_state(self.step.resize(cache, none), examples)
         first = position, cache, select_rows(hypotheses, examples)
         loop = (examples, *first, self.result(hypotheses))
-        return ops.while_loop(lambda left, *_: ops.shape(left)[0] > 0, stretch, loop)[-1]
+        return ops.while_loop(lambda left, *_: ops.shape(left)[0] > 0, run, loop)[-1]
+
+    def _select(self, examples):
+        """The search for some of the examples of the whole batch, int32 `[n]`."""
+        some = copy.copy(self)
+        some.step = self.step.select_step(examples)
+        some.constraints = self.constraints.select(examples)
+        some.examples = examples
+        some.prepare()
+        return some
 
 
-def as_step(step):
-    """The step itself, or a function as a step; raises TypeError for anything else."""
-    if isinstance(step, DecodingStep):
-        return step
-    if not callable(step):
-        raise TypeError(
-            "`step` must be a DecodingStep or a function step(tokens, cache). "
-            f"Received: {type(step).__name__}"
+class SingleHypotheses(NamedTuple):
+    """One hypothesis for each example."""
+
+    alive: Any  # bool [batch]
+    tokens: Any  # int32 [batch], the last token
+    ids: Any  # int32 [batch, length], padded with 0
+    log_probs: Any  # float32 [batch]
+
+
+class SingleSearch(Search):
+    """The search that keeps one hypothesis for each example.
+
+    Args:
+        step, constraints: As for `Search`.
+        choose: A function `choose(log_probs, position, examples)` as in `generate`, which returns
+            the next tokens and what they add to the log-probabilities, `[batch]` each.
+    """
+
+    def __init__(self, step, constraints, choose):
+        self.choose = choose
+        super().__init__(step, constraints)
+
+    def start(self):
+        none = ops.zeros_like(self.constraints.bos_ids)  # [batch]
+        return SingleHypotheses(
+            alive=self.constraints.max_lengths > 0,
+            tokens=self.constraints.bos_ids,
+            ids=ops.add(none[:, None], np.zeros_like(self.columns)),
+            log_probs=ops.cast(none, "float32"),
         )
-    return FunctionStep(step)
+
+    def unfinished(self, hypotheses):
+        return hypotheses.alive
+
+    def extend(self, position, cache, hypotheses):
+        """One token more on every hypothesis that is alive."""
+        alive, tokens, ids, total = hypotheses
+        log_probs, cache = self.step.next(tokens, cache)  # [batch, vocab]
+        log_probs = self.constraints.constrain(log_probs, position)
+        tokens, gained = self.choose(log_probs, position, self.examples)  # [batch] each
+        tokens = ops.where(alive, tokens, 0)
+        total = ops.where(alive, total + gained, total)
+        ended = self.constraints.ends(tokens) | (position + 1 >= self.constraints.max_lengths)
+        ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)  # [batch, length]
+        alive = alive & ~ended & (total > -np.inf)
+        return position + 1, cache, SingleHypotheses(alive, tokens, ids, total)
+
+    def result(self, hypotheses):
+        ids, log_probs = hypotheses.ids[:, None], hypotheses.log_probs[:, None]
+        return ids, log_probs, log_probs / self.constraints.penalty(lengths_of(ids))
+
+
+class BeamHypotheses(NamedTuple):
+    """The unfinished hypotheses and the n best finished ones, best first.
+
+    A missing hypothesis has log-probability -inf.
+    """
+
+    ids: Any  # int32 [batch, beams, length]
+    log_probs: Any  # float32 [batch, beams]
+    tokens: Any  # int32 [batch, beams], the last token of each
+    finished_ids: Any  # int32 [batch, n, length]
+    finished_log_probs: Any  # float32 [batch, n]
+    finished_scores: Any  # float32 [batch, n]
+
+
+class BeamSearch(Search):
+    """The search of `beam_search`.
+
+    Finished hypotheses move out of the beam to the n best so far and do not change there. If they
+    were extended after their end, they would lose probability with every step, and finally rank
+    behind worse ones.
+
+    Args:
+        step, constraints: As for `Search`.
+        num_certain: As for `beam_search`.
+    """
+
+    def __init__(self, step, constraints, num_certain=None):
+        config = constraints.config
+        self.num_beams, self.n = config.num_beams, config.num_return_sequences
+        self.num_certain = self.n if num_certain is None else num_certain
+        super().__init__(step, constraints)
+
+    def prepare(self):
+        max_lengths = self.constraints.max_lengths
+        self.best_penalty = self.constraints.penalty(max_lengths)  # [batch]
+        self.max_lengths = max_lengths[:, None]  # [batch, 1]
+        self.example = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]  # [batch, 1]
+
+    def start(self):
+        """Only beam 0 holds a hypothesis, the empty one; otherwise all beams would be the same."""
+        first = np.where(np.arange(self.num_beams) == 0, 0.0, -np.inf).astype("float32")
+        # An example whose limit is 0 has one hypothesis, the empty one; the others have none yet.
+        alone = ops.logical_and(self.max_lengths < 1, np.arange(self.n) == 0)  # [batch, n]
+        scores = ops.where(alone, np.float32(0.0), np.float32(-np.inf))
+        none = self.max_lengths[:, :, None] * 0  # [batch, 1, 1]
+        return BeamHypotheses(
+            ids=ops.add(none, np.zeros((self.num_beams, self.max_length), "int32")),
+            log_probs=ops.where(self.max_lengths > 0, first, np.float32(-np.inf)),
+            tokens=ops.add(self.constraints.bos_ids[:, None], np.zeros(self.num_beams, "int32")),
+            finished_ids=ops.add(none, np.zeros((self.n, self.max_length), "int32")),
+            finished_log_probs=scores,
+            finished_scores=scores,
+        )
+
+    def unfinished(self, hypotheses):
+        """Whether an unfinished hypothesis could still get among the `num_certain` best.
+
+        Its log-probability can only fall, and the length penalty is greatest at the limit, so this
+        bound on its score holds.
+        """
+        bound = hypotheses.log_probs[:, 0] / self.best_penalty  # [batch]
+        return bound > ops.take(hypotheses.finished_scores, self.num_certain - 1, axis=1)
+
+    def extend(self, position, cache, hypotheses):
+        """One token more on every unfinished hypothesis."""
+        beams, n, length = self.num_beams, self.n, position + 1
+        log_probs, cache = self.step.next(ops.reshape(hypotheses.tokens, (-1,)), cache)
+        log_probs = self.constraints.constrain(log_probs, position, beams)  # [batch * beams, vocab]
+
+        # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
+        totals, parents, tokens = top_sums(hypotheses.log_probs, log_probs, 2 * beams)
+        parents = parents + self.example * beams  # [batch, 2 * beams] rows of `cache`
+        ids = _take(hypotheses.ids, parents)  # [batch, 2 * beams, length]
+        ids = ops.where(ops.equal(self.columns, position), tokens[:, :, None], ids)
+        ended = self.constraints.ends(tokens) | (length >= self.max_lengths)  # [batch, 2 * beams]
+
+        # Only candidates among the best `beams` can finish; the others fill the beam up. The
+        # earlier ones come first, because the selection keeps the first of equal scores.
+        finishing = ops.logical_and(ended, np.arange(2 * beams) < beams)
+        ended_log_probs = ops.where(finishing, totals, -np.inf)  # [batch, 2 * beams]
+        scores = [hypotheses.finished_scores, ended_log_probs / self.constraints.penalty(length)]
+        scores, best = ops.top_k(ops.concatenate(scores, axis=1), n)  # [batch, n]
+        best = best + self.example * (n + 2 * beams)
+        all_ids = ops.concatenate([hypotheses.finished_ids, ids], axis=1)
+        all_log_probs = ops.concatenate([hypotheses.finished_log_probs, ended_log_probs], axis=1)
+
+        log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), beams)  # [batch, beams]
+        chosen = chosen + self.example * (2 * beams)
+        cache = self.step.reorder(cache, ops.reshape(_take(parents, chosen), (-1,)))
+        hypotheses = BeamHypotheses(
+            ids=_take(ids, chosen),
+            log_probs=log_probs,
+            tokens=_take(tokens, chosen),
+            finished_ids=_take(all_ids, best),
+            finished_log_probs=_take(all_log_probs, best),
+            finished_scores=scores,
+        )
+        return length, cache, hypotheses
+
+    def result(self, hypotheses):
+        return hypotheses[3:]
+
+
+def _take(x, rows):
+    """`x` `[batch, m, ...]`, as `[batch * m, ...]`, at `rows` `[batch, k]`: `[batch, k, ...]`."""
+    return ops.take(ops.reshape(x, (-1, *x.shape[2:])), rows, axis=0)

@@ -7,25 +7,25 @@ from keras import ops
 from keras_tfmr.config import Tensor
 from keras_tfmr.decoding.result import DecodingResult
 
-# The places of the special ids.
+# The indices of the special ids.
 END, START = 1, 2
 
 
 class Shortlist(NamedTuple):
     """Ids of the vocabulary that a batch may need, and which of them each example may use.
 
-    A search over a shortlist counts in places instead of ids. It takes `START` as its start id and
-    `END` as its end id; `restored` turns the places of its result into ids.
+    A search over a shortlist works with indices into it instead of ids. It takes `START` as its
+    start id and `END` as its end id; `restored` turns the indices of its result into ids.
 
     A shortlist is made for a whole batch, so that the logits are one product. Each example may use
     its own ids only, so that its result does not depend on the others.
 
-    The first three places are padding, the end id and the start id. If the number of places is
-    known at run time only, it must be a multiple of `topk.GROUP`.
+    The first three ids are padding, the end id and the start id. If the size is known at run time
+    only, it must be a multiple of `topk.GROUP`.
 
     Fields:
-        token_ids: int32 `[places]`, the id at each place.
-        allowed: bool `[batch, places]`, which places can be produced for an example.
+        token_ids: int32 `[size]`.
+        allowed: bool `[batch, size]`, which of them can be produced for an example.
 
     >>> allowed = ops.array([[False, True, False, True, True]])
     >>> shortlist = Shortlist(ops.array([0, 3, 2, 7, 9]), allowed)
@@ -36,14 +36,14 @@ class Shortlist(NamedTuple):
     token_ids: Tensor
     allowed: Tensor
 
-    def take(self, examples: Tensor) -> "Shortlist":
+    def select(self, examples: Tensor) -> "Shortlist":
         """The shortlist for some of the examples, int32 `[n]`."""
         return self._replace(allowed=ops.take(self.allowed, examples, axis=0))
 
     def restrict(self, logits: Tensor) -> Tensor:
-        """float32 logits `[batch, beams, places]` with minus infinity where it is not allowed."""
+        """float32 logits `[batch, beams, size]` with minus infinity where it is not allowed."""
         return ops.where(self.allowed[:, None], logits, -float("inf"))
 
     def restored(self, result: DecodingResult) -> DecodingResult:
-        """The result of a search over places, with ids in their stead."""
+        """The result of a search over indices, with ids in their stead."""
         return result._replace(ids=ops.take(self.token_ids, result.ids))

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from keras_tfmr.decoding.transformer_step import TransformerStep
 from keras_tfmr.layers import CausalDecoder
 from keras_tfmr.models import _parts
-from keras_tfmr.models.cached_step import CachedStep
 from keras_tfmr.precision import dtype_policy
 
 
@@ -62,7 +62,7 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
             ValueError: If the model has learned fewer positions.
         """
         self.decoder.check_length(max_length)
-        step = CachedStep(
+        step = TransformerStep(
             self.decoder, self.logits, batch, num_beams=num_beams, max_length=max_length
         )
         return step, step.start()
@@ -95,7 +95,7 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
         4
         """
         prompt = ops.cast(ops.convert_to_tensor(prompt), "int32")
-        step = CachedStep(
+        step = TransformerStep(
             self.decoder, self.logits, ops.shape(prompt)[0], num_beams=num_beams,
             max_length=max_length, prompt_length=prompt.shape[1],
         )  # fmt: skip

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from keras_tfmr.decoding.transformer_step import SSRUStep, TransformerStep
 from keras_tfmr.layers import Decoder, Encoder, SSRUDecoder
 from keras_tfmr.models import _parts
-from keras_tfmr.models.cached_step import CachedStep, StateStep
 from keras_tfmr.precision import dtype_policy
 
 
@@ -80,7 +80,7 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
             num_beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded.
             shortlist: A `Shortlist`, so that only the logits of its ids are computed. The step
-                then takes places in it instead of token ids, and `[rows, places]` takes the part
+                then takes indices into it instead of token ids, and `[rows, size]` takes the part
                 of `[rows, vocab]`. None for the whole vocabulary.
 
         Returns:
@@ -94,7 +94,7 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
         self.decoder.check_length(max_length)
         source_ids = ops.convert_to_tensor(source_ids)
         context = self.encoder(source_ids)
-        kind = {"attention": CachedStep, "ssru": StateStep}[self.config.decoder_self]
+        kind = {"attention": TransformerStep, "ssru": SSRUStep}[self.config.decoder_self]
         step = kind(
             self.decoder,
             self.logits,

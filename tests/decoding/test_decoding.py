@@ -232,7 +232,7 @@ def test_config_is_json_and_picks_the_decoder():
     for wrong, message in (
         (dict(width=3), "fields of a DecodingConfig: \\['width'\\]"),
         (dict(num_beams=1, num_return_sequences=2), "between 1 and num_beams=1; received 2"),
-        (dict(max_length_ratio=0), "max_length_ratio must be positive; received 0"),
+        (dict(max_length_ratio=0), "max_length_ratio must be finite and positive; received 0"),
     ):
         with pytest.raises(ValueError, match=message):
             DecodingConfig.from_dict(wrong)

@@ -13,7 +13,7 @@ import keras_tfmr.decoding.search as loop
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.decoding import DecodingConfig, beam_search, sample, score
 from keras_tfmr.decoding.shortlist import Shortlist
-from keras_tfmr.models.cached_step import CachedStep
+from keras_tfmr.decoding.transformer_step import TransformerStep
 
 START, END, VOCAB = 2, 3, 40
 VARIANTS = {
@@ -86,7 +86,7 @@ LISTED = Shortlist(np.array([0, END, START, 6, 4, 5]), np.array([[0, 1, 0, 1, 0,
     ],
 )
 def test_a_wide_beam_is_exhaustive_search_by_full_passes(fields, shortlist, monkeypatch):
-    monkeypatch.setattr(loop, "STRETCH", 2)
+    monkeypatch.setattr(loop, "SHRINK_INTERVAL", 2)
     model, source, beams = make_model(vocab=7, **fields), random_ids(2, 6, vocab=7), 40
     listed = shortlist is not None
     bos_id, eos_id, banned_ids = (2, 1, (2,)) if listed else (START, END, (1, START))
@@ -142,20 +142,20 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
     variant, beams, leaving, monkeypatch
 ):
     """Sentences that have ended are not decoded: from the next stretch on, or at once."""
-    monkeypatch.setattr(loop, "STRETCH", 2)
-    monkeypatch.setattr(loop, "LEAVING", leaving)
+    monkeypatch.setattr(loop, "SHRINK_INTERVAL", 2)
+    monkeypatch.setattr(loop, "SHRINK_THRESHOLD", leaving)
     model, source = make_model(**VARIANTS[variant]), make_sources(6, 5)
     decode = functools.partial(beam_search, num_beams=3, num_return_sequences=2)
     decode = functools.partial(sample, seed=3) if beams == 1 else decode
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     prefix = [[7, 9, 8, 4], [5, 0, 0, 0], [0] * 4, [6] * 4, [9, 4, 0, 0], [8] * 4]
-    results, sizes, plain = [], [], CachedStep.next
+    results, sizes, plain = [], [], TransformerStep.next
 
     def counting(self, tokens, state):
         sizes.append(tokens.shape[0] // beams)
         return plain(self, tokens, state)
 
-    monkeypatch.setattr(CachedStep, "next", counting)
+    monkeypatch.setattr(TransformerStep, "next", counting)
     for shrinks in (False, True):
         sizes.clear()
         step, state = model.start(source, beams, max_length=10)

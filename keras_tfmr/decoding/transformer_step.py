@@ -1,4 +1,4 @@
-"""The decoding step of a Transformer: the call of its stack of layers, with caches."""
+"""The decoding step of a Transformer: its stack of layers with caches, and how caches move."""
 
 import copy
 
@@ -6,20 +6,26 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.decoding.search import DecodingStep, rows_of, select_rows
+from keras_tfmr.decoding.step import DecodingStep, select_rows
 from keras_tfmr.layers.cache import CachePosition, causal_position, scatter_indices
 
-# The slot of a beam at positions that have not been decoded.
-NO_SLOT = -1
+# In `ancestors`, the beam of a position that has not been decoded.
+NO_BEAM = -1
 
 
-class CachedStep(DecodingStep):
+class TransformerStep(DecodingStep):
     """The `DecodingStep` of a `Decoder` or `CausalDecoder` stack.
 
     The hypotheses of an example share their caches. When several hypotheses continue the same one,
-    its keys and values are not copied: `ancestry` records which slot of the beam each hypothesis
-    had at every position, and it attends to those keys only. Reordering the beam therefore moves
-    only a table of small integers, and the caches are read once for all beams of an example.
+    its keys and values are not copied: `ancestors` records in which beam the ancestor of each
+    hypothesis was at every position, and it attends to those keys only. Reordering the beams
+    therefore moves only a table of small integers, and the caches are read once for all of them.
+
+    The state is a dictionary:
+        index: int32 scalar, the number of positions decoded.
+        cache: A list over layers of keys and values `[batch, kv_heads, length * beams, dim]`, the
+            beams of a position side by side.
+        ancestors: int32 `[batch * beams, length]`, if there are several beams.
 
     Args:
         stack: A built `Decoder` or `CausalDecoder`.
@@ -29,42 +35,42 @@ class CachedStep(DecodingStep):
         num_beams: Hypotheses per example.
         max_length: Number of tokens that can be decoded.
         prompt_length: Number of prompt tokens, for which the caches have room too.
-        shortlist: A `Shortlist` whose places take the part of token ids, or None.
+        shortlist: A `Shortlist` whose indices take the part of token ids, or None.
     """
 
     def __init__(
         self, stack, head, batch, context_cache=None, *, num_beams, max_length, prompt_length=0,
         shortlist=None,
     ):  # fmt: skip
-        self.stack, self.context_cache = stack, context_cache
-        self.prompt_length, self.max_length = prompt_length, max_length
-        self.num_beams, self.shortlist = num_beams, shortlist
+        self.stack, self.num_beams, self.shortlist = stack, num_beams, shortlist
+        self.max_length, self.prompt_length = max_length, prompt_length
+        self.context = {} if context_cache is None else {"context_cache": context_cache}
         # The number of unfinished examples is known at run time only; JAX needs fixed shapes.
         self.shrinks = keras.backend.backend() != "jax"
         self.logits = head if shortlist is None else head.slice(shortlist.token_ids)
-        self._set_batch(batch)
         # Read once, before the loop. Otherwise the graph reads each variable in every step, which
         # makes up a fifth of its operations.
         weights = {id(weight): weight for weight in stack.weights + head.weights}
         self.read = [(weight, ops.cast(weight, weight.dtype)) for weight in weights.values()]
+        self._prepare(batch)
 
-    def _set_batch(self, batch):
+    def _prepare(self, batch):
         """What depends on the number of examples; computed once, before the steps."""
         self.batch = batch
-        slots = ops.arange(self.num_beams, dtype="int32")
-        # The slot of each row, and where the first step writes.
-        self.slots = ops.reshape(ops.zeros((batch, 1), "int32") + slots, (-1, 1))  # [rows, 1]
-        self.indices = self._scatter_indices(slots)
+        beams = ops.arange(self.num_beams, dtype="int32")
+        self.beams = ops.reshape(ops.zeros((batch, 1), "int32") + beams, (-1, 1))  # [rows, 1]
+        self.indices = self._scatter_indices(beams)  # where the first step writes
 
     def _scatter_indices(self, places):
-        """`scatter_indices` of int32 `[query]` places for all examples."""
+        """`scatter_indices` of int32 `[query]` places in the caches, for all examples."""
         heads = self.stack.layers[0].self_attention.attention.num_kv_heads
         return scatter_indices(self.batch, heads, places)
 
     def start(self):
         """The state before the first token."""
-        places = (self.prompt_length + self.max_length) * self.num_beams
-        return self._state(ops.zeros((), "int32"), self.stack.cache(self.batch, places))
+        length = self.prompt_length + self.max_length
+        cache = self.stack.cache(self.batch, length * self.num_beams)
+        return self._state(ops.zeros((), "int32"), cache)
 
     def start_after(self, prompt):
         """The state after as many tokens as the shortest prompt has, minus one.
@@ -77,7 +83,7 @@ class CachedStep(DecodingStep):
             The state, the next token of each prompt `[batch]`, and the tokens after it
             `[batch, prompt_length]`.
         """
-        length = self.prompt_length
+        length, beams = self.prompt_length, self.num_beams
         position = causal_position(0, length, length)
         indices = self._scatter_indices(position.positions) if self.shrinks else None
         _, cache = self.stack(
@@ -85,102 +91,106 @@ class CachedStep(DecodingStep):
             cache=self.stack.cache(self.batch, length),
             cache_index=position._replace(scatter_indices=indices),
         )
+
+        def widened(cache):  # [batch, kv_heads, prompt_length, dim], of one beam
+            _, heads, _, dim = cache.shape
+            room = [[0, 0], [0, 0], [0, self.max_length], [0, (beams - 1) * dim]]
+            new = (-1, heads, (length + self.max_length) * beams, dim)
+            return ops.reshape(ops.pad(cache, room), new)
+
         # Entries beyond the shortest prompt are overwritten before anything attends to them.
         index = ops.min(ops.sum(ops.cast(prompt != 0, "int32"), axis=1)) - 1
-        state = self._state(index, tree.map_structure(self._spread, cache))
+        state = self._state(index, tree.map_structure(widened, cache))
         positions = index + np.arange(1 + length, dtype="int32")  # [1 + prompt_length]
         tokens = ops.take(ops.pad(prompt, [[0, 0], [0, 1 + length]]), positions, axis=1)
         return state, tokens[:, 0], tokens[:, 1:]
 
     def _state(self, index, cache):
-        """The state of a cache that holds `index` positions, all in slot 0 of the beam."""
+        """The state of a cache that holds `index` positions, all in the first beam."""
         state = {"index": index, "cache": cache}
         if self.num_beams > 1:
-            places = np.arange(cache[0][0].shape[2] // self.num_beams, dtype="int32")
-            held = ops.less(places, index)
-            rows = ops.zeros((self.batch * self.num_beams, 1), "int32")
-            state["ancestry"] = rows + ops.where(held, np.int32(0), np.int32(NO_SLOT))
+            positions = np.arange(cache[0][0].shape[2] // self.num_beams, dtype="int32")
+            first = ops.where(ops.less(positions, index), np.int32(0), np.int32(NO_BEAM))
+            state["ancestors"] = ops.zeros((self.batch * self.num_beams, 1), "int32") + first
         return state
-
-    def _spread(self, cache):
-        """A cache `[batch, kv_heads, prompt, dim]` of one hypothesis, widened to all beams."""
-        _, heads, length, dim = cache.shape
-        length += self.max_length
-        new = [[0, 0], [0, 0], [0, self.max_length], [0, (self.num_beams - 1) * dim]]
-        return ops.reshape(ops.pad(cache, new), (-1, heads, length * self.num_beams, dim))
 
     def next(self, tokens, state):
         """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
-        listed = self.shortlist
-        ids = tokens if listed is None else ops.take(listed.token_ids, tokens)
-        ids = ops.reshape(ids, (-1, self.num_beams))  # the beams of an example side by side
+        if self.shortlist is not None:
+            tokens = ops.take(self.shortlist.token_ids, tokens)
+        ids = ops.reshape(tokens, (-1, self.num_beams))  # [batch, beams]
         new_state, position = self._advance(state)
-        context = {} if self.context_cache is None else {"context_cache": self.context_cache}
         with keras.StatelessScope(state_mapping=self.read):
             x, new_state["cache"] = self.stack(
-                ids, cache=state["cache"], cache_index=position, **context
+                ids, cache=state["cache"], cache_index=position, **self.context
             )  # [batch, beams, d_model]
             logits = self.logits(x)  # [batch, beams, vocab]
-        if listed is not None:
-            logits = listed.restrict(logits)
+        if self.shortlist is not None:
+            logits = self.shortlist.restrict(logits)
         log_probs = ops.log_softmax(logits, axis=-1)
         return ops.reshape(log_probs, (-1, ops.shape(log_probs)[-1])), new_state
 
     def _advance(self, state):
         """The next state, without its cache, and the `CachePosition` of the step to it."""
-        index = state["index"]
+        index, beams = state["index"], self.num_beams
         indices = None  # where shapes are fixed, under XLA and on JAX, slices are written in place
         if self.shrinks:
-            moved = ops.multiply(index, np.array([0, 0, self.num_beams], "int32"))
-            indices = self.indices + moved  # example, head, place
-        if self.num_beams == 1:
+            moved = ops.multiply(index, np.array([0, 0, beams], "int32"))
+            indices = self.indices + moved  # [batch * kv_heads * beams, 3]: example, head, place
+        if beams == 1:
             position = causal_position(index, 1, ops.shape(state["cache"][0][0])[2])
             return {"index": index + 1}, position._replace(scatter_indices=indices)
-        ancestry = state["ancestry"]  # [rows, length]
-        here = ops.equal(ops.arange(ops.shape(ancestry)[1], dtype="int32"), index)
-        ancestry = ops.where(here, self.slots, ancestry)
+        ancestors = state["ancestors"]  # [rows, length]
+        length = ops.shape(ancestors)[1]
+        here = ops.equal(ops.arange(length, dtype="int32"), index)
+        ancestors = ops.where(here, self.beams, ancestors)
         # Each row attends only to what its ancestors wrote to the cache.
-        mask = ops.equal(ancestry[:, :, None], np.arange(self.num_beams, dtype="int32"))
-        places = ops.shape(ancestry)[1] * self.num_beams
-        mask = ops.reshape(mask, (-1, 1, self.num_beams, places))  # [batch, 1, beams, places]
-        position = CachePosition(index * self.num_beams, index[None], mask, indices)
-        return {"index": index + 1, "ancestry": ancestry}, position
+        mask = ops.equal(ancestors[:, :, None], np.arange(beams, dtype="int32"))
+        mask = ops.reshape(mask, (-1, 1, beams, length * beams))  # [batch, heads, query, key]
+        position = CachePosition(index * beams, index[None], mask, indices)
+        return {"index": index + 1, "ancestors": ancestors}, position
 
     def reorder(self, state, rows):
         if self.num_beams == 1:
             return select_rows(state, rows)
-        return {**state, "ancestry": ops.take(state["ancestry"], rows, axis=0)}
+        return {**state, "ancestors": ops.take(state["ancestors"], rows, axis=0)}
 
     def resize(self, state, cache_size):
-        cache_size += self.prompt_length
-        cache = tree.map_structure(
-            lambda cache: _resized(cache, 2, cache_size * self.num_beams), state["cache"]
-        )
-        state = {**state, "cache": cache}
+        length = cache_size + self.prompt_length
+
+        def resized(keys):  # [batch, kv_heads, old length * beams, dim]
+            size = length * self.num_beams
+            keys = keys[:, :, :size]
+            return ops.pad(keys, [[0, 0], [0, 0], [0, size - ops.shape(keys)[2]], [0, 0]])
+
+        state = {**state, "cache": tree.map_structure(resized, state["cache"])}
         if self.num_beams > 1:
-            state["ancestry"] = _resized(state["ancestry"], 1, cache_size, NO_SLOT)
+            ancestors = state["ancestors"][:, :length]  # [rows, at most length]
+            room = [[0, 0], [0, length - ops.shape(ancestors)[1]]]
+            state["ancestors"] = ops.pad(ancestors, room, constant_values=NO_BEAM)
         return state
 
     def select_step(self, examples):
         step = copy.copy(self)
-        step._set_batch(ops.shape(examples)[0])
-        step.context_cache = select_rows(self.context_cache, examples)
+        step._prepare(ops.shape(examples)[0])
+        step.context = select_rows(self.context, examples)
         if self.shortlist is not None:
-            step.shortlist = self.shortlist.take(examples)
+            step.shortlist = self.shortlist.select(examples)
         return step
 
     def select_state(self, state, examples):
         state = {**state, "cache": select_rows(state["cache"], examples)}
-        if "ancestry" in state:
-            rows = rows_of(examples, self.num_beams)
-            state["ancestry"] = ops.take(state["ancestry"], rows, axis=0)
+        if "ancestors" in state:
+            beams = np.arange(self.num_beams, dtype="int32")
+            rows = ops.reshape(ops.add(examples[:, None] * self.num_beams, beams), (-1,))
+            state["ancestors"] = ops.take(state["ancestors"], rows, axis=0)
         return state
 
 
-class StateStep(CachedStep):
-    """The `DecodingStep` of an `SSRUDecoder`: a vector for each hypothesis and layer.
+class SSRUStep(TransformerStep):
+    """The `DecodingStep` of an `SSRUDecoder`, whose cache is `[batch, 1, beams, d_model]` a layer.
 
-    The arguments are those of `CachedStep`, without a prompt.
+    The arguments are those of `TransformerStep`, without a prompt.
     """
 
     def _scatter_indices(self, places):
@@ -195,20 +205,12 @@ class StateStep(CachedStep):
         return {"index": index + 1}, CachePosition(index, index[None], None)
 
     def reorder(self, state, rows):
-        def select(vectors):  # [batch, 1, beams, d_model]
+        def select(vectors):
             width = vectors.shape[-1]
-            chosen = ops.take(ops.reshape(vectors, (-1, width)), rows, axis=0)
+            chosen = ops.take(ops.reshape(vectors, (-1, width)), rows, axis=0)  # [rows, d_model]
             return ops.reshape(chosen, (-1, 1, self.num_beams, width))
 
         return {**state, "cache": tree.map_structure(select, state["cache"])}
 
     def resize(self, state, cache_size):
         return state
-
-
-def _resized(x, axis, size, value=0):
-    """`x` cut or padded to `size` along an axis."""
-    x = x[:, :size] if axis == 1 else x[:, :, :size]
-    width = [[0, 0]] * len(x.shape)
-    width[axis] = [0, size - ops.shape(x)[axis]]
-    return ops.pad(x, width, constant_values=value)

@@ -1,0 +1,109 @@
+"""What a search knows of a model: one step, and how its cache follows the hypotheses."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops, tree
+
+from keras_tfmr.config import Nested, Tensor
+
+
+class DecodingStep(abc.ABC):
+    """One more token for each hypothesis: all that a search knows of a model.
+
+    A subclass must implement `next`. The defaults of the other methods suit a cache whose leaves
+    are `[rows, ...]`. The decoders also accept a plain function `step(tokens, cache)`.
+
+    Rows are the hypotheses of all examples: rows = batch * num_beams, the beams of an example side
+    by side.
+
+    Attributes:
+        max_length: The number of tokens that can be decoded; None for any number.
+        shrinks: Whether shapes may change during a search. If so, examples that have ended leave
+            the batch, and the cache grows: the time depends on the lengths that are decoded, not
+            on the greatest. XLA and JAX need fixed shapes: set it to False before a search inside
+            `tf.function(jit_compile=True)`.
+
+    >>> class Bigrams(DecodingStep):
+    ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
+    ...     def next(self, tokens, cache):
+    ...         return ops.take(self.table, tokens, axis=0), cache
+    >>> from keras_tfmr.decoding import greedy
+    >>> np.array(greedy(Bigrams(), (), bos_ids=[0], eos_id=1, max_length=4).ids).tolist()
+    [[[2, 1, 0, 0]]]
+    """
+
+    max_length: int | None = None
+    shrinks: bool = False
+
+    @abc.abstractmethod
+    def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
+        """Decodes one more token.
+
+        Args:
+            tokens: int32 `[rows]`, the last token of each row.
+            cache: Nested tensors; shapes and dtypes stay the same between two calls of `resize`.
+
+        Returns:
+            float32 `[rows, vocab]`, the normalised log-probabilities of the next token, and the
+            next cache.
+        """
+
+    def reorder(self, cache: Nested, rows: Tensor) -> Nested:
+        """The cache in which each row continues another row of its example, int32 `[rows]`.
+
+        By default, takes these rows of every leaf, except leaves of rank 0.
+        """
+        return select_rows(cache, rows)
+
+    def resize(self, cache: Nested, cache_size: Any) -> Nested:
+        """The cache with room for so many tokens, an int32 scalar; used if the step `shrinks`."""
+        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `resize`")
+
+    def select_step(self, examples: Tensor) -> "DecodingStep":
+        """The step for some of the examples, int32 `[n]`; used if it `shrinks`."""
+        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_step`")
+
+    def select_state(self, cache: Nested, examples: Tensor) -> Nested:
+        """The cache of some of the examples, int32 `[n]`; used if the step `shrinks`."""
+        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_state`")
+
+
+StepFunction = Callable[[Tensor, Nested], tuple[Tensor, Nested]]
+
+
+class FunctionStep(DecodingStep):
+    """A plain function `step(tokens, cache) -> (log_probs, cache)` as a `DecodingStep`.
+
+    Args:
+        function: The function.
+        max_length: The number of tokens that can be decoded; None for any number.
+    """
+
+    def __init__(self, function: StepFunction, max_length: int | None = None) -> None:
+        self.function, self.max_length = function, max_length
+
+    def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
+        return self.function(tokens, cache)
+
+
+def as_step(step):
+    """The step itself, or a function as a step; raises TypeError for anything else."""
+    if isinstance(step, DecodingStep):
+        return step
+    if not callable(step):
+        raise TypeError(
+            "`step` must be a DecodingStep or a function step(tokens, cache). "
+            f"Received: {type(step).__name__}"
+        )
+    return FunctionStep(step)
+
+
+def select_rows(tensors, rows):
+    """The given rows of every leaf of nested tensors; None and leaves of rank 0 are kept."""
+
+    def select(leaf):
+        return leaf if leaf is None or len(leaf.shape) == 0 else ops.take(leaf, rows, axis=0)
+
+    return tree.map_structure(select, tensors)
