@@ -20,9 +20,9 @@ from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
 DEMONSTRATION = (
-    "The built-in phrasebook is a demonstration: sentences that a small grammar writes. A model of "
-    "it knows nothing but that grammar, and its scores are a self-test. To train on real "
-    "sentences, give --data."
+    "The built-in phrasebook has everyday sentences: those of a grammar, and some thousand that "
+    "were written by hand. The score to look at is that of the `everyday` set, by hand too and "
+    "never learned from; `validation` and `test` are the grammar's. For more, give --data."
 )
 
 

@@ -9,7 +9,16 @@ import time
 import numpy as np
 import sacrebleu
 
-from training.evaluate import BATCH, SCORES, Evaluator, class_scores, corpus_scores, in_words
+from training import phrasebook
+from training.evaluate import (
+    BATCH,
+    SCORES,
+    Evaluator,
+    class_scores,
+    corpus_scores,
+    in_words,
+    spread,
+)
 from training.files import RunError, explained, write_atomically, write_json
 from training.process import command, peak_memory_mib
 from training.run import RunFolder
@@ -34,11 +43,18 @@ def finish(settings, task, folder, data, state):
         text_model = folder.text_model()
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
+    if settings.phrasebook and settings.task == "translation":
+        # First, because it says more than sentences of the grammar that the model has learned.
+        sets = {"everyday": phrasebook.everyday()} | sets
+    examples = []
     evaluators = {name: Evaluator(task, model, rows) for name, rows in sets.items()}
     for name, evaluator in evaluators.items():
         scores, found = _measured(settings, evaluator, text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
         print(f"{name}: {in_words(scores)} on {len(evaluator.rows):,} texts")
+        if name == "everyday":
+            examples = _examples(evaluator, found)
+            print(*(f"    {task.sample(*example)}" for example in examples), sep="\n")
         if name == "validation":
             write = _write_translations if settings.task == "translation" else _write_predictions
             write(folder, evaluator, found)
@@ -47,7 +63,7 @@ def finish(settings, task, folder, data, state):
     if settings.export and task.exports:
         _export(folder, text_model, results)
     results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
-    told = report(settings, task, folder, data.summary, state, results, evaluators)
+    told = report(settings, task, folder, data.summary, state, results, evaluators, examples)
     write_atomically(folder.report, told)
     write_json(folder.results, results)
     _tell_what_next(settings, task, folder)
@@ -98,6 +114,13 @@ def _measured(settings, evaluator, text_model):
     sources, references = zip(*evaluator.rows, strict=True)
     found = [best[0] for best in text_model.translate_nbest(sources, batch_size=BATCH)]
     return corpus_scores([one.text for one in found], references), found
+
+
+def _examples(evaluator, found):
+    """Ten rows of (source, reference, translation), from the best to among the worst by chrF."""
+    rows = [(*row, one.text) for row, one in zip(evaluator.rows, found, strict=True)]
+    rows.sort(key=lambda row: -sacrebleu.sentence_chrf(row[2], [row[1]]).score)
+    return spread(rows, 10)
 
 
 def _write_translations(folder, evaluator, found):
@@ -178,7 +201,7 @@ def _export(folder, text_model, results):
     print(f"{path}, in {time.monotonic() - begun:.0f} s")
 
 
-def report(settings, task, folder, summary, state, results, evaluators):
+def report(settings, task, folder, summary, state, results, evaluators, examples):
     """The text of report.md."""
     config, sets = folder.read_config(), [*evaluators]
     scores = [
@@ -201,6 +224,13 @@ def report(settings, task, folder, summary, state, results, evaluators):
         + (", cased and detokenised, as sacrebleu does by default." if how else "."),
         "![Loss, validation scores, learning rate and speed by minutes](curves.png)",
     ]
+    if examples:
+        parts += [
+            "## Everyday sentences",
+            "Ten of the everyday set, which was written by hand and is never learned from: from "
+            "the best translation to the worst.",
+            table(("source", "reference", "translation"), examples),
+        ]
     if evaluators[sets[-1]].table is not None:
         parts += _labels(evaluators[sets[-1]], sets[-1])
     rows = folder.rows()

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tiny_runs import ROOT, free_ports, train, write_pairs
@@ -74,19 +75,25 @@ def program(page, port):
     return f"{sys.executable} - <<'END'\n{found.replace('8500', str(port))}END"
 
 
-SMALL = """--steps 4 --preset tiny --vocab_size 500 --num_beams 1
+SMALL = """--steps 4 --preset tiny --vocab_size 500 --num_beams 1 --no_export
     --set validation_pairs=8 d_model=16 encoder_layers=1 decoder_layers=1"""
 
 
-def test_commands_train_serve_and_translate(clone, whole, monkeypatch, capsys, unevaluated):
+def test_commands_train_serve_and_translate(clone, whole, monkeypatch, capsys):
     """The trainer on a small phrasebook, in this process; then, with the export of another run, the
     server, the client, curl and the guides' programs, word for word but for the ports."""
     assert command("-r serving/requirements.txt").endswith("/python training/train_pt_en.py")
     monkeypatch.chdir(clone)
     split = functools.partial(phrasebook.split, train=2000, validation=20, test=20)
     monkeypatch.setattr(phrasebook, "split", split)
+    everyday = phrasebook.everyday()[:16]
+    monkeypatch.setattr(phrasebook, "everyday", lambda: everyday)
     assert train_pt_en.main(SMALL.split()) == 0
-    assert "The built-in phrasebook is a demonstration" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert re.search(r"\neveryday: BLEU .*on 16 texts\n( +.*->.*\n){10}validation: BLEU", told)
+    report = Path("runs/phrasebook/report.md").read_text("utf-8")
+    assert re.search(r"## Everyday sentences\n(.*\n){3}(\|.*\n){12}", report)
+    assert "| everyday | validation | test |" in report
     (clone / "runs/phrasebook/saved_model").symlink_to(whole / "saved_model")
     grpc_port, rest_port = free_ports(2)
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
