@@ -59,10 +59,10 @@ say "REST, an unknown model" rest 404 error '{"inputs": ["a"]}' "-none:predict"
 
 if [ "$rpc" != - ]; then
   lines=$(printf '%s\n' "O gato está na mesa." "" "🙂 שלום" "$(printf 'a%.0s' $(seq 20000))" $'\xff\xc3\x80')
-  client=("${PYTHON:-python3}" "$folder/serving/client.py" --server "$rpc" --model "$model")
-  count=$(printf '%s\n' "$lines" | "${client[@]}" 2>/dev/null | wc -l)
+  client=("${PYTHON:-python3}" "$folder/serving/client.py" --server "$rpc" --model)
+  count=$(printf '%s\n' "$lines" | "${client[@]}" "$model" 2>/dev/null | wc -l)
   say "gRPC, five texts have five answers" test "$count" = 5
-  say "gRPC, an unknown model" test "$("${client[@]}" --model none um >/dev/null 2>&1; echo $?)" = 4
+  say "gRPC, an unknown model" test "$("${client[@]}" none um >/dev/null 2>&1; echo $?)" = 4
 fi
 say "the model is still available" available
 if [ "$failed" = 0 ]; then echo "pass: every check"; else echo "FAIL: $failed"; fi
