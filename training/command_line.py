@@ -5,6 +5,7 @@ Nothing here imports Keras, so that `--help` is instant.
 
 import contextlib
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -93,9 +94,14 @@ def read_config(path, fields):
         return {}
     import yaml
 
-    text, is_yaml = path.read_text(encoding="utf-8"), path.suffix.lower() in (".yaml", ".yml")
+    class Loader(yaml.SafeLoader):
+        """Names what is in a mapping twice."""
+
+    pairs = functools.partial(Loader.construct_pairs, deep=True)
+    Loader.add_constructor("tag:yaml.org,2002:map", lambda *where: once(pairs(*where)))
     try:
-        values = yaml.safe_load(text) if is_yaml else json.loads(text)
+        text, is_yaml = path.read_text(encoding="utf-8"), path.suffix.lower() in (".yaml", ".yml")
+        values = yaml.load(text, Loader) if is_yaml else json.loads(text, object_pairs_hook=once)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"--config {path}: {' '.join(str(error).split())}") from error
     if isinstance(values, dict):
@@ -104,13 +110,22 @@ def read_config(path, fields):
         raise ValueError(
             f"--config {path}: expected settings by name. Received: {str(values)[:80]}"
         )
-    if unknown := sorted({*map(str, values)} - {*fields}):
+    if unknown := sorted({*values} - {*fields}):
         raise ValueError(f"--config {path}: unknown setting {', '.join(unknown)}")
     values = {name: value for name, value in values.items() if value is not None}
     for name, value in values.items():
         if wrong := what_is_wrong(fields[name], value):
             raise ValueError(f"--config {path}: {name} {wrong}")
     return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+
+
+def once(pairs):
+    """{name: value} of pairs; raises a ValueError if a name has two values."""
+    found = {str(name): value for name, value in pairs}
+    if len(found) < len(pairs):
+        names = [str(name) for name, _ in pairs]
+        raise ValueError(f"given twice: {next(n for n in names if names.count(n) > 1)}")
+    return found
 
 
 def assigned(word, fields):

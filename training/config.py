@@ -283,10 +283,9 @@ class TrainingConfig:
     @classmethod
     def own_fields(cls):
         """{name: field} of the settings that one of its tasks reads."""
-        fields = {field.name: field for field in dataclasses.fields(cls)}
         return {
-            name: field
-            for name, field in fields.items()
+            field.name: field
+            for field in dataclasses.fields(cls)
             if {*cls.tasks} & {*(field.metadata["tasks"] or cls.tasks)}
         }
 

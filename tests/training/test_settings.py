@@ -106,11 +106,15 @@ def test_wrong_settings_are_named(tmp_path, monkeypatch, refused):
         (["--config", "{"], "a.json"),
         (["--config", "[1]"], "expected settings by name"),
         (["--config", '{"wings": 2}'], "unknown setting wings"),
+        (["--config", '{"seed": 2, "seed": 3}'], "--config a.json: given twice: seed"),
+        (["--config", "seed: 2\nseed: 3"], "--config a.yaml: given twice: seed"),
+        (["--config", "[a]: 2"], "--config a.yaml: unknown setting ['a']"),
     ):
         option, value = words[0], words[-1]
         if option == "--config" and value != "none.yaml":
-            (tmp_path / "a.json").write_text(value)
-            words = ["--config", "a.json"]
+            name = "a.yaml" if ": 2" in value and "{" not in value else "a.json"
+            (tmp_path / name).write_text(value)
+            words = ["--config", name]
         assert message in refused(*words)
 
 
