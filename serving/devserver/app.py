@@ -24,7 +24,8 @@ async def serve(options):
         if not stop.is_set():
             stop.set()
             end.patience = loop.time() + 1
-            last = threading.Timer(options.grace_seconds + 2, os._exit, [0])
+            # aiohttp would wait for the seconds of grace twice.
+            last = threading.Timer(options.grace_seconds + 1, os._exit, [0])
             last.daemon = True
             last.start()
         elif loop.time() > end.patience:
