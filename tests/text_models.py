@@ -108,5 +108,7 @@ def tagger(**options):
 
 
 def completer(**options):
+    """Of a model that has learned as many positions as are needed."""
+    model = tiny(keras_tfmr.LanguageModel, positions="learned", max_length=44)
     options = {"max_length": 24, "max_new_tokens": 20, **options}
-    return keras_tfmr.Completer(tiny(keras_tfmr.LanguageModel), tokenizer(), **options)
+    return keras_tfmr.Completer(model, tokenizer(), **options)

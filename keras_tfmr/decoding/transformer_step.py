@@ -36,12 +36,16 @@ class TransformerStep(DecodingStep):
         max_length: Number of tokens that can be decoded.
         prompt_length: Number of prompt tokens, for which the caches have room too.
         shortlist: A `Shortlist` whose indices take the part of token ids, or None.
+
+    Raises:
+        ValueError: If the model has learned fewer positions than `max_length`.
     """
 
     def __init__(
         self, stack, head, batch, context_cache=None, *, num_beams, max_length, prompt_length=0,
         shortlist=None,
     ):  # fmt: skip
+        stack.check_length(max_length)
         self.stack, self.num_beams, self.shortlist = stack, num_beams, shortlist
         self.max_length, self.prompt_length = max_length, prompt_length
         self.context = {} if context_cache is None else {"context_cache": context_cache}

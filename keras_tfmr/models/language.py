@@ -61,7 +61,6 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
         Raises:
             ValueError: If the model has learned fewer positions.
         """
-        self.decoder.check_length(max_length)
         step = TransformerStep(
             self.decoder, self.logits, batch, num_beams=num_beams, max_length=max_length
         )
@@ -83,6 +82,9 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
         Returns:
             A `DecodingStep` over rows = batch * num_beams, its first state, and two arguments of
             the search: `bos_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
+
+        Raises:
+            ValueError: As for `start`.
 
         >>> from keras_tfmr import TransformerConfig, decoding
         >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)

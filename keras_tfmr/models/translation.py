@@ -91,7 +91,6 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
         Raises:
             ValueError: If the model has learned fewer positions.
         """
-        self.decoder.check_length(max_length)
         source_ids = ops.convert_to_tensor(source_ids)
         context = self.encoder(source_ids)
         kind = {"attention": TransformerStep, "ssru": SSRUStep}[self.config.decoder_self]

@@ -172,7 +172,7 @@ class Completer(CompleterCalls, TextModel):
 
     def _searched(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
         """From prompt ids to new ids and log-probabilities."""
-        longest = prompt_ids.shape[1] + self.max_new_tokens
+        longest = prompt_ids.shape[1] - 1 + self.max_new_tokens
         step, state, bos_ids, rest = self.model.start_after(prompt_ids, max_length=longest)
         forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # beyond the shortest prompt
         result = decoding.sample(

@@ -73,8 +73,10 @@ def test_no_decoding_beyond_learned_positions():
         "tiny", source_vocab=20, target_vocab=20, positions="learned", max_length=4
     )
     message = r"max_length=4.*Received.*8"
-    with pytest.raises(ValueError, match=message):
-        LanguageModel(config).start(2, max_length=8)
+    language = LanguageModel(config)
+    for start, first in ((language.start, 2), (language.start_after, np.array([[2, 9]]))):
+        with pytest.raises(ValueError, match=message):
+            start(first, max_length=8)
     for decoder_self in ("attention", "ssru"):
         model = TranslationModel(config.replace(decoder_self=decoder_self))
         with pytest.raises(ValueError, match=message):
