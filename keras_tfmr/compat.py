@@ -8,6 +8,13 @@ import functools
 import hashlib
 import os
 
+# Attributes of a GraphDef without a public name: of a loop's node, whether it is taken apart, and
+# of a function, whether only XLA runs it.
+LOWERED = "_lower_using_switch_merge"
+MUST_COMPILE = "_XlaMustCompile"
+
+QUANTIZED_MATMUL = "_QuantizedMatMul"
+
 
 def usable_cores():
     """Number of processor cores that this process may use.
@@ -185,3 +192,46 @@ def mend_replicas(model, signature, workers):
     clip = optimizer._clip_gradients
     optimizer._clip_gradients = lambda gradients: clip(summed(gradients))
     optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+
+
+def quantized_matmul(x, kernel, offset, greatest, column_range):
+    """The product of integers and the offset, as floats, in a graph: float32 `[rows, units]`.
+
+    Private: the op `_QuantizedMatMul`, which exists in graphs only. `tf.raw_ops` lists no op whose
+    name begins with `_`; a public one with a fused bias would replace this.
+
+    Args:
+        x: quint8 `[rows, width]`.
+        kernel: qint8 `[width, units]`.
+        offset: float32 `[units]`, added to each row.
+        greatest: The value of the integer 255 of `x`; 0 has the value 0.
+        column_range: float32 `[units]`, the value of the integer 127 of each column of `kernel`.
+    """
+    import tensorflow as tf
+
+    quantized, real = [tf.quint8, tf.qint8], tf.float32
+    inputs = [x, kernel, offset, tf.constant(0.0), greatest]
+    inputs += [column_range, column_range]  # of both, the op takes the greater magnitude
+    attributes = {
+        "T1": tf.quint8, "T2": tf.qint8, "Tbias": real, "U": real, "Tout": real,
+        "Tdevice_inputs": [*quantized, *[real] * 5], "Thost_inputs": [],
+        "Tdevice_outputs": [real], "Thost_outputs": [],
+        "fused_ops": [b"BiasAdd", b"Dequantize"],
+        "input_quant_mode": b"SCALED", "output_quant_mode": b"SCALED",
+    }  # fmt: skip
+    attributes = {name: _attribute(value) for name, value in attributes.items()}
+    graph = tf.compat.v1.get_default_graph()
+    node = graph.create_op(QUANTIZED_MATMUL, inputs, [real], name="int8_product", attrs=attributes)
+    return node.outputs[0]
+
+
+def _attribute(value):
+    """A node's attribute of a type, of bytes or of a list of either."""
+    import tensorflow as tf
+
+    message = tf.compat.v1.AttrValue
+    if isinstance(value, list):
+        kind = "s" if value and isinstance(value[0], bytes) else "type"
+        values = [each if kind == "s" else each.as_datatype_enum for each in value]
+        return message(list=message.ListValue(**{kind: values}))
+    return message(s=value) if isinstance(value, bytes) else message(type=value.as_datatype_enum)

@@ -21,7 +21,8 @@ import keras
 import numpy as np
 from keras import ops
 
-OP = "_QuantizedMatMul"
+from keras_tfmr import compat
+
 INPUT_STEPS = 255
 WEIGHT_STEPS = 63
 MIDDLE = 128  # the integer for 0, if a row has a range of its own
@@ -146,27 +147,11 @@ class Int8Dense(keras.layers.Layer):
         """quint8 `[rows, width]` → float32 `[rows, units]`, with the offset."""
         import tensorflow as tf
 
-        kernel, column_range, offset = map(
-            tf.convert_to_tensor, (self.kernel, self.column_range, self.offset)
-        )
+        weights = self.kernel, self.column_range, self.offset
+        kernel, column_range, offset = map(tf.convert_to_tensor, weights)
         greatest = tf.constant(self.input_step * INPUT_STEPS, tf.float32)
-        inputs = [x, tf.bitcast(kernel, tf.qint8), offset, tf.constant(0.0), greatest]
-        inputs += [column_range, column_range]  # of both, the op takes the greater magnitude
-        attributes = {
-            "T1": tf.quint8, "T2": tf.qint8, "Tbias": tf.float32, "U": tf.float32,
-            "Tout": tf.float32, "Tdevice_inputs": [tf.quint8, tf.qint8, *[tf.float32] * 5],
-            "Thost_inputs": [], "Tdevice_outputs": [tf.float32], "Thost_outputs": [],
-            "fused_ops": [b"BiasAdd", b"Dequantize"],
-            "input_quant_mode": b"SCALED", "output_quant_mode": b"SCALED",
-        }  # fmt: skip
-        node = tf.compat.v1.get_default_graph().create_op(
-            OP,
-            inputs,
-            [tf.float32],
-            name="int8_product",
-            attrs={name: _attribute(value) for name, value in attributes.items()},
-        )
-        y = node.outputs[0]
+        kernel = tf.bitcast(kernel, tf.qint8)
+        y = compat.quantized_matmul(x, kernel, offset, greatest, column_range)
         y.set_shape([None, self.units])
         return y
 
@@ -175,18 +160,6 @@ class Int8Dense(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "units": self.units, "input_range": self.input_range}
-
-
-def _attribute(value):
-    """A node's attribute of a type, of bytes or of a list of either."""
-    import tensorflow as tf
-
-    message = tf.compat.v1.AttrValue
-    if isinstance(value, list):
-        kind = "s" if value and isinstance(value[0], bytes) else "type"
-        values = [each if kind == "s" else each.as_datatype_enum for each in value]
-        return message(list=message.ListValue(**{kind: values}))
-    return message(s=value) if isinstance(value, bytes) else message(type=value.as_datatype_enum)
 
 
 def quantize(model, batches, replace_layers):
@@ -255,5 +228,6 @@ def check_available():
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise RuntimeError(
             "int8 needs a TensorFlow for Linux on x86-64, 2.20 or newer. Received: TensorFlow "
-            f"{tf.__version__} on {platform.system()} {platform.machine()}, without the op {OP}"
+            f"{tf.__version__} on {platform.system()} {platform.machine()}, without the op "
+            f"{compat.QUANTIZED_MATMUL}"
         ) from error

@@ -10,16 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from keras_tfmr import answers
 from keras_tfmr._inputs import Text, example_of
-from keras_tfmr.answers import (
-    Classification,
-    Completion,
-    Document,
-    Explanation,
-    Likelihood,
-    Tags,
-    Translation,
-)
 
 Answer = TypeVar("Answer")
 Outputs = Mapping[str, Any]  # {name: lists nested like its tensor, strings as str}
@@ -40,7 +32,6 @@ class Signature(Generic[Answer]):
         optional: Further outputs, which not every model has; `()` stands for a missing one.
         certain: Outputs that rounding to bfloat16 changes only slightly, None for all. The others
             can change completely, as the best of two labels does.
-        example: Inputs that are valid for every model, made from texts.
         large: Whether the answers are so large that the check of an export asks for one text only.
         method: TensorFlow Serving's method: "predict", "classify" or "regress".
 
@@ -54,9 +45,12 @@ class Signature(Generic[Answer]):
     inputs: Mapping[str, str] = field(default_factory=lambda: {"text": "string"})
     optional: tuple[str, ...] = ()
     certain: tuple[str, ...] | None = None
-    example: Callable[[Sequence[Text]], dict[str, list[Any]]] = lambda texts: {"text": [*texts]}
     large: bool = False
     method: str = "predict"
+
+    def example(self, texts: Sequence[Text]) -> dict[str, list[Any]]:
+        """{input: values} that every model takes, made from texts."""
+        return {name: _EXAMPLES.get(name, list)([*texts]) for name in self.inputs}
 
     def read(self, outputs: Outputs) -> list[Answer]:
         """The answer to each text, from all outputs.
@@ -73,13 +67,13 @@ class Signature(Generic[Answer]):
 
 
 def _hypotheses(texts, scores, truncated):
-    pairs = zip(texts, scores, strict=True)
-    return [Translation(text, score, truncated) for text, score in pairs if score > NO_SCORE]
+    pairs = [pair for pair in zip(texts, scores, strict=True) if pair[1] > NO_SCORE]
+    return [answers.Translation(text, score, truncated) for text, score in pairs]
 
 
 def _document(text, sentences, truncated, sources, targets):
     pieces = [pair for pair in zip(sources, targets, strict=True) if pair[0]]
-    return Document(text, sentences, truncated, pieces)
+    return answers.Document(text, sentences, truncated, pieces)
 
 
 def _explanation(sources, targets, attention, attention_heads, encoder_heads, decoder_heads):
@@ -90,7 +84,7 @@ def _explanation(sources, targets, attention, attention_heads, encoder_heads, de
         return [[[row[:keys] for row in head[:queries]] for head in layer] for layer in heads]
 
     [[attention]] = cut([[attention]], target, source)
-    return Explanation(
+    return answers.Explanation(
         sources,
         targets,
         attention,
@@ -101,45 +95,34 @@ def _explanation(sources, targets, attention, attention_heads, encoder_heads, de
 
 
 def _classification(label, labels, probabilities, truncated):
-    return Classification(label, dict(zip(labels, probabilities, strict=True)), truncated)
+    return answers.Classification(label, dict(zip(labels, probabilities, strict=True)), truncated)
 
 
 def _tags(words, tags, probabilities, truncated):
     count = sum(word != "" for word in words)
-    return Tags(words[:count], tags[:count], probabilities[:count], truncated)
+    return answers.Tags(words[:count], tags[:count], probabilities[:count], truncated)
 
 
-def _pairs(texts):
-    return {"text": [*texts], "reference": [*texts][::-1]}
+def _in_turn(*values):
+    return lambda texts: [*itertools.islice(itertools.cycle(values), len(texts))]
 
 
-def _prompts(texts):
-    return {"prompt": [*texts]}
-
-
-def _sampled(texts):
-    """Several ways to draw, over enough tokens to go through several steps."""
-    count = len(texts)
-
-    def in_turn(*values):
-        return [*itertools.islice(itertools.cycle(values), count)]
-
-    return {
-        "prompt": [*texts],
-        "length": [16] * count,
-        "temperature": in_turn(1.0, 0.0, 0.7),
-        "top_k": in_turn(0, 0, 40),
-        "top_p": in_turn(0.9, 1.0, 1.0),
-        "seed": [*range(count)],
-    }
-
-
-def _examples(texts):
-    return {"inputs": [example_of(text) for text in texts]}
-
+# The values of an example's inputs, by their names; those of others are the texts.
+_EXAMPLES = {
+    "reference": lambda texts: texts[::-1],
+    "inputs": lambda texts: [example_of(text) for text in texts],
+    "length": _in_turn(16),  # long enough to go through several steps
+    "temperature": _in_turn(1.0, 0.0, 0.7),
+    "top_k": _in_turn(0, 0, 40),
+    "top_p": _in_turn(0.9, 1.0, 1.0),
+    "seed": lambda texts: [*range(len(texts))],
+}
 
 TRANSLATE = Signature(
-    "translate", ("translation", "score", "truncated"), Translation, certain=("score", "truncated")
+    "translate",
+    ("translation", "score", "truncated"),
+    answers.Translation,
+    certain=("score", "truncated"),
 )
 TRANSLATE_NBEST = Signature(
     "translate_nbest", ("translations", "scores", "truncated"), _hypotheses, certain=("truncated",)
@@ -152,16 +135,15 @@ TRANSLATE_DOCUMENT = Signature(
 )
 SCORE = Signature(
     "score",
-    Likelihood._fields,
-    Likelihood,
+    answers.Likelihood._fields,
+    answers.Likelihood,
     inputs={"text": "string", "reference": "string"},
-    example=_pairs,
 )
 EXPLAIN = Signature(
     "explain",
-    Explanation._fields[:4],
+    answers.Explanation._fields[:4],
     _explanation,
-    optional=Explanation._fields[4:],
+    optional=answers.Explanation._fields[4:],
     certain=("source_tokens",),
     large=True,  # a number for each pair of tokens, layer and head
 )
@@ -171,12 +153,12 @@ CLASSIFY = Signature(
     _classification,
     certain=("probabilities",),
 )
-TAG = Signature("tag", Tags._fields, _tags, certain=("words", "truncated"))
-TAG_WORDS = Signature("tag_words", Tags._fields, _tags, certain=("words", "truncated"))
+TAG = Signature("tag", answers.Tags._fields, _tags, certain=("words", "truncated"))
+TAG_WORDS = Signature("tag_words", answers.Tags._fields, _tags, certain=("words", "truncated"))
 COMPLETE = Signature(
     "complete",
-    Completion._fields,
-    Completion,
+    answers.Completion._fields,
+    answers.Completion,
     inputs={
         "prompt": "string",
         "length": "int32",
@@ -186,29 +168,25 @@ COMPLETE = Signature(
         "seed": "int64",
     },
     certain=("truncated",),
-    example=_sampled,
 )
 COMPLETE_GREEDILY = Signature(
     "complete_greedily",
-    Completion._fields,
-    Completion,
+    answers.Completion._fields,
+    answers.Completion,
     inputs={"prompt": "string"},
     certain=("truncated",),
-    example=_prompts,
 )
-LOG_PROB = Signature("log_prob", Likelihood._fields, Likelihood)
+LOG_PROB = Signature("log_prob", answers.Likelihood._fields, answers.Likelihood)
 # TensorFlow Serving's own methods, whose requests hold `tf.train.Example` messages.
 CLASSIFY_EXAMPLES = Signature(
     "classify_examples",
     ("classes", "scores"),
     inputs={"inputs": "string"},
-    example=_examples,
     method="classify",
 )
 REGRESS_EXAMPLES = Signature(
     "regress_examples",
     ("outputs",),
     inputs={"inputs": "string"},
-    example=_examples,
     method="regress",
 )

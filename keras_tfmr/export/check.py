@@ -25,7 +25,7 @@ from typing import Any
 from keras_tfmr import _command_line
 from keras_tfmr.compat import usable_cores
 
-# Requests with known answers, as `golden_cases.record` makes them, or a function that returns them.
+# Requests with their answers, as `known_answers.record` makes them, or a function that gives them.
 Cases = Iterable[dict[str, Any]] | Callable[[], Iterable[dict[str, Any]]]
 
 BATCHES = (1, 3, 0)
@@ -67,7 +67,7 @@ def check_saved_model(
 
     Args:
         path: The folder that holds `saved_model.pb`.
-        cases: Requests with known answers, as `golden_cases.record` makes them, or a function that
+        cases: Requests with known answers, as `known_answers.record` makes them, or a function that
             returns them, called when they are needed.
         tolerance: The greatest difference of a float from its known value.
 
@@ -94,12 +94,12 @@ def check_saved_model(
 
 
 def _check_running(path, cases, tolerance, report):
-    from keras_tfmr.export import golden_cases, saved_session, warmup
+    from keras_tfmr.export import known_answers, saved_session, warmup
 
     try:
         session = saved_session.SavedSession(path)
     except Exception as error:  # any error of the loader is a problem to report
-        report.problems.append(f"it does not load: {golden_cases.first_lines(error)}")
+        report.problems.append(f"it does not load: {known_answers.first_lines(error)}")
         return
     with session, concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         report.facts["signatures"] = len(session.signatures)
@@ -115,19 +115,19 @@ def _check_running(path, cases, tolerance, report):
         for problems in pool.map(ask, {*session.signatures, *(each.signature for each in warm)}):
             report.problems += problems
         if not report.problems:
-            report.problems += golden_cases.load_as_users_do(session, path, tolerance)
+            report.problems += known_answers.load_as_users_do(session, path, tolerance)
         report.facts["warm-up requests"] = len(warm)
 
 
 def _ask(session, cases, warm, tolerance, name):
     """Queries one signature; returns the problems."""
-    from keras_tfmr.export import golden_cases, warmup
+    from keras_tfmr.export import known_answers, warmup
 
     problems = []
     if name in session.signatures:
-        problems += golden_cases.run_batches(session, name, BATCHES)
+        problems += known_answers.run_batches(session, name, BATCHES)
         own = [case for case in cases if case["signature"] == name]
-        problems += golden_cases.compare(session, own, tolerance)
+        problems += known_answers.compare(session, own, tolerance)
     warmup.replay(session, [each for each in warm if each.signature == name], problems)
     return problems
 
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = check_saved_model(options.path)
         print(report.text(options.path))
     else:
-        from keras_tfmr.export import golden_cases, graph_checks, saved_session, warmup  # noqa: F401
+        from keras_tfmr.export import graph_checks, known_answers, saved_session, warmup  # noqa: F401
 
         sys.stdin.buffer.readline()
         cases = functools.partial(pickle.load, sys.stdin.buffer)

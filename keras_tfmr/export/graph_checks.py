@@ -112,7 +112,7 @@ def check_ops(meta_graph, report):
     report.problems += [f"{problem} (node {where})" for problem, where in problems.items()]
     report.facts["kinds of op"] = len(ops)
     compiled = any(
-        "_XlaMustCompile" in function.attr and function.attr["_XlaMustCompile"].b
+        compat.MUST_COMPILE in function.attr and function.attr[compat.MUST_COMPILE].b
         for function in meta_graph.graph_def.library.function
     )
     # Ops such as XlaDot need XLA outside compiled functions, too.

@@ -1,5 +1,7 @@
 """What an export changes in the graph that TensorFlow writes, for speed; no answer changes."""
 
+from keras_tfmr import compat
+
 
 def prune(graph):
     """Drops the nodes of each function that nothing needs, and all but one of equal constants.
@@ -69,5 +71,5 @@ def keep_loops(graph):
     """
     for function in graph.library.function:
         for node in function.node_def:
-            if "_lower_using_switch_merge" in node.attr:
-                node.attr["_lower_using_switch_merge"].b = False
+            if compat.LOWERED in node.attr:
+                node.attr[compat.LOWERED].b = False

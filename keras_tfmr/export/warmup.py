@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfmr.export import golden_cases
+from keras_tfmr.export import known_answers
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
@@ -75,7 +75,7 @@ def requests(text_model, texts, batches=BATCHES):
     default = text_model.default
     names = [default, *(name for name in text_model.signatures if name != default)]
     return [
-        (name, golden_cases.example(text_model, name, rows))
+        (name, known_answers.example(text_model, name, rows))
         for name in names
         for rows in ([texts[i % len(texts)] for i in range(batch)] for batch in batches)
     ]
@@ -121,7 +121,7 @@ def read(path, problems):
     except ImportError:
         problems.append("the warm-up file can only be read with tensorflow-serving-api installed")
     except Exception as error:  # after any error, the server refuses the version
-        problems.append(f"warm-up request {number} fails: {golden_cases.first_lines(error)}")
+        problems.append(f"warm-up request {number} fails: {known_answers.first_lines(error)}")
     return found
 
 
@@ -147,7 +147,7 @@ def replay(session, requests, problems):
         try:
             _replay_one(session, request)
         except Exception as error:  # after any error, the server refuses the version
-            said = golden_cases.first_lines(error)
+            said = known_answers.first_lines(error)
             problems.append(f"warm-up request {request.number} fails: {said}")
             return
 

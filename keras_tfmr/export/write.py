@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_tfmr.config import versions
-from keras_tfmr.export import golden_cases, graph_edits, int8_agreement, publishing, warmup
+from keras_tfmr.export import graph_edits, int8_agreement, known_answers, publishing, warmup
 from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.precision import precision_of
 from keras_tfmr.text.text_model import TextModel
@@ -76,7 +76,7 @@ def export_text_model(
     ...     print(path.name, (path / "saved_model.pb").exists())
     1 True
     """
-    texts = [text for text in warmup_texts or () if text.split()] or golden_cases.TEXTS
+    texts = [text for text in warmup_texts or () if text.split()] or known_answers.TEXTS
     facts = dict(metadata or {})
     if precision == "int8":
         examples = [text for text in calibration_texts or () if text.split()] or texts
@@ -101,7 +101,7 @@ def export_text_model(
             _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, _methods(text_model))
             _write_metadata(trained, unfinished, facts)
-        known = functools.partial(golden_cases.record, trained)
+        known = functools.partial(known_answers.record, trained)
         if process and (problems := process.report(known).problems):
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise ExportError(f"The export would not serve and was not kept:{listed}")

@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import export_text_model
-from keras_tfmr.export import golden_cases, publishing, warmup, write
+from keras_tfmr.export import known_answers, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
@@ -129,7 +129,7 @@ def test_loops_run_whole_and_no_node_is_for_nothing(session):
 def test_a_failing_check_leaves_nothing_behind(translator, tmp_path, monkeypatch):
     # What would be written and asked does not matter here, and takes its time.
     monkeypatch.setattr(write, "_save", lambda *given: (given[-1] / "saved_model.pb").touch())
-    monkeypatch.setattr(golden_cases, "record", lambda translator: [])
+    monkeypatch.setattr(known_answers, "record", lambda translator: [])
     report = Report(problems=["it does not load", "nor run"])
     process = types.SimpleNamespace(report=lambda *_: report)
     monkeypatch.setattr(write, "FreshProcess", lambda *_, **__: contextlib.nullcontext(process))

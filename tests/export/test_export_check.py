@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from text_models import tiny_model, tiny_translator
 
-from keras_tfmr.export import check, golden_cases, graph_edits, warmup
+from keras_tfmr.export import check, graph_edits, known_answers, warmup
 from keras_tfmr.export.check import check_saved_model
 from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops
 from keras_tfmr.precision import with_precision
@@ -201,7 +201,7 @@ def test_what_rounding_may_change_and_what_not():
 
     def problems(outputs, **rounded):
         session = types.SimpleNamespace(run=lambda *asked: outputs)
-        return golden_cases.compare(session, [{**case, **rounded}], 1e-3)
+        return known_answers.compare(session, [{**case, **rounded}], 1e-3)
 
     other = {"text": texts, "score": np.array([1.0, 3.0], "float32")}
     assert problems(other, rounded=True) == [] and "output score" in problems(other)[0]
@@ -210,20 +210,20 @@ def test_what_rounding_may_change_and_what_not():
     assert "output score" in problems({"text": texts, "score": scores[:1]}, rounded=True)[0]
     assert problems({"text": texts}) == ["signature s has no output score"]
     failing = types.SimpleNamespace(run=lambda *asked: [][0])
-    assert golden_cases.compare(failing, [case], 1e-3)[0].startswith("signature s fails: list")
+    assert known_answers.compare(failing, [case], 1e-3)[0].startswith("signature s fails: list")
 
 
 def test_what_a_search_decides_is_not_certain_when_rounded():
     """Two searches of one model, as rounding leads one elsewhere; a model that differs is found."""
     model = with_precision(tiny_model(), "bfloat16")
-    known = golden_cases.record(tiny_translator(model, num_beams=3))
+    known = known_answers.record(tiny_translator(model, num_beams=3))
 
     def problems(translator):
         def run(name, inputs):
             outputs = translator.signatures[name](*map(tf.constant, inputs.values()))
             return {alias: value.numpy() for alias, value in outputs.items()}
 
-        return golden_cases.compare(types.SimpleNamespace(run=run), known, 5e-2)
+        return known_answers.compare(types.SimpleNamespace(run=run), known, 5e-2)
 
     assert problems(tiny_translator(model, num_beams=2)) == []
     other = with_precision(tiny_model(norm_first=True), "bfloat16")

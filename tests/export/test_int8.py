@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator, tokenizer
 
-from keras_tfmr import TransformerConfig, TranslationModel, export_text_model, int8
-from keras_tfmr.export import METADATA_FILE, ExportError, golden_cases
+from keras_tfmr import TransformerConfig, TranslationModel, compat, export_text_model, int8
+from keras_tfmr.export import METADATA_FILE, ExportError, known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.int8 import Int8Dense
@@ -134,7 +134,7 @@ def test_errors_name_what_int8_needs(translation, monkeypatch):
     model, _ = translation
     with pytest.raises(ValueError, match="int8 takes a TranslationModel or LanguageModel"):
         optimize_for_decoding(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "int8")
-    monkeypatch.setattr(int8, "OP", "_NoSuchProduct")
+    monkeypatch.setattr(compat, "QUANTIZED_MATMUL", "_NoSuchProduct")
     int8.check_available.cache_clear()
     with pytest.raises(RuntimeError, match="int8 needs a TensorFlow for Linux on x86-64"):
         optimize_for_decoding(model, "int8")
@@ -154,7 +154,7 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
     with SavedSession(path) as session:
         found = session.run("translate", {"text": np.array([x.encode() for x in LINES], object)})
         here = translator.for_decoding("int8", LINES)
-        assert golden_cases.compare(session, golden_cases.record(here), 1e-3) == []
+        assert known_answers.compare(session, known_answers.record(here), 1e-3) == []
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
 

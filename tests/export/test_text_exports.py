@@ -16,7 +16,7 @@ from text_models import LABELS, LINES, classifier, completer, tagger
 from keras_tfmr import export_text_model
 from keras_tfmr._inputs import example_of
 from keras_tfmr.client import ServingClient, ServingError
-from keras_tfmr.export import golden_cases, warmup, write
+from keras_tfmr.export import known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
 from serving import client as client_command
 
@@ -78,7 +78,7 @@ def address(sessions):
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_methods_warm_up_and_metadata(exports, models, sessions, name):
     model, session, path = models[name], sessions[name], exports / name / "1"
-    assert golden_cases.compare(session, golden_cases.record(model), 1e-3) == []
+    assert known_answers.compare(session, known_answers.record(model), 1e-3) == []
     assert set(session.signatures) == {"serving_default", *model.signatures}
     for signature, definition in session.signatures.items():
         method = METHODS.get(signature, "predict")

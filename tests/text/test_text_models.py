@@ -7,7 +7,7 @@ from formulas import log_softmax
 from text_models import LABELS, LINES, TAGS, by_hand, classifier, completer, tagger, tokenizer
 
 from keras_tfmr import Classifier, Tagger
-from keras_tfmr.export.golden_cases import ADVERSARIAL
+from keras_tfmr.export.known_answers import ADVERSARIAL
 
 KINDS = {"classifier": classifier, "tagger": tagger, "completer": completer}
 

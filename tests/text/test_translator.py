@@ -7,7 +7,7 @@ import tensorflow as tf
 from formulas import log_softmax
 from text_models import LINES, by_hand, tiny_model, tiny_translator, tokenizer
 
-from keras_tfmr.export.golden_cases import ADVERSARIAL
+from keras_tfmr.export.known_answers import ADVERSARIAL
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 
