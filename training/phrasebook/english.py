@@ -116,7 +116,7 @@ def statement(subject, auxiliary, adverb, verb, is_denied):
         return f"{subject} {adverb} {verb}"
     if is_denied and auxiliary != "am":
         return f"{subject} {denied(auxiliary)} {adverb} {verb}"
-    joins = subject in POSSESSIVE or subject + auxiliary == "thereis"
+    joins = subject in POSSESSIVE or subject + auxiliary in ("thereis", "thatis")
     joined = joins and auxiliary in _WORDS["short"] and subject + _WORDS["short"][auxiliary]
     return f"{joined or subject + ' ' + auxiliary} {'not ' * is_denied}{adverb} {verb}"
 

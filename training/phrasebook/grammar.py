@@ -1,8 +1,7 @@
 """The grammar: turns a row of `sentences.tsv` into a sentence of both languages.
 
-The Portuguese is written first, from left to right, and what it drew is kept: the things in braces
-by their names, the verbs in brackets by their order. The English of the row then says the same.
-English words may carry their part of speech behind a slash, such as `watch/VERB`, until the end.
+The Portuguese is written first, and what it drew is kept: the things in braces by their names, the
+verbs in brackets by their order. Words may have a part of speech behind a slash: `watch/VERB`.
 """
 
 import functools
@@ -104,7 +103,8 @@ class Sentence(Things):
         """The thing in braces of Portuguese, which is kept for English."""
         first, *_, last = spec.split(" ") * 2
         name = f"when-{self.clauses[-1].tense}" if first == "when" else first
-        if name in phrases():
+        skipped = first == "when" and self.mood == "-" and self.draw.random() < 0.7
+        if name in phrases() and not skipped:
             weights, entries = phrases()[name]
             entry = self.draw.choices(entries, weights)[0]
             found = Thing(*(self._both(*entry) if "{" in entry[0] else entry))
@@ -190,9 +190,12 @@ class Sentence(Things):
             part[i % len(part)] for part, i in zip(alternatives, clause.drawn, strict=True)
         )
         action, denied, tense = clause.action, clause.denied, tense or clause.tense
-        verb = verb.removeprefix("not ")
         if action:
-            verb = verb.replace("@ing", english.form(action.en, "ing")).replace("@", action.en)
+            verb = (
+                verb.replace("not @", "@")
+                .replace("@ing", english.form(action.en, "ing"))
+                .replace("@", action.en)
+            )
         self.subject, self.object = clause.subject, clause.object or self.object
         if tense in ("cmd", "inf", "ger"):
             words = english.with_head(verb, "ing" if tense == "ger" else "")

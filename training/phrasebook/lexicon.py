@@ -1,7 +1,4 @@
-"""The tables of words: nouns, adjectives, actions and phrases, as the grammar uses them.
-
-An entry is `PORTUGUESE=ENGLISH`; a noun has its article, `a maçã=apple`.
-"""
+"""The tables of words; an entry is `PORTUGUESE=ENGLISH`, of a noun `a maçã=apple`."""
 
 import functools
 import re
