@@ -18,8 +18,8 @@ class Translation(str):
         truncated: Whether the text was too long for the model, so that only its beginning was
             translated.
 
-    >>> found = Translation("the black cat", score=-0.25, truncated=False)
-    >>> found.upper(), found == "the black cat", found.score
+    >>> translation = Translation("the black cat", score=-0.25, truncated=False)
+    >>> translation.upper(), translation == "the black cat", translation.score
     ('THE BLACK CAT', True, -0.25)
     """
 

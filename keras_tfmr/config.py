@@ -55,10 +55,10 @@ def versions(*packages: str) -> dict[str, str | None]:
 
     The modules themselves say it: the package that holds `tensorflow` may be `tensorflow-cpu`.
     """
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    known: dict[str, str | None] = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = importlib.import_module(package.replace("-", "_")).__version__
+            known[package] = importlib.import_module(package.replace("-", "_")).__version__
         except ImportError:
-            found[package] = None
-    return found
+            known[package] = None
+    return known

@@ -157,7 +157,7 @@ class ServingClient(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCall
         send = functools.partial(self._transport.predict, signature.name, inputs)
         outputs = self._retried(send)
         try:
-            found = signature.read(outputs)
+            answers = signature.read(outputs)
         except KeyError as error:
             raise ServingError(
                 f"The model answered without {error.args[0]}: it was exported without the "
@@ -166,9 +166,9 @@ class ServingClient(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCall
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             what = f"The model's answer to {signature.name} cannot be read"
             raise ServingError(what) from error
-        if len(found) != count:
-            raise ServingError(f"The model answered {len(found)} rows to {count} texts")
-        return found
+        if len(answers) != count:
+            raise ServingError(f"The model answered {len(answers)} rows to {count} texts")
+        return answers
 
     def _retried(self, send: Callable[[float], Any]) -> Any:
         """Sends, again and again while the server is unavailable; all within the timeout."""

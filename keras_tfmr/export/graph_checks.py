@@ -52,8 +52,8 @@ def read_meta_graph(path, report):
         return None
     report.facts["graph bytes"] = len(data)
     tags = [sorted(graph.meta_info_def.tags) for graph in saved_model.meta_graphs]
-    for graph, found in zip(saved_model.meta_graphs, tags, strict=True):
-        if found == sorted(saved_session.SERVE_TAGS):
+    for graph, tagged in zip(saved_model.meta_graphs, tags, strict=True):
+        if tagged == sorted(saved_session.SERVE_TAGS):
             return graph
     report.problems.append(f"the server loads the tags {{serve}}, but the graphs have {tags}")
     return None

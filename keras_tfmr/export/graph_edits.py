@@ -45,12 +45,12 @@ def _share_constants(function):
 
 def _drop_unused(function):
     nodes = {node.name: node for node in function.node_def}
-    used, found = set(), [*map(_node, function.ret.values()), *function.control_ret.values()]
-    while found:
-        name = found.pop()
+    used, waiting = set(), [*map(_node, function.ret.values()), *function.control_ret.values()]
+    while waiting:
+        name = waiting.pop()
         if name in nodes and name not in used:  # otherwise it is an argument, or known
             used.add(name)
-            found += map(_node, nodes[name].input)
+            waiting += map(_node, nodes[name].input)
     kept = [node for node in function.node_def if node.name in used]
     del function.node_def[:]
     function.node_def.extend(kept)

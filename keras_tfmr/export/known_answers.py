@@ -105,12 +105,12 @@ def load_as_users_do(session, path, tolerance):
     known = session.run(name, inputs)
     try:
         loaded = tf.saved_model.load(str(path))
-        found = loaded.signatures[name](**{k: tf.constant(v) for k, v in inputs.items()})
-        found = {alias: value.numpy() for alias, value in found.items()}
+        answer = loaded.signatures[name](**{k: tf.constant(v) for k, v in inputs.items()})
+        answer = {alias: value.numpy() for alias, value in answer.items()}
     except Exception as error:  # any error of the loader is a problem to report
         return [f"tf.saved_model.load, or what it loads, fails: {first_lines(error)}"]
     case = {"signature": f"{name} of tf.saved_model.load", "outputs": known}
-    return _differences(case, found, tolerance)
+    return _differences(case, answer, tolerance)
 
 
 def first_lines(error):

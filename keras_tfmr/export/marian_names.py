@@ -24,15 +24,15 @@ def transformers_names(encoder_layers, decoder_layers):
     >>> transformers_names(1, 0)["model.encoder.layers.0.self_attn.out_proj.weight"]
     'encoder_l1_self_Wo'
     """
-    found = {}
+    names = {}
     for side, count in (("encoder", encoder_layers), ("decoder", decoder_layers)):
         for number in range(count):
             for theirs, ours in _LAYER.items():
                 kinds = ("scale", "bias") if "_ln_" in ours else ("W", "b")
                 for word, kind in zip(("weight", "bias"), kinds, strict=True):
                     name = f"model.{side}.layers.{number}.{theirs}.{word}"
-                    found[name] = f"{side}_l{number + 1}_{ours.format(kind)}"
-    return found
+                    names[name] = f"{side}_l{number + 1}_{ours.format(kind)}"
+    return names
 
 
 def layer_weights(model):
@@ -116,9 +116,9 @@ def arrays(model):
     bias = getattr(logits if config.tied_logits else logits.dense, "bias", None)
     if not config.tied_logits:
         weights.append(("decoder_ff_logit_out_W", logits.dense.kernel, (0,)))
-    found = {
+    own = {
         name: reordered(to_numpy(weight), order, axes)
         for name, weight, axes in (*weights, *layer_weights(model))
     }
     none = np.zeros(config.target_vocab, "float32")
-    return found | {"decoder_ff_logit_out_b": none if bias is None else to_numpy(bias)}
+    return own | {"decoder_ff_logit_out_b": none if bias is None else to_numpy(bias)}

@@ -41,12 +41,12 @@ def write_release(translator, folder):
             "Marian's decoder starts from zeros, and this model's from a learned embedding"
         )
     orders = {side: _order(each) for side, each in translator.tokenizers.items()}
-    found = _in_order(arrays(model), orders)
+    weights = _in_order(arrays(model), orders)
     options = json.dumps(_options(config, orders)) + "\0"  # JSON is YAML
-    found["special:model.yml"] = np.frombuffer(options.encode(), "int8")
+    weights["special:model.yml"] = np.frombuffer(options.encode(), "int8")
     # Marian reads no array that is stored as a transposed one.
-    found = {name: np.ascontiguousarray(value) for name, value in found.items()}
-    np.savez(folder / "model.npz", **found)
+    weights = {name: np.ascontiguousarray(value) for name, value in weights.items()}
+    np.savez(folder / "model.npz", **weights)
     vocabularies = _write_vocabularies(translator, orders, folder)
     decoding = translator.config
     decoder = {
@@ -68,16 +68,16 @@ def _order(tokenizer):
     return [*ids, *(i for i in range(tokenizer.vocab_size) if i not in special)]
 
 
-def _in_order(found, orders):
+def _in_order(weights, orders):
     """The arrays as matrices, with the ids of embeddings and logits in Marian's order."""
-    for name, value in found.items():
+    for name, value in weights.items():
         value = value if value.ndim == 2 else value[None]
         if "logit_out" in name:
             value = value[:, orders["target"]]
         elif name.endswith("Wemb"):
             value = value[orders["source" if name == "encoder_Wemb" else "target"]]
-        found[name] = value
-    return found
+        weights[name] = value
+    return weights
 
 
 def _options(config, orders):

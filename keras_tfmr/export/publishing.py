@@ -71,8 +71,9 @@ def _locked(folder):
 
 def publish(folder: pathlib.Path, directory: pathlib.Path) -> pathlib.Path:
     """Gives a finished version the next free number; simultaneous exports get different ones."""
-    taken = [int(entry.name) for entry in directory.iterdir() if _VERSION.fullmatch(entry.name)]
-    number = max(taken, default=0) + 1
+    names = (entry.name for entry in directory.iterdir() if _VERSION.fullmatch(entry.name))
+    # A server takes an int64; it ignores folders with a greater number.
+    number = max((n for n in map(int, names) if n < 2**63 - 1), default=0) + 1
     while True:
         path = directory / str(number)
         try:

@@ -96,9 +96,9 @@ def register_text_ops():
     """
     import tensorflow as tf
 
-    found = importlib.util.find_spec("tensorflow_text")
-    if found is None:
+    spec = importlib.util.find_spec("tensorflow_text")
+    if spec is None:
         return False
-    for library in sorted(pathlib.Path(found.origin).parent.glob("python/ops/*.so")):
+    for library in sorted(pathlib.Path(spec.origin).parent.glob("python/ops/*.so")):
         tf.load_op_library(str(library))
     return True

@@ -101,9 +101,9 @@ def read(path, problems):
     """
     import tensorflow as tf
 
-    file, found, number = pathlib.Path(path) / FILE, [], 1
+    file, listed, number = pathlib.Path(path) / FILE, [], 1
     if not file.exists():
-        return found
+        return listed
     try:
         from tensorflow_serving.apis import prediction_log_pb2
 
@@ -116,13 +116,13 @@ def read(path, problems):
             if kind in METHODS.values():
                 asked = getattr(log, kind).request
                 name = asked.model_spec.signature_name or "serving_default"
-                found.append(Request(number, name, _inputs(asked)))
+                listed.append(Request(number, name, _inputs(asked)))
             number += 1
     except ImportError:
         problems.append("the warm-up file can only be read with tensorflow-serving-api installed")
     except Exception as error:  # after any error, the server refuses the version
         problems.append(f"warm-up request {number} fails: {known_answers.first_lines(error)}")
-    return found
+    return listed
 
 
 def _inputs(request):

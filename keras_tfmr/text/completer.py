@@ -38,8 +38,8 @@ class Completer(CompleterCalls, TextModel):
     >>> config = TransformerConfig.preset("tiny", target_vocab=tokenizer.vocab_size,
     ...     joint_vocab=False)
     >>> completer = Completer(LanguageModel(config), tokenizer)
-    >>> [found] = completer.complete(["the black"], length=4, temperature=0.8, seed=1)
-    >>> found.tokens <= 4 and found.log_prob < 0
+    >>> [completion] = completer.complete(["the black"], length=4, temperature=0.8, seed=1)
+    >>> completion.tokens <= 4 and completion.log_prob < 0
     True
     """
 
@@ -190,8 +190,8 @@ class Completer(CompleterCalls, TextModel):
             max_lengths=tf.where(wanted > 0, forced + wanted, 0),
         )
         ids = tf.pad(result.ids[:, 0], [[0, 0], [0, self.max_new_tokens]])
-        places = forced[:, None] + tf.range(self.max_new_tokens)
-        return tf.gather(ids, places, batch_dims=1), result.log_probs[:, 0]
+        positions = forced[:, None] + tf.range(self.max_new_tokens)
+        return tf.gather(ids, positions, batch_dims=1), result.log_probs[:, 0]
 
     def _prompt_ids(self, prompt):
         """Strings [batch] -> the last ids of each [rows, prompt], and whether others were cut."""

@@ -76,8 +76,8 @@ class Classifier(ClassifierCalls, LabelModel):
     >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
     ...     joint_vocab=False)
     >>> classifier = Classifier(SequenceClassifier(config, 2), tokenizer, ["pt", "en"])
-    >>> [found] = classifier.classify(["o gato"])
-    >>> sorted(found.probabilities), found.label in ("pt", "en")
+    >>> [answer] = classifier.classify(["o gato"])
+    >>> sorted(answer.probabilities), answer.label in ("pt", "en")
     (['en', 'pt'], True)
     """
 
@@ -162,7 +162,7 @@ class Tagger(TaggerCalls, LabelModel):
     >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
     ...     joint_vocab=False)
     >>> tagger = Tagger(TokenClassifier(config, 2), tokenizer, ["NOUN", "OTHER"])
-    >>> [found.words for found in tagger.tag(["The cat's black.", ""])]
+    >>> [answer.words for answer in tagger.tag(["The cat's black.", ""])]
     [['The', "cat's", 'black', '.'], []]
     """
 
@@ -196,12 +196,12 @@ class Tagger(TaggerCalls, LabelModel):
         float32 [batch, words], of these tags, padded with 0; `truncated` bool [batch].
         """
         words = split(tf.ensure_shape(text, [None]))
-        ids, words, places, truncated = first_pieces(words, self.tokenizer, self.max_length)
+        ids, words, positions, truncated = first_pieces(words, self.tokenizer, self.max_length)
         probabilities = self.probabilities(ids)  # [rows, length, tags]
-        at = tf.stack([places.value_rowids(), places.flat_values], axis=1)
-        found = tf.gather_nd(probabilities, at)  # [words of all texts, tags]
-        tags = tf.gather(tf.constant(self.labels), tf.argmax(found, axis=1))
-        best = words.with_flat_values(tf.reduce_max(found, axis=1))
+        at = tf.stack([positions.value_rowids(), positions.flat_values], axis=1)
+        of_words = tf.gather_nd(probabilities, at)  # [words of all texts, tags]
+        tags = tf.gather(tf.constant(self.labels), tf.argmax(of_words, axis=1))
+        best = words.with_flat_values(tf.reduce_max(of_words, axis=1))
         return {
             "words": words.to_tensor(""),
             "tags": words.with_flat_values(tags).to_tensor(""),
@@ -240,20 +240,25 @@ def first_pieces(words, tokenizer, max_length):
     Returns:
         ids: int32 [batch, length], ended by the end id and padded with 0.
         words: ragged string [batch, (words)], the words whose first subword is among the ids.
-        places: ragged int64 [batch, (words)], the position of that subword.
+        positions: ragged int64 [batch, (words)], the position of that subword.
         truncated: bool [batch], whether words or subwords were left out.
     """
-    given = words.row_lengths()
+    counts = words.row_lengths()
     words = words[:, :max_length]
     pieces = tokenizer.encode(words.flat_values, max_length)  # [words of all texts, (pieces)]
     lengths = words.with_flat_values(tf.cast(pieces.row_lengths(), tf.int64))
     # Where a word begins: the sum of the lengths before it in its text.
     before = tf.cumsum(lengths.flat_values, exclusive=True)
     starts = tf.pad(tf.cumsum(tf.reduce_sum(lengths, axis=1)), [[1, 0]])  # of the texts
-    places = lengths.with_flat_values(before - tf.gather(starts, words.value_rowids()))
+    positions = lengths.with_flat_values(before - tf.gather(starts, words.value_rowids()))
     rows = tf.RaggedTensor.from_row_splits(pieces.flat_values, starts)  # [batch, (pieces)]
-    kept = places < max_length - 1
-    truncated = (rows.row_lengths() > max_length - 1) | (given > words.row_lengths())
+    kept = positions < max_length - 1
+    truncated = (rows.row_lengths() > max_length - 1) | (counts > words.row_lengths())
     end = tf.fill([rows.nrows(tf.int32), 1], tokenizer.eos_id)
     ids = tf.concat([rows[:, : max_length - 1], end], axis=1).to_tensor(tokenizer.pad_id)
-    return ids, tf.ragged.boolean_mask(words, kept), tf.ragged.boolean_mask(places, kept), truncated
+    return (
+        ids,
+        tf.ragged.boolean_mask(words, kept),
+        tf.ragged.boolean_mask(positions, kept),
+        truncated,
+    )

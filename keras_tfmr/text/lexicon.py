@@ -143,7 +143,7 @@ class Lexicon:
         batch, vocab = tf.shape(source_ids)[0], self.target_vocab
         likely = tf.reshape(tf.gather(self.candidates, source_ids), [batch, -1])
         likely += tf.range(batch)[:, None] * vocab
-        found = tf.scatter_nd(
+        counts = tf.scatter_nd(
             tf.reshape(likely, [-1, 1]),
             tf.ones([tf.size(likely)], tf.int32),
             tf.reshape(batch * vocab, [1]),
@@ -152,7 +152,7 @@ class Lexicon:
         always[self.always] = True
         special = np.zeros(vocab, bool)
         special[[0, eos_id, bos_id, *banned_ids]] = True
-        allowed = ((tf.reshape(found, [batch, vocab]) > 0) | always) & ~special
+        allowed = ((tf.reshape(counts, [batch, vocab]) > 0) | always) & ~special
         ids = tf.where(tf.reduce_any(allowed, axis=0))[:, 0]
         ids = tf.concat([[0, eos_id, bos_id], tf.cast(ids, tf.int32)], axis=0)
         places = -(-tf.maximum(tf.size(ids), least) // STEP) * STEP

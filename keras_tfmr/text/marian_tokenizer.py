@@ -93,9 +93,9 @@ class MarianTokenizer(Tokenizer):
         return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, SPACE_SIGN, " ")))
 
     def nbest_segmentations(self, word, most):
-        found = super().nbest_segmentations(word, most)
-        found = [way for way in found if max(way[0]) < self.vocab_size]
-        return found or [(list(word), 0.0)]
+        ways = super().nbest_segmentations(word, most)
+        ways = [way for way in ways if max(way[0]) < self.vocab_size]
+        return ways or [(list(word), 0.0)]
 
     def extended(self, other, share=0.25):
         """A tokenizer that has the subwords of another one too, after its own vocabulary.
@@ -184,9 +184,9 @@ class _MarianLines(LineEncoder):
 
     def _split(self, line):
         """The id of a line's tag, and the text behind it."""
-        found = re.match(_TAG, line)
-        tag = self.tag_ids.get(found.group().strip()) if found else None
-        return (self.own_tag, line) if tag is None else (tag, line[found.end() :])
+        match = re.match(_TAG, line)
+        tag = self.tag_ids.get(match.group().strip()) if match else None
+        return (self.own_tag, line) if tag is None else (tag, line[match.end() :])
 
 
 def joined(spm, pieces, *, reads_tags=False, target_language=None):

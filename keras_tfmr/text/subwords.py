@@ -40,9 +40,9 @@ class Tokenizer(tf.Module):
             self.vocab_size = int(self._ops.vocab_size())
         except tf.errors.OpError as error:
             raise ValueError(f"not a SentencePiece model: {error.message}") from error
-        found = tuple(piece.decode() for piece in self._ops.id_to_string(range(4)).numpy())
-        if found != SPECIALS:
-            raise ValueError(f"ids 0 to 3 of the model must be {SPECIALS}. Received: {found}")
+        specials = tuple(piece.decode() for piece in self._ops.id_to_string(range(4)).numpy())
+        if specials != SPECIALS:
+            raise ValueError(f"ids 0 to 3 of the model must be {SPECIALS}. Received: {specials}")
         self._read_model()
         self.lines = self._line_encoder()
 
@@ -172,8 +172,8 @@ class Tokenizer(tf.Module):
         text = "".join(processor.id_to_piece(i) for i in word)
         if any(map(processor.is_byte, word)) or not text[1:] or text[0] != SPACE_SIGN:
             return [(list(word), 0.0)]
-        found = processor.nbest_encode(text[1:], nbest_size=most)
-        return [(ids, sum(map(processor.get_score, ids))) for ids in found]
+        ways = processor.nbest_encode(text[1:], nbest_size=most)
+        return [(ids, sum(map(processor.get_score, ids))) for ids in ways]
 
     def _encode(self, texts, max_length):
         """Strings [batch] -> ids, ragged int32 [batch, (subwords)], and whether texts were cut."""

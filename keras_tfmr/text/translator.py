@@ -50,10 +50,10 @@ class Translator(TranslatorCalls, TextModel):
     >>> size = tokenizer.vocab_size
     >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
     >>> translator = Translator(TranslationModel(config), tokenizer)
-    >>> [found] = translator.translate([" "])
-    >>> found
+    >>> [translation] = translator.translate([" "])
+    >>> translation
     Translation(text='', score=0.0, truncated=False)
-    >>> found.upper() == ""  # it is a str
+    >>> translation.upper() == ""  # it is a str
     True
     """
 
@@ -128,15 +128,15 @@ class Translator(TranslatorCalls, TextModel):
     def examples(self, texts: Sequence[Text]) -> list[Any]:
         texts = list(texts)
         translations = self.translate(texts)
-        found = []
+        inputs = []
         for rows in batches(len(texts), BATCH):
             source_ids, _, _ = self._read(tf.constant([utf8(text) for text in texts[rows]]))
             target_ids, _ = self.target_tokenizer.encode_truncated(
                 tf.constant(translations[rows]), self.config.max_length
             )
             fed_ids = shifted(at_least_one(target_ids), self.target_tokenizer.bos_id)
-            found.append([source_ids, fed_ids])
-        return found
+            inputs.append([source_ids, fed_ids])
+        return inputs
 
     def to_metadata(self) -> dict[str, Any]:
         return {
@@ -187,9 +187,9 @@ class Translator(TranslatorCalls, TextModel):
         flat, rows = tf.where(real.flat_values), pieces.value_rowids()
         sentences = tf.gather_nd(pieces.flat_values, flat)
         order = tf.argsort(tf.strings.length(sentences), stable=True)
-        found, cut = self._in_batches(tf.gather(sentences, order))
+        translations, cut = self._in_batches(tf.gather(sentences, order))
         flat = tf.gather(flat, order)
-        translated = tf.tensor_scatter_nd_update(pieces.flat_values, flat, found)
+        translated = tf.tensor_scatter_nd_update(pieces.flat_values, flat, translations)
         count, own = tf.size(text, tf.int64), tf.gather_nd(rows, flat)
         return {
             "translation": tf.strings.unsorted_segment_join(translated, rows, count),

@@ -189,7 +189,7 @@ def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path):
 
 
 def test_the_next_free_number_is_taken(tmp_path):
-    for name in ("3", "00000007", ".unfinished-x", "9x", "latest"):
+    for name in ("3", "00000007", ".unfinished-x", "9x", "latest", "9" * 20):
         (tmp_path / name).mkdir()
 
     def publish(name):

@@ -99,6 +99,15 @@ def test_translations_come_back_in_order_and_unharmed(address, server, rest):
                 assert [answer.text for answer in found] == [text.upper() for text in asked]
 
 
+def test_a_long_list_is_split_into_requests(client, stub):
+    stub.requests.clear()
+    answers = client.score(TEXTS, TEXTS[::-1], batch_size=4)
+    assert answers == client.score(TEXTS, TEXTS[::-1])
+    assert len(stub.requests) == -(-len(TEXTS) // 4) + 1
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        client.translate(TEXTS, batch_size=0)
+
+
 def test_nbest_scores_and_explanations(client):
     two, empty, long = client.translate_nbest(["dois", "", LONG])
     assert two == ["DOIS", "DOIS 1", "DOIS 2"] and [one.score for one in two] == [0.0, -0.25, -0.5]
