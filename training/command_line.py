@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 
 from keras_tfmr import _command_line
-from training.config import TrainingConfig, what_is_wrong
+from training.config import TrainingConfig
+from training.fields import what_is_wrong
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):

@@ -91,7 +91,7 @@ class Start:
 
     def config_for(self, task):
         """The config of the model that learns a task: that of the run, with sizes and dropout."""
-        from training.tasks import preset_of, read_config
+        from training.models import preset_of, read_config
 
         settings = task.settings
         vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
@@ -101,10 +101,7 @@ class Start:
             sizes = {**preset_of(self.kind, settings.preset), **given}
             fields |= {name: value for name, value in sizes.items() if name in fields}
             fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
-        try:
-            return read_config(task.kind, fields)
-        except ValueError as error:
-            raise RunError(str(error)) from error
+        return read_config(task.kind, fields)
 
     def tokenizers(self):
         """`(source, target)`, the same one twice for a joint vocabulary."""

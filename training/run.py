@@ -87,7 +87,7 @@ class RunFolder:
 
     def model(self, weights=None):
         """The run's model with its best weights, or with those of another file."""
-        from training.tasks import make_model
+        from training.models import make_model
 
         described = self.read_config()["model"]
         model = make_model(described["kind"], described["config"], described.get("classes"))

@@ -6,31 +6,13 @@ import numpy as np
 from keras import ops
 
 import keras_tfmr
-from keras_tfmr import recurrent
 from keras_tfmr.decoding import DecodingConfig, score
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
-from keras_tfmr.models import (
-    LanguageModel,
-    SequenceClassifier,
-    TokenClassifier,
-    TransformerConfig,
-    TranslationModel,
-)
-from keras_tfmr.precision import dtype_policy
 from training.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
 from training.files import RunError
+from training.models import make_config, make_model
 
-_MODELS = {  # kind of model: the classes of its config and of itself
-    "transformer": (TransformerConfig, TranslationModel),
-    "seq2seq": (recurrent.Seq2SeqConfig, recurrent.Seq2SeqModel),
-    "rnnsearch": (recurrent.RNNSearchConfig, recurrent.RNNSearchModel),
-    "convolutional": (recurrent.ConvolutionalConfig, recurrent.ConvolutionalModel),
-    "classify": (TransformerConfig, SequenceClassifier),
-    "tag": (TransformerConfig, TokenClassifier),
-    "masked": (TransformerConfig, TokenClassifier),
-    "language": (TransformerConfig, LanguageModel),
-}
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
 
@@ -366,46 +348,3 @@ def end(ids, lengths, eos_id, filler=False):
 def shifted(ids, bos_id):
     """Padded ids behind a start id, without the last one."""
     return np.concatenate([np.full([len(ids), 1], bos_id, np.int32), ids[:, :-1]], axis=1)
-
-
-def preset_of(kind, name):
-    """The fields of a model's preset; none if the model has no preset of that name."""
-    return _MODELS[kind][0].presets.get(name, {})
-
-
-def make_config(settings, source_vocab, target_vocab):
-    """The model config that a resolved `TrainingConfig` asks for."""
-    given = settings.sizes() | {"dropout_rate": settings.dropout_rate}
-    fields = {
-        **preset_of(settings.model, settings.preset),
-        **{name: value for name, value in given.items() if value is not None},
-        "source_vocab": source_vocab,
-        "target_vocab": target_vocab,
-        "joint_vocab": settings.joint_vocab,
-    }
-    try:
-        return _MODELS[settings.model][0](**fields)
-    except ValueError as error:
-        raise RunError(str(error)) from error
-
-
-def make_model(kind, config, classes=None, precision="float32"):
-    """A new model.
-
-    Args:
-        kind: A key of `TASKS` other than translation, or a kind of translator.
-        config: Its config, or the dictionary of one.
-        classes: Number of classes of an encoder with labels.
-        precision: The dtype policy of its layers.
-    """
-    if kind not in _MODELS:
-        raise RunError(f"Expected a run of one of {', '.join(_MODELS)}. Received: a run of {kind}")
-    if isinstance(config, dict):
-        config = read_config(kind, config)
-    with dtype_policy(precision):
-        return _MODELS[kind][1](config, *([classes] if classes else []))
-
-
-def read_config(kind, fields):
-    """The config of a kind of model, from its dictionary."""
-    return _MODELS[kind][0].from_dict(fields)

@@ -15,8 +15,9 @@ from training.command_line import completed
 from training.config import TrainingConfig
 from training.files import RunError
 from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
+from training.models import make_config, make_model
 from training.run import RunFolder
-from training.tasks import Translation, make_config, make_model
+from training.tasks import Translation
 
 TUNING = (  # one update of a rate that changes nothing
     "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "1",
