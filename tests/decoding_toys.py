@@ -65,6 +65,28 @@ class HashModel:
                         found.append((score, log_prob, (*body, last)))
         return sorted(found, key=lambda entry: -entry[0])
 
+    def beam_search(
+        self, example, beams, n, limit, *, eos_id, min_length, banned_ids, prefix, alpha, offset
+    ):
+        """The n best `[(tokens, log_prob, score)]`, with lists; it never ends early."""
+        live, finished = [()], [] if limit else [((), 0.0, 0.0)]
+        for length in range(1, limit + 1):
+            never = {0, *banned_ids, *(eos_id if length < min_length else ())}
+            allowed = prefix[length - 1 : length] or {*range(self.vocab)} - never
+            ways = [(*tokens, token) for tokens in live for token in allowed]
+            ranked = [(self.log_prob(example, way), way) for way in ways]
+            ranked = sorted((r for r in ranked if r[0] > -np.inf), reverse=True)[: 2 * beams]
+            live = []
+            for rank, (log_prob, way) in enumerate(ranked):
+                if way[-1] not in eos_id and length < limit:
+                    live.append(way)
+                elif rank < beams:
+                    score = log_prob / ((offset + length) / (offset + 1)) ** alpha
+                    finished.append((way, log_prob, score))
+            # Greedy decoding looks at no other token than the best.
+            live = [] if beams == 1 and finished else live[:beams]
+        return sorted(finished, key=lambda entry: -entry[2])[:n]
+
 
 def hypotheses(result, example):
     """`[(tokens, log_prob, score)]` of one example, and a check that padding follows them."""

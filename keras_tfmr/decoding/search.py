@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
-from keras_tfmr.decoding.step import as_step, select_rows
+from keras_tfmr.decoding.step import DecodingStep, FunctionStep, select_rows
 from keras_tfmr.decoding.topk import top_sums
 
 # While the batch shrinks, examples that have ended leave it after this many steps,
@@ -40,7 +40,8 @@ class Search:
     """
 
     def __init__(self, step, constraints):
-        self.step, self.constraints = as_step(step), constraints
+        self.step = step if isinstance(step, DecodingStep) else FunctionStep(step)
+        self.constraints = constraints
         self.max_length, room = constraints.config.max_length, self.step.max_length
         if room is not None and room < self.max_length:
             raise ValueError(

@@ -79,25 +79,21 @@ class FunctionStep(DecodingStep):
     Args:
         function: The function.
         max_length: The number of tokens that can be decoded; None for any number.
+
+    Raises:
+        TypeError: If the function is none.
     """
 
     def __init__(self, function: StepFunction, max_length: int | None = None) -> None:
+        if not callable(function):
+            raise TypeError(
+                "`step` must be a DecodingStep or a function step(tokens, cache). "
+                f"Received: {type(function).__name__}"
+            )
         self.function, self.max_length = function, max_length
 
     def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
         return self.function(tokens, cache)
-
-
-def as_step(step):
-    """The step itself, or a function as a step; raises TypeError for anything else."""
-    if isinstance(step, DecodingStep):
-        return step
-    if not callable(step):
-        raise TypeError(
-            "`step` must be a DecodingStep or a function step(tokens, cache). "
-            f"Received: {type(step).__name__}"
-        )
-    return FunctionStep(step)
 
 
 def select_rows(tensors, rows):
