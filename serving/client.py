@@ -48,7 +48,8 @@ def parse_arguments(arguments=None):
     add("--rest", action="store_true", help="use the REST API instead of gRPC")
     add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
     count = {"type": _command_line.at_least(1), "metavar": "N"}
-    add("--model_version", **count, help="version number (default: the newest)")
+    version = {"type": _command_line.at_least(0), "metavar": "N"}
+    add("--model_version", **version, help="version number (default: the newest)")
     label = "version label, instead of --model_version"
     add("--label", metavar="NAME", not_with=["--model_version"], help=label)
     add = parser.add_argument_group("limits").add_argument
