@@ -65,12 +65,6 @@ def masked_loss(labels, logits):
     return ops.sum(each(labels, logits) * mask) / ops.sum(mask)
 
 
-def masked_accuracy(labels, logits):
-    mask = ops.cast(labels != 0, "float32")
-    match = ops.cast(ops.equal(ops.cast(labels, "int64"), ops.argmax(logits, axis=2)), "float32")
-    return ops.sum(match * mask) / ops.sum(mask)
-
-
 def train(args):
     """Rows of BLEU by minutes of the tutorial's recipe: its layers, schedule and batches.
 
