@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 from keras import ops
 
-from training.files import RunError, write_atomically
+from training.files import DAMAGED, RunError, write_atomically
 
 META = "meta"
 _COUNTED = re.compile(r"\b(seed_generator|adam)_\d+\b")
@@ -95,7 +95,7 @@ def damage(path):
             if (bad := archive.testzip()) is not None:
                 return f"the checksum of {bad} is wrong"
         read_meta(path)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         return error
     return None
 

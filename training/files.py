@@ -6,10 +6,13 @@ import io
 import json
 import mmap
 import os
+import zipfile
 import zlib
 
 import numpy as np
 
+# What NumPy raises for an .npz that is damaged, cut short, or none.
+DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 CHUNK = 1 << 20  # entries of an array handled at a time
 
 

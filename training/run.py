@@ -9,13 +9,12 @@ import shlex
 import shutil
 import sys
 import uuid
-import zipfile
 from pathlib import Path
 
 from keras_tfmr.config import versions
 from training.config import best_precision
 from training.corpus.read import sha256
-from training.files import RunError, explained, read_json, write_atomically, write_json
+from training.files import DAMAGED, RunError, explained, read_json, write_atomically, write_json
 from training.recipes import RECIPES
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
@@ -151,7 +150,7 @@ class RunFolder:
             return None
         try:
             return Lexicon.load(self.lexicon)
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGED as error:
             raise RunError(
                 f"{self.lexicon} is not a lexicon of training/learn_lexicon.py: {error}"
             ) from error

@@ -128,7 +128,7 @@ def check_folders(source, target):
 def check_apart(source, target):
     """Raises a ValueError if writing a file would destroy the input; links count."""
     for path in (target, target.with_name(f"{target.name}.progress")) if target else ():
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # there is none
             if os.path.samestat(path.stat(), source.stat() if source else os.fstat(0)):
                 raise ValueError(f"--output must not be the input. Received: {target}")
 

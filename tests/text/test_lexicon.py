@@ -129,8 +129,10 @@ def test_what_does_not_fit_is_an_error(run, tmp_path, capsys):
     with pytest.raises(SystemExit):
         learn_lexicon.main([str(run), "--data", "pairs.tsv", "--candidates", "0"])
     assert "must be a whole number of 1 or more. Received: '0'" in capsys.readouterr().err
+    whole = (run / "lexicon.npz").read_bytes()
     RunFolder(run).clear()  # as --overwrite does: another run has other subwords
     assert not (run / "lexicon.npz").exists()
-    (run / "lexicon.npz").write_bytes(b"PK\x03\x04")
-    with pytest.raises(RunError, match=r"lexicon\.npz is not a lexicon"):
-        RunFolder(run).read_lexicon()
+    for damaged in (b"PK\x03\x04", whole[:-30], whole[:50] + b"\xff" * 60 + whole[110:]):
+        (run / "lexicon.npz").write_bytes(damaged)
+        with pytest.raises(RunError, match=r"lexicon\.npz is not a lexicon"):
+            RunFolder(run).read_lexicon()

@@ -196,6 +196,18 @@ def test_another_architecture_is_named(release, folder):
         model_of(published)
 
 
+@pytest.mark.parametrize("pack", [zipped, tarred, gzipped])
+def test_damage_is_named_wherever_it_is(release, pack):
+    path = pack(release())
+    file = next(path.glob("*.npz.gz")) if path.is_dir() else path
+    whole = file.read_bytes()
+    for begin in (20, len(whole) // 3, len(whole) // 2, len(whole) - 30):
+        for damaged in (whole[:begin] + b"\xff" * 25 + whole[begin + 25 :], whole[:begin]):
+            file.write_bytes(damaged)
+            with pytest.raises(RunError):
+                read(path)
+
+
 def test_missing_and_broken_files_are_named(folder, release):
     path = folder()
     (path / "model.safetensors").rename(path / "pytorch_model.bin")

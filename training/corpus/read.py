@@ -67,8 +67,8 @@ def read_blocks(paths, files):
     """
     names, number = tuple(map(str, paths)), 0
     with contextlib.ExitStack() as opened:
-        opened_files = [opened.enter_context(open(path, "rb", buffering=0)) for path in paths]
-        raws = list(map(_Hashed, opened_files))
+        unbuffered = functools.partial(open, mode="rb", buffering=0)
+        raws = [_Hashed(opened.enter_context(unbuffered(path))) for path in paths]
         buffered = [io.BufferedReader(raw, 1 << 20) for raw in raws]
         streams = [packed.lines(*pair) for pair in zip(buffered, paths, strict=True)]
         while True:

@@ -22,7 +22,7 @@ from training.files import RunError, write_atomically
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
 SUMS = "SHA256SUMS"  # written last
 EARLIER = pathlib.Path("data/tatoeba")  # where pairs were kept before there was a cache
-FAILURES, PAUSE, TIMEOUT = 4, 1.0, 30.0  # failures in a row, seconds after each, seconds of silence
+FAILURES, PAUSE, TIMEOUT = 3, 1.0, 20.0  # failures in a row, seconds after each, seconds of silence
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 1000  # pairs in validation and in test, each at most a twentieth of all
 # A line of sentences: what it is, and its number and text.

@@ -7,6 +7,7 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from training.files import RunError
@@ -70,13 +71,15 @@ def unpacked(path):
             elif tarfile.is_tarfile(path):
                 with tarfile.open(path) as archive:
                     archive.extractall(folder, filter="data")
+                    while archive.fileobj.read(1 << 20):  # to its end, where the checksum is
+                        pass
             else:
                 raise RunError(f"{path} is neither a folder nor a .zip or .tar.gz of one")
             if folder != path:
                 for packed in folder.rglob("*.gz"):
                     with gzip.open(packed) as file, packed.with_suffix("").open("wb") as whole:
                         shutil.copyfileobj(file, whole)
-        except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError) as error:
+        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
             raise RunError(f"cannot unpack {path}: {error}") from error
         inner = [entry for entry in folder.iterdir() if entry.is_dir()]
         alone = len(inner) == 1 and len([*folder.iterdir()]) == 1

@@ -4,7 +4,7 @@ SentencePiece models as vocabularies."""
 import numpy as np
 import yaml
 
-from training.files import RunError
+from training.files import DAMAGED, RunError
 from training.marian import Published, as_text, check_options, decoding_options
 from training.marian.files import only, read_spms
 from training.marian.vocabulary import read_spm, read_yml
@@ -140,7 +140,7 @@ def _arrays(path):
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
+    except DAMAGED as error:
         raise RunError(f"{path.name} is not an .npz: {error}") from error
 
 
