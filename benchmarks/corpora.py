@@ -113,7 +113,7 @@ def main():
             args.data = harness.tiny_pairs(Path(folder, "train.tsv"))
             args.validation = harness.tiny_pairs(Path(folder, "valid.tsv"), range(300, 320))
             args.lines = [3000]
-        pairs = args.data.read_text("utf-8").splitlines()
+        pairs = harness.lines_of(args.data)
         for lines in args.lines:
             corpus, run = Path(folder, f"{lines}.tsv"), Path(folder, f"run-{lines}")
             write_corpus(corpus, pairs, lines)

@@ -201,7 +201,7 @@ def measured(args, folder):
     run = args.run or harness.tiny_run(folder)
     pairs = [("O gato preto dorme.", "The black cat sleeps.")] * 4
     if args.data:
-        pairs = [line.split("\t")[:2] for line in args.data.read_text("utf-8").splitlines()]
+        pairs = [line.split("\t")[:2] for line in harness.lines_of(args.data)]
     sources, references = map(list, zip(*pairs[: args.sentences], strict=True))
     texts = folder / "sources.json"
     texts.write_text(json.dumps(sources))

@@ -220,6 +220,12 @@ def tiny_run(folder, option="--output"):
 SENTENCES = ["O gato preto dorme.", "A casa é branca e grande.", "Onde está a minha mochila?"]
 
 
+def lines_of(path):
+    """The lines of a text file, which end at line feeds only, as for the scripts measured."""
+    text = Path(path).read_bytes().decode("utf-8-sig")
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+
+
 def tiny_pairs(path, numbers=range(300)):
     """Pairs with numbers in them, for quick runs; returns the path."""
     lines = (f"A casa {n} tem {n % 7} portas.\tHouse {n} has {n % 7} doors.\n"

@@ -33,7 +33,7 @@ def make(folder, data, size):
 
     folder, vocab = Path(folder), size["vocab_size"]
     folder.mkdir(parents=True)
-    pairs = [line.split("\t")[:2] for line in Path(data).read_text("utf-8").splitlines()]
+    pairs = [line.split("\t")[:2] for line in harness.lines_of(data)]
     found = {"</s>": None, "<unk>": None}
     for side, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         with (folder / f"{side}.spm").open("wb") as file:
@@ -159,7 +159,7 @@ def measured(args, folder):
         task = {"do": "make", "folder": published, "data": args.data,
                 "size": QUICK if args.quick else SIZE}  # fmt: skip
         harness.alone(__file__, task)
-    lines = args.data.read_text("utf-8").splitlines()[: args.sentences]
+    lines = harness.lines_of(args.data)[: args.sentences]
     sources, references = zip(*(line.split("\t")[:2] for line in lines), strict=True)
     (folder / "sources.json").write_text(json.dumps(sources))
     imported = harness.command("training/import_marian.py", published, "--output", folder / "run")

@@ -54,7 +54,7 @@ def sides(args, run, files, folder):
             lines = args.lines[1] - args.lines[0]
             return {"rate": lines / max(seconds[1] - seconds[0], 1e-9), "seconds": seconds[1],
                     "mib": answers[1]["mib"],
-                    "texts": (folder / "out.txt").read_text("utf-8").splitlines()}  # fmt: skip
+                    "texts": harness.lines_of(folder / "out.txt")}  # fmt: skip
 
         return run
 
@@ -98,7 +98,7 @@ def measured(args, folder):
     run = args.run or harness.tiny_run(folder)
     texts = harness.SENTENCES * args.lines[1]
     if args.input:
-        texts = [line.split("\t")[0] for line in args.input.read_text("utf-8").splitlines()]
+        texts = [line.split("\t")[0] for line in harness.lines_of(args.input)]
     if len(texts) < args.lines[1]:
         raise SystemExit(f"{args.input} has {len(texts)} lines, --lines asks for {args.lines[1]}")
     files = [folder / f"{count}.txt" for count in args.lines]

@@ -22,10 +22,9 @@ class Lines:
     def __init__(self, raw, path, begin=0, end=None):
         self._raw, self._begin, self._end = raw, begin, end
         self._lines = raw if begin else packed.lines(raw, path)
-        try:
-            self.size = os.fstat(raw.fileno()).st_size if raw.seekable() else 0
-        except OSError:  # a stream that is not a file
-            self.size = 0
+        self.size = 0  # of a pipe
+        with contextlib.suppress(OSError):
+            self.size = os.fstat(raw.fileno()).st_size
 
     def __iter__(self):
         return self

@@ -88,8 +88,8 @@ class Task:
 
 def read(path):
     """[(source, target)] of a tab-separated file."""
-    lines = Path(path).read_text("utf-8").splitlines()
-    return [tuple(line.split("\t")[:2]) for line in lines]
+    text = Path(path).read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    return [tuple(line.split("\t")[:2]) for line in text.removesuffix("\n").split("\n")]
 
 
 def learned(texts):

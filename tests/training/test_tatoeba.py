@@ -12,8 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from training import get_tatoeba
+from training.config import TrainingConfig
 from training.corpus import sources, tatoeba
-from training.corpus.held_out import read_pairs
+from training.corpus.held_out import given_sets, read_pairs
 from training.files import RunError
 
 NUMBERS = range(1, 101)
@@ -155,6 +156,8 @@ def test_exports_are_joined_and_split(tmp_path, capsys):
     assert f"{digest}  train.tsv" in told and "CC BY 2.0 FR" in (folder / "ATTRIBUTION").read_text()
     assert get_tatoeba.main(words) == 0 and capsys.readouterr().out == told
     assert tatoeba.split_path(str(folder), "test") == folder / "test.tsv"
+    settings = TrainingConfig(data=("mine.tsv",), validation=(corpus.name,))
+    assert given_sets(settings, [])["validation"].pairs == splits[1]
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path, capsys):

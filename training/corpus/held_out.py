@@ -60,7 +60,8 @@ def given_sets(settings, corpora):
     """The validation and test sets that were given, {name: Pairs}."""
     if paths := settings.validation:
         tag, aligned = tags_of(settings.tag).get(paths[0], ""), "".join(paths[1:])
-        own, splits = [Source(paths[0], tag=tag, aligned=aligned)], {"validation": "train"}
+        own = [Source(paths[0], tag=tag, aligned=aligned)]
+        splits = {"validation": "validation" if own[0].has_splits else "train"}
     else:
         own = [corpus for corpus in corpora if corpus.has_splits]
         splits = {name: name for name in ("validation", "test") if own}
