@@ -120,7 +120,7 @@ class Sentence(Things):
     def _portuguese_clause(self, subject, alternatives, scope, before):
         first = not self.clauses
         asked = first and self.mood in "?q"
-        subject = self.subject_of(subject, asked and self.mood == "?")
+        subject = self.subject_of(subject, asked)
         drawn = tuple(self.draw.randrange(len(part)) for part in alternatives)
         adverb, verb, tense = (part[i] for part, i in zip(alternatives, drawn, strict=True))
         tense = tense or "pres"
