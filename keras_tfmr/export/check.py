@@ -5,7 +5,7 @@
 The SavedModel may come from any exporter. In a separate process, and in a session as the server has
 one, it checks that the server has every op, that no op is pinned to a device, that each variable is
 stored once, that every signature runs for batches of 1, 3 and 0 rows and returns valid UTF-8, that
-the warm-up file replays, and that `tf.saved_model.load` loads what gives the same answer.
+the warm-up file replays, and that `tf.saved_model.load` loads it, too.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def _check_running(path, cases, tolerance, report):
         for problems in pool.map(ask, {*session.signatures, *(each.signature for each in warm)}):
             report.problems += problems
         if not report.problems:
-            report.problems += known_answers.load_as_users_do(session, path, tolerance)
+            report.problems += known_answers.load_as_users_do(session, path)
         report.facts["warm-up requests"] = len(warm)
 
 

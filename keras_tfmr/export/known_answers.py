@@ -88,29 +88,25 @@ def _output_problem(alias, value, batch):
     return None
 
 
-def load_as_users_do(session, path, tolerance):
-    """Loads a SavedModel with `tf.saved_model.load`, as `keras.layers.TFSMLayer` does too.
+def load_as_users_do(session, path):
+    """Loads a SavedModel and calls it by `tf.saved_model.load`, as `keras.layers.TFSMLayer` does.
 
-    Unlike a server, that builds all functions again. One request must have the answer that it has
-    in the session. Returns the problems, as a list of sentences.
+    Unlike a server, that builds all functions again. Returns the problems, as a list of sentences.
     """
     import tensorflow as tf
 
     name = min(session.signatures, key=lambda name: (name != "serving_default", name))
     definition = session.signatures[name]
-    inputs = {
-        alias: _made_up(info, 1, definition.method_name)
-        for alias, info in definition.inputs.items()
-    }
-    known = session.run(name, inputs)
     try:
-        loaded = tf.saved_model.load(str(path))
-        answer = loaded.signatures[name](**{k: tf.constant(v) for k, v in inputs.items()})
-        answer = {alias: value.numpy() for alias, value in answer.items()}
+        inputs = {
+            alias: tf.constant(_made_up(info, 1, definition.method_name))
+            for alias, info in definition.inputs.items()
+        }
+        outputs = tf.saved_model.load(str(path)).signatures[name](**inputs)
     except Exception as error:  # any error of the loader is a problem to report
         return [f"tf.saved_model.load, or what it loads, fails: {first_lines(error)}"]
-    case = {"signature": f"{name} of tf.saved_model.load", "outputs": known}
-    return _differences(case, answer, tolerance)
+    missing = sorted(set(definition.outputs) - set(outputs))
+    return [f"what tf.saved_model.load loads has no output {alias}" for alias in missing]
 
 
 def first_lines(error):
