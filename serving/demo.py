@@ -30,6 +30,7 @@ from keras_tfmr.client import (
 from keras_tfmr.client.connection import with_default_port
 from serving.devserver.errors import ServingError as NoVersionError
 from serving.devserver.versions import versions_on_disk
+from training.languages import is_of_phrasebook, languages_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,7 +43,6 @@ PHRASEBOOK = web.AppKey("phrasebook", bool)
 LANGUAGES = web.AppKey("languages", tuple)
 METADATA = Path("assets.extra", "keras_tfmr.json")  # in the folder of a version
 # As names of published models and of corpora end: opus-mt-pt-en, tatoeba:por-eng.
-PAIR = re.compile(r"[-:]([a-z]{2,3})-([a-z]{2,3})$")
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
 HEADERS = {
     # Loads nothing from other hosts, and cannot be put in another site's frame.
@@ -271,14 +271,7 @@ def origin(directory):
     try:
         _, newest = max(versions_on_disk(Path(directory)).items())
         config = json.loads((newest / METADATA).read_text(encoding="utf-8"))["run"]["config"]
-        published, settings = config.get("published", {}), config["arguments"]
-        names = [published.get("name", ""), *settings.get("data", ())]
-        if not published and not settings["data"] and settings["source"] is None:
-            return ("pt", "en"), True
-        codes = settings.get("languages") or next(
-            (found.groups() for name in names if (found := PAIR.search(name))), ("", "")
-        )
-        return (codes[0], published.get("target_language") or codes[1]), False
+        return languages_of(config), is_of_phrasebook(config)
     except (AttributeError, LookupError, NoVersionError, OSError, TypeError, ValueError):
         return ("", ""), False
 

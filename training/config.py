@@ -76,9 +76,9 @@ class TrainingConfig:
         metavar="NAME", tasks=TRANSLATION,
     )  # fmt: skip
     languages: tuple = setting(
-        (), "codes of source and target for the filter `language`, as in pt,en",
+        (), "codes of source and target, as in pt,en: for the filter `language`, abbreviations in "
+        "documents and the demo page",
         Rule("two codes", lambda value: len(value) in (0, 2)), tasks=TRANSLATION,
-        unread={"without --filters language": lambda s: "language" not in s.filters},
     )  # fmt: skip
     max_tokens: int = setting(
         None, "tokens of a side; longer pairs are dropped (default: 256)",

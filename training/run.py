@@ -15,6 +15,7 @@ from keras_tfmr.config import versions
 from training.config import best_precision
 from training.corpus.read import sha256
 from training.files import DAMAGED, RunError, explained, read_json, write_atomically, write_json
+from training.languages import languages_of, with_abbreviations
 from training.recipes import RECIPES
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
@@ -118,7 +119,6 @@ class RunFolder:
             **decoding: Fields of a `DecodingConfig`; those of the run if left out.
         """
         from keras_tfmr.decoding import DecodingConfig
-        from keras_tfmr.text.sentences import LANGUAGES
         from keras_tfmr.text.translator import Translator
 
         needs_tensorflow()
@@ -128,18 +128,18 @@ class RunFolder:
                 f"{self.path} has neither tokenizer.model nor source.model and target.model: "
                 "expected the run of a translator"
             )
-        arguments = self.read_config()["arguments"]
+        config = self.read_config()
+        arguments = config["arguments"]
         names = {field.name for field in dataclasses.fields(DecodingConfig)}
         fields = {name: arguments[name] for name in names & arguments.keys()} | decoding
         fields.setdefault("num_return_sequences", fields.get("num_beams", 4))
-        language = next(iter(arguments.get("languages") or ()), None)
         return Translator(
             self.model(weights),
             *tokenizers,
             config=DecodingConfig(**fields),
             max_source_length=max_source_length,
             lexicon=self.read_lexicon(),
-            abbreviations=abbreviations or (language if language in LANGUAGES else None),
+            abbreviations=abbreviations or with_abbreviations(languages_of(config)[0]),
         )
 
     def read_lexicon(self):

@@ -25,6 +25,8 @@ _SPACE = r"[\pZ\p{Cc}]+"
 class LabelModel(TextModel):
     """The base of both: a model that gives each label a probability, and its tokenizer."""
 
+    labels_name = "labels"  # of the constructor's argument and of the metadata
+
     def __init__(
         self,
         model: keras.Model,
@@ -39,6 +41,13 @@ class LabelModel(TextModel):
         self._model = traced(
             lambda ids: tf.nn.softmax(model(ids, training=False)), ids=([None, None], tf.int32)
         )
+
+    def arguments(self) -> dict[str, Any]:
+        own = {"tokenizer": self.tokenizer, "max_length": self.max_length}
+        return {**own, self.labels_name: self.labels}
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {**super().to_metadata(), self.labels_name: self.labels}
 
     def probabilities(self, ids: tf.Tensor) -> tf.Tensor:
         """The probabilities float32 [rows, ..., labels] for ids [batch, length]; rows >= 1."""
@@ -92,14 +101,6 @@ class Classifier(ClassifierCalls, LabelModel):
         super().__init__(model, tokenizer, labels, max_length)
         two = (REGRESS_EXAMPLES,) if len(self.labels) == 2 else ()
         self._declare(CLASSIFY, CLASSIFY_EXAMPLES, *two)
-
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "tokenizer": self.tokenizer, "labels": self.labels, "max_length": self.max_length,
-        }  # fmt: skip
-
-    def to_metadata(self) -> dict[str, Any]:
-        return {**super().to_metadata(), "labels": self.labels}
 
     def _classify(self, text):
         """`text` string [batch] -> the labels, the most probable first.
@@ -166,6 +167,8 @@ class Tagger(TaggerCalls, LabelModel):
     [['The', "cat's", 'black', '.'], []]
     """
 
+    labels_name = "tags"
+
     def __init__(
         self,
         model: keras.Model,
@@ -176,12 +179,6 @@ class Tagger(TaggerCalls, LabelModel):
     ) -> None:
         super().__init__(model, tokenizer, tags, max_length)
         self._declare(TAG, TAG_WORDS)
-
-    def arguments(self) -> dict[str, Any]:
-        return {"tokenizer": self.tokenizer, "tags": self.labels, "max_length": self.max_length}
-
-    def to_metadata(self) -> dict[str, Any]:
-        return {**super().to_metadata(), "tags": self.labels}
 
     def _tag(self, text):
         return self._tagged(text, words_of)

@@ -268,7 +268,7 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
 
 
 def test_options_of_the_command(tmp_path, capsys):
-    run = write_run(tmp_path, num_beams=2, length_penalty=0.5)
+    run = write_run(tmp_path, num_beams=2, length_penalty=0.5, data=["tatoeba:deu-eng"])
     words = [str(run), "--nbest", "1", "--max_length", "10", "--max_source_length", "24"]
     translator = command.rebuilt(RunFolder(run), command.parse_arguments(words))
     assert translator.to_metadata()["decoding"] == {
@@ -277,6 +277,9 @@ def test_options_of_the_command(tmp_path, capsys):
         "max_length_extra": 8,
     }  # fmt: skip
     assert translator.max_source_length == 24
+    assert translator.splitter.abbreviations == "de", "the run's"
+    options = command.parse_arguments([str(run), "--abbreviations", "nl"])
+    assert command.rebuilt(RunFolder(run), options).splitter.abbreviations == "nl"
     assert command.main([str(run), "--nbest", "3"]) == 1
     assert "must" in capsys.readouterr().err
     for missing, said in (("tokenizer.model", "source.model"), ("config.json", "config.json")):

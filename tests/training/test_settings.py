@@ -89,7 +89,6 @@ def test_wrong_settings_are_named(tmp_path, monkeypatch, refused):
         (["--data", "a", "--validation", "a", "b", "c"], "--validation must be one or two files"),
         (["--tag", "a=x"], "--tag has no effect without --data"),
         (["--data", "a", "--set", "temperature=5"], "--set temperature has no effect without sev"),
-        (["--set", "languages=pt,en"], "--set languages has no effect without --filters language"),
         (
             ["--validate_steps", "10", "--set", "log_steps=20"],
             "effect below log_steps, which is 20",

@@ -1,0 +1,38 @@
+"""Which languages a run translates, as far as its config says."""
+
+import re
+
+_PAIR = re.compile(r"[-:]([a-z]{2,3})-([a-z]{2,3})$")
+_SHORT = {
+    "deu": "de", "eng": "en", "spa": "es", "fra": "fr", "ita": "it", "nld": "nl", "por": "pt",
+}  # fmt: skip
+
+
+def is_of_phrasebook(config):
+    """Whether a run's config is that of one on the built-in phrasebook only."""
+    settings = config["arguments"]
+    return settings.get("data", True) in ([], ()) and settings.get("source", True) is None
+
+
+def languages_of(config):
+    """(code of the source, code of the target) of a run's config; "" for one that is not known.
+
+    >>> languages_of({"arguments": {"data": ["tatoeba:por-eng"]}})
+    ('por', 'eng')
+    """
+    published, settings = config.get("published", {}), config["arguments"]
+    if not published and is_of_phrasebook(config):
+        return "pt", "en"
+    names = [published.get("name", ""), *settings.get("data", ())]
+    codes = settings.get("languages") or next(
+        (pair.groups() for name in names if (pair := _PAIR.search(name))), ("", "")
+    )
+    return codes[0], published.get("target_language") or codes[1]
+
+
+def with_abbreviations(language):
+    """The language as a list of abbreviations is named, or None if there is no such list."""
+    from keras_tfmr.text.sentences import LANGUAGES
+
+    language = _SHORT.get(language, language)
+    return language if language in LANGUAGES else None
