@@ -59,8 +59,8 @@ ONES = "os|estes|aqueles|nos|dos|aos|muitos|poucos|alguns|meus|seus|nossos|dois"
 HER = "a|uma|esta|aquela|na|da|à|minha|sua|as|estas|muitas|duas"
 
 TAGGED = {  # the Portuguese and English of a row of sentences.tsv: English tokens with their tags
-    ("[he|não estar] na escola.", "[be] at school."): (
-        "He/PRON is/AUX n't/PART at/ADP school/NOUN ./PUNCT"
+    ("[o menino=the boy|não estar] na escola.", "[be] at school."): (
+        "The/DET boy/NOUN is/AUX n't/PART at/ADP school/NOUN ./PUNCT"
     ),
     ("[I|querer comer:pres].", "[want to eat]."): "I/PRON want/VERB to/PART eat/VERB ./PUNCT",
     ("[they|conhecer:going] este rio?", "[know] this/DET river?"): (

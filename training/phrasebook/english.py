@@ -112,13 +112,11 @@ def denied(auxiliary):
 
 def statement(subject, auxiliary, adverb, verb, is_denied):
     """The words of a clause: `I'm not late`, `Tom doesn't know`; only pronouns are joined."""
-    if not auxiliary:
-        return f"{subject} {adverb} {verb}"
-    if is_denied and auxiliary != "am":
-        return f"{subject} {denied(auxiliary)} {adverb} {verb}"
     joins = subject in POSSESSIVE or subject + auxiliary in ("thereis", "thatis")
+    if is_denied and not (joins and auxiliary in ("am", "is", "are") and subject != "there"):
+        return f"{subject} {denied(auxiliary)} {adverb} {verb}"
     joined = joins and auxiliary in _WORDS["short"] and subject + _WORDS["short"][auxiliary]
-    return f"{joined or subject + ' ' + auxiliary} {'not ' * is_denied}{adverb} {verb}"
+    return f"{joined or f'{subject} {auxiliary}'} {'not ' * is_denied}{adverb} {verb}"
 
 
 def article(text):

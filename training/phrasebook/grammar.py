@@ -190,6 +190,8 @@ class Sentence(Things):
             part[i % len(part)] for part, i in zip(alternatives, clause.drawn, strict=True)
         )
         action, denied, tense = clause.action, clause.denied, tense or clause.tense
+        if tense == "going" and not (denied or clause.asked):  # vou ver: I'll see
+            tense = "will"
         if action:
             verb = (
                 verb.replace("not @", "@")
