@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -52,8 +53,9 @@ def read_pairs(corpora, split="train", task="translation", rules=None, most=None
         raise RunError(
             f"{corpora[0].name}: no pair is left of {lines:,} lines; dropped: {summary(dropped)}"
         )
-    pairs = [tuple(line.split("\t")) for line in tags][:most]
-    return Pairs(pairs, list(tags.values()), dropped, tuple(files))
+    found = list(itertools.islice(tags.items(), most))
+    pairs = [tuple(line.split("\t")) for line, _ in found]
+    return Pairs(pairs, [tag for _, tag in found], dropped, tuple(files))
 
 
 def given_sets(settings, corpora):
