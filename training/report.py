@@ -1,6 +1,7 @@
 """After the training: the final evaluation, the pictures, the report and the export of a run."""
 
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -70,15 +71,15 @@ def finish(settings, task, folder, data, state):
 
 
 def _tell_what_next(settings, task, folder):
+    path, models = (shlex.quote(str(p)) for p in (folder.path, folder.saved_model.resolve()))
     print(f"Report:    {folder.report}")
     if settings.task == "translation":
-        print(f"Translate: python training/translate.py {folder.path} < in.txt > out.txt")
+        print(f"Translate: python training/translate.py {path} < in.txt > out.txt")
     if not task.exports:
-        print(f"Use:       python training/train_text.py --task classify --init_from {folder.path}")
+        print(f"Use:       python training/train_text.py --task classify --init_from {path}")
     elif settings.export:
         print(
-            f"Serve:     python serving/server.py --model_base_path={folder.saved_model.resolve()} "
-            f"--rest_api_port=8501"
+            f"Serve:     python serving/server.py --model_base_path={models} --rest_api_port=8501"
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from keras_tfmr.export.saved_session import SavedSession
 from serving import export
 from training import report
 from training.command_line import parse_arguments
-from training.config import TEXT_TASKS, TextConfig
+from training.config import TEXT_TASKS, TextConfig, TrainingConfig
 from training.corpus.read import LONGEST_LINE
 from training.corpus.read import rows as rows_of
 from training.corpus.sources import Source
@@ -98,6 +99,14 @@ def test_a_label_that_is_only_measured_on_is_a_label(tmp_path):
     found = prepared(tmp_path, data, "--validation", str(test))
     assert found.task.tokenizers[1].names == ["x", "y", "z"]
     assert found.validation == [("the fish", "z"), ("a horse", "x")]
+
+
+def test_a_path_with_a_space_is_quoted(tmp_path, capsys):
+    task, folder = SimpleNamespace(exports=True), RunFolder(tmp_path / "my run")
+    report._tell_what_next(TrainingConfig(), task, folder)
+    _, translate, serve = map(shlex.split, capsys.readouterr().out.splitlines())
+    assert translate[3] == str(folder.path)
+    assert serve[3] == f"--model_base_path={folder.saved_model}"
 
 
 def test_each_prediction_is_a_row_whatever_its_text_holds(tmp_path):
