@@ -64,7 +64,7 @@ TAGGED = {  # the Portuguese and English of a row of sentences.tsv: English toke
     ),
     ("[I|querer comer:pres].", "[want to eat]."): "I/PRON want/VERB to/PART eat/VERB ./PUNCT",
     ("[they|conhecer:going] este rio?", "[know] this/DET river?"): (
-        "They/PRON 're/AUX going/VERB to/PART know/VERB this/DET river/NOUN ?/PUNCT"
+        "They/PRON 'll/AUX know/VERB this/DET river/NOUN ?/PUNCT"
     ),
     ("O carro do Tom é novo.", "Tom's car is new."): (
         "Tom/PROPN 's/PART car/NOUN is/AUX new/ADJ ./PUNCT"
