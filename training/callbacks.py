@@ -17,6 +17,7 @@ from training.checkpoints import read_meta, uncounted
 from training.evaluate import in_words
 from training.files import RunError, save_weights, write_table
 from training.optimizer import assign_average
+from training.process import peak_memory_mib
 from training.run import record_steps
 
 SAID = 60.0  # seconds between two lines off a terminal
@@ -33,6 +34,7 @@ class RunState:
         seconds: Wall-clock time used by all processes of this run.
         best: The best score so far; -1 before the first validation.
         worse: Number of validations since the best one.
+        peak_memory_mib: The most memory that one of its processes has had.
         pauses: Seconds of each update, until the rest is estimated.
         rows: The rows of history.csv, dictionaries.
     """
@@ -42,6 +44,7 @@ class RunState:
     seconds: float = 0.0
     best: float = -1.0
     worse: int = 0
+    peak_memory_mib: int = 0
     pauses: list = dataclasses.field(default_factory=list)
     rows: list = dataclasses.field(default_factory=list)
 
@@ -116,6 +119,7 @@ class Budget(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.state.seconds = self.seconds()
+        self.state.peak_memory_mib = max(self.state.peak_memory_mib, peak_memory_mib())
         if self.signals.received is not None:
             self.model.stop_training = True
 

@@ -59,7 +59,7 @@ def finish(settings, task, folder, data, state):
         if name == "validation":
             write = _write_translations if settings.task == "translation" else _write_predictions
             write(folder, evaluator, found)
-    results["peak_memory_mib"] = peak_memory_mib()
+    results["peak_memory_mib"] = max(state.peak_memory_mib, peak_memory_mib())
     _draw(folder, evaluators["validation"], text_model, state)
     if settings.export and task.exports:
         _export(folder, text_model, results)

@@ -103,13 +103,6 @@ def test_a_busy_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, ca
     assert re.search(r"40 updates: about \d+ minutes at the present pace", capsys.readouterr().out)
 
 
-def test_a_run_that_does_not_get_better_ends_early(words, tmp_path, unevaluated, capsys):
-    patient = ("--patience", "2", "--validate_steps", "10", "--learning_rate", "1e-9")
-    assert train(*words, "--steps", "400", *patient) == 0
-    assert "No better score in 2 validations" in capsys.readouterr().out
-    assert int(history(tmp_path / "run")[-1]["step"]) < 100
-
-
 def test_a_loss_that_is_not_finite_ends_the_run(words, tmp_path, capsys):
     assert train(*words, "--steps", "40", "--learning_rate", "1e30") == 1
     assert "The loss was not finite at update" in capsys.readouterr().err
