@@ -18,7 +18,7 @@ from pathlib import Path
 
 import harness
 
-from training.run import RunFolder
+from training.run_folder import RunFolder
 
 SIDES = {
     "keras_tfmr": "keras_tfmr, its defaults",

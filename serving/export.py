@@ -73,7 +73,7 @@ def main(arguments=None):
 def export(options):
     """Rebuilds the run's text model and exports it; returns what it has written."""
     from keras_tfmr.export import export_text_model
-    from training.run import RunFolder
+    from training.run_folder import RunFolder
 
     folder = RunFolder(options.run)
     text_model = rebuilt(folder, options)

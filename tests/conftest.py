@@ -162,7 +162,7 @@ def unevaluated(monkeypatch):
 
 @pytest.fixture(scope="session")
 def translator(whole):
-    from training.run import RunFolder
+    from training.run_folder import RunFolder
 
     return RunFolder(whole).translator()
 

@@ -18,7 +18,7 @@ from training.evaluate import in_words
 from training.files import RunError, save_weights, write_table
 from training.optimizer import assign_average
 from training.process import peak_memory_mib
-from training.run import record_steps
+from training.run_folder import record_steps
 
 SAID = 60.0  # seconds between two lines off a terminal
 MEASURED = 20  # updates that are timed at least before the rest is estimated

@@ -43,7 +43,7 @@ def import_to_folder(options):
 
     path = found(options.model, options.revision)
     from training.marian.run import import_model
-    from training.run import RunFolder, begin, run_lock
+    from training.run_folder import RunFolder, begin, run_lock
 
     folder = RunFolder(options.output)
     with run_lock(folder):

@@ -9,7 +9,7 @@ from training.config import SIZES, TrainingConfig
 from training.corpus.read import sha256
 from training.files import RunError
 from training.recipes import RECIPES
-from training.run import RunFolder, differences, in_words
+from training.run_folder import RunFolder, differences, in_words
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.

@@ -49,7 +49,7 @@ def learn(options):
     from training.corpus.held_out import read_pairs
     from training.corpus.sources import Source
     from training.files import RunError, write_atomically
-    from training.run import RunFolder
+    from training.run_folder import RunFolder
 
     folder = RunFolder(options.run)
     config, tokenizers = folder.read_config()["model"], folder.tokenizers()

@@ -15,7 +15,7 @@ from training.corpus.unique import UniquePairs
 from training.data import Batches, Part
 from training.files import RunError
 from training.labels import Labels
-from training.run import differences, in_words
+from training.run_folder import differences, in_words
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from

@@ -22,7 +22,7 @@ from training.evaluate import (
 )
 from training.files import RunError, explained, write_atomically, write_json
 from training.process import command, peak_memory_mib
-from training.run import RunFolder
+from training.run_folder import RunFolder
 
 SAMPLES = 12
 LONGEST = 64  # tokens of the text in the picture of the attention

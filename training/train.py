@@ -20,7 +20,7 @@ def train(settings, signals):
     from training.optimizer import make_optimizer
     from training.prepare import prepare
     from training.report import finish, finish_on_tensorflow
-    from training.run import RunFolder, begin, describe, run_lock, settle
+    from training.run_folder import RunFolder, begin, describe, run_lock, settle
 
     keras.utils.set_random_seed(settings.seed)
     folder, workers, asked = RunFolder(settings.output), connect(settings), settings

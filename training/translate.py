@@ -335,7 +335,7 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the run."""
-    from training.run import RunFolder
+    from training.run_folder import RunFolder
 
     folder = RunFolder(options.run)
     n = options.nbest or 1

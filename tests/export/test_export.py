@@ -22,7 +22,7 @@ from keras_tfmr.export import known_answers, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
-from training.run import RunFolder
+from training.run_folder import RunFolder
 
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
 SIGNATURES = {  # outputs: type and rank

@@ -12,7 +12,7 @@ from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import Lexicon
 from training import learn_lexicon
 from training.files import RunError
-from training.run import RunFolder
+from training.run_folder import RunFolder
 
 VOCAB = tokenizer().vocab_size
 TEXTS = [*LINES, "", "Olá 👋", b"\xff\xfe caf\xe9", "gato " * 40]

@@ -16,7 +16,7 @@ from training.config import TrainingConfig
 from training.files import RunError
 from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
 from training.models import make_config, make_model
-from training.run import RunFolder
+from training.run_folder import RunFolder
 from training.tasks import Translation
 
 TUNING = (  # one update of a rate that changes nothing

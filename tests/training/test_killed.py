@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import pytest
 
-from training import callbacks, evaluate, optimizer, prepare, report, run, train
+from training import callbacks, evaluate, optimizer, prepare, report, run_folder, train
 from training.checkpoints import Checkpoints
 from training.config import TrainingConfig
 from training.corpus.read import sha256
@@ -212,8 +212,8 @@ def stand_ins(monkeypatch):
         (optimizer, "make_optimizer", Optimizer),
         (report, "finish", finish),
         (report, "finish_on_tensorflow", finish_on_tensorflow),
-        (run, "versions", lambda *names: {}),
-        (run, "load_tokenizer", lambda path: SimpleNamespace(model_bytes=path.read_bytes())),
+        (run_folder, "versions", lambda *names: {}),
+        (run_folder, "load_tokenizer", lambda path: SimpleNamespace(model_bytes=path.read_bytes())),
         (keras.utils, "set_random_seed", lambda seed: None),
         (keras.callbacks, "TensorBoard", lambda *about, **more: keras.callbacks.Callback()),
         (os, "fsync", lambda handle: None),
@@ -244,7 +244,7 @@ def start(settings, monkeypatch, backend="tensorflow", last=sys.maxsize):
 
 def left(path):
     """What is left of a run: its config, best score, last update and results."""
-    folder = run.RunFolder(path)
+    folder = run_folder.RunFolder(path)
     newest = Checkpoints(folder.checkpoints).newest()
     return SimpleNamespace(
         config=folder.read_config() if folder.config.exists() else None,
@@ -256,7 +256,7 @@ def left(path):
 
 def repeated(first, name, overwrite):
     """The settings of a repeat."""
-    changes, config = REPEATS[name][0], run.RunFolder(first.output).config
+    changes, config = REPEATS[name][0], run_folder.RunFolder(first.output).config
     if changes is None:
         known = json.loads(config.read_text())["arguments"] if config.exists() else {}
         changes = known | {"data": first.data, "output": first.output, "filters": ()}
@@ -270,7 +270,7 @@ def check(first, name, overwrite, backend, whole, monkeypatch):
     `whole`: the results of a run that nobody disturbed.
     """
     before, settings = left(first.output), repeated(first, name, overwrite)
-    changes = run._changes(before.config, settings.to_dict()) if before.config else {}
+    changes = run_folder._changes(before.config, settings.to_dict()) if before.config else {}
     fresh = not before.config or (overwrite and changes)
     refused = not fresh and (before.results or (changes and not REPEATS[name][1]))
     assert bool(changes) <= (name not in ("as before", "config.json"))

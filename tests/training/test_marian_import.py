@@ -32,7 +32,7 @@ from serving import export
 from training import import_marian
 from training.files import RunError
 from training.marian.run import model_of, read
-from training.run import RunFolder
+from training.run_folder import RunFolder
 
 START = 2
 RECORD, WEIGHTS = fixture()

@@ -21,7 +21,7 @@ from training.corpus.sources import check_apart
 from training.files import RunError, replacing, write_atomically
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
 from training.process import Signals, peak_memory_mib
-from training.run import RunFolder, begin, run_lock
+from training.run_folder import RunFolder, begin, run_lock
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from training.evaluate import accuracy_and_f1, class_scores, confusion
 from training.files import RunError
 from training.labels import Labels
 from training.prepare import prepare
-from training.run import RunFolder
+from training.run_folder import RunFolder
 from training.tasks import MASKED, SHARE, TASKS
 
 SMALL = (

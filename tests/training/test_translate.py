@@ -208,7 +208,7 @@ SLOW = """
 import itertools, runpy, sys, time, types, unittest.mock
 sys.modules["tensorflow"] = unittest.mock.MagicMock()
 from keras_tfmr.answers import Translation
-from training.run import RunFolder
+from training.run_folder import RunFolder
 seconds = itertools.chain([0] * 64, itertools.repeat(10))
 def translate_nbest(texts, size):
     time.sleep(next(seconds))

@@ -12,7 +12,7 @@ from training.files import RunError
 from training.marian.files import unpacked
 from training.marian.release import read_release
 from training.marian.transformers_folder import read_transformers_folder
-from training.run import PACKAGES
+from training.run_folder import PACKAGES
 
 REPORT = """# {name}
 
