@@ -46,7 +46,7 @@ class Things:
         return alternatives[int(self.draw.random() * len(alternatives))]
 
     def _unused(self, make):
-        for _ in range(5):
+        for _ in range(20):
             found = make()
             if found not in self.used:
                 break
