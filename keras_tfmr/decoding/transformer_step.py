@@ -72,8 +72,7 @@ class TransformerStep(DecodingStep):
 
     def start(self):
         """The state before the first token."""
-        length = self.prompt_length + self.max_length
-        cache = self.stack.cache(self.batch, length * self.num_beams)
+        cache = self.stack.cache(self.batch, self.max_length * self.num_beams)
         return self._state(ops.zeros((), "int32"), cache)
 
     def start_after(self, prompt):

@@ -3,10 +3,11 @@
 import functools
 import itertools
 
+import keras
 import numpy as np
 import pytest
 from decoding_toys import assert_same, hypotheses
-from helpers import ON_JAX, random_ids, randomize, to_numpy
+from helpers import random_ids, randomize, to_numpy
 from keras import ops
 
 import keras_tfmr.decoding.search as loop
@@ -41,10 +42,9 @@ def make_sources(batch, length):
     return random_ids(batch, length, vocab=VOCAB) * (np.arange(length) < lengths[:, None])
 
 
-def search(model, source, beams, limits, fixed=False):
+def search(model, source, beams, limits):
     config = DecodingConfig(beams, beams, max_length=10, length_penalty=0.6)
     step, state = model.start(source, beams, max_length=10)
-    step.shrinks = step.shrinks and not fixed
     bos_ids = ops.zeros_like(limits) + START
     banned_ids = (0, 1, START)
     return config.decode(
@@ -59,7 +59,7 @@ def traced(model, beams):
     def run(source, limits):
         return search(model, source, beams, limits)
 
-    if ON_JAX:
+    if keras.backend.backend() != "tensorflow":
         return run
     import tensorflow as tf
 
