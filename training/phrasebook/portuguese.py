@@ -82,11 +82,11 @@ def with_object(infinitive, pronoun):
 def plural(word):
     """The Portuguese plural; of `suco de laranja`, that of the first word."""
     head, space, rest = word.partition(" ")
-    several = _VERBS["plural"].get(head, head + "s")
-    for ending, replacement in _VERBS["plurals"].items() if several == head + "s" else ():
+    several = head + "s"
+    for ending, replacement in _VERBS["plurals"].items():
         if head.endswith(ending):
             several = head.removesuffix(ending) + replacement
-    return several + space + rest
+    return _VERBS["plural"].get(word) or _VERBS["plural"].get(head, several) + space + rest
 
 
 def adjective_forms(masculine):
