@@ -335,6 +335,7 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the run."""
+    from training.files import RunError
     from training.run_folder import RunFolder
 
     folder = RunFolder(options.run)
@@ -345,7 +346,10 @@ def load(options):
         if getattr(options, name) is not None:
             decoding[name] = getattr(options, name)
     translator = folder.translator(options.weights, options.max_source_length, **decoding)
-    return translator.for_decoding(options.precision, folder.sources(64) or ())
+    try:
+        return translator.for_decoding(options.precision, folder.sources(64) or ())
+    except RuntimeError as error:  # this TensorFlow has no int8
+        raise RunError(str(error)) from error
 
 
 def sampling_caller(translator, options):

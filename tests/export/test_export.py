@@ -17,11 +17,12 @@ from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
-from keras_tfmr import export_text_model
+from keras_tfmr import compat, export_text_model
 from keras_tfmr.export import known_answers, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
+from training import translate
 from training.run_folder import RunFolder
 
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
@@ -267,7 +268,7 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
     assert "encoder_heads" not in explained, "it has no self-attention"
 
 
-def test_options_of_the_command(tmp_path, capsys):
+def test_options_of_the_command(tmp_path, capsys, monkeypatch):
     run = write_run(tmp_path, num_beams=2, length_penalty=0.5, data=["tatoeba:deu-eng"])
     words = [str(run), "--nbest", "1", "--max_length", "10", "--max_source_length", "24"]
     translator = command.rebuilt(RunFolder(run), command.parse_arguments(words))
@@ -282,6 +283,12 @@ def test_options_of_the_command(tmp_path, capsys):
     assert command.rebuilt(RunFolder(run), options).splitter.abbreviations == "nl"
     assert command.main([str(run), "--nbest", "3"]) == 1
     assert "must" in capsys.readouterr().err
+    monkeypatch.setattr(compat, "QUANTIZED_MATMUL", "_NotOnThisMachine")
+    (tmp_path / "lines.pt").write_text("Bom dia!\n")
+    lines = ["--input", str(tmp_path / "lines.pt"), "--output", str(tmp_path / "lines.en")]
+    for script, more in ((command.main, []), (translate.main, lines)):
+        assert script([str(run), "--precision", "int8", *more]) == 1
+        assert "error: int8 needs a TensorFlow for Linux" in capsys.readouterr().err
     for missing, said in (("tokenizer.model", "source.model"), ("config.json", "config.json")):
         (run / missing).unlink()
         assert command.main([str(run)]) == 1
