@@ -1,18 +1,16 @@
-"""BLEU against minutes of training: this project, the tutorial's recipe, MarianMT, and Marian.
+"""BLEU against minutes of training, of this project and of Marian.
 
-    python benchmarks/bleu.py --data train.tsv --validation validation.tsv [--sides keras_tfmr]
+    python benchmarks/bleu.py --data train.tsv --validation validation.tsv --marian PYTHON
 
-Needs torch and transformers beside keras_tfmr, and pymarian in an environment of its own, whose
-interpreter `--marian` names. Sides can be run one by one, and their results are merged. All sides
-learn from the same pairs with the same subwords; BLEU is cased and detokenised, of greedy
-translations. Ours counts everything from the start of the process, evaluations too; of the peers,
-only the training steps count. Writes results/bleu.md, .json and .png.
+Marian is the pymarian of an environment of its own, whose interpreter `--marian` names. Each side
+can be run by itself, and the results are merged. Both learn from the same pairs; BLEU is cased and
+detokenised, of greedy translations. Ours counts everything from the start of the process,
+evaluations too; of Marian, only the training counts. Writes results/bleu.md, .json and .png.
 """
 
 import argparse
 import csv
 import functools
-import importlib
 import tempfile
 from pathlib import Path
 
@@ -20,33 +18,18 @@ import harness
 
 from training.run_folder import RunFolder
 
-SIDES = {
-    "keras_tfmr": "keras_tfmr, its defaults",
-    "tutorial": "the TensorFlow tutorial's recipe",
-    "marianmt": "MarianMT, transformers and PyTorch, of our size",
-    "marian": "Marian itself, of our size",
-}
+SIDES = {"keras_tfmr": "keras_tfmr, its defaults", "marian": "Marian itself, of our size"}
 HOW = """Cased, detokenised BLEU (sacrebleu) of greedy translations of validation sentences, at the
 last measurement before each minute. Ours counts everything from the start of the process,
-evaluations too; of the peers, only the training counts. [An earlier table](bleu_epyc.md) has other
+evaluations too; of Marian, only the training counts. [An earlier table](bleu_epyc.md) has other
 peers.
 """
-NEEDS = {"marianmt": ("torch", "transformers")}
 MARKS = (2, 4, 6, 8, 10, 12, 15, 22, 30)
-SETTINGS = {  # environments of a peer's process, of which the fastest is taken
-    "marianmt": {
-        f"{threads} threads, {waiting} waiting": {
-            "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": waiting.upper(),
-            "KERAS_BACKEND": "torch",
-        }
-        for threads, waiting in (("2", "active"), ("2", "passive"), ("1", "passive"))
-    },
-    "marian": {
-        f"{replicas} replicas of {threads} threads": {
-            "MARIAN_REPLICAS": replicas, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads
-        }
-        for replicas, threads in (("2", "1"), ("1", "2"))
-    },
+SETTINGS = {  # environments of Marian's process, of which the fastest is taken
+    f"{replicas} replicas of {threads} threads": {
+        "MARIAN_REPLICAS": replicas, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads
+    }
+    for replicas, threads in (("2", "1"), ("1", "2"))
 }  # fmt: skip
 
 
@@ -67,27 +50,23 @@ def ours(args):
         ]  # fmt: skip
 
 
-def one(side, args, minutes):
-    """In its own process: trains a peer for some minutes."""
-    args = argparse.Namespace(**{**args, "minutes": minutes})
-    rows = importlib.import_module(f"peers.{side}_model").train(args)
+def one(args, minutes):
+    """In its own process: trains Marian for some minutes."""
+    from peers.marian_model import train
+
+    rows = train(argparse.Namespace(**{**args, "minutes": minutes}))
     return {"rate": rows[-1]["updates"] / rows[-1]["minutes"], "rows": rows}
 
 
-def measured(side, args):
-    """The rows of a side."""
-    if side == "keras_tfmr":
-        return {"rows": ours(args)}
-    settings = SETTINGS.get(side, {"default": {}})
+def marians(args):
+    """What Marian learns with the setting that is the fastest in a short training."""
 
     def train(setting, minutes):
-        task = {"side": side, "args": vars(args), "minutes": minutes}
-        return harness.alone(__file__, task, settings[setting])
+        task = {"args": vars(args), "minutes": minutes}
+        return harness.alone(__file__, task, SETTINGS[setting])
 
-    setting = next(iter(settings))
-    if len(settings) > 1:  # a short training shows which threads are the fastest
-        tried = {name: functools.partial(train, name, 0.5) for name in settings}
-        setting = harness.compare({side: tried}, 1, quick=args.quick)[side]["setting"]
+    tried = {"marian": {name: functools.partial(train, name, 0.5) for name in SETTINGS}}
+    setting = harness.compare(tried, 1, quick=args.quick)["marian"]["setting"]
     return {"setting": setting, **train(setting, args.minutes)}
 
 
@@ -128,28 +107,24 @@ def main():
     full("--validation", help="validation pairs")
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
     full("--minutes", type=float, default=30, help="of training")
-    full("--every", type=float, default=2, help="minutes between measurements of a peer")
+    full("--every", type=float, default=2, help="minutes between measurements of Marian")
     full("--pairs", type=int, default=500, help="validation pairs translated")
     full("--run", default="runs/bleu", help="our run's folder")
     add("--marian", metavar="PYTHON", help="interpreter of an environment with pymarian")
-    add("--keep", metavar="DIR", help="folder to save MarianMT's model in")
     args = parser.parse_args()
     if not (args.quick or (args.data and args.validation)):
         parser.error("--data and --validation are needed")
     kept = {} if args.quick else harness.kept("bleu")
-    numbers = {**harness.about("tensorflow", "keras", "torch", "transformers"),
-               "sides": kept.get("sides", {})}  # fmt: skip
+    numbers = {**harness.about("tensorflow", "keras"), "sides": kept.get("sides", {})}
     with tempfile.TemporaryDirectory() as folder:
         if args.quick:
             args.data = str(harness.tiny_pairs(Path(folder, "train.tsv")))
             args.validation = str(harness.tiny_pairs(Path(folder, "valid.tsv"), range(300, 320)))
             args.minutes, args.every, args.pairs, args.run = 0.05, 0.05, 8, f"{folder}/run"
         for side in args.sides:
-            if not harness.installed(*NEEDS.get(side, ())) or (
-                side == "marian" and not args.marian
-            ):
+            if side == "marian" and not args.marian:
                 continue
-            found = measured(side, args)
+            found = marians(args) if side == "marian" else {"rows": ours(args)}
             numbers["sides"][side] = {**found, "minutes": args.minutes, "date": numbers["date"]}
             if not args.quick:
                 draw(numbers)

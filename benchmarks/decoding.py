@@ -4,10 +4,10 @@
 
 RUN is a finished run; the page keeps the models of other names. Latency is one sentence in a
 request, one request at a time; throughput is 32 sentences of similar length in a request, from one
-caller per core. All engines have the run's weights. `--lexicon` learns shortlists first, which are
-CTranslate2's vocabulary map. If RUN was imported from a model that Marian trained, `--marian` makes
-Marian an engine. Needs ctranslate2 beside keras_tfmr, and pymarian and sentencepiece in an
-environment of their own. Writes results/decoding.md and .json.
+caller per core. All engines have the run's weights, and its lexicon if training/learn_lexicon.py
+has written one. If RUN was imported from a model that Marian trained, `--marian` makes Marian an
+engine. Needs ctranslate2 beside keras_tfmr, and pymarian and sentencepiece in an environment of
+their own. Writes results/decoding.md and .json.
 """
 
 import functools
@@ -33,7 +33,7 @@ THREADS = {  # of an operation or translator × operations or translators side b
 }
 
 
-def one(engine, dtype, path, beams, rows, threads, texts, seconds, shortlist=False):
+def one(engine, dtype, path, beams, rows, threads, texts, seconds):
     """In its own process: sentences a second, milliseconds of a request, and translations."""
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i])) if rows > 1 else None
@@ -44,7 +44,7 @@ def one(engine, dtype, path, beams, rows, threads, texts, seconds, shortlist=Fal
     elif engine == "Marian":
         translate = marian(path, dtype, beams, *threads)
     else:
-        translate = ctranslate2(path, dtype, beams, *threads, shortlist=shortlist)
+        translate = ctranslate2(path, dtype, beams, *threads)
     found = [None] * len(sources)
     for batch in batches:  # warms up
         for row, text in zip(batch, translate([sources[i] for i in batch]), strict=True):
@@ -101,7 +101,7 @@ def exported(path, within, between):
     return translate
 
 
-def ctranslate2(path, dtype, beams, within, translators, *, shortlist=False):
+def ctranslate2(path, dtype, beams, within, translators):
     """The same function, with CTranslate2 and SentencePiece."""
     import ctranslate2
     import sentencepiece
@@ -118,7 +118,7 @@ def ctranslate2(path, dtype, beams, within, translators, *, shortlist=False):
         results = translator.translate_batch(
             source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
             disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0,
-            max_decoding_length=128, use_vmap=shortlist,
+            max_decoding_length=128, use_vmap=Path(path, "vmap.txt").exists(),
         )  # fmt: skip
         return [target.decode(result.hypotheses[0]) for result in results]
 
@@ -172,9 +172,7 @@ def sides(args, run, folder, texts, beams, rows):
         if not to.exists():
             harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
         for dtype in DTYPES:
-            found[f"CTranslate2 {dtype}"] = settings(
-                engine="ctranslate2", dtype=dtype, path=to, shortlist=args.lexicon is not None
-            )
+            found[f"CTranslate2 {dtype}"] = settings(engine="ctranslate2", dtype=dtype, path=to)
     if args.marian:
         python, to = args.marian[0], narrowed(*args.marian, folder / "marian")
         for dtype in DTYPES:
@@ -201,13 +199,10 @@ def measured(args, folder):
     run = args.run or harness.tiny_run(folder)
     pairs = [("O gato preto dorme.", "The black cat sleeps.")] * 4
     if args.data:
-        pairs = [line.split("\t")[:2] for line in harness.lines_of(args.data)]
+        pairs = harness.pairs_of(args.data)
     sources, references = map(list, zip(*pairs[: args.sentences], strict=True))
     texts = folder / "sources.json"
     texts.write_text(json.dumps(sources))
-    if args.lexicon:
-        run = shutil.copytree(run, folder / "listed")
-        harness.command("training/learn_lexicon.py", run, "--data", args.lexicon)
     rows = []
     for beams, size in itertools.product(args.beams, args.rows):
         found = harness.compare(
@@ -254,7 +249,6 @@ def main():
     add("--name", default="a model", help="of the model in the page")
     add("--marian", nargs=2, metavar=("PYTHON", "FOLDER"), help="Marian and its model")
     add("--without_ctranslate2", action="store_true", help="for a model that it does not have")
-    add("--lexicon", type=Path, metavar="FILE", help="pairs to learn shortlists from")
     full("--sentences", type=int, default=1000, help="at most")
     full("--beams", type=int, nargs="+", default=[1, 4], help="beam widths")
     add("--rows", type=int, nargs="+", choices=THREADS, default=list(THREADS),

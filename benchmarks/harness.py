@@ -226,6 +226,11 @@ def lines_of(path):
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
+def pairs_of(path):
+    """[[source, target]] of the lines of a file."""
+    return [line.split("\t")[:2] for line in lines_of(path)]
+
+
 def tiny_pairs(path, numbers=range(300)):
     """Pairs with numbers in them, for quick runs; returns the path."""
     lines = (f"A casa {n} tem {n % 7} portas.\tHouse {n} has {n % 7} doors.\n"

@@ -33,7 +33,7 @@ def make(folder, data, size):
 
     folder, vocab = Path(folder), size["vocab_size"]
     folder.mkdir(parents=True)
-    pairs = [line.split("\t")[:2] for line in harness.lines_of(data)]
+    pairs = harness.pairs_of(data)
     found = {"</s>": None, "<unk>": None}
     for side, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         with (folder / f"{side}.spm").open("wb") as file:
@@ -159,8 +159,7 @@ def measured(args, folder):
         task = {"do": "make", "folder": published, "data": args.data,
                 "size": QUICK if args.quick else SIZE}  # fmt: skip
         harness.alone(__file__, task)
-    lines = harness.lines_of(args.data)[: args.sentences]
-    sources, references = zip(*(line.split("\t")[:2] for line in lines), strict=True)
+    sources, references = zip(*harness.pairs_of(args.data)[: args.sentences], strict=True)
     (folder / "sources.json").write_text(json.dumps(sources))
     imported = harness.command("training/import_marian.py", published, "--output", folder / "run")
     # The export refuses random weights in int8: their log-probabilities move by 0.2 nats a token.

@@ -6,6 +6,7 @@ warm-up of a small model, 1e-3 after 1,000 updates, without which it would learn
 the budget. MARIAN_REPLICAS says how many copies of the model share an update.
 """
 
+import io
 import json
 import os
 import re
@@ -13,9 +14,9 @@ import subprocess
 import time
 from pathlib import Path
 
+import harness
 import sacrebleu
-
-from peers.corpus import Task, read
+import sentencepiece
 
 MODEL = """--type transformer --tied-embeddings-all --enc-depth 3 --dec-depth 3 --dim-emb 192
     --transformer-heads 4 --transformer-dim-ffn 768 --transformer-ffn-activation relu
@@ -30,29 +31,42 @@ DECODING = """--beam-size 1 --normalize 0 --mini-batch 64 --maxi-batch 100 --cpu
 
 def train(args):
     """Rows of BLEU by minutes of training; the models stay beside our run, in RUN-marian."""
-    task, folder = Task(args), Path(f"{args.run}-marian")
-    prepare(task, read(args.data), folder)
-    begun, models = trained(args, folder, task.seconds)
+    folder = Path(f"{args.run}-marian")
+    valid = harness.pairs_of(args.validation)
+    valid = valid[:: max(1, len(valid) // args.pairs)][: args.pairs]  # spread over the file
+    sources, references = zip(*valid, strict=True)
+    processor = prepare(folder, harness.pairs_of(args.data), sources)
+    begun, models = trained(args, folder)
     rows = []
     for minutes, updates, model in measured(begun, models, args.every):
-        texts = translated(args.marian, folder, model, task)
-        bleu = sacrebleu.corpus_bleu(texts, [task.references]).score
+        texts = translated(args.marian, folder, model, processor, len(sources))
+        bleu = sacrebleu.corpus_bleu(texts, [list(references)]).score
         rows.append({"minutes": minutes, "updates": updates, "bleu": round(bleu, 2)})
     return rows
 
 
-def prepare(task, pairs, folder):
-    """Writes pieces separated by spaces, the validation sources too, and one vocabulary."""
+def prepare(folder, pairs, sources):
+    """Writes pieces separated by spaces, the validation sources too, and one vocabulary.
+
+    Returns:
+        The SentencePieceProcessor of both languages: 8,000 subwords, as ours by default.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    pieces = [task.processor.id_to_piece(i) for i in range(4, task.vocab)]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text for pair in pairs for text in pair]), model_writer=model,
+        vocab_size=8000, hard_vocab_limit=False, byte_fallback=True, minloglevel=2,
+    )  # fmt: skip
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    pieces = [processor.id_to_piece(i) for i in range(3, len(processor))]  # behind <unk>, <s>, </s>
     ids = {piece: i for i, piece in enumerate(["</s>", "<unk>", *pieces])}
     lines = (f"{json.dumps(piece, ensure_ascii=False)}: {i}" for piece, i in ids.items())
     write(folder / "vocab.yml", lines)
     for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
-        write(folder / f"train.{side}", spaced(task.processor, texts))
-        (folder / f"{side}.spm").write_bytes(task.spm)
-    sources = [[task.processor.id_to_piece(i) for i in row[:-1]] for row in task.sources]
-    write(folder / "valid.source", map(" ".join, sources))
+        write(folder / f"train.{side}", spaced(processor, texts))
+        (folder / f"{side}.spm").write_bytes(model.getvalue())
+    write(folder / "valid.source", spaced(processor, sources))
+    return processor
 
 
 def spaced(processor, texts):
@@ -64,8 +78,8 @@ def write(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
-def trained(args, folder, seconds):
-    """(When training began, the models saved on the way), after so many seconds of training."""
+def trained(args, folder):
+    """(When training began, the models saved on the way), after `args.minutes` of training."""
     log = folder / "train.log"
     for old in (log, *folder.glob("model.*")):
         old.unlink(missing_ok=True)
@@ -79,7 +93,7 @@ def trained(args, folder, seconds):
             raise RuntimeError(process.communicate()[1][-2000:])
         time.sleep(0.1)
     begun = time.time()
-    time.sleep(seconds)
+    time.sleep(60 * args.minutes)
     process.terminate()  # Marian saves and ends
     process.communicate()
     return begun, list(folder.glob("model.iter*.npz"))
@@ -96,13 +110,13 @@ def measured(begun, models, every):
     return [found[mark] for mark in sorted(found)]
 
 
-def translated(python, folder, model, task):
+def translated(python, folder, model, processor, count):
     """Marian's greedy translations of the validation sentences."""
     options = f"""decode --models {model.name} --vocabs vocab.yml vocab.yml
         --input valid.source {DECODING}"""
     out, errors = start(python, options, folder).communicate()
-    texts = [task.processor.decode(line.split()) for line in out.splitlines()]
-    if len(texts) != len(task.sources):
+    texts = [processor.decode(line.split()) for line in out.splitlines()]
+    if len(texts) != count:
         raise RuntimeError(errors[-2000:])
     return texts
 

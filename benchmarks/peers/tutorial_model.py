@@ -1,7 +1,7 @@
 """A translator as the TensorFlow tutorial builds it, of Keras's own layers, for comparison.
 
 It keeps the tutorial's properties on purpose: every head is as wide as the model, there is no
-dropout on the output of an attention, and loss and accuracy are functions over whole batches.
+dropout on the output of an attention, and the loss is a function over whole batches.
 """
 
 import keras
@@ -28,7 +28,7 @@ class Embedding(keras.layers.Layer):
         return self.tokens.compute_mask(ids)
 
 
-def attended(x, context, d_model, heads, dropout, key_dim, causal=False):
+def attended(x, context, heads, key_dim, dropout, causal=False):
     """Attention, the sum and the norm."""
     attention = keras.layers.MultiHeadAttention(heads, key_dim, dropout=dropout)
     y = attention(x, context, use_causal_mask=causal)
@@ -41,9 +41,9 @@ def fed_forward(x, d_model, dff):
     return keras.layers.LayerNormalization()(keras.layers.Add()([x, y]))
 
 
-def tutorial_model(config, key_dim=None):
-    """The functional model; `key_dim` is the width of a head, d_model as in the tutorial."""
-    sizes = (config.d_model, config.num_heads, config.dropout_rate, key_dim or config.d_model)
+def tutorial_model(config):
+    """The functional model."""
+    sizes = (config.num_heads, config.d_model, config.dropout_rate)
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
     context = keras.layers.Dropout(0.1)(Embedding(config.source_vocab, config.d_model)(source))
     for _ in range(config.encoder_layers):
@@ -63,45 +63,3 @@ def masked_loss(labels, logits):
     each = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
     mask = ops.cast(labels != 0, "float32")
     return ops.sum(each(labels, logits) * mask) / ops.sum(mask)
-
-
-def train(args):
-    """Rows of BLEU by minutes of the tutorial's recipe: its layers, schedule and batches.
-
-    Its own vocabularies were a download that no longer exists. Text stays cased, so that BLEU means
-    the same on every side. Decoding recomputes the prefix for every token, as the tutorial does,
-    but for a batch at a time; its time is not counted.
-    """
-    import tensorflow as tf
-
-    from keras_tfmr import NoamSchedule, TransformerConfig
-    from peers.corpus import END, START, Task
-
-    keras.utils.set_random_seed(1)
-    task = Task(args)
-    config = TransformerConfig.preset(
-        "tutorial", source_vocab=task.vocab, target_vocab=task.vocab, joint_vocab=False
-    )
-    model = tutorial_model(config)
-    rate = NoamSchedule(config.d_model, 4000)
-    model.compile(keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9), masked_loss)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def decode(source):
-        def extend(target):
-            logits = model([source, target], training=False)[:, -1]
-            chosen = tf.argmax(logits, axis=-1, output_type=tf.int32)
-            return (tf.concat([target, chosen[:, None]], axis=1),)
-
-        def unfinished(target):
-            ended = tf.reduce_any(target == END, axis=1)
-            return (tf.shape(target)[1] < 48) & ~tf.reduce_all(ended)
-
-        first = tf.fill([tf.shape(source)[0], 1], START)
-        shape = (tf.TensorShape([None, None]),)
-        return tf.while_loop(unfinished, extend, (first,), shape_invariants=shape)[0][:, 1:]
-
-    def update(source, fed, expected):
-        model.train_on_batch([source, fed], expected)
-
-    return task.timed(update, decode, by_length=False)

@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 MEASURING = sorted(path.name for path in BENCHMARKS.glob("*.py") if path.name != "harness.py")
 SCRIPTS = [
     str(path.relative_to(ROOT))
-    for folder in ("training", "serving", "docs")
+    for folder in ("training", "serving")
     for path in sorted((ROOT / folder).glob("*.py"))
     if re.search("(?s)(command_line|parse_arguments).*__main__", path.read_text())
 ]
