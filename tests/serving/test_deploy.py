@@ -77,6 +77,7 @@ def test_compose_schema():
     compose._inner.validate()
 
 
+@pytest.mark.needs("kubectl")
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_kubernetes_schema(version, plain, whole):
     container = {"template": POD["spec"]["template"] | {"spec": {"containers": [KSERVE]}}}
@@ -86,6 +87,7 @@ def test_kubernetes_schema(version, plain, whole):
             assert kubernetes_validate.validate(one, version, strict=True) == version
 
 
+@pytest.mark.needs("kubectl")
 def test_components_replace_the_volume_and_the_autoscaler(plain, whole):
     gone = {kind for kind, _ in plain} - {kind for kind, _ in whole}
     assert gone == {"HorizontalPodAutoscaler", "PersistentVolumeClaim"}
@@ -95,6 +97,7 @@ def test_components_replace_the_volume_and_the_autoscaler(plain, whole):
     assert mounts <= volumes.keys() and "persistentVolumeClaim" not in volumes["models"]
 
 
+@pytest.mark.needs("kubectl")
 def test_services_lead_to_the_server_and_not_to_the_upload(plain):
     template = plain["Deployment", "translator"]["spec"]["template"]
     ports = {port["name"]: port["containerPort"] for port in KUBE["ports"]}
