@@ -55,7 +55,7 @@ def form(verb, which):
 def compared(adjective, ending):
     """`tall` and `er` is `taller`, `famous` and `est` is `most famous`."""
     if adjective in _WORDS["compared"]:
-        return _WORDS["compared"][adjective].split()[ending == "est"] + "/ADJ"
+        return _WORDS["compared"][adjective].split()[ending == "est"].replace("_", " ") + "/ADJ"
     if adjective.endswith("y") and _syllables(adjective) == 2:
         return f"{adjective[:-1]}i{ending}/ADJ"
     if _syllables(adjective) > 1 and adjective not in ("quiet", "simple", "clever", "narrow"):
