@@ -40,7 +40,8 @@ ser imp: era eras era éramos eram
 """
 OTHER_FORMS = {
     portuguese.plural: "livro=livros, canção=canções, jovem=jovens, mês=meses, lápis=lápis, "
-    "flor=flores, jornal=jornais, hotel=hotéis, pão=pães, mão=mãos, provável=prováveis, café da manhã=cafés da manhã",
+    "flor=flores, jornal=jornais, hotel=hotéis, pão=pães, mão=mãos, "
+    "provável=prováveis, café da manhã=cafés da manhã",
     english.plural: "dictionary=dictionaries, wife=wives, piece of news=pieces of news",
     lambda verb: english.form(verb, "past"): "buy=bought, visit=visited, hug=hugged",
     lambda verb: english.form(verb, "part"): "see=seen, put=put, arrive=arrived",
