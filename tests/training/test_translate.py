@@ -102,14 +102,13 @@ def test_a_file_of_any_form_is_translated_as_by_the_translator(translated, expec
     assert found == joined(flat(best[0].text) for best in expected)
 
 
-@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
-def test_a_damaged_file_is_named(run, tmp_path, ending, capsys):
-    source, whole = tmp_path / f"in{ending}", PACKERS[ending](os.urandom(999) + b"\n" * 9)
+def test_a_damaged_file_is_named(run, tmp_path, capsys):
+    source, whole = tmp_path / "in.gz", gzip.compress(os.urandom(999) + b"\n" * 9)
     words = [str(run), "--input", str(source), "--output", str(tmp_path / "out"), *LIMITS]
     for damaged in (whole[:-12], whole[:20] + b"\xff" * 180 + whole[200:]):
         source.write_bytes(damaged)
         assert translate.main([*words, "--overwrite"]) == 1
-        assert f"in{ending}: not a whole " in capsys.readouterr().err
+        assert "in.gz: not a whole gzip file" in capsys.readouterr().err
 
 
 def test_the_input_is_never_the_output(tmp_path):
