@@ -36,16 +36,13 @@ def head_width(d_model, num_heads):
     return d_model // num_heads
 
 
-def kv_heads(num_heads, num_kv_heads):
-    """Returns `num_kv_heads`, or `num_heads` for None; raises unless it divides `num_heads`."""
-    if num_kv_heads is None:
-        return num_heads
-    if num_heads % positive_int("num_kv_heads", num_kv_heads):
-        raise ValueError(
-            "`num_kv_heads` must divide `num_heads`. "
-            f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}"
-        )
-    return int(num_kv_heads)
+def divisor(name, value, of, number):
+    """Returns `value`, a positive integer that divides a number, or that number for None."""
+    if value is None:
+        return number
+    if number % positive_int(name, value):
+        raise ValueError(f"`{name}` must divide `{of}`. Received: {of}={number}, {name}={value}")
+    return int(value)
 
 
 def sequence_of_vectors(name, shape, width=None):

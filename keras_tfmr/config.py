@@ -11,6 +11,7 @@ from typing import Any, Self
 # for one; and tensors nested in tuples, lists and dictionaries.
 Tensor = Any
 Nested = Any
+Shape = tuple[int | None, ...]
 
 
 @dataclasses.dataclass(frozen=True)

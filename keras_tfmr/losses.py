@@ -1,12 +1,15 @@
 """Cross-entropy over token ids, label-smoothed, averaged over real tokens."""
 
+from typing import Any
+
 import keras
 from keras import backend, ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Tensor
 
 
-def smoothed_cross_entropy(labels, logits, label_smoothing=0.0):
+def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """The label-smoothed cross-entropy of each token; no one-hot tensor is built.
 
     (1 - ε) · NLL(label) + ε · mean over the vocabulary of NLL.
@@ -98,12 +101,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(
-        self,
-        label_smoothing=0.0,
-        nominal_tokens=None,
-        name="label_smoothed_cross_entropy",
-        dtype=None,
-    ):
+        self, label_smoothing: float = 0.0, nominal_tokens: float | None = None,
+        name: str = "label_smoothed_cross_entropy", dtype: Any = None,
+    ) -> None:  # fmt: skip
         reduction = "mean_with_sample_weight" if nominal_tokens is None else "sum"
         # Keras casts the labels to this dtype too, and bfloat16 cannot hold the id 257.
         super().__init__(name=name, reduction=reduction, dtype="float32")
@@ -113,7 +113,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             _checks.positive("nominal_tokens", nominal_tokens)
         self.nominal_tokens = nominal_tokens
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         y_true = ops.convert_to_tensor(y_true)
         check_labels(y_true, y_pred)
         weight = real_tokens(y_true, sample_weight)
@@ -122,10 +124,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             loss = loss / self.nominal_tokens
         return ops.cast(loss, self.result_dtype)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Nested:
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "label_smoothing": self.label_smoothing,

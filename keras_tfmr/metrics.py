@@ -1,8 +1,11 @@
 """Token accuracy and perplexity over an epoch, in which every real token counts once."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_tfmr.config import Tensor
 from keras_tfmr.losses import check_labels, real_tokens, smoothed_cross_entropy
 
 
@@ -13,7 +16,9 @@ class TokenMean(keras.metrics.Mean):
     of a long batch then counts for less than one of a short batch.
     """
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         y_true = ops.convert_to_tensor(y_true)
         check_labels(y_true, y_pred)
         weight = ops.reshape(real_tokens(y_true, sample_weight), (-1,))  # [batch * length]
@@ -38,10 +43,10 @@ class TokenAccuracy(TokenMean):
     0.5
     """
 
-    def __init__(self, name="accuracy", dtype=None):
+    def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
         super().__init__(name, dtype)
 
-    def values(self, y_true, y_pred):
+    def values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return ops.equal(ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1))
 
 
@@ -62,11 +67,11 @@ class Perplexity(TokenMean):
     4.0
     """
 
-    def __init__(self, name="perplexity", dtype=None):
+    def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name, dtype)
 
-    def values(self, y_true, y_pred):
+    def values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return smoothed_cross_entropy(y_true, y_pred)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(super().result())

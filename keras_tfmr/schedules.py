@@ -1,9 +1,12 @@
 """The learning-rate schedule of the paper; Keras has the others, such as `CosineDecay`."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -28,15 +31,15 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     0.000699
     """
 
-    def __init__(self, d_model, warmup_steps=4000, scale=1.0):
+    def __init__(self, d_model: int, warmup_steps: float = 4000, scale: float = 1.0) -> None:
         self.d_model = _checks.positive("d_model", d_model)
         self.warmup_steps = _checks.positive("warmup_steps", warmup_steps)
         self.scale = _checks.positive("scale", scale)
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         n = ops.cast(step, "float32") + 1.0
         rate = ops.minimum(ops.rsqrt(n), n * self.warmup_steps**-1.5)
         return self.scale * self.d_model**-0.5 * rate
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("d_model", "warmup_steps", "scale")}

@@ -6,6 +6,7 @@ from typing import assert_type
 import keras_tfmr
 from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
 from keras_tfmr.client import Document, Explanation, Likelihood, ServingClient, Translation
+from keras_tfmr.config import Tensor
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, beam_search, greedy, sample
 
 
@@ -39,3 +40,22 @@ def configure() -> None:
     config = TransformerConfig.preset("base", source_vocab=8000)
     assert_type(config.replace(dff=64), TransformerConfig)
     TransformerConfig(dff="wide")  # type: ignore[arg-type]
+
+
+class OwnAttention(keras_tfmr.MultiHeadAttention):
+    def project_query(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
+        return super().project_query(2.0 * x, rotation)
+
+
+def build(config: TransformerConfig, ids: Tensor) -> None:
+    layer = keras_tfmr.EncoderLayer(8, 2, 16, num_kv_heads=1, norm=keras_tfmr.RMSNormalization())
+    layer.build((None, None, 8))
+    keras_tfmr.EncoderLayer(8, 2, 16, num_kv_heads="one")  # type: ignore[arg-type]
+    decoder = keras_tfmr.Decoder(2, 8, 2, 16, vocab_size=9, norm_first=True)
+    decoder.cache(3, 5)
+    decoder.context_cache(layer(ids))
+    model = keras_tfmr.TranslationModel(config)
+    model.compile("adam", keras_tfmr.LabelSmoothedCrossEntropy(0.1))
+    model.start(ids, max_length="8")  # type: ignore[arg-type]
+    assert_type(model.explain(ids, ids)[1], keras_tfmr.models.AttentionScores)
+    keras_tfmr.recurrent.RNNSearchModel(config)  # type: ignore[arg-type]

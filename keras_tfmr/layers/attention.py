@@ -1,14 +1,17 @@
 """Multi-head attention: softmax(QKᵀ / √key_dim) V for each head."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.cache import as_position, write
+from keras_tfmr.layers.context import AttentionContext, together
 from keras_tfmr.layers.dot_product import batch_size, flat, fused_attention, grouped_matmul
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
@@ -20,6 +23,7 @@ from keras_tfmr.layers.masking import (
 )
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.relative_positions import rotated
+from keras_tfmr.layers.residual import Sublayer
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -89,18 +93,10 @@ class MultiHeadAttention(TransformerLayer):
     config_fields = ("num_heads", "key_dim", "dropout_rate")
 
     def __init__(
-        self,
-        num_heads,
-        key_dim,
-        *,
-        value_dim=None,
-        num_kv_heads=None,
-        output_shape=None,
-        dropout_rate=0.1,
-        use_bias=True,
-        qk_norm=None,
-        **kwargs,
-    ):
+        self, num_heads: int, key_dim: int, *, value_dim: int | None = None,
+        num_kv_heads: int | None = None, output_shape: int | None = None, dropout_rate: float = 0.1,
+        use_bias: bool = True, qk_norm: keras.layers.Layer | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
@@ -111,7 +107,9 @@ class MultiHeadAttention(TransformerLayer):
             "output_shape": _checks.optional_int("output_shape", output_shape),
         }
         self.value_dim = self.given["value_dim"] or self.key_dim
-        self.num_kv_heads = _checks.kv_heads(self.num_heads, num_kv_heads)
+        self.num_kv_heads = _checks.divisor(
+            "num_kv_heads", num_kv_heads, "num_heads", self.num_heads
+        )
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.query_dense = self.make_dense(self.num_heads * self.key_dim, "query")
         self.key_dense = self.make_dense(self.num_kv_heads * self.key_dim, "key")
@@ -122,7 +120,9 @@ class MultiHeadAttention(TransformerLayer):
             self.key_norm = norm_like(qk_norm, self.dtype_policy, "key_norm")
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, query_shape, value_shape=None, key_shape=None):
+    def build(
+        self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None
+    ) -> None:
         value_shape = query_shape if value_shape is None else value_shape
         key_shape = value_shape if key_shape is None else key_shape
         for name, shape in (("query", query_shape), ("key", key_shape), ("value", value_shape)):
@@ -137,23 +137,14 @@ class MultiHeadAttention(TransformerLayer):
         self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
 
     def call(
-        self,
-        query,
-        value=None,
-        key=None,
-        *,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
+        self, query: Tensor, value: Tensor | None = None, key: Tensor | None = None, *,
+        query_mask: Tensor | None = None, value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None, attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False, return_attention_scores: bool = False,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        cache: Nested | None = None, cache_index: Nested | None = None,
+        training: bool | None = None,
+    ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("query", query.shape)
         if value is None and key is None and cache is None:  # it attends to itself
             # Keras fills the mask in only beside other tensors.
@@ -202,20 +193,22 @@ class MultiHeadAttention(TransformerLayer):
         outputs = (y, *([scores] * return_attention_scores), *([tuple(cache)] if position else []))
         return outputs if len(outputs) > 1 else y
 
-    def cache(self, batch, places):
+    def cache(self, batch: Any, places: Any) -> Nested:
         """An empty cache: zeros `[batch, kv_heads, places, key_dim]` and `[…, value_dim]`."""
         shape = (batch, self.num_kv_heads, places)
         return tuple(
             ops.zeros((*shape, dim), self.compute_dtype) for dim in (self.key_dim, self.value_dim)
         )
 
-    def project_query(self, x, rotation=None):
+    def project_query(self, x: Tensor, rotation: Nested | None = None) -> Tensor:
         """Tensor `[batch, query, width]` → queries `[batch, heads, query, key_dim]`."""
         return self.finish_queries(
             self._split_heads(self.query_dense(flat(x)), x, self.key_dim), rotation
         )
 
-    def project(self, key, value=None, rotation=None):
+    def project(
+        self, key: Tensor, value: Tensor | None = None, rotation: Nested | None = None
+    ) -> Nested:
         """Keys and values.
 
         Args:
@@ -234,32 +227,25 @@ class MultiHeadAttention(TransformerLayer):
         values = self._split_heads(self.value_dense(flat(value)), value, self.value_dim)
         return self.finish_keys(keys, rotation), values
 
-    def project_self(self, x, rotation=None):
+    def project_self(self, x: Tensor, rotation: Nested | None = None) -> Nested:
         """Queries, keys and values of the same `x` `[batch, length, width]`."""
         return self.project_query(x, rotation), *self.project(x, x, rotation)
 
-    def finish_queries(self, queries, rotation):
+    def finish_queries(self, queries: Tensor, rotation: Nested) -> Tensor:
         """Queries `[batch, heads, query, key_dim]`, normalised and rotated as configured."""
         queries = queries if self.query_norm is None else self.query_norm(queries)
         return rotated(queries, rotation)
 
-    def finish_keys(self, keys, rotation):
+    def finish_keys(self, keys: Tensor, rotation: Nested) -> Tensor:
         """Keys `[batch, kv_heads, key, key_dim]`, normalised and rotated as configured."""
         if self.key_norm is not None:
             keys = self.key_norm(keys) * (1 / math.sqrt(self.key_dim))
         return rotated(keys, rotation)
 
     def attend(
-        self,
-        queries,
-        keys,
-        values,
-        mask=None,
-        *,
-        causal=False,
-        return_attention_scores=False,
-        training=None,
-    ):
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, *,
+        causal: bool = False, return_attention_scores: bool = False, training: bool | None = None,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Attention of projected heads.
 
         Args:
@@ -292,7 +278,7 @@ class MultiHeadAttention(TransformerLayer):
         scores = zero_masked_rows(scores, mask) if return_attention_scores else None
         return zero_masked_rows(heads, mask), scores
 
-    def project_output(self, heads, length):
+    def project_output(self, heads: Tensor, length: int) -> Tensor:
         """`[batch, heads, query, value_dim]` → `[batch, query, output_shape]`; length = query."""
         batch = batch_size(heads, 2)
         if heads.shape[2] != 1:
@@ -337,12 +323,83 @@ class MultiHeadAttention(TransformerLayer):
                 masks.append(mask[:, None, None])
         return masks
 
-    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None
+    ) -> Any:
         return (*query_shape[:-1], self.given["output_shape"] or query_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             **self.given,
             "qk_norm": serialize(self.query_norm),
         }
+
+
+class AttentionSublayer(Sublayer):
+    """What the three attention sublayers share: the attention and its residual.
+
+    A subclass may set another `attention_class`, a subclass of `MultiHeadAttention`.
+    """
+
+    config_fields = ("attention_dropout_rate",)
+    attention_class = MultiHeadAttention
+
+    def __init__(
+        self, num_heads: int, key_dim: int, *, value_dim: int | None = None,
+        num_kv_heads: int | None = None, dropout_rate: float = 0.1,
+        attention_dropout_rate: float | None = None, norm_first: bool = False,
+        use_bias: bool = True, qk_norm: keras.layers.Layer | None = None,
+        norm: keras.layers.Layer | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            dropout_rate=dropout_rate, norm_first=norm_first, use_bias=use_bias, **kwargs
+        )
+        self.attention_dropout_rate = attention_dropout_rate
+        self.attention = self.attention_class(
+            num_heads,
+            key_dim,
+            value_dim=value_dim,
+            num_kv_heads=num_kv_heads,
+            dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
+            qk_norm=qk_norm,
+            name="attention",
+            **self.shared_options(),
+        )
+        self.residual = self.make_residual(norm)
+
+    def build(self, x_shape: Shape) -> None:
+        self.attention.build(x_shape)
+        self.residual.build(x_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        attention = self.attention.get_config()
+        names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
+        return {**super().get_config(), **{name: attention[name] for name in names}}
+
+
+class SelfAttention(AttentionSublayer):
+    """The base of the two sublayers whose positions attend to each other."""
+
+    use_causal_mask = False
+
+    def branch(self, x: Tensor, context: AttentionContext, training: bool | None) -> list[Tensor]:
+        """What the residual adds to its `x`.
+
+        Args:
+            x: Tensor `[batch, length, d_model]`, normalised where the norm comes first.
+            context: The `AttentionContext` of the call.
+            training: Whether dropout is active.
+
+        Returns:
+            A list of a tensor `[batch, length, d_model]` and, if asked for, scores and cache.
+        """
+        return together(
+            self.attention(
+                x,
+                query_mask=context.mask,
+                use_causal_mask=self.use_causal_mask,
+                training=training,
+                **context._replace(mask=None).given(),
+            )
+        )

@@ -6,9 +6,10 @@ import keras
 
 from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
-from keras_tfmr.layers.attention import MultiHeadAttention
+from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.layers.attention import AttentionSublayer, SelfAttention
+from keras_tfmr.layers.context import AttentionContext, gathered, together
 from keras_tfmr.layers.masking import merge_masks, zero_masked_rows
-from keras_tfmr.layers.residual import Sublayer
 
 
 class ContextCache(NamedTuple):
@@ -27,77 +28,8 @@ class ContextCache(NamedTuple):
     bias: Any = None
 
 
-class AttentionSublayer(Sublayer):
-    """What the three attention sublayers share: the attention and its residual.
-
-    A subclass may set another `attention_class`, a subclass of `MultiHeadAttention`.
-    """
-
-    config_fields = ("attention_dropout_rate",)
-    attention_class = MultiHeadAttention
-
-    def __init__(
-        self,
-        num_heads,
-        key_dim,
-        *,
-        value_dim=None,
-        num_kv_heads=None,
-        dropout_rate=0.1,
-        attention_dropout_rate=None,
-        norm_first=False,
-        use_bias=True,
-        qk_norm=None,
-        norm=None,
-        **kwargs,
-    ):
-        super().__init__(
-            dropout_rate=dropout_rate,
-            norm_first=norm_first,
-            use_bias=use_bias,
-            **kwargs,
-        )
-        self.attention_dropout_rate = attention_dropout_rate
-        self.attention = self.attention_class(
-            num_heads,
-            key_dim,
-            value_dim=value_dim,
-            num_kv_heads=num_kv_heads,
-            dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
-            use_bias=use_bias,
-            qk_norm=qk_norm,
-            dtype=self.dtype_policy,
-            name="attention",
-            **self.weight_options,
-        )
-        self.residual = self.make_residual(norm)
-
-    def build(self, x_shape):
-        self.attention.build(x_shape)
-        self.residual.build(x_shape)
-
-    def attend(self, x, *context, training=None, **options):
-        """Attention with its residual; what attention returns beside its output is kept."""
-        y = self.attention(self.residual.pre_norm(x), *context, training=training, **options)
-        y, *more = y if isinstance(y, tuple) else (y,)
-        y = self.residual(x, y, training=training)
-        return (y, *more) if more else y
-
-    def attend_self(self, x, mask, **options):
-        """Attention of the positions of `x` to each other."""
-        _checks.sequence_of_vectors("x", x.shape)
-        # Read here: not every norm that may follow passes it on.
-        mask = keras_mask(x) if mask is None else mask
-        return self.attend(x, query_mask=_checks.sequence_mask("mask", mask, x), **options)
-
-    def get_config(self):
-        attention = self.attention.get_config()
-        names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
-        return {**super().get_config(), **{name: attention[name] for name in names}}
-
-
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GlobalSelfAttention(AttentionSublayer):
+class GlobalSelfAttention(SelfAttention):
     """The encoder's attention sublayer: every position attends to every real one.
 
     Args:
@@ -127,29 +59,20 @@ class GlobalSelfAttention(AttentionSublayer):
     """
 
     def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        training=None,
-    ):
-        return self.attend_self(
-            x,
-            mask,
-            attention_mask=attention_mask,
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, position_bias: Tensor | None = None,
+        rotation: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        context = AttentionContext(
+            mask, attention_mask, position_bias, rotation,
             return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            training=training,
-        )
+        ).of(x)  # fmt: skip
+        y, *more = self.branch(self.residual.pre_norm(x), context, training)
+        return gathered(self.residual(x, y, training=training), *more)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalSelfAttention(AttentionSublayer):
+class CausalSelfAttention(SelfAttention):
     """The decoder's first sublayer: no position attends to a later one.
 
     The arguments are those of `GlobalSelfAttention`.
@@ -173,31 +96,20 @@ class CausalSelfAttention(AttentionSublayer):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
+    use_causal_mask = True
+
     def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        return self.attend_self(
-            x,
-            mask,
-            use_causal_mask=True,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, position_bias: Tensor | None = None,
+        rotation: Nested | None = None, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        context = AttentionContext(
+            mask, attention_mask, position_bias, rotation, cache, cache_index,
+            return_attention_scores,
+        ).of(x)  # fmt: skip
+        y, *more = self.branch(self.residual.pre_norm(x), context, training)
+        return gathered(self.residual(x, y, training=training), *more)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -225,32 +137,41 @@ class CrossAttention(AttentionSublayer):
     TensorShape([3, 5, 16])
     """
 
-    def build(self, x_shape, context_shape):
+    def build(self, x_shape: Shape, context_shape: Shape) -> None:
         self.attention.build(x_shape, context_shape)
         self.residual.build(x_shape)
 
     def call(
-        self,
-        x,
-        context=None,
-        context_mask=None,
-        *,
-        return_attention_scores=False,
-        cache=None,
-        training=None,
-    ):
+        self, x: Tensor, context: Tensor | None = None, context_mask: Tensor | None = None, *,
+        return_attention_scores: bool = False, cache: Nested | None = None,
+        training: bool | None = None,
+    ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("x", x.shape)
+        source = (context, context_mask) if cache is None else cache
+        y, *more = self.branch(self.residual.pre_norm(x), source, return_attention_scores, training)
+        return gathered(self.residual(x, y, training=training), *more)
+
+    def branch(
+        self, x: Tensor, source: Nested, return_attention_scores: bool, training: bool | None
+    ) -> list[Tensor]:
+        """What the residual adds to its `x`: see `SelfAttention.branch`.
+
+        Args:
+            source: A context and its mask or None; or the `ContextCache` of both.
+        """
         options = {"return_attention_scores": return_attention_scores, "training": training}
-        if cache is not None:
-            keys, values, mask, bias = cache
+        if isinstance(source, ContextCache):
+            keys, values, mask, bias = source
             # The scores of an example without valid positions need the mask to be zero.
             masked = {"value_mask": mask} if return_attention_scores else {"position_bias": bias}
-            return self.attend(x, cache=(keys, values), **masked, **options)
+            return together(self.attention(x, cache=(keys, values), **masked, **options))
+        context, mask = source
         _checks.sequence_of_vectors("context", context.shape)
-        context_mask = _checks.sequence_mask("context_mask", context_mask, context)
-        return self.attend(x, context, value_mask=context_mask, **options)
+        mask = keras_mask(context) if mask is None else mask
+        mask = _checks.sequence_mask("context_mask", mask, context)
+        return together(self.attention(x, context, value_mask=mask, **options))
 
-    def cache(self, context, context_mask=None):
+    def cache(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
         """The `ContextCache` of a context `[batch, source, width]` and its mask."""
         mask = _checks.sequence_mask("context_mask", context_mask, context)
         keys, values = self.attention.project(context)

@@ -1,6 +1,10 @@
 """The base of the layers, and layers that are arguments of other layers: shared, or copied."""
 
+from typing import Any
+
 import keras
+
+from keras_tfmr.config import Shape
 
 # Keras's options of weights, which a layer hands to every `Dense` inside it.
 WEIGHT_OPTIONS = (
@@ -17,16 +21,16 @@ class ConfigLayer(keras.layers.Layer):
 
     config_fields: tuple[str, ...] = ()
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def compute_output_spec(self, *args, **kwargs):
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         # Traces the call, which checks inputs, and knows dtypes and scores; Keras would take
         # `compute_output_shape` and the compute dtype.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         kinds = [vars(kind).get("config_fields", ()) for kind in type(self).__mro__]
         fields = {name: getattr(self, name) for names in kinds for name in names}
         return {**super().get_config(), **fields}
@@ -47,7 +51,7 @@ class TransformerLayer(ConfigLayer):
 
     config_fields = ("use_bias",)
 
-    def __init__(self, *, use_bias=True, **kwargs):
+    def __init__(self, *, use_bias: bool = True, **kwargs: Any) -> None:
         options = {name: kwargs.pop(name) for name in WEIGHT_OPTIONS if name in kwargs}
         super().__init__(autocast=False, **kwargs)
         self.use_bias = bool(use_bias)
@@ -57,20 +61,18 @@ class TransformerLayer(ConfigLayer):
             for name, option in options.items()
         }
 
-    def make_dense(self, units, name, use_bias=None):
-        """A `Dense` with this layer's options of weights."""
-        return keras.layers.Dense(
-            units,
-            use_bias=self.use_bias if use_bias is None else use_bias,
-            dtype=self.dtype_policy,
-            name=name,
-            **self.weight_options,
-        )
+    def shared_options(self) -> dict[str, Any]:
+        """The options that this layer shares with all parts of it that project."""
+        return {"use_bias": self.use_bias, "dtype": self.dtype_policy, **self.weight_options}
 
-    def compute_output_shape(self, x_shape, context_shape=None):
+    def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
+        """A `Dense` with this layer's options of weights, or others."""
+        return keras.layers.Dense(units, name=name, **{**self.shared_options(), **options})
+
+    def compute_output_shape(self, x_shape: Shape, context_shape: Shape | None = None) -> Any:
         return x_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.weight_options}
 
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_tfmr.config import Tensor
+
 
 class CachePosition(NamedTuple):
     """Where new tokens stand, in the sequence and in the caches: what layers take as `cache_index`.
@@ -30,7 +32,7 @@ class CachePosition(NamedTuple):
     mask: Any
     scatter_indices: Any = None
 
-    def key_positions(self, query, places):
+    def key_positions(self, query: Tensor, places: Any) -> Tensor:
         """The positions int32 `[places]` of all places, of which `query` are new."""
         beams = query // ops.shape(self.positions)[0]
         return ops.arange(places, dtype="int32") // beams

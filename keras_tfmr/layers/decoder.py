@@ -3,10 +3,14 @@
 All of them take whole sequences, or with caches only the new tokens of a step of decoding.
 """
 
+from typing import Any
+
 import keras
 
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
-from keras_tfmr.layers.block import Block, Stack, together
+from keras_tfmr.layers.block import Block, Stack
+from keras_tfmr.layers.context import AttentionContext, gathered
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -27,29 +31,21 @@ class CausalDecoderLayer(Block):
     self_attention_class = CausalSelfAttention
 
     def call(
-        self,
-        x,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        return self.run(
-            x,
-            mask=mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, position_bias: Tensor | None = None,
+        rotation: Nested | None = None, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        attention, feed_forward = self.self_attention, self.feed_forward
+        context = AttentionContext(
+            mask, attention_mask, position_bias, rotation, cache, cache_index,
+            return_attention_scores,
+        ).of(x)  # fmt: skip
+        y, *more = attention.branch(attention.residual.pre_norm(x), context, training)
+        x = attention.residual(x, y, training=training)
+        y = feed_forward.branch(feed_forward.residual.pre_norm(x))
+        x = feed_forward.residual(x, y, training=training)
+        return gathered(x, *more)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -85,58 +81,47 @@ class DecoderLayer(Block):
     self_attention_class = CausalSelfAttention
     cross_attention_class = CrossAttention
 
-    def make_attention(self):
-        super().make_attention()
-        self.cross_attention = self.attention(self.cross_attention_class, "cross_attention")
+    def make_attention(self) -> None:
+        self.make_first()
+        self.cross_attention = self.make_sublayer(self.cross_attention_class, "cross_attention")
 
-    def build(self, x_shape, context_shape):
-        self.self_attention.build(x_shape)
+    def make_first(self) -> None:
+        """Makes the sublayer over the target alone."""
+        super().make_attention()
+
+    def first(self) -> Any:
+        """The sublayer over the target alone."""
+        return self.self_attention
+
+    def build(self, x_shape: Shape, context_shape: Shape) -> None:
+        self.first().build(x_shape)
         self.cross_attention.build(x_shape, context_shape)
         self.feed_forward.build(x_shape)
 
     def call(
-        self,
-        x,
-        context=None,
-        mask=None,
-        context_mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        position_bias=None,
-        rotation=None,
-        cache=None,
-        cache_index=None,
-        context_cache=None,
-        training=None,
-    ):
-        x, *more = self.over_target(
-            x,
-            mask=mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            position_bias=position_bias,
-            rotation=rotation,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
-        )
+        self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None,
+        context_mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, position_bias: Tensor | None = None,
+        rotation: Nested | None = None, cache: Nested | None = None,
+        cache_index: Nested | None = None, context_cache: Nested | None = None,
+        training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        first, cross, feed_forward = self.first(), self.cross_attention, self.feed_forward
+        target = AttentionContext(
+            mask, attention_mask, position_bias, rotation, cache, cache_index,
+            return_attention_scores,
+        ).of(x)  # fmt: skip
+        source = (context, context_mask) if context_cache is None else context_cache
+        y, *more = first.branch(first.residual.pre_norm(x), target, training)
+        x = first.residual(x, y, training=training)
         new_cache = [] if cache is None else [more.pop()]
-        y = self.cross_attention(
-            x,
-            context,
-            context_mask=context_mask,
-            return_attention_scores=return_attention_scores,
-            cache=context_cache,
-            training=training,
+        y, *cross_scores = cross.branch(
+            cross.residual.pre_norm(x), source, return_attention_scores, training
         )
-        x, *cross_scores = together(y)
-        outputs = (self.feed_forward(x, training=training), *more, *cross_scores, *new_cache)
-        return outputs if len(outputs) > 1 else outputs[0]
-
-    def over_target(self, x, **options):
-        """The first sublayer: `x` `[batch, target, d_model]`, then scores and cache if asked."""
-        return together(self.self_attention(x, **options))
+        x = cross.residual(x, y, training=training)
+        y = feed_forward.branch(feed_forward.residual.pre_norm(x))
+        x = feed_forward.residual(x, y, training=training)
+        return gathered(x, *more, *cross_scores, *new_cache)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -166,27 +151,16 @@ class CausalDecoder(Stack):
     layer_class = CausalDecoderLayer
 
     def call(
-        self,
-        inputs,
-        mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        cache=None,
-        cache_index=None,
-        training=None,
-    ):
-        return self.run(
-            inputs,
-            mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            cache=cache,
-            cache_index=cache_index,
-            training=training,
+        self, inputs: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        context = AttentionContext(
+            mask, attention_mask, None, None, cache, cache_index, return_attention_scores
         )
+        return self.run(inputs, context, training=training)
 
-    def cache(self, batch, places):
+    def cache(self, batch: Any, places: Any) -> Nested:
         """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
 
         Args:
@@ -225,39 +199,26 @@ class Decoder(CausalDecoder):
 
     layer_class = DecoderLayer
 
-    def build(self, inputs_shape, context_shape):
-        self.build_parts(inputs_shape, context_shape)
+    def build(self, inputs_shape: Shape, context_shape: Shape) -> None:
+        super().build(inputs_shape, context_shape)
 
     def call(
-        self,
-        inputs,
-        context=None,
-        mask=None,
-        context_mask=None,
-        *,
-        attention_mask=None,
-        return_attention_scores=False,
-        cache=None,
-        cache_index=None,
-        context_cache=None,
-        training=None,
-    ):
-        if context_cache is None:
-            contexts = [{"context": context, "context_mask": context_mask}] * self.num_layers
-        else:
-            contexts = [{"context_cache": one} for one in context_cache]
-        return self.run(
-            inputs,
-            mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            cache=cache,
-            cache_index=cache_index,
-            contexts=contexts,
-            training=training,
+        self, inputs: Tensor, context: Tensor | None = None, mask: Tensor | None = None,
+        context_mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, cache: Nested | None = None,
+        cache_index: Nested | None = None, context_cache: Nested | None = None,
+        training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        target = AttentionContext(
+            mask, attention_mask, None, None, cache, cache_index, return_attention_scores
         )
+        if context_cache is None:
+            sources = [{"context": context, "context_mask": context_mask}] * self.num_layers
+        else:
+            sources = [{"context_cache": one} for one in context_cache]
+        return self.run(inputs, target, sources, training=training)
 
-    def context_cache(self, context, context_mask=None):
+    def context_cache(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
         """The keys, values and mask of a context, computed once for many calls.
 
         Args:

@@ -5,10 +5,13 @@ import math
 import keras
 from keras import ops
 
+from keras_tfmr.config import Tensor
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 
 
-def scaled_dot_product_attention(query, key, value, mask=None):
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """softmax(QKᵀ / √d) V: attention with one head and without projections.
 
     Args:

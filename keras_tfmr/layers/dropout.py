@@ -1,8 +1,12 @@
 """Dropout by one random byte for each number."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
+
+from keras_tfmr.config import Nested, Shape, Tensor
 
 STEPS = 256  # one byte
 WORDS = 16  # words of four bytes that are drawn in one row
@@ -36,12 +40,14 @@ class Dropout(keras.layers.Dropout):
     TensorShape([2, 3])
     """
 
-    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+    def __init__(
+        self, rate: float, noise_shape: Shape | None = None, seed: Any = None, **kwargs: Any
+    ) -> None:
         if noise_shape is not None:
             raise ValueError(f"`noise_shape` must be None. Received: noise_shape={noise_shape}")
         super().__init__(rate, seed=seed, **kwargs)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Nested:
         if not training or self.rate == 0:
             return inputs
         dropped = min(max(round(self.rate * STEPS), 1), STEPS - 1)

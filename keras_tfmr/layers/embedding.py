@@ -1,11 +1,13 @@
 """Embeddings with positions, at the bottom of the paper's Figure 1: of tokens and of vectors."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import maybe_deserialize, serialize, serialize_shared
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.positions import SinusoidalPositions
@@ -14,7 +16,10 @@ from keras_tfmr.layers.positions import SinusoidalPositions
 class Embedding(keras.layers.Layer):
     """The base of the embeddings: position vectors, and an optional normalisation."""
 
-    def __init__(self, d_model, positions=None, norm=None, **kwargs):
+    def __init__(
+        self, d_model: int, positions: keras.layers.Layer | None = None,
+        norm: keras.layers.Layer | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
         self.d_model = _checks.positive_int("d_model", d_model)
         self.positions = maybe_deserialize(positions) or SinusoidalPositions(
@@ -23,12 +28,12 @@ class Embedding(keras.layers.Layer):
         self.norm = None if norm is None else norm_like(norm, self.dtype_policy)
         self.supports_masking = True
 
-    def build(self, inputs_shape=None):
+    def build(self, inputs_shape: Shape | None = None) -> None:
         self.positions.build((None,))
         if self.norm is not None:
             self.norm.build((None, None, self.d_model))
 
-    def add_positions(self, x, positions):
+    def add_positions(self, x: Tensor, positions: Tensor) -> Tensor:
         """`x` `[batch, length, d_model]` plus the vectors of int32 `[length]`, normalised.
 
         Positions `[1]` are those of the whole length; None are those from 0.
@@ -38,12 +43,12 @@ class Embedding(keras.layers.Layer):
         x = x + ops.cast(self.positions(positions), x.dtype)
         return x if self.norm is None else self.norm(x)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Any:
         # Raises if the length is known, and too long.
         self.positions.compute_output_spec(keras.KerasTensor((inputs_shape[1],), "int32"))
         return (*inputs_shape[:2], self.d_model)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "d_model": self.d_model,
@@ -86,15 +91,10 @@ class PositionalEmbedding(Embedding):
     """
 
     def __init__(
-        self,
-        vocab_size,
-        d_model,
-        positions=None,
-        norm=None,
-        scaled=True,
-        mask_zero=True,
-        **kwargs,
-    ):
+        self, vocab_size: int, d_model: int, positions: keras.layers.Layer | None = None,
+        norm: keras.layers.Layer | None = None, scaled: bool = True, mask_zero: bool = True,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(d_model, positions, norm, **kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.scaled, self.mask_zero = bool(scaled), bool(mask_zero)
@@ -110,23 +110,23 @@ class PositionalEmbedding(Embedding):
         # Otherwise Keras warns that the logits drop the mask, which they do not need.
         self.tokens.supports_masking = True
 
-    def build(self, inputs_shape=None):
+    def build(self, inputs_shape: Shape | None = None) -> None:
         self.tokens.build()
         super().build()
 
-    def call(self, token_ids, positions=None):
+    def call(self, token_ids: Tensor, positions: Tensor | None = None) -> Nested:
         x = self.tokens(_checks.sequence_of_ids("token_ids", token_ids))
         if self.scaled:
             x = x * ops.cast(math.sqrt(self.d_model), x.dtype)
         return self.add_positions(x, positions)
 
-    def compute_mask(self, token_ids, previous_mask=None):
+    def compute_mask(self, token_ids: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         if not self.mask_zero:
             return previous_mask
         mask = ops.not_equal(token_ids, 0)
         return mask if previous_mask is None else ops.logical_and(mask, previous_mask)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("vocab_size", "scaled", "mask_zero")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
@@ -160,6 +160,6 @@ class AddPositions(Embedding):
     TensorShape([2, 5, 16])
     """
 
-    def call(self, x, positions=None):
+    def call(self, x: Tensor, positions: Tensor | None = None) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
         return self.add_positions(ops.cast(x, self.compute_dtype), positions)

@@ -1,9 +1,12 @@
 """The position-wise feed-forward sublayer, plain and gated."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.dot_product import by_rows
 from keras_tfmr.layers.residual import Sublayer
 
@@ -62,22 +65,12 @@ class FeedForward(Sublayer):
     config_fields = ("d_model", "dff")
 
     def __init__(
-        self,
-        d_model,
-        dff,
-        dropout_rate=0.1,
-        norm_first=False,
-        *,
-        activation="relu",
-        use_bias=True,
-        norm=None,
-        **kwargs,
-    ):
+        self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False, *,
+        activation: Any = "relu", use_bias: bool = True, norm: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(
-            dropout_rate=dropout_rate,
-            norm_first=norm_first,
-            use_bias=use_bias,
-            **kwargs,
+            dropout_rate=dropout_rate, norm_first=norm_first, use_bias=use_bias, **kwargs
         )
         self.d_model = _checks.positive_int("d_model", d_model)
         self.dff = _checks.positive_int("dff", dff)
@@ -86,21 +79,25 @@ class FeedForward(Sublayer):
         self.output_dense = self.make_dense(self.d_model, "output")
         self.residual = self.make_residual(norm)
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape, self.d_model)
         self.hidden_dense.build(x_shape)
         self.output_dense.build((*x_shape[:-1], self.dff))
         self.residual.build(x_shape)
 
-    def call(self, x, training=None):
-        y = by_rows(lambda h: self.output_dense(self.hidden(h)), self.residual.pre_norm(x))
+    def call(self, x: Tensor, training: bool | None = None) -> Nested:
+        y = self.branch(self.residual.pre_norm(x))
         return self.residual(x, y, training=training)
 
-    def hidden(self, x):
+    def branch(self, x: Tensor) -> list[Tensor]:
+        """What the residual adds to its `x`, of the `x` `[batch, length, d_model]` it norms."""
+        return by_rows(lambda rows: self.output_dense(self.hidden(rows)), x)
+
+    def hidden(self, x: Tensor) -> Tensor:
         """The hidden layer `[..., dff]` of `x` `[..., d_model]`."""
         return self.activation(self.hidden_dense(x))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "activation": activation_name(self.activation)}
 
 
@@ -120,10 +117,10 @@ class GatedFeedForward(FeedForward):
     TensorShape([2, 5, 16])
     """
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.gate_dense = self.make_dense(self.dff, "gate")
         self.gate_dense.build(x_shape)
         super().build(x_shape)
 
-    def hidden(self, x):
+    def hidden(self, x: Tensor) -> Tensor:
         return self.activation(self.gate_dense(x)) * self.hidden_dense(x)

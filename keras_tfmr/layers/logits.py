@@ -1,11 +1,14 @@
 """From vectors to logits: the linear layer at the top of the paper's Figure 1."""
 
 import warnings
+from collections.abc import Callable
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import (
     TransformerLayer,
     maybe_deserialize,
@@ -17,7 +20,7 @@ from keras_tfmr.layers.dot_product import by_rows
 class Head(TransformerLayer):
     """The base of the layers that make logits, in float32 under every dtype policy."""
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], self.units)
 
     def _product(self, kernel, bias):
@@ -52,18 +55,18 @@ class LMHead(Head):
 
     config_fields = ("units",)
 
-    def __init__(self, units, use_bias=True, **kwargs):
+    def __init__(self, units: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(use_bias=use_bias, **kwargs)
         self.units = _checks.positive_int("units", units)
         self.dense = self.make_dense(self.units, "dense")
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.dense.build(x_shape)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Nested:
         return ops.cast(by_rows(self.dense, x), "float32")
 
-    def slice(self, ids):
+    def slice(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
         """The logits of some ids only.
 
         Args:
@@ -106,7 +109,9 @@ class TiedLogits(Head):
     TensorShape([2, 3, 100])
     """
 
-    def __init__(self, embedding, use_bias=False, **kwargs):
+    def __init__(
+        self, embedding: keras.layers.Layer, use_bias: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(use_bias=use_bias, **kwargs)
         of_kernel = [name for name in self.weight_options if name.startswith("kernel")]
         if of_kernel:
@@ -114,11 +119,11 @@ class TiedLogits(Head):
         self.embedding = maybe_deserialize(embedding)
 
     @property
-    def units(self):
+    def units(self) -> int:
         """Number of token ids."""
         return self.embedding.vocab_size
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         if not self.embedding.built:
             self.embedding.build((None, None))
         if self.use_bias:
@@ -126,12 +131,12 @@ class TiedLogits(Head):
             options = {"initializer": "zeros", **options}
             self.bias = self.add_weight(shape=(self.units,), name="bias", autocast=False, **options)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Nested:
         y = by_rows(lambda rows: self.embedding.tokens(rows, reverse=True), x)
         y = ops.cast(y, "float32")
         return y + ops.cast(self.bias, "float32") if self.use_bias else y
 
-    def slice(self, ids):
+    def slice(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
         """The logits of some ids only: see `LMHead.slice`."""
         tokens = self.embedding.tokens
         if tokens.quantization_mode is not None:
@@ -140,11 +145,11 @@ class TiedLogits(Head):
         bias = ops.take(self.bias, ids) if self.use_bias else None
         return self._product(kernel, bias)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "embedding": serialize_shared(self.embedding)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         if "shared_object_id" not in config["embedding"]:
             warnings.warn(
                 "Only a saved model keeps TiedLogits tied to another layer's embedding. This copy "

@@ -1,9 +1,12 @@
 """Layer normalisation with an explicit derivative, and RMS normalisation."""
 
+from typing import Any
+
 import keras
 from keras import backend, ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer, maybe_deserialize
 
 
@@ -36,19 +39,19 @@ class LayerNormalization(ConfigLayer):
 
     config_fields = ("epsilon", "axis")
 
-    def __init__(self, epsilon=1e-6, *, axis=-1, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)  # x shall not be rounded
         self.epsilon = _checks.positive("epsilon", epsilon)
         self.axis = _last_axis(axis)
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         width = _checks.positive_int("the last axis of x", x_shape[-1])
         # Nor the weights: Keras heeds the layer's own `autocast` only inside another layer.
         exact = {"shape": (width,), "autocast": False}
         self.gamma = self.add_weight(initializer="ones", name="gamma", **exact)
         self.beta = self.add_weight(initializer="zeros", name="beta", **exact)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Nested:
         dtype = backend.result_type(x.dtype, "float32")
         gamma, beta = ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype)
         # On JAX, a jvp needs the automatic derivative; on torch, so does a second one.
@@ -77,7 +80,7 @@ class LayerNormalization(ConfigLayer):
 
         return unit * gamma + beta, gradient
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return x_shape
 
 
@@ -101,7 +104,7 @@ class RMSNormalization(keras.layers.RMSNormalization):
     TensorShape([2, 3, 8])
     """
 
-    def __init__(self, epsilon=1e-6, *, axis=-1, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
         super().__init__(_last_axis(axis), _checks.positive("epsilon", epsilon), **kwargs)
         self.supports_masking = True
 

@@ -1,18 +1,22 @@
 """Position vectors: sinusoidal, learned, or none."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer
 
 MAX_WAVELENGTH = 10_000
 
 
-def positional_encoding(length, depth, max_wavelength=MAX_WAVELENGTH):
+def positional_encoding(
+    length: int, depth: int, max_wavelength: float = MAX_WAVELENGTH
+) -> np.ndarray:
     """The sinusoidal position table of the Transformer, as a NumPy array.
 
     PE[p, 2i] = sin(p / 10000^(2i/depth)), PE[p, 2i+1] = cos(p / 10000^(2i/depth)), computed in
@@ -55,7 +59,7 @@ class Angles:
         max_wavelength: As for `positional_encoding`.
     """
 
-    def __init__(self, depth, max_wavelength):
+    def __init__(self, depth: int, max_wavelength: float) -> None:
         turns = _rates(depth, max_wavelength) / (2 * math.pi)  # per position
         turns = turns - np.round(turns)
         # As integers, 2^32 to a turn: products that overflow lose whole turns, and nothing else.
@@ -63,7 +67,7 @@ class Angles:
         self.whole = whole.astype("int32")
         self.rest = (turns - whole / 2.0**32).astype("float32")
 
-    def __call__(self, positions):
+    def __call__(self, positions: Tensor) -> Tensor:
         """int `[length]` → radians between about -π and π, float32 `[length, ceil(depth / 2)]`."""
         positions = ops.cast(_checks.positions(positions), "int32")[:, None]
         turns = ops.cast(ops.multiply(positions, self.whole), "float32") * 2.0**-32
@@ -96,19 +100,19 @@ class SinusoidalPositions(ConfigLayer):
 
     config_fields = ("d_model", "max_wavelength")
 
-    def __init__(self, d_model, max_wavelength=MAX_WAVELENGTH, **kwargs):
+    def __init__(self, d_model: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
         self._angles = Angles(self.d_model, self.max_wavelength)
 
-    def call(self, positions):
+    def call(self, positions: Tensor) -> Nested:
         angles = self._angles(positions)  # [length, ceil(d_model / 2)]
         table = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         table = ops.reshape(table, (-1, 2 * angles.shape[-1]))
         return table[:, : self.d_model]  # [length, d_model]
 
-    def compute_output_shape(self, positions_shape):
+    def compute_output_shape(self, positions_shape: Shape) -> Any:
         return (positions_shape[0], self.d_model)
 
 
@@ -139,7 +143,7 @@ class LearnedPositions(ConfigLayer):
 
     config_fields = ("max_length", "d_model")
 
-    def __init__(self, max_length, d_model, **kwargs):
+    def __init__(self, max_length: int, d_model: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.max_length = _checks.positive_int("max_length", max_length)
         self.d_model = _checks.positive_int("d_model", d_model)
@@ -147,10 +151,10 @@ class LearnedPositions(ConfigLayer):
             max_length, d_model, "random_normal", dtype=self.dtype_policy, name="embedding"
         )
 
-    def build(self, positions_shape=None):
+    def build(self, positions_shape: Shape | None = None) -> None:
         self.embedding.build()
 
-    def call(self, positions):
+    def call(self, positions: Tensor) -> Nested:
         shape = tuple(_checks.positions(positions).shape)
         # While Keras traces an unknown length on torch, it is 83, on the device "meta".
         if not getattr(positions, "is_meta", False):
@@ -159,7 +163,7 @@ class LearnedPositions(ConfigLayer):
         # XLA would take the last position for all that come after it.
         return ops.where(ops.less(positions, self.max_length)[:, None], vectors, float("nan"))
 
-    def compute_output_shape(self, positions_shape):
+    def compute_output_shape(self, positions_shape: Shape) -> Any:
         (length,) = positions_shape
         # While JAX traces an unknown length, it is a symbol that cannot be compared.
         if isinstance(length, int) and length > self.max_length:
@@ -169,7 +173,7 @@ class LearnedPositions(ConfigLayer):
             )
         return (length, self.d_model)
 
-    def compute_output_spec(self, positions):
+    def compute_output_spec(self, positions: Tensor) -> Any:
         return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)
 
 
@@ -187,8 +191,8 @@ class NoPositions(ConfigLayer):
     TensorShape([5, 1])
     """
 
-    def call(self, positions):
+    def call(self, positions: Tensor) -> Nested:
         return ops.zeros((ops.shape(_checks.positions(positions))[0], 1), "float32")
 
-    def compute_output_shape(self, positions_shape):
+    def compute_output_shape(self, positions_shape: Shape) -> Any:
         return (positions_shape[0], 1)

@@ -1,12 +1,14 @@
 """Positions in attention: rotations of queries and keys, and biases of the scores."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer
 from keras_tfmr.layers.positions import MAX_WAVELENGTH, Angles
 
@@ -42,7 +44,7 @@ class RotaryPositions(ConfigLayer):
 
     config_fields = ("key_dim", "max_wavelength")
 
-    def __init__(self, key_dim, max_wavelength=MAX_WAVELENGTH, **kwargs):
+    def __init__(self, key_dim: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
@@ -50,11 +52,11 @@ class RotaryPositions(ConfigLayer):
             raise ValueError(f"Rotary positions need an even `key_dim`. Received: {key_dim}")
         self._angles = Angles(self.key_dim, self.max_wavelength)
 
-    def call(self, positions):
+    def call(self, positions: Tensor) -> Nested:
         angles = self._angles(positions)  # [length, key_dim / 2]
         return ops.cos(angles), ops.sin(angles)
 
-    def compute_output_shape(self, positions_shape):
+    def compute_output_shape(self, positions_shape: Shape) -> Any:
         shape = (positions_shape[0], self.key_dim // 2)
         return shape, shape
 
@@ -82,21 +84,23 @@ class PositionBias(ConfigLayer):
 
     config_fields = ("num_heads",)
 
-    def __init__(self, num_heads, **kwargs):
+    def __init__(self, num_heads: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
 
-    def call(self, query_positions, key_positions=None):
+    def call(self, query_positions: Tensor, key_positions: Tensor | None = None) -> Nested:
         queries = _checks.positions(query_positions)
         keys = queries if key_positions is None else _checks.positions(key_positions)
         queries, keys = (ops.cast(positions, "int32") for positions in (queries, keys))
         return self.bias(queries[:, None] - keys[None, :])
 
-    def bias(self, distances):
+    def bias(self, distances: Tensor) -> Tensor:
         """The bias float32 `[1, heads, query, key]` of distances (query minus key)."""
         raise NotImplementedError
 
-    def compute_output_shape(self, query_positions_shape, key_positions_shape=None):
+    def compute_output_shape(
+        self, query_positions_shape: Shape, key_positions_shape: Shape | None = None
+    ) -> Any:
         keys_shape = key_positions_shape or query_positions_shape
         return (1, self.num_heads, query_positions_shape[0], keys_shape[0])
 
@@ -126,7 +130,10 @@ class RelativePositionBias(PositionBias):
 
     config_fields = ("bidirectional", "num_buckets", "max_distance")
 
-    def __init__(self, num_heads, *, bidirectional, num_buckets=32, max_distance=128, **kwargs):
+    def __init__(
+        self, num_heads: int, *, bidirectional: bool, num_buckets: int = 32,
+        max_distance: int = 128, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(num_heads, **kwargs)
         self.bidirectional = bool(bidirectional)
         self.num_buckets = _checks.positive_int("num_buckets", num_buckets)
@@ -139,7 +146,9 @@ class RelativePositionBias(PositionBias):
                 f"num_buckets={num_buckets}, max_distance={max_distance}"
             )
 
-    def build(self, query_positions_shape=None, key_positions_shape=None):
+    def build(
+        self, query_positions_shape: Shape | None = None, key_positions_shape: Shape | None = None
+    ) -> None:
         self.table = self.add_weight(
             shape=(self.num_buckets, self.num_heads),
             initializer="zeros",
@@ -147,11 +156,11 @@ class RelativePositionBias(PositionBias):
             autocast=False,  # float32 under every policy
         )
 
-    def bias(self, distances):
+    def bias(self, distances: Tensor) -> Tensor:
         bias = ops.take(ops.cast(self.table, "float32"), self.buckets(distances), axis=0)
         return ops.transpose(bias, (2, 0, 1))[None]  # [1, heads, query, key]
 
-    def buckets(self, distances):
+    def buckets(self, distances: Tensor) -> Tensor:
         """The bucket of each distance (query minus key), int32 of any shape."""
         buckets, first = self.num_buckets, 0
         if self.bidirectional:
@@ -183,13 +192,13 @@ class ALiBi(PositionBias):
     (1, 2, 5, 5)
     """
 
-    def __init__(self, num_heads, **kwargs):
+    def __init__(self, num_heads: int, **kwargs: Any) -> None:
         super().__init__(num_heads, **kwargs)
         power = 2 ** int(math.log2(num_heads))
         slopes = _slopes(power) + _slopes(2 * power)[::2][: num_heads - power]
         self._slopes = np.array(slopes, "float32")[:, None, None]
 
-    def bias(self, distances):
+    def bias(self, distances: Tensor) -> Tensor:
         return ops.multiply(-ops.cast(ops.abs(distances), "float32"), self._slopes)[None]
 
 

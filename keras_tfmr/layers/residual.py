@@ -1,15 +1,18 @@
 """Residual connection, dropout and normalisation: the "Add & Norm" of Figure 1.
 
-Every sublayer f is written as
+Every sublayer is written as
 
-    return self.residual(x, f(self.residual.pre_norm(x)))
+    return self.residual(x, self.branch(self.residual.pre_norm(x)))
 
 The class of its `residual` makes it post-norm or pre-norm.
 """
 
+from typing import Any
+
 import keras
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer, TransformerLayer, serialize
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.normalization import norm_like
@@ -20,20 +23,22 @@ class Residual(ConfigLayer):
 
     config_fields = ("dropout_rate",)
 
-    def __init__(self, dropout_rate=0.1, norm=None, **kwargs):
+    def __init__(
+        self, dropout_rate: float = 0.1, norm: keras.layers.Layer | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.norm = norm_like(norm, self.dtype_policy)
 
-    def build(self, x_shape, y_shape=None):
+    def build(self, x_shape: Shape, y_shape: Shape | None = None) -> None:
         self.dropout.build(x_shape)
         self.norm.build(x_shape)
 
-    def compute_output_shape(self, x_shape, y_shape=None):
+    def compute_output_shape(self, x_shape: Shape, y_shape: Shape | None = None) -> Any:
         return x_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "norm": serialize(self.norm)}
 
 
@@ -60,11 +65,11 @@ class PostNormResidual(Residual):
     TensorShape([2, 3, 8])
     """
 
-    def pre_norm(self, x):
+    def pre_norm(self, x: Tensor) -> Tensor:
         """The sublayer's input: `x` `[batch, length, d_model]` itself."""
         return x
 
-    def call(self, x, y, training=None):
+    def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
         return self.norm(x + self.dropout(y, training=training))
 
 
@@ -85,11 +90,11 @@ class PreNormResidual(Residual):
     TensorShape([2, 3, 8])
     """
 
-    def pre_norm(self, x):
+    def pre_norm(self, x: Tensor) -> Tensor:
         """The sublayer's input: LayerNorm(x) `[batch, length, d_model]`."""
         return self.norm(x)
 
-    def call(self, x, y, training=None):
+    def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
         return x + self.dropout(y, training=training)
 
 
@@ -99,15 +104,17 @@ class Sublayer(TransformerLayer):
     config_fields = ("dropout_rate", "norm_first")
     residual_classes = (PostNormResidual, PreNormResidual)
 
-    def __init__(self, *, dropout_rate=0.1, norm_first=False, **kwargs):
+    def __init__(
+        self, *, dropout_rate: float = 0.1, norm_first: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.norm_first = bool(norm_first)
 
-    def make_residual(self, norm):
+    def make_residual(self, norm: Tensor) -> Any:
         """The residual, which a sublayer makes after what it wraps."""
         kind = self.residual_classes[self.norm_first]
         return kind(self.dropout_rate, norm, dtype=self.dtype_policy, name="residual")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "norm": serialize(self.residual.norm)}

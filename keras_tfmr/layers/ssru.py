@@ -4,11 +4,14 @@ A step of decoding takes as long at the end of a sentence as at its beginning, a
 one vector for each hypothesis and layer instead of the keys and values of all positions.
 """
 
+from typing import Any
+
 import keras
 from keras import backend, ops
 
 from keras_tfmr import _checks
-from keras_tfmr.layers.block import together
+from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.layers.context import AttentionContext, gathered
 from keras_tfmr.layers.decoder import Decoder, DecoderLayer
 from keras_tfmr.layers.dot_product import by_rows
 from keras_tfmr.layers.over_time import over_time
@@ -47,11 +50,14 @@ class SSRU(Sublayer):
     TensorShape([3, 5, 16])
     """
 
-    def __init__(self, *, dropout_rate=0.1, norm_first=False, norm=None, **kwargs):
+    def __init__(
+        self, *, dropout_rate: float = 0.1, norm_first: bool = False,
+        norm: keras.layers.Layer | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(dropout_rate=dropout_rate, norm_first=norm_first, **kwargs)
         self.residual = self.make_residual(norm)
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape)
         self.d_model = x_shape[-1]
         self.forget_dense = self.make_dense(self.d_model, "forget")
@@ -60,10 +66,21 @@ class SSRU(Sublayer):
         self.candidate_dense.build(x_shape)
         self.residual.build(x_shape)
 
-    def call(self, x, mask=None, *, cache=None, cache_index=None, training=None):
-        _checks.sequence_of_vectors("x", x.shape)
-        mask = _checks.sequence_mask("mask", mask, x)
-        y = by_rows(self.project, self.residual.pre_norm(x))  # [batch, length, 2 * d_model]
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        context = AttentionContext(mask, cache=cache).of(x)
+        y, *more = self.branch(self.residual.pre_norm(x), context, training)
+        return gathered(self.residual(x, y, training=training), *more)
+
+    def branch(self, x: Tensor, context: AttentionContext, training: bool | None) -> list[Tensor]:
+        """What the residual adds to its `x`: see `SelfAttention.branch`."""
+        for name in ("attention_mask", "position_bias", "rotation"):
+            if name in context.given():
+                raise ValueError(f"An SSRU does not attend to positions. Received: `{name}`")
+        mask, cache = context.mask, context.cache
+        y = by_rows(self.project, x)  # [batch, length, 2 * d_model]
         dtype = backend.result_type(y.dtype, "float32")
         forget, candidate = ops.split(ops.cast(y, dtype), 2, axis=-1)
         forget = ops.sigmoid(forget)
@@ -79,14 +96,14 @@ class SSRU(Sublayer):
         else:
             states = forget * cache[0][:, 0] + new
             cache = (states[:, None],)
-        y = self.residual(x, ops.cast(ops.relu(states), self.compute_dtype), training=training)
-        return y if cache is None else (y, cache)
+        y = ops.cast(ops.relu(states), self.compute_dtype)
+        return [y] if cache is None else [y, cache]
 
-    def project(self, x):
+    def project(self, x: Tensor) -> Nested:
         """`[rows, d_model]` → `[rows, 2 * d_model]`: W_f x + b_f, then W x."""
         return ops.concatenate([self.forget_dense(x), self.candidate_dense(x)], axis=-1)
 
-    def cache(self, batch, beams=1):
+    def cache(self, batch: Any, beams: Any = 1) -> Nested:
         """c before the first token: a tuple of float32 zeros `[batch, 1, beams, d_model]`."""
         dtype = backend.result_type(self.compute_dtype, "float32")
         return (ops.zeros((batch, 1, beams, self.d_model), dtype),)
@@ -136,25 +153,11 @@ class SSRUDecoderLayer(DecoderLayer):
     TensorShape([3, 5, 16])
     """
 
-    def make_attention(self):
-        self.ssru = SSRU(name="ssru", **self._shared_options())
-        self.cross_attention = self.attention(self.cross_attention_class, "cross_attention")
+    def make_first(self) -> None:
+        self.ssru = SSRU(name="ssru", **self.options.sublayer(), **self.shared_options())
 
-    def build(self, x_shape, context_shape):
-        self.ssru.build(x_shape)
-        self.cross_attention.build(x_shape, context_shape)
-        self.feed_forward.build(x_shape)
-
-    def over_target(
-        self, x, *, attention_mask, position_bias, rotation, return_attention_scores, **options
-    ):
-        unknown = {
-            "attention_mask": attention_mask, "position_bias": position_bias, "rotation": rotation,
-        }  # fmt: skip
-        for name, value in unknown.items():
-            if value is not None:
-                raise ValueError(f"An SSRU does not attend to positions. Received: `{name}`")
-        return together(self.ssru(x, **options))
+    def first(self) -> Any:
+        return self.ssru
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -173,7 +176,9 @@ class SSRUDecoder(Decoder):
 
     layer_class = SSRUDecoderLayer
 
-    def __init__(self, *args, relative_positions=None, **kwargs):
+    def __init__(
+        self, *args: Any, relative_positions: keras.layers.Layer | None = None, **kwargs: Any
+    ) -> None:
         if relative_positions is not None:
             raise ValueError(
                 "An SSRUDecoder has no `relative_positions`. "
@@ -181,7 +186,7 @@ class SSRUDecoder(Decoder):
             )
         super().__init__(*args, **kwargs)
 
-    def cache(self, batch, beams=1):
+    def cache(self, batch: Any, beams: Any = 1) -> Nested:
         """The states before the first token, a list over layers: see `SSRU.cache`.
 
         Args:

@@ -1,11 +1,12 @@
 """What the models share: the parts made from a config, and saving and loading."""
 
-import dataclasses
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_tfmr.compat import flatten_layers
+from keras_tfmr.config import Tensor
 from keras_tfmr.decoding import score
 from keras_tfmr.layers import (
     ALiBi,
@@ -23,7 +24,6 @@ from keras_tfmr.layers import (
     SSRUDecoder,
     TiedLogits,
 )
-from keras_tfmr.layers.block import BlockOptions
 from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
@@ -63,9 +63,7 @@ def norm(config):
 
 def stack(kind, config, num_layers, vocab_embedding, name):
     """An `Encoder`, `Decoder`, `SSRUDecoder` or `CausalDecoder` of a config."""
-    options = {
-        field.name: getattr(config, field.name) for field in dataclasses.fields(BlockOptions)
-    }
+    options = config.block_options()
     options |= {"norm": norm(config), "qk_norm": norm(config) if config.qk_norm else None}
     if kind is CausalDecoder and config.decoder_self != "attention":
         raise ValueError(
@@ -94,7 +92,7 @@ class ConfiguredModel:
 
     config_class = TransformerConfig
 
-    def finish_building(self, *names):
+    def finish_building(self, *names: Any) -> None:
         """Builds the layers, whose sizes are all known, for inputs of token ids.
 
         Not as a functional model, of which `keras.models.clone_model` makes one without our class.
@@ -103,13 +101,13 @@ class ConfiguredModel:
         self.call(inputs if len(inputs) > 1 else inputs[0])
         self.built = True
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: Any = False) -> Any:
         # If the optimizer made its variables in the first step, the step would be traced twice.
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "config": self.config.to_dict(),
             "name": self.name,
@@ -118,14 +116,14 @@ class ConfiguredModel:
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         with dtype_policy(config["dtype"]):
             model = cls.build_from(cls.config_class.from_dict(config["config"]), config)
         _change(model, config.get("layers", {}))
         return model
 
     @classmethod
-    def build_from(cls, config, rest):
+    def build_from(cls, config: Any, rest: Any) -> Self:
         """The model of a config and of the other entries of `get_config`."""
         return cls(config, name=rest["name"])
 
@@ -133,7 +131,7 @@ class ConfiguredModel:
 class NextTokenModel(ConfiguredModel):
     """A model whose logits at each position are those of the next token."""
 
-    def log_prob(self, token_ids):
+    def log_prob(self, token_ids: Tensor) -> Tensor:
         """The log-probability of given sequences.
 
         Args:

@@ -1,11 +1,15 @@
 """The encoder-only models: one label for each sequence, or one for each token."""
 
+from typing import Any, Self
+
 import keras
 from keras import ops
 
 from keras_tfmr._checks import positive_int
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers import Encoder, LMHead
 from keras_tfmr.models import _parts
+from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
 
@@ -24,7 +28,7 @@ class MeanOverTokens(keras.layers.Layer):
     TensorShape([2, 8])
     """
 
-    def call(self, x, mask=None):
+    def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         x = ops.cast(x, "float32")
         if mask is None:
             return ops.cast(ops.mean(x, axis=1), self.compute_dtype)
@@ -33,17 +37,19 @@ class MeanOverTokens(keras.layers.Layer):
         count = ops.maximum(ops.sum(weights, axis=1), 1.0)
         return ops.cast(total / count, self.compute_dtype)
 
-    def compute_mask(self, x, previous_mask=None):
+    def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return None
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (x_shape[0], x_shape[-1])
 
 
 class EncoderModel(_parts.ConfiguredModel, keras.Model):
     """What the encoder-only models share: an encoder, a head, and a number of classes."""
 
-    def __init__(self, config, num_classes, name, dtype=None):
+    def __init__(
+        self, config: TransformerConfig, num_classes: int, name: str, dtype: Any = None
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.config = config
         self.num_classes = positive_int("num_classes", num_classes)
@@ -53,15 +59,15 @@ class EncoderModel(_parts.ConfiguredModel, keras.Model):
             self.encoder = _parts.stack(Encoder, config, layers, embedding, "encoder")
             self.logits = LMHead(num_classes, name="logits")
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
         (token_ids,) = keras.tree.flatten(inputs)  # Keras may give them in a list
         return self.logits(self.pool(self.encoder(token_ids, training=training)))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_classes": self.num_classes}
 
     @classmethod
-    def build_from(cls, config, rest):
+    def build_from(cls, config: Any, rest: Any) -> Self:
         return cls(config, rest["num_classes"], name=rest["name"])
 
 
@@ -86,7 +92,10 @@ class SequenceClassifier(EncoderModel):
     TensorShape([1, 3])
     """
 
-    def __init__(self, config, num_classes, name="sequence_classifier", dtype=None):
+    def __init__(
+        self, config: TransformerConfig, num_classes: int, name: str = "sequence_classifier",
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
         super().__init__(config, num_classes, name, dtype)
         self.pool = MeanOverTokens(name="mean", dtype=self.dtype_policy)
         self.finish_building("token_ids")
@@ -113,10 +122,13 @@ class TokenClassifier(EncoderModel):
     TensorShape([1, 3, 3])
     """
 
-    def __init__(self, config, num_classes, name="token_classifier", dtype=None):
+    def __init__(
+        self, config: TransformerConfig, num_classes: int, name: str = "token_classifier",
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
         super().__init__(config, num_classes, name, dtype)
         self.finish_building("token_ids")
 
     @staticmethod
-    def pool(x):
+    def pool(x: Tensor) -> Tensor:
         return x

@@ -146,7 +146,7 @@ class TransformerConfig(ModelConfig):
         _checks.rate("dropout_rate", self.dropout_rate)
         _checks.rate("attention_dropout_rate", self.attention_dropout_rate or 0.0)
         self.head_width  # noqa: B018  (raises where heads do not divide the width)
-        _checks.kv_heads(self.num_heads, self.num_kv_heads)
+        _checks.divisor("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         _checks.one_of("norm", self.norm, ("layer", "rms"))
         _checks.positive("norm_epsilon", self.norm_epsilon)
         _checks.one_of("activation", self.activation, ACTIVATIONS)
@@ -158,6 +158,23 @@ class TransformerConfig(ModelConfig):
                 f"Rotary positions need heads of even width. Received: width {self.head_width}"
             )
         self._check_joint_vocab()
+
+    def block_options(self) -> dict[str, Any]:
+        """The arguments of encoder and decoder layers, but for their norms, which are layers."""
+        return {
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "num_kv_heads": self.num_kv_heads,
+            "norm_first": self.norm_first,
+            "activation": self.activation,
+            "gated": self.gated,
+            "use_bias": self.use_bias,
+        }
 
     @property
     def head_width(self) -> int:

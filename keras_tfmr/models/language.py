@@ -1,11 +1,15 @@
 """The decoder-only language model."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.transformer_step import TransformerStep
 from keras_tfmr.layers import CausalDecoder
 from keras_tfmr.models import _parts
+from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
 
@@ -33,7 +37,9 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
     TensorShape([2])
     """
 
-    def __init__(self, config, name="language", dtype=None):
+    def __init__(
+        self, config: TransformerConfig, name: str = "language", dtype: Any = None
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.config = config
         layers = config.decoder_layers
@@ -43,11 +49,11 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
             self.logits = _parts.head(config, embedding)
         self.finish_building("token_ids")
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
         (token_ids,) = keras.tree.flatten(inputs)  # Keras may give them in a list
         return self.logits(self.decoder(token_ids, training=training))
 
-    def start(self, batch, num_beams=1, *, max_length):
+    def start(self, batch: Any, num_beams: int = 1, *, max_length: int) -> Nested:
         """Starts decoding, one token at a time.
 
         Args:
@@ -66,7 +72,7 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
         )
         return step, step.start()
 
-    def start_after(self, prompt, num_beams=1, *, max_length):
+    def start_after(self, prompt: Tensor, num_beams: int = 1, *, max_length: int) -> Nested:
         """Starts decoding after prompts, which are read in one pass.
 
         If the prompts differ in length, that pass reads as many tokens of each as the shortest

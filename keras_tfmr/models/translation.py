@@ -1,13 +1,15 @@
 """The encoder–decoder model of the paper."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
+from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.transformer_step import SSRUStep, TransformerStep
 from keras_tfmr.layers import Decoder, Encoder, SSRUDecoder
 from keras_tfmr.models import _parts
+from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.precision import dtype_policy
 
 
@@ -52,7 +54,9 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
     TensorShape([1, 2, 50])
     """
 
-    def __init__(self, config, name="translation", dtype=None):
+    def __init__(
+        self, config: TransformerConfig, name: str = "translation", dtype: Any = None
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.config = config
         decoder = {"attention": Decoder, "ssru": SSRUDecoder}[config.decoder_self]
@@ -67,12 +71,14 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
             self.logits = _parts.head(config, target)
         self.finish_building("source_ids", "target_ids")
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
         source_ids, target_ids = keras.tree.flatten(inputs)
         context = self.encoder(source_ids, training=training)  # [batch, source, d_model]
         return self.logits(self.decoder(target_ids, context, training=training))
 
-    def start(self, source_ids, num_beams=1, *, max_length, shortlist=None):
+    def start(
+        self, source_ids: Tensor, num_beams: int = 1, *, max_length: int, shortlist: Any = None
+    ) -> Nested:
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
@@ -105,7 +111,7 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
         )
         return step, step.start()
 
-    def explain(self, source_ids, target_ids):
+    def explain(self, source_ids: Tensor, target_ids: Tensor) -> tuple[Tensor, AttentionScores]:
         """The logits, and what each position attended to.
 
         Args:

@@ -1,9 +1,12 @@
 """A translation model with a convolutional encoder, and RNNsearch's decoder."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers import LearnedPositions
 from keras_tfmr.recurrent.config import ConvolutionalConfig
 from keras_tfmr.recurrent.gru import RecurrentLayer
@@ -44,7 +47,7 @@ class ConvolutionStack(RecurrentLayer):
 
     config_fields = ("units", "num_layers", "kernel_size")
 
-    def __init__(self, units, num_layers, kernel_size=3, **kwargs):
+    def __init__(self, units: int, num_layers: int, kernel_size: int = 3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.num_layers = _checks.positive_int("num_layers", num_layers)
@@ -65,17 +68,17 @@ class ConvolutionStack(RecurrentLayer):
         ]
 
     @property
-    def receptive_field(self):
+    def receptive_field(self) -> int:
         """The number of positions that an output depends on, its own included."""
         return self.num_layers * (self.kernel_size - 1) + 1
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape)
         self.input_dense.build(x_shape)
         for convolution in self.convolutions:
             convolution.build((*x_shape[:-1], self.units))
 
-    def call(self, x, mask=None):
+    def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         mask = _checks.sequence_mask("mask", mask, x)
         real = 1 if mask is None else ops.cast(mask, self.compute_dtype)[:, :, None]
         z = self.input_dense(x) * real  # [batch, length, units]
@@ -83,7 +86,7 @@ class ConvolutionStack(RecurrentLayer):
             z = (z + convolution(z)) * real
         return z
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], self.units)
 
 
@@ -120,8 +123,9 @@ class ConvolutionalEncoder(RecurrentLayer):
     config_fields = ("units", "alignment_layers", "context_layers", "kernel_size", "max_length")
 
     def __init__(
-        self, units, alignment_layers, context_layers, kernel_size=3, max_length=512, **kwargs
-    ):
+        self, units: int, alignment_layers: int, context_layers: int, kernel_size: int = 3,
+        max_length: int = 512, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.alignment_layers, self.context_layers = alignment_layers, context_layers
@@ -134,7 +138,7 @@ class ConvolutionalEncoder(RecurrentLayer):
         size = self.units, num_layers, self.kernel_size
         return ConvolutionStack(*size, dtype=self.dtype_policy, name=name)
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape)
         self.positions = LearnedPositions(
             self.max_length, x_shape[-1], dtype=self.dtype_policy, name="positions"
@@ -143,13 +147,13 @@ class ConvolutionalEncoder(RecurrentLayer):
         self.alignment_stack.build(x_shape)
         self.context_stack.build(x_shape)
 
-    def call(self, x, mask=None):
+    def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         x = ops.cast(x, self.compute_dtype)
         x = x + self.positions(ops.arange(ops.shape(x)[1], dtype="int32"))  # [batch, source, width]
         stacks = (self.alignment_stack, self.context_stack)
         return ops.concatenate([stack(x, mask=mask) for stack in stacks], axis=-1)
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], 2 * self.units)
 
 
@@ -172,11 +176,11 @@ class ConvolutionalDecoder(AlignedDecoder):
     TensorShape([2, 3, 14])
     """
 
-    def views(self, annotations):
+    def views(self, annotations: Tensor) -> tuple[Tensor, Tensor]:
         n = annotations.shape[-1] // 2
         return annotations[:, :, :n], annotations[:, :, n:]
 
-    def start(self, annotations, annotations_mask=None):
+    def start(self, annotations: Tensor, annotations_mask: Tensor | None = None) -> Nested:
         _, values = self.views(annotations)
         if annotations_mask is None:
             return self.start_dense(ops.mean(values, axis=1))
@@ -208,7 +212,7 @@ class ConvolutionalModel(RecurrentTranslator):
 
     config_class = ConvolutionalConfig
 
-    def __init__(self, config, name="convolutional"):
+    def __init__(self, config: ConvolutionalConfig, name: str = "convolutional") -> None:
         encoder = ConvolutionalEncoder(
             config.units, config.alignment_layers, config.context_layers, config.kernel_size,
             config.max_length, name="encoder",

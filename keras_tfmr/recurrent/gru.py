@@ -1,9 +1,12 @@
 """The gated recurrent unit of the papers, an encoder made of two of them, and their loop."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_tfmr import _checks, compat
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer
 from keras_tfmr.layers.over_time import over_time
 
@@ -11,7 +14,7 @@ from keras_tfmr.layers.over_time import over_time
 class RecurrentLayer(ConfigLayer):
     """The base of the recurrent layers: their dense parts, under their own dtype policy."""
 
-    def make_dense(self, units, name, **options):
+    def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
         return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
 
 
@@ -45,25 +48,25 @@ class GRUCell(RecurrentLayer):
 
     config_fields = ("units",)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         options = {"use_bias": False, "kernel_initializer": "orthogonal"}
         self.gates = self.make_dense(2 * units, "gates", **options)
         self.candidate = self.make_dense(units, "candidate", **options)
 
-    def build(self, x_shape, state_shape=None):
+    def build(self, x_shape: Shape, state_shape: Shape | None = None) -> None:
         self.gates.build((x_shape[0], self.units))
         self.candidate.build((x_shape[0], self.units))
 
-    def call(self, x, state):
+    def call(self, x: Tensor, state: Tensor) -> Nested:
         n = self.units
         gates = ops.sigmoid(x[:, : 2 * n] + self.gates(state))  # [rows, 2 * units]
         r, z = gates[:, :n], gates[:, n:]
         candidate = ops.tanh(x[:, 2 * n :] + self.candidate(r * state))
         return state + z * (candidate - state)
 
-    def compute_output_shape(self, x_shape, state_shape):
+    def compute_output_shape(self, x_shape: Shape, state_shape: Shape) -> Any:
         return state_shape
 
 
@@ -93,22 +96,26 @@ class GRU(RecurrentLayer):
 
     config_fields = ("units", "go_backwards")
 
-    def __init__(self, units, go_backwards=False, **kwargs):
+    def __init__(self, units: int, go_backwards: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units, self.go_backwards = _checks.positive_int("units", units), bool(go_backwards)
         self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
         self.cell = GRUCell(units, dtype=self.dtype_policy, name="cell")
 
-    def build(self, x_shape, initial_state_shape=None):
+    def build(self, x_shape: Shape, initial_state_shape: Shape | None = None) -> None:
         _checks.sequence_of_vectors("x", x_shape)
         self.input_dense.build(x_shape)
         self.cell.build((x_shape[0], 3 * self.units))
 
-    def call(self, x, initial_state=None, mask=None):
+    def call(
+        self, x: Tensor, initial_state: Tensor | None = None, mask: Tensor | None = None
+    ) -> Nested:
         mask = _checks.sequence_mask("mask", mask, x)
         return self.read(self.input_dense(x), initial_state, mask)
 
-    def read(self, projected, initial_state=None, mask=None):
+    def read(
+        self, projected: Tensor, initial_state: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """The states of inputs that are projected already, `[batch, length, 3 * units]`."""
 
         def step(x, states):
@@ -120,7 +127,7 @@ class GRU(RecurrentLayer):
         states = [initial_state]
         return over_time(step, projected, states, self.dtype_policy, mask, self.go_backwards)
 
-    def compute_output_shape(self, x_shape, initial_state_shape=None):
+    def compute_output_shape(self, x_shape: Shape, initial_state_shape: Shape | None = None) -> Any:
         return (*x_shape[:-1], self.units)
 
 
@@ -151,25 +158,25 @@ class BidirectionalEncoder(RecurrentLayer):
 
     config_fields = ("units",)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = units
         policy = self.dtype_policy
         self.forward_gru = GRU(units, dtype=policy, name="forward")
         self.backward_gru = GRU(units, go_backwards=True, dtype=policy, name="backward")
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.forward_gru.build(x_shape)
         self.backward_gru.build(x_shape)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         # The names before torch was tried, where each layer has a method `forward`.
         compat.read_older_names(store, forward_gru="forward", backward_gru="backward")
         super().load_own_variables(store)
 
-    def call(self, x, mask=None):
+    def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         halves = self.forward_gru(x, mask=mask), self.backward_gru(x, mask=mask)
         return ops.concatenate(halves, axis=-1)  # [batch, source, 2 * units]
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], 2 * self.units)

@@ -1,9 +1,12 @@
 """The LSTMN, an LSTM with a memory network in place of its memory cell, and a language model."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
@@ -52,7 +55,7 @@ class LSTMN(RecurrentLayer):
 
     config_fields = ("units", "return_sequences")
 
-    def __init__(self, units, return_sequences=False, **kwargs):
+    def __init__(self, units: int, return_sequences: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.return_sequences = bool(return_sequences)
@@ -66,7 +69,7 @@ class LSTMN(RecurrentLayer):
             4 * units, "gate", kernel_initializer="orthogonal", **plain
         )  # the other half of W
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape)
         self.input_dense.build(x_shape)
         row = (x_shape[0], self.units)
@@ -74,7 +77,9 @@ class LSTMN(RecurrentLayer):
             dense.build(row)
         self.score_dense.build((*x_shape[:-1], self.units))
 
-    def call(self, x, mask=None, return_attention_scores=False):
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False
+    ) -> Nested:
         mask = _checks.sequence_mask("mask", mask, x)
         projected = self.input_dense(x)  # [batch, length, 5 * units]
         valid = ops.ones_like(projected[:, :, 0])  # [batch, length]
@@ -90,7 +95,7 @@ class LSTMN(RecurrentLayer):
         h = seen[:, :, : self.units] if self.return_sequences else seen[:, -1, : self.units]
         return (h, seen[:, :, self.units :]) if return_attention_scores else h
 
-    def start(self, rows, max_length):
+    def start(self, rows: Any, max_length: int) -> Nested:
         """The states before the first position, all of them zero, for `step`.
 
         Returns:
@@ -102,7 +107,7 @@ class LSTMN(RecurrentLayer):
         shapes = [(rows, self.units), (rows, self.units), (rows, max_length), tape]
         return [ops.zeros(shape, self.compute_dtype) for shape in shapes]
 
-    def step(self, x, states):
+    def step(self, x: Tensor, states: Nested) -> Nested:
         """Reads one position.
 
         Args:
@@ -142,10 +147,10 @@ class LSTMN(RecurrentLayer):
         scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]  # [rows, length]
         return ops.cast(masked_softmax(scores, additive_mask(attendable)), self.compute_dtype)
 
-    def compute_mask(self, x, previous_mask=None):
+    def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return previous_mask if self.return_sequences else None
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[: 1 + self.return_sequences], self.units)
 
 
@@ -173,7 +178,7 @@ class LSTMNLanguageModel(NextTokenModel, keras.Model):
 
     config_class = LSTMNConfig
 
-    def __init__(self, config, name="lstmn_language"):
+    def __init__(self, config: LSTMNConfig, name: str = "lstmn_language") -> None:
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         embedding = keras.layers.Embedding(
             config.vocab, config.embedding_dim, mask_zero=True, name="embedding"
@@ -186,7 +191,7 @@ class LSTMNLanguageModel(NextTokenModel, keras.Model):
         self.config = config
         self.embedding, self.lstmn, self.logits = embedding, lstmn, logits
 
-    def explain(self, token_ids):
+    def explain(self, token_ids: Tensor) -> Nested:
         """The logits, and what each position attended to.
 
         Args:
@@ -203,7 +208,7 @@ class LSTMNLanguageModel(NextTokenModel, keras.Model):
         )
         return self.logits(h), [scores[:, None]]
 
-    def start(self, rows, *, max_length):
+    def start(self, rows: Any, *, max_length: int) -> Nested:
         """Starts decoding, one token at a time.
 
         Args:

@@ -1,18 +1,20 @@
 """The end-to-end memory network: several hops of attention over the facts of a story."""
 
 import itertools
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
 from keras_tfmr.recurrent.config import MemoryNetworkConfig
 from keras_tfmr.recurrent.gru import RecurrentLayer
 
 
-def position_weights(word_mask, width):
+def position_weights(word_mask: Tensor, width: int) -> Tensor:
     """Position encoding l_kj = (1 − j/J) − (k/d)(1 − 2j/J), which represents the order of words.
 
     For word j = 1 … J of a sentence of J real words, and vector entry k = 1 … d.
@@ -68,20 +70,23 @@ class SentenceEmbedding(RecurrentLayer):
 
     config_fields = ("vocab_size", "width", "max_facts", "position_encoding")
 
-    def __init__(self, vocab_size, width, max_facts=None, position_encoding=True, **kwargs):
+    def __init__(
+        self, vocab_size: int, width: int, max_facts: int | None = None,
+        position_encoding: bool = True, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.width = _checks.positive_int("width", width)
         self.max_facts = _checks.optional_int("max_facts", max_facts)
         self.position_encoding = bool(position_encoding)
 
-    def build(self, words_shape):
+    def build(self, words_shape: Shape) -> None:
         normal = {"initializer": keras.initializers.RandomNormal(stddev=0.1)}  # section 4.2
         self.table = self.add_weight(shape=(self.vocab_size, self.width), name="table", **normal)
         if self.max_facts is not None:
             self.ages = self.add_weight(shape=(self.max_facts, self.width), name="ages", **normal)
 
-    def call(self, words, aged=False):
+    def call(self, words: Tensor, aged: bool = False) -> Nested:
         if aged and self.max_facts is None:
             raise ValueError("`aged` needs `max_facts`. Received: aged=True, max_facts=None")
         real = ops.not_equal(words, 0)  # [..., words]
@@ -98,11 +103,11 @@ class SentenceEmbedding(RecurrentLayer):
         vectors = ops.take(self.ages, ops.minimum(behind, self.max_facts - 1), axis=0)
         return vectors * ops.cast(facts, self.compute_dtype)[..., None]  # [batch, facts, width]
 
-    def answer(self, u):
+    def answer(self, u: Tensor) -> Tensor:
         """The product with the transposed table: `[batch, width]` → `[batch, vocab]`."""
         return ops.matmul(u, ops.transpose(ops.cast(self.table, self.compute_dtype)))
 
-    def compute_output_shape(self, words_shape):
+    def compute_output_shape(self, words_shape: Shape) -> Any:
         return (*words_shape[:-1], self.width)
 
 
@@ -134,7 +139,10 @@ class Memories(RecurrentLayer):
 
     config_fields = ("vocab_size", "width", "hops", "max_facts", "position_encoding")
 
-    def __init__(self, vocab_size, width, hops, max_facts, position_encoding=True, **kwargs):
+    def __init__(
+        self, vocab_size: int, width: int, hops: int, max_facts: int,
+        position_encoding: bool = True, **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.width = _checks.positive_int("width", width)
@@ -149,7 +157,9 @@ class Memories(RecurrentLayer):
             dtype=self.dtype_policy, name=name,
         )  # fmt: skip
 
-    def call(self, facts, question, return_attention_scores=False):
+    def call(
+        self, facts: Tensor, question: Tensor, return_attention_scores: bool = False
+    ) -> Nested:
         facts = _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
         question = _checks.sequence_of_ids("question", question, ("batch", "words"))
         stories, questions = facts.shape[0], question.shape[0]
@@ -170,7 +180,7 @@ class Memories(RecurrentLayer):
         logits = ops.cast(self.answer(u), "float32")  # [batch, vocab]
         return (logits, all_scores) if return_attention_scores else logits
 
-    def compute_output_shape(self, facts_shape, question_shape):
+    def compute_output_shape(self, facts_shape: Shape, question_shape: Shape) -> Any:
         return (facts_shape[0], self.vocab_size)
 
 
@@ -185,24 +195,24 @@ class AdjacentMemories(Memories):
     TensorShape([2, 30])
     """
 
-    def make_parts(self):
+    def make_parts(self) -> None:
         self.embeddings = [self._embedding(f"embedding_{k}") for k in range(self.hops + 1)]
 
-    def build(self, facts_shape, question_shape):
+    def build(self, facts_shape: Shape, question_shape: Shape) -> None:
         for embedding in self.embeddings:
             embedding.build(facts_shape)
 
-    def ask(self, question):
+    def ask(self, question: Tensor) -> Tensor:
         return self.embeddings[0](question)
 
-    def memories(self, facts):
+    def memories(self, facts: Tensor) -> Nested:
         vectors = [embedding(facts, aged=True) for embedding in self.embeddings]
         return itertools.pairwise(vectors)  # m and c of each hop, [batch, facts, width]
 
-    def carry(self, u):
+    def carry(self, u: Tensor) -> Tensor:
         return u
 
-    def answer(self, u):
+    def answer(self, u: Tensor) -> Tensor:
         return self.embeddings[-1].answer(u)
 
 
@@ -217,31 +227,31 @@ class LayerwiseMemories(Memories):
     TensorShape([2, 30])
     """
 
-    def make_parts(self):
+    def make_parts(self) -> None:
         self.input_embedding = self._embedding("input")  # A
         self.output_embedding = self._embedding("output")  # C
         self.question_embedding = self._embedding("question", aged=False)  # B
         self.carry_dense = self.make_dense(self.width, "carry", use_bias=False)  # H
         self.answer_dense = self.make_dense(self.vocab_size, "answer", use_bias=False)  # W
 
-    def build(self, facts_shape, question_shape):
+    def build(self, facts_shape: Shape, question_shape: Shape) -> None:
         for embedding in (self.input_embedding, self.output_embedding, self.question_embedding):
             embedding.build(facts_shape)
         for dense in (self.carry_dense, self.answer_dense):
             dense.build((facts_shape[0], self.width))
 
-    def ask(self, question):
+    def ask(self, question: Tensor) -> Tensor:
         return self.question_embedding(question)
 
-    def memories(self, facts):
+    def memories(self, facts: Tensor) -> Nested:
         m = self.input_embedding(facts, aged=True)  # [batch, facts, width]
         c = self.output_embedding(facts, aged=True)
         return [(m, c)] * self.hops
 
-    def carry(self, u):
+    def carry(self, u: Tensor) -> Tensor:
         return self.carry_dense(u)
 
-    def answer(self, u):
+    def answer(self, u: Tensor) -> Tensor:
         return self.answer_dense(u)
 
 
@@ -269,7 +279,7 @@ class MemoryNetwork(ConfiguredModel, keras.Model):
 
     config_class = MemoryNetworkConfig
 
-    def __init__(self, config, name="memory_network"):
+    def __init__(self, config: MemoryNetworkConfig, name: str = "memory_network") -> None:
         facts = keras.Input((None, None), dtype="int32", name="facts")
         question = keras.Input((None,), dtype="int32", name="question")
         kind = LayerwiseMemories if config.layerwise else AdjacentMemories
@@ -281,7 +291,7 @@ class MemoryNetwork(ConfiguredModel, keras.Model):
         self.config = config
         self.memories = memories
 
-    def explain(self, facts, question):
+    def explain(self, facts: Tensor, question: Tensor) -> Nested:
         """The logits, and what each hop attended to.
 
         Args:

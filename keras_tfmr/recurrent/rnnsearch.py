@@ -1,9 +1,12 @@
 """RNNsearch, the recurrent encoder–decoder with attention."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 from keras_tfmr.layers.over_time import over_time
 from keras_tfmr.recurrent.config import RNNSearchConfig
@@ -44,23 +47,28 @@ class AdditiveAttention(RecurrentLayer):
 
     config_fields = ("units",)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.state_dense = self.make_dense(units, "state", use_bias=False)  # W_a
         self.annotation_dense = self.make_dense(units, "annotation")  # U_a, the bias of both
         self.score_dense = self.make_dense(1, "score", use_bias=False)  # v_a
 
-    def build(self, states_shape, annotations_shape, keys_shape=None):
+    def build(
+        self, states_shape: Shape, annotations_shape: Shape, keys_shape: Shape | None = None
+    ) -> None:
         self.state_dense.build(states_shape)
         self.annotation_dense.build(annotations_shape)
         self.score_dense.build((*annotations_shape[:-1], self.units))
 
-    def project(self, annotations):
+    def project(self, annotations: Tensor) -> Nested:
         """Annotations `[batch, source, annotation_width]` → U_a h `[batch, source, units]`."""
         return self.annotation_dense(annotations)
 
-    def call(self, states, annotations, keys, annotations_mask=None):
+    def call(
+        self, states: Nested, annotations: Tensor, keys: Tensor,
+        annotations_mask: Tensor | None = None,
+    ) -> Nested:  # fmt: skip
         queries = self.state_dense(states)[:, :, None, :]  # [batch, query, 1, units]
         hidden = ops.tanh(queries + keys[:, None, :, :])  # [batch, query, source, units]
         scores = self.score_dense(hidden)[..., 0]  # [batch, query, source]
@@ -68,7 +76,9 @@ class AdditiveAttention(RecurrentLayer):
         scores = ops.cast(masked_softmax(scores, additive_mask(allowed)), self.compute_dtype)
         return ops.matmul(scores, annotations), scores  # [batch, query, annotation_width]
 
-    def compute_output_shape(self, states_shape, annotations_shape, keys_shape):
+    def compute_output_shape(
+        self, states_shape: Shape, annotations_shape: Shape, keys_shape: Shape
+    ) -> Any:
         batch, query = states_shape[:2]
         return (batch, query, annotations_shape[-1]), (batch, query, annotations_shape[1])
 
@@ -108,7 +118,7 @@ class AlignedDecoder(RecurrentLayer):
 
     config_fields = ("units", "alignment_units")
 
-    def __init__(self, units, alignment_units, **kwargs):
+    def __init__(self, units: int, alignment_units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units, self.alignment_units = _checks.positive_int("units", units), alignment_units
         policy = self.dtype_policy
@@ -118,7 +128,7 @@ class AlignedDecoder(RecurrentLayer):
         self.context_dense = self.make_dense(3 * units, "context", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # W_s
 
-    def build(self, y_shape, annotations_shape):
+    def build(self, y_shape: Shape, annotations_shape: Shape) -> None:
         _checks.sequence_of_vectors("y", y_shape)
         _checks.sequence_of_vectors("annotations", annotations_shape)
         width = annotations_shape[-1]
@@ -134,16 +144,16 @@ class AlignedDecoder(RecurrentLayer):
         self.context_dense.build((*y_shape[:-1], of_values.shape[-1]))
         self.start_dense.build((y_shape[0], width // 2))
 
-    def views(self, annotations):
+    def views(self, annotations: Tensor) -> tuple[Tensor, Tensor]:
         """The vectors to align with, and those that contexts sum: here, annotations for both."""
         return annotations, annotations
 
-    def start(self, annotations, annotations_mask=None):
+    def start(self, annotations: Tensor, annotations_mask: Tensor | None = None) -> Nested:
         """The first state s_0 `[batch, units]`."""
         backward = annotations[:, 0, annotations.shape[-1] // 2 :]  # [batch, n]
         return self.start_dense(backward)
 
-    def decode(self, annotations, annotations_mask, num_beams):
+    def decode(self, annotations: Tensor, annotations_mask: Tensor, num_beams: int) -> Nested:
         """As for `SummaryDecoder`; the annotations and their mask are those of the call."""
         read = self._reader(annotations, annotations_mask, num_beams)
 
@@ -166,7 +176,10 @@ class AlignedDecoder(RecurrentLayer):
 
         return read
 
-    def call(self, y, annotations, annotations_mask=None, return_attention_scores=False):
+    def call(
+        self, y: Tensor, annotations: Tensor, annotations_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Nested:  # fmt: skip
         annotations_mask = _checks.sequence_mask("annotations_mask", annotations_mask, annotations)
         y = ops.cast(y, self.compute_dtype)
         annotations = ops.cast(annotations, self.compute_dtype)
@@ -184,7 +197,7 @@ class AlignedDecoder(RecurrentLayer):
         features = ops.concatenate([s, y, context], axis=-1)
         return (features, seen[:, :, width:]) if return_attention_scores else features
 
-    def compute_output_shape(self, y_shape, annotations_shape):
+    def compute_output_shape(self, y_shape: Shape, annotations_shape: Shape) -> Any:
         _, values = self.views(keras.KerasTensor(annotations_shape))
         return (*y_shape[:-1], self.units + y_shape[-1] + values.shape[-1])
 
@@ -210,7 +223,7 @@ class RNNSearchModel(RecurrentTranslator):
 
     config_class = RNNSearchConfig
 
-    def __init__(self, config, name="rnnsearch"):
+    def __init__(self, config: RNNSearchConfig, name: str = "rnnsearch") -> None:
         encoder = BidirectionalEncoder(config.units, name="encoder")
         decoder = AlignedDecoder(config.units, config.alignment_units, name="decoder")
         super().__init__(config, encoder, decoder, name)

@@ -1,9 +1,12 @@
 """The recurrent encoder–decoder without attention, which passes a sentence through one vector."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.models import AttentionScores
@@ -42,23 +45,23 @@ class GRUEncoder(RecurrentLayer):
 
     config_fields = ("units",)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.gru = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="gru")
         self.summary_dense = self.make_dense(units, "summary", activation="tanh")  # V
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.gru.build(x_shape)
         self.summary_dense.build((x_shape[0], self.units))
 
-    def call(self, x, mask=None):
+    def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         return self.summary_dense(self.gru(x, mask=mask)[:, 0])  # it ends at the first position
 
-    def compute_mask(self, x, previous_mask=None):
+    def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return None
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (x_shape[0], self.units)
 
 
@@ -92,14 +95,14 @@ class SummaryDecoder(RecurrentLayer):
 
     config_fields = ("units",)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.gru = GRU(units, dtype=self.dtype_policy, name="gru")
         self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # V'
 
-    def build(self, y_shape, summary_shape):
+    def build(self, y_shape: Shape, summary_shape: Shape) -> None:
         _checks.sequence_of_vectors("y", y_shape)
         if len(summary_shape) != 2 or summary_shape[-1] is None:
             raise ValueError(
@@ -110,14 +113,14 @@ class SummaryDecoder(RecurrentLayer):
         self.summary_dense.build(summary_shape)
         self.start_dense.build(summary_shape)
 
-    def call(self, y, summary):
+    def call(self, y: Tensor, summary: Tensor) -> Nested:
         y, summary = ops.cast(y, self.compute_dtype), ops.cast(summary, self.compute_dtype)
         projected = self.gru.input_dense(y) + self.summary_dense(summary)[:, None, :]
         states = self.gru.read(projected, self.start_dense(summary))  # [batch, target, units]
         copies = ops.zeros_like(y[:, :, :1]) + summary[:, None, :]  # [batch, target, summary_width]
         return ops.concatenate([states, y, copies], axis=-1)
 
-    def decode(self, summary, mask, num_beams):
+    def decode(self, summary: Tensor, mask: Tensor, num_beams: int) -> Nested:
         """The first state, and the step from a word and a state to features and the next state.
 
         Args:
@@ -138,7 +141,7 @@ class SummaryDecoder(RecurrentLayer):
 
         return self.start_dense(summary), step
 
-    def compute_output_shape(self, y_shape, summary_shape):
+    def compute_output_shape(self, y_shape: Shape, summary_shape: Shape) -> Any:
         return (*y_shape[:-1], self.units + y_shape[-1] + summary_shape[-1])
 
 
@@ -168,19 +171,19 @@ class Maxout(RecurrentLayer):
 
     config_fields = ("units",)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
         self.dense = self.make_dense(2 * units, "dense")
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.dense.build(x_shape)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Nested:
         x = self.dense(x)  # [..., 2 * units]
         return ops.maximum(x[..., 0::2], x[..., 1::2])
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], self.units)
 
 
@@ -196,7 +199,7 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
     They are called, trained, decoded and exported like a `TranslationModel`.
     """
 
-    def __init__(self, config, encoder, decoder, name):
+    def __init__(self, config: Seq2SeqConfig, encoder: Any, decoder: Any, name: str) -> None:
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
         target_ids = keras.Input((None,), dtype="int32", name="target_ids")
 
@@ -220,18 +223,20 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
         self.encoder, self.decoder = encoder, decoder
         self.maxout, self.logits = maxout, logits
 
-    def call(self, inputs, training=None, mask=None):
+    def call(
+        self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None
+    ) -> Nested:
         source_ids, target_ids = keras.tree.flatten(inputs)
         inputs = [at_least_one_column(source_ids), target_ids]
         return super().call(inputs, training=training, mask=mask)
 
-    def encode(self, source_ids):
+    def encode(self, source_ids: Tensor) -> Nested:
         """What the encoder makes of ids `[batch, source]`, and their mask `[batch, source]`."""
         source_ids = at_least_one_column(source_ids)
         mask = ops.not_equal(source_ids, 0)
         return self.encoder(self.source_embedding(source_ids), mask=mask), mask
 
-    def start(self, source_ids, num_beams=1, *, max_length):
+    def start(self, source_ids: Tensor, num_beams: int = 1, *, max_length: int) -> Nested:
         """As for `TranslationModel`; `max_length` is not used, for any number of steps can follow.
 
         Returns:
@@ -248,7 +253,7 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
 
         return FunctionStep(step), {"s": ops.repeat(first, num_beams, axis=0)}
 
-    def explain(self, source_ids, target_ids):
+    def explain(self, source_ids: Tensor, target_ids: Tensor) -> Nested:
         """As for `TranslationModel`; alignments are the cross-attention of one layer and head."""
         annotations, mask = self.encode(source_ids)
         features, scores = self.decoder(
@@ -282,12 +287,12 @@ class Seq2SeqModel(RecurrentTranslator):
 
     config_class = Seq2SeqConfig
 
-    def __init__(self, config, name="seq2seq"):
+    def __init__(self, config: Seq2SeqConfig, name: str = "seq2seq") -> None:
         encoder = GRUEncoder(config.units, name="encoder")
         decoder = SummaryDecoder(config.units, name="decoder")
         super().__init__(config, encoder, decoder, name)
 
-    def explain(self, source_ids, target_ids):
+    def explain(self, source_ids: Tensor, target_ids: Tensor) -> Nested:
         """As for `TranslationModel`; the cross-attention is zero, for the model has none."""
         source_ids = at_least_one_column(source_ids)
         logits = self([source_ids, ops.convert_to_tensor(target_ids)])

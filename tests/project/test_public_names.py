@@ -13,12 +13,16 @@ import numpy as np
 import pytest
 
 import keras_tfmr
-from keras_tfmr import client, decoding, export
+from keras_tfmr import client, decoding, export, layers, models, recurrent
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = ("Classifier", "Completer", "SubwordTokenizer", "Tagger", "TransformerConfig", "Translator")
-SURFACE = [(module, name) for module in (client, decoding, export) for name in module.__all__]
-SURFACE += [(keras_tfmr, name) for name in TEXT]
+OTHERS = (
+    "Classifier", "Completer", "LabelSmoothedCrossEntropy", "NoamSchedule", "Perplexity",
+    "SubwordTokenizer", "Tagger", "TokenAccuracy", "Translator", "smoothed_cross_entropy",
+)  # fmt: skip
+PACKAGES = (client, decoding, export, layers, models, recurrent)
+SURFACE = [(module, name) for module in PACKAGES for name in module.__all__]
+SURFACE += [(keras_tfmr, name) for name in OTHERS]
 ON_JAX = """
 import sys, time
 sys.modules["tensorflow"] = None  # whoever imports it fails
