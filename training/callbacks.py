@@ -138,7 +138,7 @@ class Budget(keras.callbacks.Callback):
             if not state.steps:
                 self._fix(pace)
             left = (state.steps - state.step) * pace / 60
-            self.say(f"{state.steps:,} updates: about {left:.0f} minutes at the present pace.")
+            self.say(f"{state.steps:,} updates: about {left:.1f} minutes at the present pace.")
 
     def _fix(self, pace):
         """Makes the minutes a number of updates, of so many seconds each."""

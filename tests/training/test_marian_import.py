@@ -249,7 +249,7 @@ def test_translations_and_scores_are_those_of_marian(imported, form, search):
     # As in decoder.yml: 4 beams, scores by length.
     options = {"num_beams": 1, "length_penalty": 0.0} if search == "greedy" else {}
     found = run.translator(num_return_sequences=1, **options).translate_nbest(answers["source"])
-    texts, scores, _ = zip(*(nbest[0] for nbest in found), strict=True)
+    texts, scores = zip(*((best.text, best.score) for best, *_ in found), strict=True)
     expected, _, marian_scores = zip(*answers[search], strict=True)
     assert len(found) == 200
     same = np.array(texts) == np.array(expected)

@@ -100,7 +100,8 @@ def test_a_busy_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, ca
             process.kill()
             process.wait()
     assert history(tmp_path / "run")[-1]["step"] == "40"
-    assert re.search(r"40 updates: about \d+ minutes at the present pace", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert re.search(r"40 updates: about [\d.]+ minutes at the present pace", said)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(words, tmp_path, capsys):
