@@ -1,7 +1,7 @@
 """Trains a translator from plain text to a SavedModel that can be served.
 
-Without arguments it trains on a built-in Portuguese-English phrasebook for a few minutes, a
-demonstration that needs no network. With --data it trains on your own corpus, in any two languages.
+Without arguments it learns a built-in Portuguese-English phrasebook of everyday sentences in a few
+minutes, without a network. With --data it trains on your own corpus, in any two languages.
 After an interruption, run the same command again to resume.
 """
 

@@ -84,7 +84,7 @@ def split(seed=0, train=None, validation=500, test=500, task="translation"):
         seed: Int.
         train, validation, test: Numbers of examples; `train` is 100,000 by default, and 20,000
             with labels or tags.
-        task: "translation" gives (Portuguese, English), of which one in ten is a whole pair in
+        task: "translation" gives (Portuguese, English), of which one in four is a whole pair in
             training; "classify" (Portuguese, type of sentence); "tag" (tokens, parts of speech) of
             English, each separated by spaces; any other task English sentences.
 
@@ -106,11 +106,11 @@ def split(seed=0, train=None, validation=500, test=500, task="translation"):
 
 
 def _mixed(found, whole):
-    """The pairs found, with a whole pair behind every nine, all of them in turn."""
+    """The pairs found, with a whole pair behind every three, all of them in turn."""
     turn = itertools.cycle(whole)
     for i, pair in enumerate(found, 1):
         yield pair
-        if i % 9 == 0 and whole:
+        if i % 3 == 0 and whole:
             yield next(turn)
 
 
