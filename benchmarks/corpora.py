@@ -68,20 +68,17 @@ def memory(pid, phase):
     """MiB of a process now: its own, that with the pages of files, and that of its children."""
     import psutil
 
-    own, mapped = resident(pid)
-    children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    return {phase: own, "mapped": mapped, "helpers": sum(resident(child)[0] for child in children)}
+    def resident(process):
+        try:
+            found = process.memory_info()
+        except psutil.NoSuchProcess:  # it has ended
+            return 0, 0
+        return (found.rss - found.shared) / 2**20, found.rss / 2**20
 
-
-def resident(pid):
-    """Resident MiB without and with the pages of files; 0 once the process has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0, 0
-    kib = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Rss")}
-    own, file = (int(kib.get(name, 0)) / 1024 for name in ("RssAnon", "RssFile"))
-    return own, own + file
+    process = psutil.Process(pid)
+    own, mapped = resident(process)
+    helpers = sum(resident(child)[0] for child in process.children(recursive=True))
+    return {phase: own, "mapped": mapped, "helpers": helpers}
 
 
 def page(numbers):

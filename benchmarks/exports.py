@@ -3,19 +3,14 @@
     python benchmarks/exports.py RUN
 
 Each step is the command that users run: `serving/export.py`, which checks the export, and
-`serving/server.py` until it answers that the model is available, which it does after its last
-warm-up request. Processor seconds hardly depend on what else runs. Writes results/exports.md and
-.json.
+`serving/server.py` until it says that it serves the model, after its last warm-up request.
+Processor seconds hardly depend on what else runs. Writes results/exports.md and .json.
 """
 
-import os
-import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 import harness
@@ -31,39 +26,19 @@ def export(run, models, precision):
 
 
 def start(models):
-    """Starts the development server and waits until the model is available."""
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0)), two.bind(("127.0.0.1", 0))
-        grpc, rest = one.getsockname()[1], two.getsockname()[1]
-    command = [sys.executable, harness.ROOT / "serving" / "server.py", f"--port={grpc}",
-               f"--rest_api_port={rest}", f"--model_base_path={models}"]  # fmt: skip
+    """Starts the development server and waits until it serves."""
+    script = harness.ROOT / "serving" / "server.py"
+    flags = ["--port=0", "--rest_api_port=0", f"--model_base_path={models}"]
     begun = time.perf_counter()
-    process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while not available(f"http://127.0.0.1:{rest}/v1/models/default"):
-            if process.poll() is not None or time.perf_counter() - begun > 300:
-                raise RuntimeError(f"the server did not start: {process.returncode}")
-            time.sleep(0.05)
+    with subprocess.Popen(
+        [sys.executable, script, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        while b"Serving version" not in (line := process.stderr.readline()):
+            if not line:
+                raise RuntimeError("the server did not start")
         seconds = time.perf_counter() - begun
-        proc = Path(f"/proc/{process.pid}")
-        fields = (proc / "stat").read_text().rpartition(")")[2].split()
-        processor = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-        mib = int(re.search(r"VmHWM:\s+(\d+)", (proc / "status").read_text())[1]) / 1024
-    finally:
         process.terminate()
-        process.wait(60)
-    return {"rate": 1 / seconds, "seconds": seconds, "processor_seconds": processor, "mib": mib}
-
-
-def available(address):
-    """Whether the server says that the model is available."""
-    try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            return b'"AVAILABLE"' in answer.read()
-    except OSError:
-        return False
+        return {"rate": 1 / seconds, "seconds": seconds, **harness.used(process)}
 
 
 def main():

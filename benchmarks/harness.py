@@ -121,15 +121,18 @@ def command(script, *words, environment=None):
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         errors = process.stderr.read().decode()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        cost = used(process)
     if process.returncode:
         raise RuntimeError(f"{script} {words} failed: {errors[-2000:]}")
-    return {
-        "seconds": time.perf_counter() - begun,
-        "processor_seconds": usage.ru_utime + usage.ru_stime,
-        "mib": usage.ru_maxrss / 1024,
-    }
+    return {"seconds": time.perf_counter() - begun, **cost}
+
+
+def used(process):
+    """Waits for the end of a process; its processor seconds and peak MiB."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = usage.ru_utime + usage.ru_stime
+    return {"processor_seconds": seconds, "mib": usage.ru_maxrss / 1024}
 
 
 def median_seconds(call, seconds):
@@ -210,10 +213,10 @@ def report(name, title, body, numbers, *, quick=False):
         (RESULTS / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
 
 
-def tiny_run(folder, option="--output"):
+def tiny_run(folder):
     """A translator trained for a few updates on the phrasebook, for quick runs."""
     words = ["--steps", 4, "--preset", "tiny", "--vocab_size", 800, "--set", "validation_pairs=8"]
-    command("training/train_pt_en.py", *words, option, folder / "run")
+    command("training/train_pt_en.py", *words, "--output", folder / "run")
     return folder / "run"
 
 

@@ -18,14 +18,18 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from keras_tfmr import _command_line
-from keras_tfmr.client import (
-    TLS,
-    ServingClient,
-    ServingError,
-    Target,
-)
+from keras_tfmr.client import TLS, ServingClient, ServingError, Target
 
 ON_THE_WAY = 4  # batches; they keep the server's queue filled while answers are printed
+SHOWN = {  # what is printed of an answer of each call
+    "translate": lambda one: one_line(one.text),
+    "translate_nbest": lambda one: f"{one.score + 0.0:.4f}\t{one_line(one.text)}",
+    "classify": lambda one: f"{one.label}\t{one.probabilities[one.label]:.4f}",
+    "tag": lambda one: " ".join(map("/".join, zip(one.words, one.tags, strict=True))),
+    "complete": lambda one: one_line(one.text.strip()),
+    "log_prob": lambda one: f"{one.log_prob:.4f}\t{one.tokens}",
+}
+OTHERS = [call for call in SHOWN if not call.startswith("translate")]
 
 
 def parse_arguments(arguments=None):
@@ -41,7 +45,7 @@ def parse_arguments(arguments=None):
     )
     ask = "call another model than a translator, and print: label and probability (classify), "
     ask += "word/TAG (tag), a continuation (complete), log-probability and tokens (log_prob)"
-    what.add_argument("--ask", choices=SHOWN, help=ask)
+    what.add_argument("--ask", choices=OTHERS, help=ask)
     add = parser.add_argument_group("server").add_argument
     server = "address of the server (default: 127.0.0.1:8500, with --rest 8501)"
     add("--server", metavar="HOST:PORT", help=server)
@@ -89,14 +93,12 @@ def print_translations(client, options):
 
     The first batch that fails stops it; the output then holds the answers before that batch.
     """
-    ask = client.translate_nbest if options.nbest else client.translate
-    ask = getattr(client, options.ask) if options.ask else ask
+    call = options.ask or ("translate_nbest" if options.nbest else "translate")
     groups = [options.texts] if options.texts else lines(standard_input())
-    show = print_hypotheses if options.nbest else SHOWN.get(options.ask, print_translation)
     numbers = itertools.count(1)
-    for answers in in_order(ask, batches(groups, options.batch_size)):
+    for answers in in_order(getattr(client, call), batches(groups, options.batch_size)):
         for answer in answers:
-            show(next(numbers), answer)
+            show(call, next(numbers), answer)
         sys.stdout.flush()
 
 
@@ -143,56 +145,17 @@ def in_order(ask, requests):
         yield answer.result()
 
 
-def print_label(number, answer):
-    """The label of text `number` and its probability."""
-    print(answer.label, f"{answer.probabilities[answer.label]:.4f}", sep="\t")
-    warn_if_truncated(number, answer)
-
-
-def print_tags(number, answer):
-    """The words of text `number` with their tags."""
-    print(*map("/".join, zip(answer.words, answer.tags, strict=True)))
-    warn_if_truncated(number, answer)
-
-
-def print_completion(number, answer):
-    """The continuation of text `number` on a line."""
-    print(one_line(answer.text.strip()))
+def show(call, number, answer):
+    """Prints the answer to text `number`; warns if the model has read a part of it only."""
+    if call == "translate_nbest":
+        for hypothesis in answer:
+            print(number, SHOWN[call](hypothesis), sep="\t")
+        answer = answer[0]
+    else:
+        print(SHOWN[call](answer))
     if answer.truncated:
-        warn(f"line {number} is too long for the model: only its end was read")
-
-
-def print_score(number, answer):
-    """The log-probability of text `number`, and how many tokens it has."""
-    print(f"{answer.log_prob:.4f}", answer.tokens, sep="\t")
-    warn_if_truncated(number, answer)
-
-
-SHOWN = {
-    "classify": print_label,
-    "tag": print_tags,
-    "complete": print_completion,
-    "log_prob": print_score,
-}
-
-
-def print_hypotheses(number, hypotheses):
-    """A line for each hypothesis of text `number`."""
-    for hypothesis in hypotheses:
-        print(number, f"{hypothesis.score + 0.0:.4f}", one_line(hypothesis.text), sep="\t")
-    warn_if_truncated(number, hypotheses[0])
-
-
-def print_translation(number, answer):
-    """The translation of text `number` on a line."""
-    print(one_line(answer.text))
-    warn_if_truncated(number, answer)
-
-
-def warn_if_truncated(number, answer):
-    """Warns if only the beginning of text `number` was read."""
-    if answer.truncated:
-        warn(f"line {number} is too long for the model: only its beginning was read")
+        part = "end" if call == "complete" else "beginning"
+        warn(f"line {number} is too long for the model: only its {part} was read")
 
 
 def explain(client, options):

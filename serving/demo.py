@@ -22,11 +22,7 @@ from pathlib import Path
 from aiohttp import web
 
 from keras_tfmr import _command_line
-from keras_tfmr.client import (
-    ServingClient,
-    ServingError,
-    Target,
-)
+from keras_tfmr.client import ServingClient, ServingError, Target
 from keras_tfmr.client.connection import with_default_port
 from serving.devserver.errors import ServingError as NoVersionError
 from serving.devserver.versions import versions_on_disk

@@ -47,12 +47,12 @@ class ServerProcess:
         if ready:
             self.wait_for("Serving version")
 
-    def http(self, path, body=None, headers=None):
+    def http(self, path, body=None):
         """GET, or POST of `body` (bytes, or anything that goes to JSON): (status, text)."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         url = f"http://127.0.0.1:{self.rest_port}{path}"
-        options = {"headers": headers, "timeout": 30, "verify": False, "trust_env": False}
+        options = {"timeout": 30, "verify": False, "trust_env": False}
         answer = httpx.request("GET" if body is None else "POST", url, content=body, **options)
         return answer.status_code, answer.content.decode("utf-8", "surrogateescape")
 
