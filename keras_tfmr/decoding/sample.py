@@ -29,12 +29,13 @@ def generate(
     """Decodes with a choice of the next token that you give: `sample` is an example.
 
     Args:
-        step, cache, **options: As for `greedy`.
+        step, cache: As for `greedy`.
         get_next_token: A function `get_next_token(log_probs, position, examples)` that returns the
             next tokens, int32 `[rows]`. It takes the model's log-probabilities, float32 `[rows,
             vocab]`, with minus infinity for tokens that must not come; the number of tokens before,
             an int32 scalar; and for each row the index of its example, int32 `[rows]`, because
             examples that have ended may leave the batch.
+        **options: As for `greedy`.
 
     Returns:
         DecodingResult with n = 1. Its log-probabilities are the model's own, those of a forced
@@ -82,7 +83,7 @@ def sample(
     the rest of the batch. To draw several hypotheses for a source, repeat the source.
 
     Args:
-        step, cache, **options: As for `greedy`.
+        step, cache: As for `greedy`.
         seed: An int, or a `keras.random.SeedGenerator`, which advances with every call. The same
             seed gives the same ids for the same batch on the same backend. On TensorFlow, it gives
             different ids with XLA and without.
@@ -95,6 +96,7 @@ def sample(
         top_p: Draw from the smallest set of most probable tokens whose probabilities, at this
             temperature, sum to p or more; None or 1 for all. With `top_k`, the probabilities of the
             k tokens are renormalised first.
+        **options: As for `greedy`.
 
     Returns:
         DecodingResult with n = 1. Its log-probabilities are the model's own, whatever the options
