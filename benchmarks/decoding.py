@@ -221,19 +221,14 @@ def measured(args, folder):
 def page(numbers):
     lines = []
     for model, group in itertools.groupby(numbers["rows"], key=lambda row: row["model"]):
-        cells = {(row["beams"], row["sentences"], row["engine"]): row for row in group}
-        first = next(iter(cells.values()))
-        lines.append(f"\n## {model}\n\nCommit {first['commit']}, {first['date']}.\n")
-        rows = []
-        for (beams, size, engine), row in cells.items():
-            ratios = [
-                "" if engine.startswith("keras_tfmr")
-                else cells[beams, size, f"keras_tfmr {dtype}"]["rate"] / row["rate"]
-                for dtype in DTYPES
-            ]  # fmt: skip
-            rows.append([beams, size, engine, f"{row['bleu']:.2f}", row["same"],
-                         float(row["rate"]), float(row["ms"]), row["setting"],
-                         *ratios])  # fmt: skip
+        group = list(group)
+        lines.append(f"\n## {model}\n\nCommit {group[0]['commit']}, {group[0]['date']}.\n")
+        rows = [
+            [row["beams"], row["sentences"], row["engine"], f"{row['bleu']:.2f}", row["same"],
+             float(row["rate"]), float(row["ms"]), row["setting"],
+             *harness.ahead(row, group, ("beams", "sentences"), DTYPES)]
+            for row in group
+        ]  # fmt: skip
         lines.append(harness.table(HEADER, rows))
     return (
         f"{numbers['sentences']:,} sentences. One sentence: one caller; {max(THREADS)}: one "

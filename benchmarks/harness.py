@@ -195,6 +195,15 @@ def table(header, rows):
     return "\n".join("| " + " | ".join(map(text, line)) + " |" for line in lines) + "\n"
 
 
+def ahead(row, rows, same, dtypes):
+    """How many times as fast as a peer's row ours of the same case are, one for each dtype."""
+    if row["engine"].startswith("keras_tfmr"):
+        return [""] * len(dtypes)
+    rates = {one["engine"]: one["rate"] for one in rows if all(one[k] == row[k] for k in same)}
+    ours = [rates.get(f"keras_tfmr {dtype}") for dtype in dtypes]
+    return [rate / row["rate"] if rate else "" for rate in ours]
+
+
 def kept(name):
     """The numbers of an earlier run, or nothing."""
     path = RESULTS / f"{name}.json"

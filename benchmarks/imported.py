@@ -200,21 +200,13 @@ def measured(args, folder):
 
 
 def page(numbers):
-    rates = {(r["beams"], r["sentences"], r["engine"]): r["rate"] for r in numbers["rows"]}
-    rows = []
-    for row in numbers["rows"]:
-        mine = [
-            rates.get((row["beams"], row["sentences"], f"keras_tfmr {dtype}"))
-            for dtype in ("float32", "int8")
-        ]
-        other = not row["engine"].startswith("keras_tfmr")
-        ratios = [rate / row["rate"] if other and rate else "" for rate in mine]
-        rows.append([
-            row["beams"], row["sentences"], row["engine"], float(row["rate"]), row["mib"],
-            f"{row['same']} of {numbers['sentences']}", row["setting"],
-            *ratios,
-            "" if row["bleu"] is None else f"{row['bleu']:.2f}",
-        ])  # fmt: skip
+    rows = [
+        [row["beams"], row["sentences"], row["engine"], float(row["rate"]), row["mib"],
+         f"{row['same']} of {numbers['sentences']}", row["setting"],
+         *harness.ahead(row, numbers["rows"], ("beams", "sentences"), ("float32", "int8")),
+         "" if row["bleu"] is None else f"{row['bleu']:.2f}"]
+        for row in numbers["rows"]
+    ]  # fmt: skip
     header = [
         "beams", "sentences in a request", "engine", "sentences/s", "peak memory, MiB",
         "same as transformers", "threads", "our float32 / it", "our int8 / it", "BLEU",

@@ -115,18 +115,13 @@ def measured(args, folder):
 
 
 def page(numbers):
-    rates = {(row["beams"], row["engine"]): row["rate"] for row in numbers["rows"]}
     short, long = numbers["lines"]
-    rows = []
-    for row in numbers["rows"]:
-        ratios = [
-            "" if row["engine"].startswith("keras_tfmr")
-            else rates[row["beams"], f"keras_tfmr {dtype}"] / row["rate"]
-            for dtype in OURS
-        ]  # fmt: skip
-        spread = f"{min(row['rates']):,.0f} to {max(row['rates']):,.0f}"
-        rows.append([row["beams"], row["engine"], row["setting"], float(row["rate"]), spread,
-                     row["seconds"], f"{row['same'] / long:.1%}", *ratios])  # fmt: skip
+    rows = [
+        [row["beams"], row["engine"], row["setting"], float(row["rate"]),
+         f"{min(row['rates']):,.0f} to {max(row['rates']):,.0f}", row["seconds"],
+         f"{row['same'] / long:.1%}", *harness.ahead(row, numbers["rows"], ("beams",), OURS)]
+        for row in numbers["rows"]
+    ]  # fmt: skip
     header = ["beams", "engine", "batches", "lines/s", "turns", "s, whole command", "same lines",
               *(f"our {dtype} / it" for dtype in OURS)]  # fmt: skip
     return (
