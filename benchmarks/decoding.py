@@ -104,12 +104,8 @@ def exported(path, within, between):
 def ctranslate2(path, dtype, beams, within, translators):
     """The same function, with CTranslate2 and SentencePiece."""
     import ctranslate2
-    import sentencepiece
 
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=f"{path}/{side}.spm")
-        for side in ("source", "target")
-    )
+    source, target = harness.subwords(path)
     translator = ctranslate2.Translator(
         str(path), compute_type=dtype, intra_threads=within, inter_threads=translators
     )
@@ -128,12 +124,8 @@ def ctranslate2(path, dtype, beams, within, translators):
 def marian(path, dtype, beams, within, workers):
     """The same function, with Marian and SentencePiece."""
     import pymarian
-    import sentencepiece
 
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=f"{path}/{side}.spm")
-        for side in ("source", "target")
-    )
+    source, target = harness.subwords(path)
     model = f"{path}/{dtype}.{'npz' if dtype == 'float32' else 'bin'}"
     translator = pymarian.Translator(
         f"--models {model} --vocabs {path}/vocab.yml {path}/vocab.yml "

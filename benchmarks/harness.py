@@ -243,6 +243,13 @@ def pairs_of(path):
     return [line.split("\t")[:2] for line in lines_of(path)]
 
 
+def subwords(folder):
+    """The SentencePieceProcessors of the sources and of the targets of a model's folder."""
+    from sentencepiece import SentencePieceProcessor
+
+    return [SentencePieceProcessor(f"{folder}/{side}.spm") for side in ("source", "target")]
+
+
 def tiny_pairs(path, numbers=range(300)):
     """Pairs with numbers in them, for quick runs; returns the path."""
     lines = (f"A casa {n} tem {n % 7} portas.\tHouse {n} has {n % 7} doors.\n"

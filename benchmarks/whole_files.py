@@ -23,12 +23,8 @@ def one(model, dtype, beams, batch, translators, threads, source, target):
     """In its own process: CTranslate2 translates a file; the seconds count from before it loads."""
     begun = time.perf_counter()
     import ctranslate2
-    import sentencepiece
 
-    encoder, decoder = (
-        sentencepiece.SentencePieceProcessor(model_file=f"{model}/{side}.spm")
-        for side in ("source", "target")
-    )
+    encoder, decoder = harness.subwords(model)
     translator = ctranslate2.Translator(
         model, compute_type=dtype, inter_threads=translators, intra_threads=threads
     )

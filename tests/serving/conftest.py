@@ -1,5 +1,6 @@
 """A server of our own models, and a stub of a translator."""
 
+import shutil
 import subprocess
 
 import pytest
@@ -45,6 +46,8 @@ def address(stubbed, stub):
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
     """Files of an authority, of a server's certificate for translator.test and of a client's."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
     folder = tmp_path_factory.mktemp("certificates")
 
     def openssl(*arguments):

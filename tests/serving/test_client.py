@@ -186,7 +186,7 @@ def test_unavailable_is_tried_again_unless_one_wants_no_retry(client, address, s
     refused(UnavailableError, "in words", address, retry=False)
     assert len(stub.requests) == 5
     start = time.monotonic()
-    refused((UnavailableError, DeadlineExceededError), "", address, timeout=0.5)
+    refused((UnavailableError, DeadlineExceededError), ".", address, timeout=0.5)
     assert time.monotonic() - start < 2 and len(stub.requests) > 6
 
 
@@ -246,13 +246,17 @@ def test_rest_refuses_answers_that_are_not_those_of_the_texts(answer, words):
             client.translate(["a", "b"])
 
 
-def test_grpc_refuses_them_too(address, monkeypatch):
-    def one_row(texts):
-        return {name: value[:1] for name, value in translate(texts).items()}
-
-    translate = stub_translator.SIGNATURES["translate"]
-    monkeypatch.setitem(stub_translator.SIGNATURES, "translate", one_row)
-    with ServingClient(address) as client, pytest.raises(ServingError, match="1 rows to 2"):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda outputs: {name: value[:1] for name, value in outputs.items()}, "1 rows to 2"),
+        (lambda outputs: {"y": [1]}, "without translation, score, truncated"),  # no translator
+    ],
+)
+def test_grpc_refuses_them_too(address, monkeypatch, change, words):
+    signatures, translate = stub_translator.SIGNATURES, stub_translator.translate
+    monkeypatch.setitem(signatures, "translate", lambda texts: change(translate(texts)))
+    with ServingClient(address) as client, pytest.raises(ServingError, match=words):
         client.translate(["a", "b"])
 
 
@@ -319,8 +323,3 @@ def test_both_sides_show_a_certificate_and_anybody_else_is_refused(rest, stub, c
         for tls in (None, TLS(files["ca.pem"], server_name=name)):  # the server hangs up
             with pytest.raises(ServingError):
                 ask(tls=tls)
-
-
-def test_a_model_that_is_no_translator(address, monkeypatch):
-    monkeypatch.setitem(stub_translator.SIGNATURES, "translate", lambda texts: {"y": [1]})
-    refused(ServingError, "translation.*y", address)
