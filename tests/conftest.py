@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import threading
 from concurrent import futures
@@ -24,6 +25,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 import fresh_process
 import pytest
+
+# A shell that starts the tests in the background has Ctrl-C ignored, which tests send to processes.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests that may be skipped where no skip is allowed: no registry of packages has kubectl.
 MAY_SKIP = (
