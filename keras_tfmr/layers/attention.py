@@ -12,7 +12,7 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.cache import as_position, write
 from keras_tfmr.layers.context import AttentionContext, together
-from keras_tfmr.layers.dot_product import batch_size, flat, fused_attention, grouped_matmul
+from keras_tfmr.layers.dot_product import flat, fused_attention, grouped_matmul, leading_sizes
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
     additive_mask,
@@ -280,7 +280,7 @@ class MultiHeadAttention(TransformerLayer):
 
     def project_output(self, heads: Tensor, length: int) -> Tensor:
         """`[batch, heads, query, value_dim]` → `[batch, query, output_shape]`; length = query."""
-        batch = batch_size(heads, 2)
+        batch = -1 if isinstance(length, int) and length > 0 else ops.shape(heads)[0]
         if heads.shape[2] != 1:
             heads = ops.transpose(heads, (0, 2, 1, 3))
         y = self.output_dense(ops.reshape(heads, (-1, self.num_heads * self.value_dim)))
@@ -295,10 +295,10 @@ class MultiHeadAttention(TransformerLayer):
 
     def _split_heads(self, y, x, dim):
         """`[batch * length, n * dim]`, of `x` `[batch, length, …]` → `[batch, n, length, dim]`."""
-        heads, length = y.shape[-1] // dim, ops.shape(x)[1]
+        heads, (batch, length) = y.shape[-1] // dim, leading_sizes(x)
         if isinstance(length, int) and length == 1:
             return ops.reshape(y, (-1, heads, 1, dim))
-        return ops.transpose(ops.reshape(y, (batch_size(x), length, heads, dim)), (0, 2, 1, 3))
+        return ops.transpose(ops.reshape(y, (batch, length, heads, dim)), (0, 2, 1, 3))
 
     def _masks(self, query, keys, attention_mask, value_mask, key_mask):
         """The masks that are given, bool and of rank 4, or of rank 2 for queries and keys."""

@@ -52,13 +52,13 @@ def by_rows(function, x):
     if len(x.shape) != 3:
         return function(x)
     y = function(flat(x))
-    return ops.reshape(y, (batch_size(x), ops.shape(x)[1], ops.shape(y)[-1]))
+    return ops.reshape(y, (*leading_sizes(x), ops.shape(y)[-1]))
 
 
-def batch_size(x, axis=1):
-    """The first size of `x`, to reshape it: -1, which would be unknown if that axis were 0 long."""
-    length = x.shape[axis]
-    return -1 if isinstance(length, int) and length > 0 else ops.shape(x)[0]
+def leading_sizes(x):
+    """Batch size and length of `x` to reshape by: -1 for the batch, unless the length may be 0."""
+    batch, length = ops.shape(x)[:2]
+    return -1 if isinstance(length, int) and length > 0 else batch, length
 
 
 def grouped_matmul(x, y):
