@@ -68,6 +68,21 @@ def test_it_holds_the_package_and_nothing_else(wheel):
     assert "keras_tfmr/py.typed" in installed
 
 
+PACKED = """
+import keras_tfmr, keras_tfmr.client, keras_tfmr.export
+from keras_tfmr.text.sentences import SentenceSplitter
+assert ".whl" in keras_tfmr.__file__
+print(len(SentenceSplitter("pt").split(["O Sr. Reis saiu. E tu?"])[0].flat_values))
+"""
+
+
+def test_it_is_imported_without_being_unpacked(wheel, tmp_path):
+    path = tmp_path / "a path.whl"
+    shutil.copy(wheel, path)
+    code = f"import sys; sys.path.insert(0, {str(path)!r})\n{PACKED}"
+    assert run([sys.executable, "-c", code], cwd=tmp_path) == "3\n"
+
+
 def requirements():
     """{extra, or "" for what is always installed: names of distributions}."""
     config = configparser.ConfigParser()
