@@ -1,6 +1,4 @@
-"""Toy models for the decoding tests: tables that know no layers, and exhaustive search on them."""
-
-import itertools
+"""Toy models for the decoding tests: tables that know no layers; a search with lists on them."""
 
 import numpy as np
 from keras import ops
@@ -47,23 +45,6 @@ class HashModel:
             hashed = self.next_hash(hashed, last)
             total, last = np.float32(total + self.table[example, hashed, token]), token
         return total
-
-    def exhaustive(self, example, eos_id, limit, alpha, allowed=None, min_length=0):
-        """All complete hypotheses that are possible, best first: `[(score, log_prob, tokens)]`."""
-        allowed = range(1, self.vocab) if allowed is None else allowed  # 0 is padding
-        inner = [token for token in allowed if token != eos_id]
-        found = []
-        for length in range(1, limit + 1):
-            lasts = [eos_id] if length < limit else [eos_id, *inner]
-            for body in itertools.product(inner, repeat=length - 1):
-                for last in lasts:
-                    if last == eos_id and length < min_length:
-                        continue
-                    log_prob = self.log_prob(example, (*body, last))
-                    score = log_prob / ((5 + length) / 6) ** alpha
-                    if log_prob > -np.inf:
-                        found.append((score, log_prob, (*body, last)))
-        return sorted(found, key=lambda entry: -entry[0])
 
     def beam_search(
         self, example, beams, n, limit, *, eos_id, min_length, banned_ids, prefix, alpha, offset

@@ -1,4 +1,4 @@
-"""Greedy and beam search against exhaustive search on models small enough to list."""
+"""Greedy and beam search against the same search with lists, on models that are tables."""
 
 import functools
 import math
@@ -25,33 +25,6 @@ def search(model, beams, n=1, examples=None, limits=None, **options):
 
 def some_impossible(logits):
     return np.where(logits < np.minimum(-1.2, logits.max(-1, keepdims=True)), -np.inf, logits)
-
-
-@pytest.mark.parametrize(
-    "seed, alpha, constraints, change",
-    [
-        (0, 0.0, {}, np.asarray),
-        (1, 0.6, {}, some_impossible),
-        (2, 2.0, {}, np.round),  # many hypotheses have the same probability
-        (3, 0.0, dict(min_length=3, banned_ids=(0, 2)), np.asarray),
-    ],
-)
-@pytest.mark.parametrize("n", [1, 60])  # both for as long as one more could be better
-def test_wide_beam_is_exhaustive_search(seed, alpha, constraints, change, n):
-    model = HashModel(vocab=5 if constraints else 4, batch=3, seed=seed, change=change)
-    result = search(model, 128, n=n, max_length=4, length_penalty=alpha, **constraints)
-    allowed = {"allowed": (1, 3, 4), "min_length": 3} if constraints else {}
-    for example in range(3):
-        expected = model.exhaustive(example, END, 4, alpha, **allowed)[:n]
-        found = hypotheses(result, example)
-        assert found[len(expected) :] == [((), -math.inf, -math.inf)] * (n - len(expected))
-        found = found[: len(expected)]
-        np.testing.assert_allclose([f[2] for f in found], [e[0] for e in expected], atol=1e-5)
-        if change is np.round:
-            assert len({tokens for tokens, _, _ in found}) == len(found)
-            expected = [(0, model.log_prob(example, tokens), tokens) for tokens, _, _ in found]
-        assert [tokens for tokens, _, _ in found] == [tokens for _, _, tokens in expected]
-        np.testing.assert_allclose([f[1] for f in found], [e[1] for e in expected], atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -99,36 +72,24 @@ def test_a_hypothesis_that_nothing_can_continue_is_missing(decode, prefix, token
     assert (log_prob == score == -math.inf) if not tokens else log_prob < 0
 
 
-@pytest.mark.parametrize("beams", [1, 2, 5])
-def test_n_best_are_distinct_sorted_and_scored_as_scored_alone(beams):
-    model = HashModel(vocab=7, batch=6, seed=beams)
-    options = dict(max_length=8, length_penalty=0.6)
-    result = search(model, beams, n=beams, **options)
+@pytest.mark.parametrize("beams", [2, 5])
+def test_n_best_are_distinct_where_many_are_equally_probable(beams):
+    model = HashModel(vocab=7, batch=6, seed=beams, change=np.round)
+    result = search(model, beams, n=beams, max_length=8, length_penalty=0.6)
     for example in range(6):
         found = hypotheses(result, example)
         assert len({tokens for tokens, _, _ in found}) == beams
-        scores = [score for _, _, score in found]
-        assert scores == sorted(scores, reverse=True)
-        for tokens, log_prob, score in found:
+        assert found == sorted(found, key=lambda hypothesis: -hypothesis[2])
+        for tokens, log_prob, _ in found:
             assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
-            assert score == pytest.approx(log_prob / ((5 + len(tokens)) / 6) ** 0.6, abs=1e-5)
-            assert tokens[-1] == END or len(tokens) == 8
-            assert END not in tokens[:-1]
-        # Neighbours in the batch change nothing.
-        alone = search(model, beams, n=beams, examples=[example], **options)
-        assert hypotheses(alone, 0) == found
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_greedy_and_any_other_choice_of_the_next_token(rank):
-    """The most probable token of those allowed; `generate` with the second; the model's log p."""
+def test_any_other_choice_of_the_next_token():
+    """The second of those allowed; the log-probability is the model's."""
     model = HashModel(vocab=6, batch=4, seed=3)
-    step, cache = model.start()
     options = dict(bos_ids=np.zeros(4, "int32"), eos_id=END, max_length=5, min_length=5)
-    result = (
-        generate(step, cache, lambda log_probs, *_: ops.top_k(log_probs, 2)[1][:, 1], **options)
-        if rank
-        else greedy(step, cache, **options)
+    result = generate(
+        *model.start(), lambda log_probs, *_: ops.top_k(log_probs, 2)[1][:, 1], **options
     )
     for example in range(4):
         ((tokens, log_prob, _),), hashed, last = hypotheses(result, example), 0, 0
@@ -136,7 +97,7 @@ def test_greedy_and_any_other_choice_of_the_next_token(rank):
             hashed = model.next_hash(hashed, last)
             allowed = np.arange(1 if place == 4 else 2, 6)
             ranked = allowed[np.argsort(-model.table[example, hashed, allowed])]
-            assert token == ranked[rank]
+            assert token == ranked[1]
             last = token
         assert log_prob == pytest.approx(model.log_prob(example, tokens), abs=1e-5)
 

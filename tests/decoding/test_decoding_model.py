@@ -123,16 +123,6 @@ def test_neighbours_and_padding_change_nothing(variant, beams):
             assert_same(decode(model, one, beams), together, [0], [example])
 
 
-def test_sources_without_a_token_and_batches_without_a_row():
-    model, beams = make_model(), 3
-    mixed = np.concatenate([np.zeros((1, 4), "int32"), make_sources(2, 4)])
-    together = decode(model, mixed, beams)
-    assert np.isfinite(np.array(together.scores)[:, 0]).all()
-    for source in (mixed[:1, :1], np.zeros((1, 0), "int32")):
-        assert_same(decode(model, source, beams), together, [0])
-    assert decode(model, np.zeros((0, 4), "int32"), beams).ids.shape == (0, beams, 10)
-
-
 @pytest.mark.backends("tensorflow", "torch")  # JAX fixes every shape
 @pytest.mark.parametrize(
     "variant, beams, leaving",

@@ -6,15 +6,7 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
-from helpers import (
-    POLICIES,
-    flat_numpy,
-    learning,
-    no_warnings,
-    random,
-    random_ids,
-    to_numpy,
-)
+from helpers import POLICIES, flat_numpy, learning, no_warnings, random, random_ids, to_numpy
 
 from keras_tfmr import layers, recurrent
 from keras_tfmr.precision import dtype_policy

@@ -41,17 +41,6 @@ def test_it_is_the_loop_of_the_paper(norm_first, masked):
     np.testing.assert_allclose(layer(x, mask=valid), expected, atol=1e-5)
 
 
-def test_one_token_at_a_time_and_several_at_once_equal_the_whole():
-    decoder, ids, context = SSRUDecoder(**STACK), random_ids(3, 5, vocab=20), random(3, 4, 8)
-    expected = decoder(ids, context)
-    contexts, cache, parts = decoder.context_cache(context), decoder.cache(3), []
-    for begin, end in ((0, 1), (1, 2), (2, 5)):
-        tokens = ids[:, begin:end]
-        part, cache = decoder(tokens, cache=cache, cache_index=begin, context_cache=contexts)
-        parts.append(to_numpy(part))
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, atol=1e-5)
-
-
 def test_scores_are_those_of_the_cross_attention():
     model = TranslationModel(TINY)
     source, target = random_ids(3, 6, vocab=20), random_ids(3, 5, vocab=20)

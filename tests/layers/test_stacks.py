@@ -6,7 +6,7 @@ import pytest
 from helpers import random, random_ids, randomize, to_numpy
 
 from keras_tfmr import Decoder, Encoder, EncoderLayer, PositionalEmbedding
-from keras_tfmr.layers import CausalDecoder
+from keras_tfmr.layers import CausalDecoder, SSRUDecoder
 
 SIZES = dict(d_model=8, num_heads=2, dff=20)
 STACK = dict(num_layers=2, vocab_size=20, **SIZES)
@@ -25,16 +25,20 @@ def test_embedding_dropout_in_training():
     assert (to_numpy(encoder(ids)) == to_numpy(encoder.embedding(ids))).all()
 
 
-@pytest.mark.parametrize("value_dim, norm_first", [(None, True), (3, False)])
-def test_tokens_one_or_several_at_a_time_equal_all_at_once(value_dim, norm_first):
+@pytest.mark.parametrize(
+    "kind, options",
+    [(Decoder, {"norm_first": True}), (Decoder, {"value_dim": 3}), (SSRUDecoder, {})],
+)
+def test_tokens_one_or_several_at_a_time_equal_all_at_once(kind, options):
     """With the scores, which are zero for an example without a context."""
-    decoder = Decoder(**STACK, norm_first=norm_first, value_dim=value_dim)
+    decoder = kind(**STACK, **options)
     ids = random_ids(BATCH, TARGET, vocab=20)
     mask = np.arange(SOURCE) < np.array([[SOURCE], [4], [0]])
     decoder(ids, CONTEXT)
     randomize(decoder)
     whole = decoder(ids, CONTEXT, context_mask=mask, return_attention_scores=True)
-    context_cache, cache = decoder.context_cache(CONTEXT, mask), decoder.cache(BATCH, TARGET)
+    places = TARGET if kind is Decoder else 1
+    context_cache, cache = decoder.context_cache(CONTEXT, mask), decoder.cache(BATCH, places)
     for begin, end in ((0, 1), (1, 3), (3, TARGET)):
         *part, cache = decoder(
             ids[:, begin:end], cache=cache, cache_index=begin, context_cache=context_cache,
@@ -43,7 +47,7 @@ def test_tokens_one_or_several_at_a_time_equal_all_at_once(value_dim, norm_first
         np.testing.assert_allclose(part[0], whole[0][:, begin:end], atol=1e-5)
         for one, other in zip(*map(keras.tree.flatten, (whole[1:], part[1:])), strict=True):
             np.testing.assert_allclose(one[:, :, begin:end], other, atol=1e-6)
-    assert not to_numpy(part[2][0])[2].any()
+    assert not to_numpy(part[-1][0])[2].any()
 
 
 @pytest.mark.parametrize("kind", [Decoder, CausalDecoder])

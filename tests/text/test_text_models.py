@@ -4,12 +4,26 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import LABELS, LINES, TAGS, by_hand, classifier, completer, tagger, tokenizer
+from text_models import (
+    LABELS,
+    LINES,
+    TAGS,
+    Plain,
+    by_hand,
+    classifier,
+    completer,
+    tagger,
+    tiny_translator,
+    tokenizer,
+)
 
 from keras_tfmr import Classifier, Tagger
 from keras_tfmr.export.known_answers import ADVERSARIAL
 
-KINDS = {"classifier": classifier, "tagger": tagger, "completer": completer}
+KINDS = {
+    "classifier": classifier, "tagger": tagger, "completer": completer,
+    "translator": lambda: tiny_translator(kind=Plain),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from formulas import log_softmax
 from text_models import LINES, by_hand, tiny_model, tiny_translator, tokenizer
-
-from keras_tfmr.export.known_answers import ADVERSARIAL
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 
@@ -76,20 +73,6 @@ def test_blank_texts_have_the_empty_translation(translator):
     ):
         assert [(one.text, one.score, one.truncated) for one in found] == [("", 0.0, False)] * 5
     assert translator.explain([""])[0].target_tokens == []
-
-
-def test_no_row_depends_on_its_neighbours(translator):
-    texts = [text if isinstance(text, bytes) else text.encode() for text in [*LINES, *ADVERSARIAL]]
-    together = translator.signatures["translate"](tf.constant(texts))
-    together = {name: value.numpy() for name, value in together.items()}
-    pieces = tokenizer().encode(texts).row_lengths().numpy()
-    assert together["truncated"].tolist() == (pieces + 1 > 64).tolist()
-    assert len(set(together["translation"])) > len(LINES), "the model ignores its source"
-    for row, text in enumerate(texts):
-        alone = translator.signatures["translate"](tf.constant([text]))
-        assert alone["translation"].numpy()[0] == together["translation"][row]
-        assert alone["score"].numpy()[0] == pytest.approx(together["score"][row], abs=1e-4)
-        together["translation"][row].decode("utf-8")
 
 
 def test_long_lists_come_back_in_order(single):

@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import keras
@@ -14,7 +12,7 @@ import pytest
 from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from serving import export
-from training import callbacks, config, phrasebook, train_pt_en, translate
+from training import callbacks, train_pt_en, translate
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
 from training.corpus.sources import check_apart
@@ -83,25 +81,6 @@ def test_minutes_become_updates_of_several_batches(
     arrays = last_arrays(tmp_path / "run")
     (batches,) = (array for name, array in arrays.items() if name.endswith("/iteration"))
     assert batches == 3 * found
-
-
-def test_a_busy_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, capsys, monkeypatch):
-    """The phrasebook's number of updates belongs to its recipe; here both are short."""
-    lines = write_pairs(tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
-    pairs = [tuple(line.split("\t")) for line in lines]
-    splits = SimpleNamespace(train=pairs[40:], validation=pairs[:20], test=pairs[20:40])
-    monkeypatch.setattr(phrasebook, "split", lambda seed, task: splits)
-    monkeypatch.setitem(config.PHRASEBOOK_STEPS, "translation", 40)
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    try:
-        assert train("--output", tmp_path / "run", *TINY) == 0
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-    assert history(tmp_path / "run")[-1]["step"] == "40"
-    said = capsys.readouterr().out
-    assert re.search(r"40 updates: about [\d.]+ minutes at the present pace", said)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(words, tmp_path, capsys):
@@ -233,15 +212,6 @@ def test_the_rate_warms_up_and_falls_to_zero_at_the_end(total):
     np.testing.assert_allclose(found, 2 * np.minimum((steps + 1) / 10, fall), atol=1e-6)
 
 
-class Clock:
-    """Stands in for `time`; the machine is busy at first, so that each update takes longer."""
-
-    now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.mark.parametrize(
     ("batches", "warmup", "decided"), [(1, 800, 54), (3, 800, 54), (1, 50, 50)]
 )
@@ -249,7 +219,8 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
     batches, warmup, decided, tmp_path, monkeypatch
 ):
     """By a quarter of the time or the end of the warm-up; no rate before depends on the number."""
-    monkeypatch.setattr(callbacks, "time", clock := Clock())
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(callbacks, "time", clock)
     settings = TrainingConfig(
         minutes=4, warmup_steps=warmup, gradient_accumulation_steps=batches, data=("a",)
     ).resolved()

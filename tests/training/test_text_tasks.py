@@ -266,8 +266,3 @@ def test_starts_that_do_not_fit_are_errors(runs, tmp_path, capsys):
     with pytest.raises(SystemExit):
         train(*words, tmp_path / "none", text=True)
     assert "Cannot read" in capsys.readouterr().err
-    for option in ("--set", "d_model=32"), ("--vocab_size", "900"):
-        words = ("--task", "classify", "--data", data, "--init_from", runs / "masked", *option)
-        with pytest.raises(SystemExit):
-            train(*words, text=True)
-        assert " is that of --init_from" in capsys.readouterr().err
