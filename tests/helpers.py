@@ -13,6 +13,22 @@ POLICIES = {  # dtype policy: how far two ways to compute the same output may be
     "mixed_bfloat16": 5e-2,
     "mixed_float16": 5e-3,
 }
+OPTIONS = {  # kinds of Transformer, by fields of their config
+    "paper": {},
+    "two vocabularies, tied with a bias": dict(joint_vocab=False, logits_bias=True),
+    "logits of their own, pre-norm": dict(
+        tied_logits=False, norm_first=True, activation="gelu_tanh", embedding_norm=True
+    ),
+    "grouped wide values": dict(value_dim=21, num_kv_heads=1, positions="learned"),
+    "modern": dict(
+        norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_kv_heads=1,
+        positions="rotary", qk_norm=True,
+    ),
+    "relative": dict(positions="relative", use_bias=False),
+    "alibi": dict(positions="alibi", value_dim=21),
+    "ssru": dict(decoder_self="ssru"),
+    "ssru without biases": dict(decoder_self="ssru", use_bias=False, positions="rotary"),
+}  # fmt: skip
 ON_JAX = keras.backend.backend() == "jax"
 
 

@@ -19,13 +19,13 @@ WORDS = ("um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito", "nove
 TINY = ("--config", str(ROOT / "tests" / "data" / "tiny_run.yaml"), "--set", "encoder_layers=1")
 
 
-def write_pairs(path, count=400, words=(2, 9)):
+def write_pairs(path, count=400, words=(2, 9), translate=reversed):
     """A file of pairs to learn from, of so many words."""
     draw = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count):
             text = draw.choices(WORDS, k=draw.randint(*words))
-            file.write(f"{' '.join(text)}\t{' '.join(reversed(text))}\n")
+            file.write(f"{' '.join(text)}\t{' '.join(translate(text))}\n")
     return path
 
 

@@ -17,7 +17,7 @@ from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
-from keras_tfmr import compat, export_text_model
+from keras_tfmr import compat, export_text_model, int8
 from keras_tfmr.export import known_answers, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
@@ -284,6 +284,7 @@ def test_options_of_the_command(tmp_path, capsys, monkeypatch):
     assert command.main([str(run), "--nbest", "3"]) == 1
     assert "must" in capsys.readouterr().err
     monkeypatch.setattr(compat, "QUANTIZED_MATMUL", "_NotOnThisMachine")
+    int8.check_available.cache_clear()
     (tmp_path / "lines.pt").write_text("Bom dia!\n")
     lines = ["--input", str(tmp_path / "lines.pt"), "--output", str(tmp_path / "lines.en")]
     for script, more in ((command.main, []), (translate.main, lines)):

@@ -4,7 +4,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import random_ids, randomize, to_numpy
+from helpers import OPTIONS, random_ids, randomize, to_numpy
 
 from keras_tfmr import (
     LanguageModel,
@@ -19,22 +19,6 @@ from keras_tfmr.precision import with_precision
 TINY = TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1
 )
-OPTIONS = {
-    "paper": {},
-    "two vocabularies, tied with a bias": dict(joint_vocab=False, logits_bias=True),
-    "logits of their own, pre-norm": dict(
-        tied_logits=False, norm_first=True, activation="gelu_tanh", embedding_norm=True
-    ),
-    "grouped wide values": dict(value_dim=21, num_kv_heads=1, positions="learned"),
-    "modern": dict(
-        norm_first=True, norm="rms", gated=True, activation="silu", use_bias=False, num_kv_heads=1,
-        positions="rotary", qk_norm=True,
-    ),
-    "relative": dict(positions="relative", use_bias=False),
-    "alibi": dict(positions="alibi", value_dim=21),
-    "ssru": dict(decoder_self="ssru"),
-    "ssru without biases": dict(decoder_self="ssru", use_bias=False, positions="rotary"),
-}  # fmt: skip
 KINDS = [(name, TranslationModel) for name in OPTIONS]
 KINDS += [(name, LanguageModel) for name in ("paper", "modern", "alibi")]
 

@@ -177,16 +177,13 @@ def test_the_command_asks_each_of_them(address, models, monkeypatch, capsys):
     assert len(command("completer", "complete")) == 2
 
 
-def test_the_signatures_of_tensorflow_servings_classify_and_regress(sessions, models):
+def test_the_signature_of_tensorflow_servings_classify(sessions, models):
     examples = {"inputs": np.array([example_of(text) for text in LINES], object)}
     found = sessions["classifier"].run("classify_examples", examples)
     expected = models["classifier"].classify(LINES)
     for classes, scores, one in zip(found["classes"], found["scores"], expected, strict=True):
         assert [label.decode() for label in classes] == LABELS
         np.testing.assert_allclose(scores, [one.probabilities[x] for x in LABELS], atol=1e-5)
-    found = sessions["completer"].run("regress_examples", examples)
-    expected = [one.log_prob for one in models["completer"].log_prob(LINES)]
-    np.testing.assert_allclose(np.ravel(found["outputs"]), expected, atol=1e-3)
     other = tf.train.Example()
     other.features.feature["sentence"].bytes_list.value.append(b"Bom dia")
     with pytest.raises(tf.errors.InvalidArgumentError, match="text"):
