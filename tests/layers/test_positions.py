@@ -130,8 +130,6 @@ def test_bad_ids():
 
 def test_bad_sizes():
     for kind, sizes, received in (
-        (PositionalEmbedding, (0, 8), "vocab_size=0"),
-        (PositionalEmbedding, (9, 2.5), "d_model=2.5"),
         (LearnedPositions, (0, 8), "max_length=0"),
         (SinusoidalPositions, (0,), "d_model=0"),
         (positional_encoding, (0, 4), "length=0"),

@@ -86,11 +86,9 @@ def test_key_dim_defaults_to_the_width_shared_by_the_heads():
     EncoderLayer(d_model=10, num_heads=4, dff=8, key_dim=3)(random(2, 5, 10))
 
 
-def test_bad_sizes():
+def test_a_vocabulary_or_an_embedding_is_needed():
     embedding = PositionalEmbedding(9, 6)
     for bad, received in (
-        (dict(d_model=-8), "d_model=-8"),
-        (dict(num_layers=0), "num_layers=0"),
         (dict(vocab_size=None), r"either `vocab_size` or `embedding`.*None"),
         (dict(embedding=embedding), r"either `vocab_size` or `embedding`.*20"),
         (dict(vocab_size=None, embedding=embedding), r"d_model=8.*Received.*6"),

@@ -9,7 +9,6 @@ import pytest
 from helpers import random, randomize, to_numpy
 
 from keras_tfmr import CausalSelfAttention, CrossAttention, FeedForward, GlobalSelfAttention
-from keras_tfmr.layers import PostNormResidual, PreNormResidual
 
 ATTENTION = [GlobalSelfAttention, CausalSelfAttention, CrossAttention]
 X, CONTEXT = random(3, 5, 8), random(3, 7, 8, seed=1)
@@ -43,16 +42,6 @@ def test_keras_masks_are_used_and_passed_on(kind, norm, beside):
     np.testing.assert_allclose(output, given, atol=1e-6)
     if kind is not CrossAttention:
         np.testing.assert_array_equal(layer(x, **beside)._keras_mask, ids != 0)
-
-
-def test_bad_sizes():
-    for kind in (PostNormResidual, PreNormResidual):
-        for bad in (-0.1, 1.0, "0.1"):
-            with pytest.raises(ValueError, match=f"dropout_rate.*Received.*{bad}"):
-                kind(bad)
-    for arguments, received in (((0, 8), "d_model=0"), ((8, 8.5), "dff=8.5"), ((8, 8, 2), "2")):
-        with pytest.raises(ValueError, match=received):
-            FeedForward(*arguments)
 
 
 def test_wrong_shapes_are_named():
