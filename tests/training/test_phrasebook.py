@@ -149,17 +149,18 @@ def test_pairs_follow_from_the_seed_alone():
 
 @pytest.mark.parametrize("task", ["translation", "classify", "language"])
 def test_parts_share_no_sentence(task):
-    parts = phrasebook.split(2, train=1500, validation=150, test=100, task=task)
+    found = phrasebook.split(2, train=1500, validation=150, test=100, task=task)
+    parts = found[:3]
     assert [len(part) for part in parts] == [1500, 150, 100]
     texts = [part if task == "language" else [row[0] for row in part] for part in parts]
     train, validation, test = map(set, texts)
     assert not (train & validation or train & test or validation & test)
     if task == "translation":
         train, *held_out = ({english for _, english in part} for part in parts)
-        assert not train & (held_out[0] | held_out[1])
+        assert not (train | {english for _, english in found.whole}) & (held_out[0] | held_out[1])
     if task == "classify":
-        assert len({kind for _, kind in parts.train}) == 12
-    assert phrasebook.split(2, 2000, 150, 100, task=task).train[:1500] == parts.train
+        assert len({kind for _, kind in found.train}) == 12
+    assert phrasebook.split(2, 2000, 150, 100, task=task).train[:1500] == found.train
 
 
 def bare(text):
@@ -174,10 +175,10 @@ def test_everyday_pairs_are_never_trained_on(monkeypatch):
     monkeypatch.setattr(phrasebook, "everyday", lambda: held_out)
     phrasebook.whole_pairs.cache_clear()
     try:
-        train = phrasebook.split(4, train=30_000, validation=10, test=10).train
+        found = phrasebook.split(4, train=30_000, validation=10, test=10)
     finally:
         phrasebook.whole_pairs.cache_clear()
-    texts = {bare(text) for pair in train for text in pair}
+    texts = {bare(text) for pair in found.train + found.whole for text in pair}
     assert not texts & {bare(text) for pair in held_out for text in pair}
     assert bare(known[8][0]) in texts
 
@@ -185,8 +186,8 @@ def test_everyday_pairs_are_never_trained_on(monkeypatch):
 def test_whole_pairs_are_trained_on_and_no_everyday_pair_is():
     whole, everyday = phrasebook.whole_pairs(), phrasebook.everyday()
     assert whole == list(map(tuple, lexicon.table("pairs")))  # so none had to be left out
-    train = set(phrasebook.split(1, train=10 * len(whole) + 100).train)
-    assert len(set(whole) & train) >= 0.98 * len(whole)
+    beside = phrasebook.split(1, train=100).whole  # without what its held-out pairs have
+    assert len(set(whole) & set(beside)) >= 0.98 * len(whole)
     for table in (whole, everyday):
         assert len(set(table)) == len(table)
 

@@ -6,6 +6,7 @@ import glob
 import os
 import pathlib
 import re
+from collections.abc import Callable
 
 from training.corpus import tatoeba
 from training.corpus.read import in_memory, read_blocks
@@ -62,36 +63,47 @@ class Source:
         return self.name.startswith("tatoeba:")
 
 
+@dataclasses.dataclass(frozen=True)
 class Phrasebook:
-    """The built-in corpus: sentences of a small grammar.
+    """A part of the built-in corpus: the sentences of its grammar, or the whole pairs.
 
-    Args:
-        seed: Seed of the sentences.
-        task: What they are for.
+    Fields:
+        splits: A function that gives the phrasebook's `Split`.
+        train: The field of it that is learned from.
+        weight: As of a `Source`.
     """
 
-    name, weight, tag, has_splits = "phrasebook", None, "", True
+    splits: Callable
+    train: str = "train"
+    weight: float | None = None
+    name, tag = "phrasebook", ""
     paths = staticmethod(lambda split: ())
 
-    def __init__(self, seed, task="translation"):
-        self._seed, self._task = seed, task
-
-    @functools.cached_property
-    def _splits(self):
+    @classmethod
+    def parts(cls, seed, task):
+        """The parts for a task; a translator reads a whole pair for every three of the grammar."""
         from training import phrasebook
 
-        return phrasebook.split(self._seed, task=self._task)
+        splits = functools.cache(lambda: phrasebook.split(seed, task=task))
+        if task != "translation":
+            return [cls(splits)]
+        return [cls(splits, weight=3.0), cls(splits, "whole", weight=1.0)]
+
+    @property
+    def has_splits(self):
+        """Whether it has its own validation and test pairs."""
+        return self.train == "train"
 
     def blocks(self, split, read):
         """As `Source.blocks`."""
-        found = getattr(self._splits, split)
+        found = getattr(self.splits(), self.train if split == "train" else split)
         return in_memory((row,) if isinstance(row, str) else row for row in found)
 
 
 def corpora_of(settings):
     """The sources of a run, a list."""
     if settings.phrasebook:
-        return [Phrasebook(settings.seed, settings.task)]
+        return Phrasebook.parts(settings.seed, settings.task)
     if settings.source:
         return [Source(settings.source, aligned=settings.target)]
     found = parse(settings.data, settings.tag, also=settings.validation)

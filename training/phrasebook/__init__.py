@@ -26,11 +26,12 @@ class Pair(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Three lists of examples that share no sentence of either language."""
+    """Three lists of examples that share no sentence, and the whole pairs, to train on too."""
 
     train: list
     validation: list
     test: list
+    whole: list
 
 
 def pairs(seed=0):
@@ -84,8 +85,8 @@ def split(seed=0, train=None, validation=500, test=500, task="translation"):
         seed: Int.
         train, validation, test: Numbers of examples; `train` is 100,000 by default, and 20,000
             with labels or tags.
-        task: "translation" gives (Portuguese, English), of which one in four is a whole pair in
-            training; "classify" (Portuguese, type of sentence); "tag" (tokens, parts of speech) of
+        task: "translation" gives (Portuguese, English), and the whole pairs beside those of the
+            grammar; "classify" (Portuguese, type of sentence); "tag" (tokens, parts of speech) of
             English, each separated by spaces; any other task English sentences.
 
     >>> split(task="classify", train=3).train[0][1] in ("doing", "wish", "place", "quality")
@@ -93,25 +94,15 @@ def split(seed=0, train=None, validation=500, test=500, task="translation"):
     """
     column, make = _TASKS.get(task, _TASKS["text"])
     train = train or (20_000 if task in ("classify", "tag") else 100_000)
-    distinct = _distinct(pairs(seed), column)
+    distinct, whole = _distinct(pairs(seed), column), []
     held_out = list(itertools.islice(distinct, validation + test))
     if task == "translation":  # its training sentences may repeat English, but none held out
         known = {text for pair in held_out for text in pair[:2]}
         distinct = (pair for pair in pairs(seed) if known.isdisjoint(pair[:2]))
         whole = [pair for pair in whole_pairs() if known.isdisjoint(pair)]
-        distinct = _mixed(distinct, random.Random(seed).sample(whole, len(whole)))
     found = [make(pair) for pair in itertools.islice(distinct, train)]
     held_out = [make(pair) for pair in held_out]
-    return Split(found, held_out[:validation], held_out[validation:])
-
-
-def _mixed(found, whole):
-    """The pairs found, with a whole pair behind every three, all of them in turn."""
-    turn = itertools.cycle(whole)
-    for i, pair in enumerate(found, 1):
-        yield pair
-        if i % 3 == 0 and whole:
-            yield next(turn)
+    return Split(found, held_out[:validation], held_out[validation:], whole)
 
 
 def _distinct(found, column):
