@@ -97,8 +97,6 @@ def test_padding_changes_nothing(layerwise):
 
 
 def test_wrong_inputs_are_named():
-    with pytest.raises(ValueError, match=r"`hops` must be a positive integer.*hops=0"):
-        MemoryNetworkConfig(hops=0)
     memories = AdjacentMemories(VOCAB, 4, 1, AGES)
     memories(FACTS, QUESTION)
     for facts, question, message in (

@@ -1,6 +1,7 @@
 """TransformerConfig and the models built from it: translation, language, classification."""
 
 import functools
+import re
 
 import formulas
 import keras
@@ -16,6 +17,7 @@ from keras_tfmr import (
     TokenClassifier,
     TransformerConfig,
     TranslationModel,
+    recurrent,
 )
 from keras_tfmr.decoding import beam_search
 from keras_tfmr.precision import dtype_policy
@@ -54,25 +56,32 @@ def test_presets():
     assert TransformerConfig.preset("tiny", dff=7).dff == 7
 
 
-def test_bad_config():
+CONFIGS = [TransformerConfig, recurrent.Seq2SeqConfig, recurrent.RNNSearchConfig]
+CONFIGS += [recurrent.ConvolutionalConfig, recurrent.LSTMNConfig, recurrent.MemoryNetworkConfig]
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_config_is_json_and_names_what_cannot_be(kind):
+    config = kind()
+    assert kind.from_json(config.to_json()) == config
+    for name, value in config.to_dict().items():
+        sizes = (0, -1, 2.5) if type(value) is int or name in ("key_dim", "value_dim") else ()
+        for bad in (-0.1, 1.0, "0.1") if name.endswith("dropout_rate") else sizes:
+            with pytest.raises(ValueError, match=f"Received: .*{re.escape(f'{name}={bad!r}')}"):
+                config.replace(**{name: bad})
+    with pytest.raises(ValueError, match=rf"\['wings'\].*Expected some of.*'{name}'"):
+        kind.from_dict({"wings": 2})
+    with pytest.raises(ValueError, match=f"'huge'.*Expected one of: {', '.join(kind.presets)}"):
+        kind.preset("huge")
+
+
+def test_sizes_that_do_not_go_together_are_named():
     for fields, message in (
         (dict(d_model=10, num_heads=4), "divisible.*Received: d_model=10, num_heads=4"),
-        (dict(num_heads=0), "Received: num_heads=0"),
-        (dict(encoder_layers=-1), "Received: encoder_layers=-1"),
-        (dict(dff=2.5), "Received: dff=2.5"),
-        (dict(dropout_rate=1.0), "Received: dropout_rate=1.0"),
-        (dict(attention_dropout_rate=-0.1), "Received: attention_dropout_rate=-0.1"),
         (dict(source_vocab=30), "must be equal.*source_vocab=30, target_vocab=20"),
-        (dict(max_length=0), "Received: max_length=0"),
-        (dict(key_dim=0), "Received: key_dim=0"),
-        (dict(value_dim=-3), "Received: value_dim=-3"),
     ):
         with pytest.raises(ValueError, match=message):
             TINY.replace(**fields)
-    with pytest.raises(ValueError, match=r"huge.*Expected one of: tiny, small, tutorial, base"):
-        TransformerConfig.preset("huge")
-    with pytest.raises(ValueError, match=r"\['heads'\].*num_heads"):
-        TransformerConfig.from_json('{"heads": 8}')
 
 
 def test_the_attention_of_every_layer_has_the_rate_of_its_own():
