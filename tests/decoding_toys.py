@@ -23,12 +23,9 @@ class HashModel:
     def next_hash(self, hashed, token):
         return (hashed * 31 + token * 17 + 5) % self.buckets
 
-    def start(self, beams=1, examples=None):
-        """step and state; `examples` takes some rows of the batch."""
-        table = self.table if examples is None else self.table[examples]
-        batch = len(table)
-        flat = table.reshape(batch * self.buckets, self.vocab)
-        example = np.repeat(np.arange(batch, dtype="int32"), beams)
+    def start(self, beams=1):
+        flat = self.table.reshape(self.batch * self.buckets, self.vocab)
+        example = np.repeat(np.arange(self.batch, dtype="int32"), beams)
 
         def step(tokens, state):
             hashed = self.next_hash(state["hash"], tokens)
@@ -36,7 +33,7 @@ class HashModel:
             return rows, {"hash": hashed, "count": state["count"] + 1}
 
         zero = ops.convert_to_tensor(0, dtype="int32")
-        return step, {"hash": ops.zeros(batch * beams, dtype="int32"), "count": zero}
+        return step, {"hash": ops.zeros(self.batch * beams, dtype="int32"), "count": zero}
 
     def log_prob(self, example, tokens, bos_id=0):
         """Sum of log-probabilities of a sequence, in float32 as the search sums it."""

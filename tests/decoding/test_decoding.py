@@ -14,10 +14,9 @@ from keras_tfmr.decoding import DecodingConfig, FunctionStep, beam_search, gener
 END = 1
 
 
-def search(model, beams, n=1, examples=None, limits=None, **options):
-    step, cache = model.start(beams, examples)
-    batch = model.batch if examples is None else len(examples)
-    options = {"eos_id": END, "bos_ids": np.zeros(batch, "int32"), **options}
+def search(model, beams, n=1, limits=None, **options):
+    step, cache = model.start(beams)
+    options = {"eos_id": END, "bos_ids": np.zeros(model.batch, "int32"), **options}
     return beam_search(
         step, cache, num_beams=beams, num_return_sequences=n, max_lengths=limits, **options
     )
@@ -103,9 +102,8 @@ def test_any_other_choice_of_the_next_token():
 
 
 def test_no_rows_and_few_hypotheses():
-    model = HashModel(vocab=4, batch=2, seed=1)
     for beams in (1, 3):
-        empty = search(model, beams, n=beams, examples=[], max_length=5)
+        empty = search(HashModel(vocab=4, batch=0, seed=1), beams, n=beams, max_length=5)
         assert empty.ids.shape == (0, beams, 5)
     model = HashModel(vocab=3, batch=1, seed=2)
     found = hypotheses(search(model, 5, n=5, max_length=1), 0)

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from helpers import OPTIONS, random_ids, randomize, to_numpy
 
-from keras_tfmr import (
-    LanguageModel,
-    MultiHeadAttention,
-    SequenceClassifier,
-    TransformerConfig,
-    TranslationModel,
-)
+from keras_tfmr.layers import MultiHeadAttention
+from keras_tfmr.models import LanguageModel, SequenceClassifier, TransformerConfig, TranslationModel
 from keras_tfmr.optimize import FusedSelfAttention, FusedSSRU, optimize_for_decoding
 from keras_tfmr.precision import with_precision
 

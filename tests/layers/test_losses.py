@@ -13,13 +13,8 @@ import pytest
 from helpers import gradients, operations, random, random_ids, second_gradient, to_numpy
 from keras import ops
 
-from keras_tfmr import (
-    LabelSmoothedCrossEntropy,
-    NoamSchedule,
-    Perplexity,
-    TokenAccuracy,
-    smoothed_cross_entropy,
-)
+from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, Perplexity, TokenAccuracy
+from keras_tfmr.losses import smoothed_cross_entropy
 
 BATCH, LENGTH, VOCAB = 3, 5, 11
 

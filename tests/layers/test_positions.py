@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 from helpers import POLICIES, compiled, random_ids, to_numpy
 
-from keras_tfmr import (
-    Encoder,
-    LanguageModel,
-    PositionalEmbedding,
-    TransformerConfig,
-    TranslationModel,
-)
-from keras_tfmr.layers import RelativePositionBias, RotaryPositions
+from keras_tfmr.layers import Encoder, PositionalEmbedding, RelativePositionBias, RotaryPositions
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
+from keras_tfmr.models import LanguageModel, TransformerConfig, TranslationModel
 
 
 @pytest.mark.parametrize("depth", [1, 7, 16])

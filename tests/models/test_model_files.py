@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 from helpers import POLICIES, randomize, to_numpy
 
-from keras_tfmr import (
-    Decoder,
-    Encoder,
-    LanguageModel,
-    PositionalEmbedding,
-    SequenceClassifier,
-    TiedLogits,
-    TokenClassifier,
-    TransformerConfig,
-    TranslationModel,
-)
+from keras_tfmr import Decoder, Encoder, PositionalEmbedding, SequenceClassifier, TiedLogits
+from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
 from keras_tfmr.precision import dtype_policy
 from keras_tfmr.recurrent import (
     ConvolutionalModel,

@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 from helpers import flat_numpy, no_warnings, random_ids, randomize, to_numpy
 
-from keras_tfmr import (
-    LabelSmoothedCrossEntropy,
-    LanguageModel,
-    MultiHeadAttention,
-    SequenceClassifier,
-    TokenClassifier,
-    TransformerConfig,
-    TranslationModel,
-    recurrent,
-)
+from keras_tfmr import LabelSmoothedCrossEntropy, MultiHeadAttention, SequenceClassifier, recurrent
 from keras_tfmr.decoding import beam_search
+from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
 from keras_tfmr.precision import dtype_policy
 
 TINY = TransformerConfig.preset(
