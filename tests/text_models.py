@@ -112,3 +112,9 @@ def completer(**options):
     model = tiny(keras_tfmr.LanguageModel, positions="learned", max_length=44)
     options = {"max_length": 24, "max_new_tokens": 20, **options}
     return keras_tfmr.Completer(model, tokenizer(), **options)
+
+
+KINDS = {
+    "classifier": classifier, "tagger": tagger, "completer": completer,
+    "translator": lambda: tiny_translator(kind=Plain),
+}  # fmt: skip

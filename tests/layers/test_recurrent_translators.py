@@ -9,14 +9,6 @@ from helpers import check_steps, gradients, random, to_numpy
 from keras import ops
 
 from keras_tfmr import recurrent
-from keras_tfmr.recurrent import (
-    ConvolutionalConfig,
-    ConvolutionalModel,
-    RNNSearchConfig,
-    RNNSearchModel,
-    Seq2SeqConfig,
-    Seq2SeqModel,
-)
 
 VOCAB = 11
 SIZES = {"source_vocab": VOCAB, "target_vocab": VOCAB, "embedding_dim": 6, "maxout_units": 4}
@@ -126,11 +118,11 @@ def convolutional(model, source, target):
 
 
 MODELS = {
-    "seq2seq": (Seq2SeqModel, Seq2SeqConfig(units=5, **SIZES), seq2seq),
-    "rnnsearch": (RNNSearchModel, RNNSearchConfig(**ALIGNED), rnnsearch),
+    "seq2seq": (recurrent.Seq2SeqModel, recurrent.Seq2SeqConfig(units=5, **SIZES), seq2seq),
+    "rnnsearch": (recurrent.RNNSearchModel, recurrent.RNNSearchConfig(**ALIGNED), rnnsearch),
     "convolutional": (
-        ConvolutionalModel,
-        ConvolutionalConfig(alignment_layers=3, context_layers=2, **ALIGNED),
+        recurrent.ConvolutionalModel,
+        recurrent.ConvolutionalConfig(alignment_layers=3, context_layers=2, **ALIGNED),
         convolutional,
     ),
 }
@@ -216,13 +208,16 @@ X, Y = random(2, 4, 6), random(2, 3, 5)
 
 
 def test_configs():
-    for kind, units, embedding in ((Seq2SeqConfig, 1000, 100), (RNNSearchConfig, 1000, 620)):
+    for kind, units, embedding in (
+        (recurrent.Seq2SeqConfig, 1000, 100),
+        (recurrent.RNNSearchConfig, 1000, 620),
+    ):
         paper = kind.preset("paper", source_vocab=30, target_vocab=40)
         assert (paper.units, paper.embedding_dim, paper.maxout_units) == (units, embedding, 500)
     with pytest.raises(ValueError, match="source_vocab=5, target_vocab=6"):
-        RNNSearchConfig(source_vocab=5, target_vocab=6)
+        recurrent.RNNSearchConfig(source_vocab=5, target_vocab=6)
     with pytest.raises(ValueError, match=r"`kernel_size` must be odd.*kernel_size=4"):
-        ConvolutionalConfig(kernel_size=4)
+        recurrent.ConvolutionalConfig(kernel_size=4)
 
 
 def test_wrong_inputs_are_named():

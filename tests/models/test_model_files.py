@@ -8,18 +8,10 @@ import numpy as np
 import pytest
 from helpers import POLICIES, randomize, to_numpy
 
-from keras_tfmr import Decoder, Encoder, PositionalEmbedding, SequenceClassifier, TiedLogits
+from keras_tfmr import Decoder, Encoder, PositionalEmbedding, TiedLogits, models, recurrent
 from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
 from keras_tfmr.precision import dtype_policy
-from keras_tfmr.recurrent import (
-    ConvolutionalModel,
-    LSTMNConfig,
-    LSTMNLanguageModel,
-    MemoryNetwork,
-    MemoryNetworkConfig,
-    RNNSearchModel,
-    Seq2SeqModel,
-)
+from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel, MemoryNetwork, MemoryNetworkConfig
 
 SIZES = dict(source_vocab=20, target_vocab=20)
 TINY = TransformerConfig.preset("tiny", **SIZES, encoder_layers=1, decoder_layers=1)
@@ -32,11 +24,11 @@ MODELS = {  # inputs, a dtype policy, and what makes a model
     "tied": (PAIR, "float32", lambda: TranslationModel(SEPARATE.replace(tied_logits=True))),
     "untied": (PAIR, "mixed_bfloat16", lambda: TranslationModel(SEPARATE)),
     "language": (SOURCE, "float32", lambda: LanguageModel(TINY.replace(positions="learned"))),
-    "sequences": (SOURCE, "mixed_float16", lambda: SequenceClassifier(TINY, 3)),
+    "sequences": (SOURCE, "mixed_float16", lambda: models.SequenceClassifier(TINY, 3)),
     "tokens": (SOURCE, "mixed_bfloat16", lambda: TokenClassifier(TINY, 3)),
-    "rnnsearch": (PAIR, "mixed_bfloat16", lambda: recurrent(RNNSearchModel)),
-    "seq2seq": (PAIR, "mixed_float16", lambda: recurrent(Seq2SeqModel, joint_vocab=False)),
-    "convolutional": (PAIR, "mixed_float16", lambda: recurrent(ConvolutionalModel)),
+    "rnnsearch": (PAIR, "mixed_bfloat16", lambda: small(recurrent.RNNSearchModel)),
+    "seq2seq": (PAIR, "mixed_float16", lambda: small(recurrent.Seq2SeqModel, joint_vocab=False)),
+    "convolutional": (PAIR, "mixed_float16", lambda: small(recurrent.ConvolutionalModel)),
     "lstmn": (SOURCE, "float32", lambda: LSTMNLanguageModel(LSTMNConfig(20, 8, 8))),
     "memory": (FACTS, "mixed_float16", lambda: MemoryNetwork(MemoryNetworkConfig(20, 8))),
     "layerwise": (
@@ -45,7 +37,7 @@ MODELS = {  # inputs, a dtype policy, and what makes a model
 }  # fmt: skip
 
 
-def recurrent(kind, **fields):
+def small(kind, **fields):
     return kind(kind.config_class.preset("tiny", **SIZES, **fields))
 
 

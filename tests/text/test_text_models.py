@@ -5,25 +5,19 @@ import pytest
 import tensorflow as tf
 from formulas import log_softmax
 from text_models import (
+    KINDS,
     LABELS,
     LINES,
     TAGS,
-    Plain,
     by_hand,
     classifier,
     completer,
     tagger,
-    tiny_translator,
     tokenizer,
 )
 
 from keras_tfmr import Classifier, Tagger
 from keras_tfmr.export.known_answers import ADVERSARIAL
-
-KINDS = {
-    "classifier": classifier, "tagger": tagger, "completer": completer,
-    "translator": lambda: tiny_translator(kind=Plain),
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
