@@ -1,4 +1,4 @@
-"""The SSRU by a loop in NumPy, and its errors; `test_stacks` and `test_variants` take its steps."""
+"""The SSRU by a loop in NumPy, and its errors; `test_stacks`, `test_variants` take its steps."""
 
 import keras
 import numpy as np

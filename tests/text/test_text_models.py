@@ -4,17 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import (
-    KINDS,
-    LABELS,
-    LINES,
-    TAGS,
-    by_hand,
-    classifier,
-    completer,
-    tagger,
-    tokenizer,
-)
+from text_models import KINDS, LABELS, LINES, TAGS, by_hand, classifier, tagger, tokenizer
 
 from keras_tfmr import Classifier, Tagger
 from keras_tfmr.export.known_answers import ADVERSARIAL
@@ -193,4 +183,4 @@ def test_labels_and_sizes_that_do_not_fit_are_named(models):
     with pytest.raises(ValueError, match="label of its own"):
         Tagger(models["tagger"].model, tokenizer(), ["a", "b", "c", "a"])
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
-        completer(max_new_tokens=0)
+        KINDS["completer"](max_new_tokens=0)

@@ -7,14 +7,8 @@ import pytest
 import yaml
 
 from training.command_line import assigned, parse_arguments
-from training.config import (
-    PHRASEBOOK_STEPS,
-    SIZES,
-    TEXT_TASKS,
-    TextConfig,
-    TrainingConfig,
-    what_is_wrong,
-)
+from training.config import PHRASEBOOK_STEPS, SIZES, TEXT_TASKS, TextConfig, TrainingConfig
+from training.fields import what_is_wrong
 from training.recipes import PRESETS, noam_peak
 
 
