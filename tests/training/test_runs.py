@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import keras
@@ -12,7 +14,7 @@ import pytest
 from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from serving import export
-from training import callbacks, train_pt_en, translate
+from training import callbacks, config, phrasebook, train_pt_en, translate
 from training.checkpoints import Checkpoints, damage, restore
 from training.config import TrainingConfig
 from training.corpus.sources import check_apart
@@ -81,6 +83,25 @@ def test_minutes_become_updates_of_several_batches(
     arrays = last_arrays(tmp_path / "run")
     (batches,) = (array for name, array in arrays.items() if name.endswith("/iteration"))
     assert batches == 3 * found
+
+
+def test_a_busy_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, capsys, monkeypatch):
+    """The phrasebook's number of updates belongs to its recipe; here both are short."""
+    lines = write_pairs(tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    pairs = [tuple(line.split("\t")) for line in lines]
+    splits = phrasebook.Split(pairs[80:], pairs[:20], pairs[20:40], pairs[40:80])
+    monkeypatch.setattr(phrasebook, "split", lambda seed, task: splits)
+    monkeypatch.setitem(config.PHRASEBOOK_STEPS, "translation", 40)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        assert train("--output", tmp_path / "run", *TINY) == 0
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert history(tmp_path / "run")[-1]["step"] == "40"
+    said = capsys.readouterr().out
+    assert re.search(r"40 updates: about [\d.]+ minutes at the present pace", said)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(words, tmp_path, capsys):
