@@ -95,8 +95,9 @@ class RestTransport:
             raise self._error("DEADLINE_EXCEEDED", f"{timeout:.3g} s are over") from error
         except concurrent.futures.CancelledError as error:
             raise self._error("CANCELLED", "the client was closed") from error
-        except httpx.HTTPError as error:
-            # Trying again does not help against wrong certificates and broken encodings.
+        except (httpx.HTTPError, ssl.SSLError) as error:
+            # Trying again does not help against broken encodings and wrong certificates. In TLS 1.3
+            # a server refuses ours after the handshake, which may come past httpx.
             code = "UNAVAILABLE" if isinstance(error, httpx.TransportError) else "UNKNOWN"
             code = "UNAUTHENTICATED" if _is_from(error, ssl.SSLError) else code
             raise self._error(code, str(error) or type(error).__name__) from error
