@@ -19,10 +19,11 @@ from training.run_folder import differences, in_words
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
-DEMONSTRATION = (
-    "The built-in phrasebook has everyday sentences: those of a grammar, and some thousand that "
-    "were written by hand. The score to look at is that of the `everyday` set, by hand too and "
-    "never learned from; `validation` and `test` are the grammar's. For more, give --data."
+PHRASEBOOK = (
+    "The built-in phrasebook has everyday sentences: most come from a grammar, 4,000 were written "
+    "by hand. Look at the `everyday` score first: its sentences were written by hand too, and no "
+    "run learns from them; `validation` and `test` come from the grammar. For other text, give "
+    "--data."
 )
 
 
@@ -76,7 +77,7 @@ def prepare(settings, folder, before, known=None, replicas=1):
     steps, sets = settings.steps or 0, found.held_out
     if settings.epochs and not steps:
         steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
-    lines = [DEMONSTRATION] if settings.phrasebook else []
+    lines = [PHRASEBOOK] if settings.phrasebook else []
     lines += [*found.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
     record, told = found.record, "\n".join(lines)
     return Data(task, batches, sets["validation"], sets["test"], steps, record, told)
