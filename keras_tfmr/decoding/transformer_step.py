@@ -65,10 +65,10 @@ class TransformerStep(DecodingStep):
         self.beams = ops.reshape(ops.zeros((batch, 1), "int32") + beams, (-1, 1))  # [rows, 1]
         self.indices = self._scatter_indices(beams)  # where the first step writes
 
-    def _scatter_indices(self, places):
-        """`scatter_indices` of int32 `[query]` places in the caches, for all examples."""
+    def _scatter_indices(self, indices):
+        """`scatter_indices` of int32 `[query]` indices in the caches, for all examples."""
         heads = self.stack.layers[0].self_attention.attention.num_kv_heads
-        return scatter_indices(self.batch, heads, places)
+        return scatter_indices(self.batch, heads, indices)
 
     def start(self):
         """The state before the first token."""
@@ -139,7 +139,7 @@ class TransformerStep(DecodingStep):
         indices = None  # where shapes are fixed, under XLA and on JAX, slices are written in place
         if self.shrinks:
             moved = ops.multiply(index, np.array([0, 0, beams], "int32"))
-            indices = self.indices + moved  # [batch * kv_heads * beams, 3]: example, head, place
+            indices = self.indices + moved  # [batch * kv_heads * beams, 3]: example, head, index
         if beams == 1:
             position = causal_position(index, 1, ops.shape(state["cache"][0][0])[2])
             return {"index": index + 1}, position._replace(scatter_indices=indices)
@@ -196,7 +196,7 @@ class SSRUStep(TransformerStep):
     The arguments are those of `TransformerStep`, without a prompt.
     """
 
-    def _scatter_indices(self, places):
+    def _scatter_indices(self, indices):
         return None
 
     def start(self):

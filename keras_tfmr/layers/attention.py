@@ -193,9 +193,9 @@ class MultiHeadAttention(TransformerLayer):
         outputs = (y, *([scores] * return_attention_scores), *([tuple(cache)] if position else []))
         return outputs if len(outputs) > 1 else y
 
-    def cache(self, batch: Any, places: Any) -> Nested:
-        """An empty cache: zeros `[batch, kv_heads, places, key_dim]` and `[…, value_dim]`."""
-        shape = (batch, self.num_kv_heads, places)
+    def cache(self, batch: Any, cache_length: Any) -> Nested:
+        """An empty cache: zeros `[batch, kv_heads, cache_length, key_dim]` and `[…, value_dim]`."""
+        shape = (batch, self.num_kv_heads, cache_length)
         return tuple(
             ops.zeros((*shape, dim), self.compute_dtype) for dim in (self.key_dim, self.value_dim)
         )

@@ -206,7 +206,7 @@ class Stack(OfBlocks):
         caches = context.cache
         if caches is None:
             x = self.embedding(inputs)  # [batch, length, d_model]
-            positions = places = ops.arange(ops.shape(x)[1], dtype="int32")
+            positions = key_positions = ops.arange(ops.shape(x)[1], dtype="int32")
             mask = keras_mask(inputs) if context.mask is None else context.mask
             mask = self.compute_mask(inputs, _checks.sequence_mask("mask", mask, x))
             context = context._replace(mask=mask)
@@ -215,10 +215,10 @@ class Stack(OfBlocks):
         else:
             position = as_position(context.cache_index, inputs, caches[0])
             positions = position.positions
-            places = position.key_positions(ops.shape(inputs)[1], ops.shape(caches[0][0])[2])
+            key_positions = position.key_positions(ops.shape(inputs)[1], ops.shape(caches[0][0])[2])
             x = self.embedding(inputs, positions=positions)
             context = context._replace(mask=None, cache_index=position)
-        context = self.relate(context, positions, places)
+        context = self.with_positions(context, positions, key_positions)
         x = self.dropout(x, training=training)
         scores, new_caches = [], []
         for i, layer in enumerate(self.layers):
@@ -237,7 +237,7 @@ class Stack(OfBlocks):
         """Raises a ValueError if there are not so many positions."""
         self.embedding.compute_output_shape((None, length))
 
-    def relate(
+    def with_positions(
         self, context: AttentionContext, query_positions: Tensor, key_positions: Tensor
     ) -> AttentionContext:
         """The context with what tells positions apart, int32 `[query]` and `[key]`."""

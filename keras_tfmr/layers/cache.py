@@ -1,9 +1,9 @@
 """Caches of the keys and values of earlier positions, and where a step's new tokens stand.
 
-A cache is a pair of keys `[batch, kv_heads, places, key_dim]` and values `[batch, kv_heads, places,
-value_dim]`. A search keeps the hypotheses (beams) of an example side by side at each position:
-places = positions * beams. They share the cache, which is never reordered; a mask determines what
-each hypothesis may attend to.
+A cache is a pair of keys `[batch, kv_heads, cache_length, key_dim]` and values `[batch, kv_heads,
+cache_length, value_dim]`. A search keeps the hypotheses (beams) of an example side by side at each
+position: cache_length = positions * beams. They share the cache, which is never reordered; a mask
+determines what each hypothesis may attend to.
 """
 
 from typing import Any, NamedTuple
@@ -20,37 +20,37 @@ class CachePosition(NamedTuple):
     The new tokens of an example are consecutive, or one for each of its beams.
 
     Fields:
-        place: int32 scalar, the first place that is written.
+        start: int32 scalar, the first index that is written.
         positions: int32 `[query]`, the positions of the new tokens; `[1]` for one of all beams.
-        mask: bool, broadcasts to `[batch, heads, query, places]`, True = may attend.
+        mask: bool, broadcasts to `[batch, heads, query, cache_length]`, True = may attend.
         scatter_indices: int32 `[batch * kv_heads * query, 3]`, what `scatter_indices` gives;
             without them, slices are written.
     """
 
-    place: Any
+    start: Any
     positions: Any
     mask: Any
     scatter_indices: Any = None
 
-    def key_positions(self, query: Tensor, places: Any) -> Tensor:
-        """The positions int32 `[places]` of all places, of which `query` are new."""
+    def key_positions(self, query: Tensor, cache_length: Any) -> Tensor:
+        """The positions int32 `[cache_length]` of all tokens, of which `query` are new."""
         beams = query // ops.shape(self.positions)[0]
-        return ops.arange(places, dtype="int32") // beams
+        return ops.arange(cache_length, dtype="int32") // beams
 
 
-def causal_position(index, query, places):
+def causal_position(index, query, cache_length):
     """The `CachePosition` of consecutive tokens after `index` earlier ones, without beams.
 
     Args:
         index: int32 scalar, the number of positions in the caches.
         query: Number of new tokens.
-        places: Number of positions that the caches have place for.
+        cache_length: Number of positions that the caches have room for.
     """
     index = ops.convert_to_tensor(index, "int32")
     positions = index + ops.arange(query, dtype="int32")
     return CachePosition(
-        index, positions, ops.arange(places, dtype="int32") <= positions[:, None]
-    )  # mask [query, places]
+        index, positions, ops.arange(cache_length, dtype="int32") <= positions[:, None]
+    )  # mask [query, cache_length]
 
 
 def as_position(cache_index, x, cache):
@@ -67,25 +67,25 @@ def as_position(cache_index, x, cache):
     return position._replace(scatter_indices=indices)
 
 
-def scatter_indices(batch, kv_heads, places):
+def scatter_indices(batch, kv_heads, indices):
     """Where the new keys and values of a step go: what `CachePosition.scatter_indices` takes.
 
     Args:
         batch: Number of examples, an int or an int32 scalar.
         kv_heads: Number of heads of keys and values.
-        places: int32 `[query]`, the places of an example's new tokens in the cache.
+        indices: int32 `[query]`, where an example's new tokens stand in the cache.
 
     Returns:
-        int32 `[batch * kv_heads * query, 3]`: example, head and place of each.
+        int32 `[batch * kv_heads * query, 3]`: example, head and index of each.
     """
-    axes = (ops.arange(batch, dtype="int32"), ops.arange(kv_heads, dtype="int32"), places)
+    axes = (ops.arange(batch, dtype="int32"), ops.arange(kv_heads, dtype="int32"), indices)
     return ops.reshape(ops.stack(ops.meshgrid(*axes, indexing="ij"), axis=-1), (-1, 3))
 
 
 def write(cache, new, position):
-    """The cache `[batch, kv_heads, places, dim]` with `new` `[batch, kv_heads, query, dim]`."""
+    """Cache `[batch, kv_heads, cache_length, dim]`, with `new` `[batch, kv_heads, query, dim]`."""
     if position.scatter_indices is None:
-        return ops.slice_update(cache, (0, 0, position.place, 0), new)
+        return ops.slice_update(cache, (0, 0, position.start, 0), new)
     return ops.scatter_update(
         cache, position.scatter_indices, ops.reshape(new, (-1, cache.shape[3]))
     )

@@ -160,14 +160,14 @@ class CausalDecoder(Stack):
         )
         return self.run(inputs, context, training=training)
 
-    def cache(self, batch: Any, places: Any) -> Nested:
+    def cache(self, batch: Any, cache_length: Any) -> Nested:
         """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
 
         Args:
             batch: Number of examples.
-            places: Number of positions times beams.
+            cache_length: Number of positions times beams.
         """
-        return [layer.self_attention.attention.cache(batch, places) for layer in self.layers]
+        return [layer.self_attention.attention.cache(batch, cache_length) for layer in self.layers]
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

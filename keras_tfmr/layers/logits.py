@@ -24,7 +24,7 @@ class Head(TransformerLayer):
         return (*x_shape[:-1], self.units)
 
     def _product(self, kernel, bias):
-        """The logits of a kernel `[d_model, places]` and a bias `[places]` or None, by `x`."""
+        """Logits of a kernel `[d_model, candidates]` and a bias `[candidates]` or None, by `x`."""
         kernel = ops.cast(kernel, self.compute_dtype)
 
         def logits(x):
@@ -70,10 +70,10 @@ class LMHead(Head):
         """The logits of some ids only.
 
         Args:
-            ids: int32 `[places]`.
+            ids: int32 `[candidates]`.
 
         Returns:
-            A function of `x` to float32 `[..., places]`, whose weights are taken once.
+            A function of `x` to float32 `[..., candidates]`, whose weights are taken once.
         """
         if self.dense.quantization_mode is not None:  # whose scales only the layer applies
             return lambda x: ops.take(self(x), ids, axis=-1)
@@ -141,7 +141,7 @@ class TiedLogits(Head):
         tokens = self.embedding.tokens
         if tokens.quantization_mode is not None:
             return lambda x: ops.take(self(x), ids, axis=-1)
-        kernel = ops.transpose(ops.take(tokens.embeddings, ids, axis=0))  # [d_model, places]
+        kernel = ops.transpose(ops.take(tokens.embeddings, ids, axis=0))  # [d_model, candidates]
         bias = ops.take(self.bias, ids) if self.use_bias else None
         return self._product(kernel, bias)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_tfmr.decoding.shortlist import Shortlist
 
-# The number of places is a multiple of this, so that few shapes occur; of `GROUP` of `topk` too.
+# The number of candidates is a multiple of this, so that few shapes occur; `GROUP` divides it.
 STEP = 256
 
 
@@ -135,10 +135,10 @@ class Lexicon:
             eos_id: The id that ends a translation.
             bos_id: The id that begins one.
             banned_ids: Ids that are in no shortlist.
-            least: The least number of places.
+            least: The least number of candidates.
 
         Returns:
-            The `Shortlist`; its number of places is a multiple of `STEP`.
+            The `Shortlist`; its number of candidates is a multiple of `STEP`.
         """
         batch, vocab = tf.shape(source_ids)[0], self.target_vocab
         likely = tf.reshape(tf.gather(self.candidates, source_ids), [batch, -1])
@@ -155,8 +155,8 @@ class Lexicon:
         allowed = ((tf.reshape(counts, [batch, vocab]) > 0) | always) & ~special
         ids = tf.where(tf.reduce_any(allowed, axis=0))[:, 0]
         ids = tf.concat([[0, eos_id, bos_id], tf.cast(ids, tf.int32)], axis=0)
-        places = -(-tf.maximum(tf.size(ids), least) // STEP) * STEP
-        ids = tf.pad(ids, [[0, places - tf.size(ids)]])
+        count = -(-tf.maximum(tf.size(ids), least) // STEP) * STEP
+        ids = tf.pad(ids, [[0, count - tf.size(ids)]])
         allowed = tf.gather(allowed | (np.arange(vocab) == eos_id), ids, axis=1)
         return Shortlist(ids, allowed)
 
