@@ -11,13 +11,15 @@ import zlib
 
 import numpy as np
 
+from keras_tfmr.presets import PresetError
+
 # What NumPy raises for an .npz that is damaged, cut short, or none.
 DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 CHUNK = 1 << 20  # entries of an array handled at a time
 
 
-class RunError(ValueError):
-    """An error to show to the user, in one line."""
+# An error to show to the user, in one line: also those of the library about presets.
+RunError = PresetError
 
 
 @contextlib.contextmanager
