@@ -48,7 +48,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_HOMES})
+    return ["__version__", *_HOMES]
 
 
 def _register():

@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests that may be skipped where no skip is allowed: no registry of packages has kubectl.
 MAY_SKIP = (
-    "test_kubernetes_schema",
+    "test_kubernetes_schema_of_what_kubectl_builds",
     "test_components_replace_the_volume_and_the_autoscaler",
     "test_services_lead_to_the_server_and_not_to_the_upload",
 )

@@ -43,3 +43,7 @@ __all__ = [
     "Translation",
     "UnavailableError",
 ]
+
+
+def __dir__():
+    return __all__

@@ -26,3 +26,7 @@ __all__ = [
     "sample",
     "score",
 ]
+
+
+def __dir__():
+    return __all__

@@ -14,3 +14,7 @@ def __getattr__(name):
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'keras_tfmr.export' has no attribute {name!r}")
+
+
+def __dir__():
+    return __all__

@@ -58,3 +58,7 @@ __all__ = [
     "positional_encoding",
     "scaled_dot_product_attention",
 ]
+
+
+def __dir__():
+    return __all__

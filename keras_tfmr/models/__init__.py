@@ -18,3 +18,7 @@ __all__ = [
     "TransformerConfig",
     "TranslationModel",
 ]
+
+
+def __dir__():
+    return __all__

@@ -53,3 +53,7 @@ __all__ = [
     "SummaryDecoder",
     "position_weights",
 ]
+
+
+def __dir__():
+    return __all__

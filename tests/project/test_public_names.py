@@ -87,6 +87,13 @@ def test_public_names_are_there():
         keras_tfmr.nothing_like_it  # noqa: B018
 
 
+def test_dir_shows_what_is_public_and_nothing_else():
+    public = {"__version__", *keras_tfmr._HOMES}
+    assert {*dir(keras_tfmr)} == public and public > {*keras_tfmr.__all__}
+    for package in PACKAGES:
+        assert dir(package) == sorted(package.__all__)
+
+
 def modules():
     """All of keras_tfmr, and what shows examples of the two folders that are no packages."""
     found = [info.name for info in pkgutil.walk_packages(keras_tfmr.__path__, "keras_tfmr.")]

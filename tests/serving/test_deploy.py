@@ -5,7 +5,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import compose_spec
 import kubernetes_validate
 import prometheus_client.parser
 import pytest
@@ -70,19 +69,19 @@ SERVERS = {
 }
 
 
-def test_compose_schema():
-    text = (DEPLOY / "compose.yaml").read_text()
-    text = re.sub(r"\$\{MODEL_DIR:\?[^}]*\}", "/srv/models", text)  # as with it set
-    compose = compose_spec.PyCompose.from_yaml(re.sub(r"\$\{\w+:-([^}]*)\}", r'"\1"', text))
-    compose._inner.validate()
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_schema(version):
+    container = {"template": POD["spec"]["template"] | {"spec": {"containers": [KSERVE]}}}
+    files = [f"kubernetes/{file.name}" for file in (DEPLOY / "kubernetes").iterdir()]
+    objects = [one for file in files for one in read(file)]
+    for one in [*objects, CONFIG, POD | {"spec": POD["spec"] | container}]:
+        assert kubernetes_validate.validate(one, version, strict=True) == version
 
 
 @pytest.mark.needs("kubectl")
 @pytest.mark.parametrize("version", KUBERNETES)
-def test_kubernetes_schema(version, plain, whole):
-    container = {"template": POD["spec"]["template"] | {"spec": {"containers": [KSERVE]}}}
-    others = [*read("kubernetes/upload.yaml"), CONFIG, POD | {"spec": POD["spec"] | container}]
-    for one in [*plain.values(), *whole.values(), *others]:
+def test_kubernetes_schema_of_what_kubectl_builds(version, plain, whole):
+    for one in [*plain.values(), *whole.values()]:
         if one["kind"] not in WITHOUT_SCHEMA:
             assert kubernetes_validate.validate(one, version, strict=True) == version
 
