@@ -1,9 +1,9 @@
 """Marian, run by the `pymarian` of another environment, trained from scratch at our model's size.
 
 The recipe is that of `--task transformer-base` (arXiv 1804.00344): post-norm, tied embeddings,
-Adam(0.9, 0.98), label smoothing 0.1, inverse square root after a warm-up; with the rate and the
-warm-up of a small model, 1e-3 after 1,000 updates, without which it would learn little within
-the budget. MARIAN_REPLICAS says how many copies of the model share an update.
+Adam(0.9, 0.98), label smoothing 0.1, inverse square root after a warm-up; but with the caller's
+rate and warm-up, because its own are for many more updates. MARIAN_REPLICAS says how many copies of
+the model share an update.
 """
 
 import io
@@ -21,8 +21,7 @@ import sentencepiece
 MODEL = """--type transformer --tied-embeddings-all --enc-depth 3 --dec-depth 3 --dim-emb 192
     --transformer-heads 4 --transformer-dim-ffn 768 --transformer-ffn-activation relu
     --transformer-postprocess dan --transformer-dropout 0.1"""
-RECIPE = """--mini-batch 64 --maxi-batch 1000 --learn-rate 0.001 --lr-warmup 1000
-    --lr-decay-inv-sqrt 1000 --label-smoothing 0.1 --optimizer-params 0.9 0.98 1e-9
+RECIPE = """--mini-batch 64 --maxi-batch 1000 --label-smoothing 0.1 --optimizer-params 0.9 0.98 1e-9
     --clip-norm 1 --sync-sgd --max-length 100 --workspace 2000 --seed 1
     --shuffle-in-ram --disp-freq 50u --disp-label-counts"""
 DECODING = """--beam-size 1 --normalize 0 --mini-batch 64 --maxi-batch 100 --cpu-threads 2
@@ -84,6 +83,7 @@ def trained(args, folder):
     for old in (log, *folder.glob("model.*")):
         old.unlink(missing_ok=True)
     options = f"""train {MODEL} {RECIPE} --cpu-threads {os.environ["MARIAN_REPLICAS"]}
+        --learn-rate {args.rate} --lr-warmup {args.warmup} --lr-decay-inv-sqrt {args.warmup}
         --save-freq {25 if args.minutes < 1 else 100}u
         --vocabs vocab.yml vocab.yml --train-sets train.source train.target --model model.npz
         --log train.log --quiet"""
