@@ -3,8 +3,9 @@
 Imports neither Keras nor TensorFlow, because the client must not; what needs them does.
 """
 
+import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 Text = str | bytes
 
@@ -35,15 +36,26 @@ def checked_pairs(
     return texts, references
 
 
-def batches(count: int, batch_size: int) -> list[slice]:
-    """Slices of `batch_size` that cover `count` texts; the last one may be shorter.
+def batches(sizes: Sequence[int], batch_size: int, most: float = math.inf) -> list[slice]:
+    """Slices that cover all texts, in batches of bounded size.
 
-    >>> batches(5, 2)
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    Args:
+        sizes: The size of each text.
+        batch_size: Largest number of texts in a batch.
+        most: Largest sum of their sizes; a larger text is a batch of its own.
+
+    >>> batches([1, 1, 1, 9, 1, 1], batch_size=2, most=5)
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None), slice(4, 6, None)]
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
-    return [slice(start, start + batch_size) for start in range(0, count, batch_size)]
+    slices, start, total = [], 0, 0
+    for end, size in enumerate(sizes):
+        total += size
+        if end > start and (end - start == batch_size or total > most):
+            slices.append(slice(start, end))
+            start, total = end, size
+    return [*slices, slice(start, len(sizes))] if sizes else []
 
 
 def utf8(text: Text) -> bytes:

@@ -41,7 +41,7 @@ class TranslatorCalls(Asked):
         Args:
             texts: List of str or bytes; bytes that are not UTF-8 are read as U+FFFD.
             batch_size: The number of texts that are answered together. None: in this process 32,
-                of similar length; from a server, all of them.
+                of similar length; from a server, up to the client's `batch_texts`.
 
         Returns:
             List of `Translation`, each a str with a score, one for each text, in order.
@@ -120,7 +120,7 @@ class ClassifierCalls(Asked):
         Args:
             texts: List of str or bytes.
             batch_size: The number of texts that are answered together. None: in this process 32,
-                of similar length; from a server, all of them.
+                of similar length; from a server, up to the client's `batch_texts`.
 
         Returns:
             List of `Classification`, one for each text.
@@ -141,7 +141,7 @@ class TaggerCalls(Asked):
             split: Whether to split punctuation marks off words; otherwise texts are split at
                 spaces only.
             batch_size: The number of texts that are answered together. None: in this process 32,
-                of similar length; from a server, all of them.
+                of similar length; from a server, up to the client's `batch_texts`.
 
         Returns:
             List of `Tags`, one for each text.
@@ -178,7 +178,7 @@ class CompleterCalls(Asked):
             seed: An int; prompt i is completed with seed + i. The same seed and options give the
                 same text, whatever the other prompts are. None draws a new seed at each call.
             batch_size: The number of prompts that are answered together. None: in this process 32,
-                of similar length; from a server, all of them.
+                of similar length; from a server, up to the client's `batch_texts`.
 
         Returns:
             List of `Completion`, one for each prompt.

@@ -56,6 +56,8 @@ def parse_arguments(arguments=None):
     add("--model_version", **version, help="version number (default: the newest)")
     label = "version label, instead of --model_version"
     add("--label", metavar="NAME", not_with=["--model_version"], help=label)
+    header = "what a gateway asks for, as in 'authorization: Bearer TOKEN'"
+    add("--header", nargs="+", default=(), metavar="NAME:VALUE", help=header)
     add = parser.add_argument_group("limits").add_argument
     size = "maximum texts in one request"
     add("--batch_size", **count, default=32, not_with=["--explain"], help=size)
@@ -76,6 +78,7 @@ def parse_arguments(arguments=None):
 
 def connect(options):
     """The client that the options describe."""
+    headers = (text.partition(":") for text in options.header)
     files = (options.ca, options.cert, options.key, options.server_name)
     return ServingClient(
         options.server or Target.server,
@@ -83,6 +86,7 @@ def connect(options):
         model=options.model,
         version=options.model_version,
         label=options.label,
+        headers={name: value.strip() for name, _, value in headers},
         timeout=options.timeout,
         tls=TLS(*files) if options.tls or any(files) else None,
     )

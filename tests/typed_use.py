@@ -1,11 +1,19 @@
 """What a type checker makes of the library's use. Read by mypy (see .ci/run), never run."""
 
+import asyncio
 import pathlib
 from typing import assert_type
 
 import keras_tfmr
 from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
-from keras_tfmr.client import Document, Explanation, Likelihood, ServingClient, Translation
+from keras_tfmr.client import (
+    AsyncServingClient,
+    Document,
+    Explanation,
+    Likelihood,
+    ServingClient,
+    Translation,
+)
 from keras_tfmr.config import Tensor
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, beam_search, greedy, sample
 
@@ -19,6 +27,19 @@ def ask(client: ServingClient) -> None:
     client.translate([1])  # type: ignore[list-item]
     with client as same:
         assert_type(same, ServingClient)
+
+
+async def ask_in_coroutines(headers: dict[str, str]) -> None:
+    async with AsyncServingClient("localhost", rest=True, headers=headers) as client:
+        assert_type(client, AsyncServingClient)
+        assert_type(await client.translate(["bom dia"], batch_size=8), list[Translation])
+        assert_type(await client.explain(texts=["bom dia"]), list[Explanation])
+        await client.score(["bom dia"])  # type: ignore[call-arg]
+        task = asyncio.create_task(client.translate_document([b"bom dia"]))
+        assert_type(await task, list[Document])
+        async for document in client.stream_document("bom dia"):
+            assert_type(document, Document)
+    AsyncServingClient("localhost", in_flight="8")  # type: ignore[arg-type]
 
 
 def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:

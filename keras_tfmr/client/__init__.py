@@ -15,7 +15,7 @@ from keras_tfmr.answers import (
     Tags,
     Translation,
 )
-from keras_tfmr.client.client import ServingClient
+from keras_tfmr.client.client import AsyncServingClient, ServingClient
 from keras_tfmr.client.connection import (
     TLS,
     DeadlineExceededError,
@@ -28,6 +28,7 @@ from keras_tfmr.client.connection import (
 
 __all__ = [
     "TLS",
+    "AsyncServingClient",
     "Classification",
     "Completion",
     "DeadlineExceededError",

@@ -1,20 +1,29 @@
-"""The client: texts to a server, answers from it."""
+"""The clients: texts to a server, answers from it; one in coroutines, and one that waits for it."""
 
+import asyncio
 import functools
-import itertools
 import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+)
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import tenacity
 
 from keras_tfmr._inputs import Text, batches, checked_texts, utf8
 from keras_tfmr.answers import Document
 from keras_tfmr.calls import ClassifierCalls, CompleterCalls, TaggerCalls, TranslatorCalls
+from keras_tfmr.client.background import BackgroundLoop
 from keras_tfmr.client.connection import (
     GRPC_PORT,
     REST_PORT,
@@ -22,30 +31,167 @@ from keras_tfmr.client.connection import (
     ServingError,
     Target,
     UnavailableError,
+    checked_headers,
     with_default_port,
 )
 from keras_tfmr.client.grpc_transport import GrpcTransport, Numbers
 from keras_tfmr.client.rest_transport import RestTransport
 from keras_tfmr.signatures import Answer, Signature
 
-MAX_MESSAGE_BYTES = 256 << 20
-STREAM_BYTES = 2000  # in which the lines of a request begin: a batch of sentences on the server
-STREAM_LINES = 256  # at most in a request, which servers limit
+FEW = 8  # texts of a request whose answers are large
+STREAM_BYTES = 2000  # a batch of sentences on the server
 Version = tuple[int, str, str]  # number, state, message
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 log = logging.getLogger("keras_tfmr.client")
 
 
-class ServingClient(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
+def _size(value: Any) -> int:
+    """The bytes of a text; those of a number do not count."""
+    return len(utf8(value)) if isinstance(value, str | bytes) else 0
+
+
+@dataclass(repr=False, eq=False)
+class _Client:
+    """What both clients are made of: the arguments, and requests in coroutines."""
+
+    server: str = Target.server
+    _: KW_ONLY
+    rest: bool = False
+    model: str = Target.model
+    version: int | None = None
+    label: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float = 30.0
+    retry: bool = True
+    tls: TLS | None = None
+    max_message_bytes: int = 256 << 20
+    batch_texts: int = 256  # servers refuse more: their max_batch_size
+    batch_bytes: int = 64 << 10  # a thousand sentences; gateways refuse more than 1 MiB
+    in_flight: int = 4  # keeps the server's queue filled while answers travel
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout < math.inf:
+            raise ValueError(
+                f"timeout must be a positive number of seconds. Received: {self.timeout}"
+            )
+        if self.max_message_bytes < 1 and self.max_message_bytes != -1:
+            raise ValueError(
+                f"max_message_bytes must be positive, or -1. Received: {self.max_message_bytes}"
+            )
+        for name in ("batch_texts", "batch_bytes", "in_flight"):
+            if (count := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1. Received: {count}")
+        address = with_default_port(self.server, REST_PORT if self.rest else GRPC_PORT)
+        self.target = Target(address, self.model, self.version, self.label)
+        checked_headers(self.headers)
+        transport = RestTransport if self.rest else GrpcTransport
+        self._transport = transport(self.target, self.tls, self.max_message_bytes)
+
+    async def _answers(
+        self,
+        signature: Signature[Answer],
+        inputs: dict[str, list[Any]],
+        batch_size: int | None = None,
+    ) -> list[Answer]:
+        """The answers to requests of bounded size, a bounded number of them at the same time."""
+        most = FEW if signature.large else self.batch_texts
+        most = most if batch_size is None else min(batch_size, self.batch_texts)
+        sizes = [sum(map(_size, row)) for row in zip(*inputs.values(), strict=True)]
+        parts = batches(sizes, most, self.batch_bytes)
+        answers, waiting = {}, iter(parts)
+
+        async def ask():
+            for rows in waiting:
+                some = {name: values[rows] for name, values in inputs.items()}
+                try:
+                    answers[rows.start] = await self._request(signature, some)
+                except ServingError as error:
+                    if len(parts) == 1:
+                        raise
+                    where = f"texts[{rows.start}:{rows.stop}] of {len(sizes)}"
+                    raise type(error)(f"{where}: {error}", error.code) from error
+
+        tasks = [asyncio.create_task(ask()) for _ in parts[: self.in_flight]]
+        try:
+            await asyncio.gather(*tasks)
+        finally:  # after an error, nobody waits for the others
+            for task in tasks:
+                task.cancel()
+        return [answer for rows in parts for answer in answers[rows.start]]
+
+    async def _request(self, signature, inputs):
+        """The answers to one request."""
+        inputs = {
+            name: inputs[name] if dtype == "string" else Numbers(dtype, inputs[name])
+            for name, dtype in signature.inputs.items()
+        }
+        send = functools.partial(self._transport.predict, signature.name, inputs)
+        outputs = await self._retried(send)
+        try:
+            answers = signature.read(outputs)
+        except KeyError as error:
+            raise ServingError(
+                f"The model answered without {error.args[0]}: it was exported without the "
+                f"signature {signature.name} of keras_tfmr"
+            ) from error
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
+            what = f"The model's answer to {signature.name} cannot be read"
+            raise ServingError(what) from error
+        if len(answers) != (count := len(next(iter(inputs.values())))):
+            raise ServingError(f"The model answered {len(answers)} rows to {count} texts")
+        return answers
+
+    def _some_lines(self, text: Text) -> Iterator[list[Text]]:
+        """The lines of a text, as many at a time as a request of `stream_document` holds."""
+        (text,) = checked_texts([text])
+        lines: list[Text] = re.findall(rb"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", utf8(text))
+        for rows in batches([*map(len, lines)], self.batch_texts, STREAM_BYTES):
+            yield lines[rows]
+
+    async def _status(self) -> list[Version]:
+        return await self._retried(self._transport.status)
+
+    async def _retried(self, send: Callable[[Mapping[str, str], float], Awaitable[Any]]) -> Any:
+        """Sends, again and again while the server is unavailable; all within the timeout."""
+        deadline = time.monotonic() + self.timeout
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(UnavailableError),
+            stop=tenacity.stop_before_delay(self.timeout if self.retry else 0),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=2),
+            before_sleep=self._before_retry,
+            reraise=True,
+        )
+
+        async def attempt():
+            headers = checked_headers(self.headers)
+            return await send(headers, max(deadline - time.monotonic(), 1e-3))
+
+        return await attempts(attempt)
+
+    def _before_retry(self, state):
+        if state.attempt_number == 1:
+            error = state.outcome.exception()
+            log.warning("%s. Trying again for up to %g s", error, self.timeout)
+
+
+class ServingClient(_Client, TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
     """A client of a translator, or of another text model, behind TensorFlow Serving.
 
-    Threads may share one client; a coroutine calls `asyncio.to_thread(client.translate, texts)`.
     The calls are those of `Translator`, `Classifier`, `Tagger` and `Completer`, each for the export
     of such a model. They raise a `ServingError` if there is no answer; its subclass says why.
+    Threads may share one client. For coroutines there is `AsyncServingClient`.
+
+    A list of any length is one call. It is sent in batches, some of them at the same time, and
+    answered in order; an error names the texts of its batch.
 
     While there is no server at the address, as while it starts, or it accepts no requests, the
     client sends a request again, with growing random pauses, until the timeout. It logs a warning
     at the first failure, to the logger `keras_tfmr.client`.
+
+    Proxies are those of the environment: `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` over REST,
+    `http_proxy`, `https_proxy`, `grpc_proxy` and `no_proxy`, in lower case, over gRPC.
 
     Args:
         server: `HOST:PORT`; the default port is 8500, or 8501 for REST.
@@ -53,16 +199,25 @@ class ServingClient(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCall
         model: The model's name on the server.
         version: Its version number; None for the newest.
         label: Its version label, instead of a number.
-        timeout: Seconds that a call may take, retries included.
+        headers: What a gateway asks for, by its name in lower case:
+            `{"authorization": "Bearer …"}`. HTTP headers over REST, metadata over gRPC. The
+            attribute `headers` is read at each request: put a new token there.
+        timeout: Seconds that a request may take, its retries included. A list of several batches
+            may take longer: each batch has its own.
         retry: Whether to send a request again while the server is unavailable; no other error is
             retried.
         tls: A `TLS` for an encrypted connection; None for a plain one.
         max_message_bytes: Largest request and answer in bytes; -1 for no limit.
+        batch_texts: Largest number of texts in a request.
+        batch_bytes: Largest size of the texts of a request in bytes; a longer text is a request of
+            its own.
+        in_flight: Largest number of requests of a call that wait for their answers at the same
+            time.
 
     Raises:
-        ValueError: If the timeout is not positive and finite, the limit is neither positive nor
-            -1, both a version and a label are given, or the server is no address of the protocol
-            or a URL that a `TLS` contradicts.
+        ValueError: If the timeout is not positive and finite, a limit is not positive, both a
+            version and a label are given, a header cannot be sent, or the server is no address of
+            the protocol or a URL that a `TLS` contradicts.
 
     >>> client = ServingClient("localhost", model="translator", timeout=5)
     >>> client.target.described()
@@ -70,30 +225,9 @@ class ServingClient(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCall
     >>> client.close()
     """
 
-    def __init__(
-        self,
-        server: str = Target.server,
-        *,
-        rest: bool = False,
-        model: str = Target.model,
-        version: int | None = None,
-        label: str | None = None,
-        timeout: float = 30.0,
-        retry: bool = True,
-        tls: TLS | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-    ) -> None:
-        if not 0 < timeout < math.inf:
-            raise ValueError(f"timeout must be a positive number of seconds. Received: {timeout}")
-        if max_message_bytes < 1 and max_message_bytes != -1:
-            raise ValueError(
-                f"max_message_bytes must be positive, or -1. Received: {max_message_bytes}"
-            )
-        server = with_default_port(server, REST_PORT if rest else GRPC_PORT)
-        self.target = Target(server, model, version, label)
-        self.rest, self.timeout, self.retry = rest, timeout, retry
-        transport = RestTransport if rest else GrpcTransport
-        self._transport = transport(self.target, tls, max_message_bytes)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._loop = BackgroundLoop(self._transport.close)
 
     def __enter__(self) -> Self:
         return self
@@ -118,71 +252,81 @@ class ServingClient(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCall
             A `Document` for each line of the text, its line end included, in order. Their texts
             joined are the text of `translate_document`.
         """
-        (text,) = checked_texts([text])
-        lines = re.findall(rb"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", utf8(text))
-        begun = itertools.accumulate(map(len, lines), initial=0)
-        numbered = zip(begun, lines, strict=False)
-        for _, group in itertools.groupby(numbered, lambda line: line[0] // STREAM_BYTES):
-            some = [line for _, line in group]
-            for start in range(0, len(some), STREAM_LINES):
-                yield from self.translate_document(some[start : start + STREAM_LINES])
+        for lines in self._some_lines(text):
+            yield from self.translate_document(lines)
 
     def status(self) -> list[Version]:
         """The versions of the model on the server: a list of (version, state, message)."""
-        return self._retried(self._transport.status)
+        return self._loop.run(self._status())
 
     def close(self) -> None:
-        """Closes the connection."""
-        self._transport.close()
+        """Closes the connection; calls under way are cancelled."""
+        self._loop.close()
 
-    def _ask(
+    def _ask(self, signature, inputs, batch_size=None):
+        return self._loop.run(self._answers(signature, inputs, batch_size))
+
+
+def _awaited(
+    call: Callable[Concatenate[Any, Parameters], Result],
+) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]]:
+    """The call of `ServingClient` as a coroutine function."""
+
+    @functools.wraps(call)
+    async def awaited(self, *args, **kwargs):
+        return await call(self, *args, **kwargs)
+
+    return awaited
+
+
+class AsyncServingClient(_Client):
+    """A `ServingClient` for coroutines: `async with`, and `await` before each call.
+
+    It starts no threads. It belongs to the event loop in which it is first asked.
+
+    Args:
+        server: As for `ServingClient`, and so are all others.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with AsyncServingClient("localhost", model="translator") as client:
+    ...         return await client.translate([])  # `["bom dia"]` with a server at that address
+    >>> asyncio.run(main())
+    []
+    """
+
+    translate = _awaited(TranslatorCalls.translate)
+    translate_nbest = _awaited(TranslatorCalls.translate_nbest)
+    translate_document = _awaited(TranslatorCalls.translate_document)
+    score = _awaited(TranslatorCalls.score)
+    explain = _awaited(TranslatorCalls.explain)
+    classify = _awaited(ClassifierCalls.classify)
+    tag = _awaited(TaggerCalls.tag)
+    complete = _awaited(CompleterCalls.complete)
+    log_prob = _awaited(CompleterCalls.log_prob)
+    _ask = _Client._answers
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
         self,
-        signature: Signature[Answer],
-        inputs: dict[str, list[Any]],
-        batch_size: int | None = None,
-    ) -> list[Answer]:
-        """The answers to requests of `batch_size` texts, or to one of all of them."""
-        count = len(next(iter(inputs.values())))
-        answers: list[Answer] = []
-        for rows in batches(count, max(count, 1) if batch_size is None else batch_size):
-            some = {name: values[rows] for name, values in inputs.items()}
-            answers += self._ask_once(signature, some, len(range(count)[rows]))
-        return answers
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
 
-    def _ask_once(self, signature, inputs, count):
-        inputs = {
-            name: inputs[name] if dtype == "string" else Numbers(dtype, inputs[name])
-            for name, dtype in signature.inputs.items()
-        }
-        send = functools.partial(self._transport.predict, signature.name, inputs)
-        outputs = self._retried(send)
-        try:
-            answers = signature.read(outputs)
-        except KeyError as error:
-            raise ServingError(
-                f"The model answered without {error.args[0]}: it was exported without the "
-                f"signature {signature.name} of keras_tfmr"
-            ) from error
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
-            what = f"The model's answer to {signature.name} cannot be read"
-            raise ServingError(what) from error
-        if len(answers) != count:
-            raise ServingError(f"The model answered {len(answers)} rows to {count} texts")
-        return answers
+    async def stream_document(self, text: Text) -> AsyncIterator[Document]:
+        """`ServingClient.stream_document`, for `async for`."""
+        for lines in self._some_lines(text):
+            for document in await self.translate_document(lines):
+                yield document
 
-    def _retried(self, send: Callable[[float], Any]) -> Any:
-        """Sends, again and again while the server is unavailable; all within the timeout."""
-        deadline = time.monotonic() + self.timeout
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(UnavailableError),
-            stop=tenacity.stop_before_delay(self.timeout if self.retry else 0),
-            wait=tenacity.wait_random_exponential(multiplier=0.2, max=2),
-            before_sleep=self._before_retry,
-            reraise=True,
-        )
-        return attempts(lambda: send(max(deadline - time.monotonic(), 1e-3)))
+    async def status(self) -> list[Version]:
+        """The versions of the model on the server: a list of (version, state, message)."""
+        return await self._status()
 
-    def _before_retry(self, state):
-        if state.attempt_number == 1:
-            error = state.outcome.exception()
-            log.warning("%s. Trying again for up to %g s", error, self.timeout)
+    async def close(self) -> None:
+        """Closes the connection; calls under way are cancelled."""
+        await self._transport.close()

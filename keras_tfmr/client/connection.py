@@ -1,6 +1,8 @@
 """The address of a model, certificates, and what can go wrong: an exception for each kind."""
 
 import ipaddress
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 GRPC_PORT, REST_PORT = 8500, 8501  # TensorFlow Serving's defaults
@@ -91,6 +93,31 @@ def with_default_port(server: str, port: int) -> str:
     return f"{host}:{port}{slash}{prefix}"
 
 
+# What the protocols themselves send, or read from requests. `-bin` marks bytes in gRPC.
+_TAKEN = "connection|content-.*|grpc-.*|host|te|transfer-encoding|user-agent|.*-bin"
+
+
+def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers; a ValueError for one that HTTP or gRPC could not send, without its value.
+
+    >>> checked_headers({"authorization": "Bearer secret"})
+    {'authorization': 'Bearer secret'}
+    """
+    for name, value in headers.items():
+        if not re.fullmatch(r"[a-z0-9_.-]+", name):
+            raise ValueError(
+                f"A header must have a name in lower case, like authorization. Received: {name!r}"
+            )
+        if re.fullmatch(_TAKEN, name):
+            raise ValueError(f"A header cannot have a name of the protocol. Received: {name!r}")
+        if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value):
+            raise ValueError(
+                f"The value of the header {name} must be printable ASCII without space or line "
+                f"end around it. Received: {len(value)} characters"
+            )
+    return headers
+
+
 # HTTP status -> gRPC code, the inverse of TensorFlow Serving's own table. 400 stands for three
 # codes, which only the message tells apart; callers handle them in the same way.
 _CODE_OF_HTTP_STATUS = {
@@ -170,7 +197,15 @@ def from_status(code, details, target):
         return ModelNotFoundError(f"{target.server} has no {target.described()}: {details}", code)
     if code == "RESOURCE_EXHAUSTED" and "larger than" in details.lower():
         return MessageTooLargeError(f"Message too large for {target.server}: {details}", code)
+    if code == "UNAUTHENTICATED":
+        details += ". Headers must hold a token that it accepts"
     return ServingError(f"{target.server} refused the request ({code}): {details}", code)
+
+
+def untrusted(details, target):
+    """The exception for a certificate that one of both sides refuses."""
+    what = "An encrypted connection needs certificates that both sides trust (UNAUTHENTICATED)"
+    return ServingError(f"{what}. {target.server}: {details}", "UNAUTHENTICATED")
 
 
 def from_http_status(status, details, target):

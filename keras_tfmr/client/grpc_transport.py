@@ -1,5 +1,7 @@
 """Requests over gRPC, by the full names of the methods, which is all that official stubs do."""
 
+import asyncio
+import functools
 import json
 import math
 import struct
@@ -16,8 +18,10 @@ _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 # ModelVersionStatus.State of tensorflow_serving/apis/get_model_status.proto
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
-# What gRPC says when the client refuses the server's certificate; the reverse looks like no server.
+# What gRPC says when the client refuses the server's certificate.
 _WRONG_CERTIFICATE = ("SSL_ERROR_SSL", "Hostname Verification Check failed")
+# All that it says when the server refuses the client's; a server that ends hangs up, too.
+_HUNG_UP = "Socket closed"
 
 _MOST = 1 << 27  # elements of an answer: a shape of a few bytes may promise any number
 _FLOAT, _DOUBLE, _INT32, _STRING, _INT64, _BOOL = 1, 2, 3, 7, 9, 10
@@ -33,7 +37,7 @@ _LAYOUT = {
 
 
 class GrpcTransport:
-    """Requests over one channel, shared by all threads.
+    """Requests over one channel.
 
     Args:
         target: The `Target`.
@@ -42,48 +46,68 @@ class GrpcTransport:
     """
 
     def __init__(self, target, tls, max_message_bytes):
-        self.target, options = target, channel_options(tls, max_message_bytes)
+        self.target, self._closed = target, False
         if target.server.startswith(("http://", "https://")):
             raise ValueError(f"A URL needs rest=True; gRPC, HOST:PORT. Received: {target.server!r}")
-        if tls is None:
-            self._channel = grpc.insecure_channel(target.server, options)
-        else:
+        self._options = channel_options(tls, max_message_bytes)
+        self._credentials = None
+        if tls is not None:
             files = map(tls.read, (tls.ca, tls.key, tls.cert))
-            pem = grpc.ssl_channel_credentials(*files)
-            self._channel = grpc.secure_channel(target.server, pem, options)
+            self._credentials = grpc.ssl_channel_credentials(*files)
 
-    def predict(self, signature, inputs, timeout):
+    async def predict(self, signature, inputs, headers, timeout):
         """Sends {input name: texts or `Numbers`}; returns {output name: nested lists}."""
         request = predict_request(self.target, signature, inputs)
-        response = self._call(_PREDICT, request, serving_pb2.PredictResponse, timeout)
+        kind = serving_pb2.PredictResponse
+        response = await self._call(_PREDICT, request, kind, headers, timeout)
         return {name: to_lists(value) for name, value in response.outputs.items()}
 
-    def status(self, timeout):
+    async def status(self, headers, timeout):
         """List of (version, state, message)."""
         request = serving_pb2.GetModelStatusRequest(model_spec=_spec(self.target))
-        response = self._call(_STATUS, request, serving_pb2.GetModelStatusResponse, timeout)
+        kind = serving_pb2.GetModelStatusResponse
+        response = await self._call(_STATUS, request, kind, headers, timeout)
         return [
             (each.version, _STATES.get(each.state, "UNKNOWN"), each.status.error_message)
             for each in response.model_version_status
         ]
 
-    def close(self):
+    async def close(self):
         """Closes the channel; calls under way are cancelled."""
-        self._channel.close()
+        self._closed = True
+        if "_channel" in self.__dict__:
+            await self._channel.close()
 
-    def _call(self, path, request, response, timeout):
+    @functools.cached_property
+    def _channel(self):
+        """Made at the first request, because it belongs to the event loop that runs then."""
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(self.target.server, self._options)
+        return grpc.aio.secure_channel(self.target.server, self._credentials, self._options)
+
+    async def _call(self, path, request, response, headers, timeout):
+        if self._closed:
+            raise self._error("CANCELLED", "the client is closed")
         method = self._channel.unary_unary(
             path,
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )
         try:
-            return method(request, timeout=timeout)
+            return await method(request, timeout=timeout, metadata=[*headers.items()])
         except grpc.RpcError as error:
-            code, details = error.code().name, error.details() or ""
-            if code == "UNAVAILABLE" and any(sign in details for sign in _WRONG_CERTIFICATE):
-                code = "UNAUTHENTICATED"  # as over REST: trying again does not help
-            raise connection.from_status(code, details, self.target) from error
+            raise self._error(error.code().name, error.details() or "") from error
+        except asyncio.CancelledError as error:
+            if not self._closed:
+                raise
+            raise self._error("CANCELLED", "the client was closed") from error
+
+    def _error(self, code, details):
+        if code == "UNAVAILABLE" and any(sign in details for sign in _WRONG_CERTIFICATE):
+            return connection.untrusted(details, self.target)  # trying again does not help
+        if code == "UNAVAILABLE" and self._credentials is not None and _HUNG_UP in details:
+            details += ", as when a server refuses the client's certificate"
+        return connection.from_status(code, details, self.target)
 
 
 def predict_request(target, signature, inputs):

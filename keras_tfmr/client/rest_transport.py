@@ -2,14 +2,10 @@
 
 import asyncio
 import base64
-import concurrent.futures
-import functools
 import json
 import math
 import ssl
-import threading
 import urllib.parse
-import weakref
 
 import httpx
 
@@ -18,7 +14,7 @@ from keras_tfmr.client import connection
 
 
 class RestTransport:
-    """Requests over connections that are kept open, shared by all threads.
+    """Requests over connections that are kept open.
 
     Args:
         target: The `Target`; its server is `HOST:PORT` or a URL.
@@ -26,7 +22,8 @@ class RestTransport:
         max_message_bytes: Largest request and answer; -1 for no limit.
 
     Raises:
-        ValueError: If the server is no such address, or a `TLS` is given for an `http` URL.
+        ValueError: If the server is no such address, a `TLS` is given for an `http` URL, or httpx
+            cannot use the environment's proxies.
     """
 
     def __init__(self, target, tls, max_message_bytes):
@@ -37,24 +34,27 @@ class RestTransport:
         self._url = f"{str(url).rstrip('/')}/v1/models/{model}"
         self._url += f"/versions/{target.version}" if target.version is not None else ""
         self._url += f"/labels/{label}" if target.label is not None else ""
-        self._options = {"headers": {"Content-Type": "application/json"}}
+        self._options = {}
         if tls is not None and tls.server_name is not None:
             self._options["extensions"] = {"sni_hostname": tls.server_name}
         verify = _context(tls) if url.scheme == "https" else False
-        limits = {"limits": httpx.Limits(), "timeout": None}
-        self._client = httpx.AsyncClient(verify=verify, trust_env=False, **limits)
-        self._lock, self._closed = threading.Lock(), False
+        try:
+            self._client = httpx.AsyncClient(verify=verify, limits=httpx.Limits(), timeout=None)
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise ValueError(f"The environment's proxy cannot be used: {error}") from error
 
-    def predict(self, signature, inputs, timeout):
+    async def predict(self, signature, inputs, headers, timeout):
         """Sends {input name: texts or numbers}; returns {output name: nested lists}."""
         columns = {name: [json_value(value) for value in values] for name, values in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
-        outputs = self._ask("POST", f"{self._url}:predict", timeout, "outputs", body)
+        sent = self._send("POST", f"{self._url}:predict", headers, body)
+        outputs = await self._read(sent, timeout, "outputs")
         return outputs if isinstance(outputs, dict) else {"outputs": outputs}  # the only one
 
-    def status(self, timeout):
+    async def status(self, headers, timeout):
         """List of (version, state, message)."""
-        versions = self._ask("GET", self._url, timeout, "model_version_status")
+        sent = self._send("GET", self._url, headers)
+        versions = await self._read(sent, timeout, "model_version_status")
         try:
             return [
                 (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
@@ -63,53 +63,39 @@ class RestTransport:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._not_servings(versions) from error
 
-    def close(self):
+    async def close(self):
         """Closes the connections; calls under way are cancelled."""
-        with self._lock:
-            self._closed = True
-            if "_loop" in self.__dict__:
-                self._stop()
+        await self._client.aclose()
 
-    @functools.cached_property
-    def _loop(self):
-        """An event loop in a thread of its own, from the first request on.
-
-        httpx limits each wait for a byte; only asyncio ends a request that gets one now and then.
-        """
-        loop = asyncio.new_event_loop()
-        threading.Thread(target=_serve, args=(loop, self._client), daemon=True).start()
-        self._stop = weakref.finalize(self, loop.call_soon_threadsafe, loop.stop)
-        return loop
-
-    def _ask(self, method, url, timeout, key, body=b""):
+    async def _read(self, sent, timeout, key):
         """The value of a key in the JSON answer; raises the error that the answer reports."""
-        self._check_size("request", body)
-        with self._lock:
-            if self._closed:
-                raise self._error("CANCELLED", "the client is closed")
-            send = self._send(method, url, timeout, body)
-            future = asyncio.run_coroutine_threadsafe(send, self._loop)
         try:
-            status, content = future.result()
+            async with asyncio.timeout(timeout):
+                status, content = await sent
         except TimeoutError as error:
             raise self._error("DEADLINE_EXCEEDED", f"{timeout:.3g} s are over") from error
-        except concurrent.futures.CancelledError as error:
-            raise self._error("CANCELLED", "the client was closed") from error
         except (httpx.HTTPError, ssl.SSLError) as error:
-            # Trying again does not help against broken encodings and wrong certificates. In TLS 1.3
-            # a server refuses ours after the handshake, which may come past httpx.
+            details = str(error) or type(error).__name__
+            # In TLS 1.3 a server refuses our certificate after the handshake, which may come past
+            # httpx.
+            if _is_from(error, ssl.SSLError):
+                raise connection.untrusted(details, self.target) from error
+            if self._client.is_closed:
+                raise self._error("CANCELLED", "the client was closed") from error
+            # Trying again does not help against broken encodings.
             code = "UNAVAILABLE" if isinstance(error, httpx.TransportError) else "UNKNOWN"
-            code = "UNAUTHENTICATED" if _is_from(error, ssl.SSLError) else code
-            raise self._error(code, str(error) or type(error).__name__) from error
-        finally:
-            future.cancel()
+            raise self._error(code, details) from error
         return self._decoded(status, content, key)
 
-    async def _send(self, method, url, timeout, body):
+    async def _send(self, method, url, headers, body=b""):
         """(status, content) of the answer."""
+        self._check_size("request", body)
+        if self._client.is_closed:
+            raise self._error("CANCELLED", "the client is closed")
+        headers = {"Content-Type": "application/json", **headers}
+        sent = self._client.stream(method, url, content=body, headers=headers, **self._options)
         content = bytearray()
-        sent = self._client.stream(method, url, content=body, **self._options)
-        async with asyncio.timeout(timeout), sent as response:
+        async with sent as response:
             async for chunk in response.aiter_bytes():
                 content += chunk
                 self._check_size("answer", content)
@@ -143,13 +129,6 @@ class RestTransport:
         if key not in answer:
             raise self._not_servings(content)
         return answer[key]
-
-
-def _serve(loop, client):
-    """Runs a loop until it is stopped, and then ends what it has not done."""
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.get_loop().run_forever()
-        runner.run(client.aclose())
 
 
 def _url(server, tls):

@@ -136,7 +136,7 @@ class TextModel(Asked):
         if len(order) > size:  # one batch needs no order, and counting takes time
             order = self.token_counts(texts).argsort(kind="stable").tolist()
         answers: dict[int, Answer] = {}
-        for rows in (order[some] for some in batches(len(order), size)):
+        for rows in (order[some] for some in batches([1] * len(order), size)):
             batch = [tf.constant([_value(each[i]) for i in rows], dtype) for each, dtype in columns]
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))

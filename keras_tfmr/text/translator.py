@@ -129,7 +129,7 @@ class Translator(TranslatorCalls, TextModel):
         texts = list(texts)
         translations = self.translate(texts)
         inputs = []
-        for rows in batches(len(texts), BATCH):
+        for rows in batches([1] * len(texts), BATCH):
             source_ids, _, _ = self._read(tf.constant([utf8(text) for text in texts[rows]]))
             target_ids, _ = self.target_tokenizer.encode_truncated(
                 tf.constant(translations[rows]), self.config.max_length

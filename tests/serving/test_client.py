@@ -99,15 +99,6 @@ def test_translations_come_back_in_order_and_unharmed(address, server, rest):
                 assert [answer.text for answer in found] == [text.upper() for text in asked]
 
 
-def test_a_long_list_is_split_into_requests(client, stub):
-    stub.requests.clear()
-    answers = client.score(TEXTS, TEXTS[::-1], batch_size=4)
-    assert answers == client.score(TEXTS, TEXTS[::-1])
-    assert len(stub.requests) == -(-len(TEXTS) // 4) + 1
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
-        client.translate(TEXTS, batch_size=0)
-
-
 def test_nbest_scores_and_explanations(client):
     two, empty, long = client.translate_nbest(["dois", "", LONG])
     assert two == ["DOIS", "DOIS 1", "DOIS 2"] and [one.score for one in two] == [0.0, -0.25, -0.5]
@@ -139,7 +130,7 @@ def test_documents_and_streams_of_their_lines(client, stub):
     found = [next(stream).text]
     assert len(stub.requests) == 2  # no more than it gives
     found += [document.text for document in stream]
-    assert found == [line.upper() for line in lines] and 4 <= len(stub.requests) <= 8
+    assert found == [line.upper() for line in lines] and 4 <= len(stub.requests) <= 9
     assert [*client.stream_document("")] == []
     assert len([*client.stream_document("\n" * 600)]) == 600  # servers limit the texts of a request
     assert max(one.inputs["text"].tensor_shape.dim[0].size for one in stub.requests) <= 256
@@ -162,6 +153,10 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(client, stub):
         ("timeout must be", {"timeout": float("nan")}),
         ("timeout must be", {"timeout": float("inf")}),
         ("max_message_bytes", {"max_message_bytes": 0}),
+        ("in_flight must be", {"in_flight": 0}),
+        ("lower case.*'Authorization'", {"headers": {"Authorization": "Bearer a"}}),
+        ("of the protocol.*'grpc-timeout'", {"headers": {"grpc-timeout": "1S"}}),
+        ("authorization must be .* 9 characters", {"headers": {"authorization": "Bearer a\n"}}),
         ("needs rest=True", {"server": "https://localhost"}),
         ("ftp", {"server": "ftp://localhost", "rest": True}),
         ("localhost:99999", {"server": "localhost:99999", "rest": True}),

@@ -52,6 +52,17 @@ def test_a_line_is_answered_before_the_next_is_written(server):
             assert process.stdout.readline() == text.upper() + b"\n"
 
 
+def test_headers(server, stub):
+    seen = []
+    stub.behave = lambda request, context: seen.append(dict(context.invocation_metadata()))
+    headers = ["--header", "authorization: Bearer a:b", "x-tenant:c"]
+    assert run("um", *headers, server).stdout == b"UM\n"
+    assert seen[0]["authorization"] == "Bearer a:b" and seen[0]["x-tenant"] == "c"
+    for wrong in ("Authorization: a", "authorization", "bom dia"):
+        done = run(server, "--header", wrong)
+        assert done.returncode == 2 and b"header" in done.stderr and done.stdout == b""
+
+
 def test_nbest(server):
     long = "x" * (LONGEST + 1)
     done = run(server, "--nbest", "um", "dois\nlinhas", long)
