@@ -152,7 +152,8 @@ def test_models_and_export_work_from_it_alone(wheel, tmp_path):
 def test_the_line_for_uv_finds_all_that_training_needs():
     from uv import find_uv_bin
 
-    (line,) = re.findall(r"^uv run .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs/guide/getting_started.md").read_text()
+    (line,) = re.findall(r"^uv run .*$", page, re.MULTILINE)
     *words, _ = [find_uv_bin(), *line.split()[1:]]
     imports = "import keras_tfmr.text.translator, training.train_pt_en; print('found')"
     assert run([*words, "python", "-c", imports], cwd=ROOT, timeout=900) == "found\n"
