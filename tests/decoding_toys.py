@@ -44,14 +44,22 @@ class HashModel:
         return total
 
     def beam_search(
-        self, example, beams, n, limit, *, eos_id, min_length, banned_ids, prefix, alpha, offset
-    ):
-        """The n best `[(tokens, log_prob, score)]`, with lists; it never ends early."""
+        self, example, beams, n, limit, *, eos_id, min_length, banned_ids, prefix, alpha, offset,
+        slots=(), due=(),
+    ):  # fmt: skip
+        """The n best `[(tokens, log_prob, score)]`, with lists; it never ends early.
+
+        Of the `slots`, each that is `due` comes once, and only these.
+        """
         live, finished = [()], [] if limit else [((), 0.0, 0.0)]
         for length in range(1, limit + 1):
-            never = {0, *banned_ids, *(eos_id if length < min_length else ())}
-            allowed = prefix[length - 1 : length] or {*range(self.vocab)} - never
-            ways = [(*tokens, token) for tokens in live for token in allowed]
+            never = {0, *banned_ids, *slots, *(eos_id if length < min_length else ())}
+            ways = []
+            for tokens in live:
+                still = {*due} - {*tokens}
+                free = ({*range(self.vocab)} - never | still) - ({*eos_id} if still else set())
+                allowed = prefix[length - 1 : length] or free
+                ways += [(*tokens, token) for token in allowed]
             ranked = [(self.log_prob(example, way), way) for way in ways]
             ranked = sorted((r for r in ranked if r[0] > -np.inf), reverse=True)[: 2 * beams]
             live = []

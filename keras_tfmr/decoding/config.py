@@ -91,12 +91,14 @@ class DecodingConfig(Config):
         banned_ids: Sequence[int] = (),
         prefix: Tensor | None = None,
         max_lengths: Tensor | None = None,
+        slot_ids: Sequence[int] = (),
+        slots: Tensor | None = None,
         num_certain: Tensor | None = None,
     ) -> DecodingResult:
         """Decodes as configured; the arguments and the result are those of `beam_search`."""
         constraints = Constraints(
             self, bos_ids=bos_ids, eos_id=eos_id, banned_ids=banned_ids, prefix=prefix,
-            max_lengths=max_lengths,
+            max_lengths=max_lengths, slot_ids=slot_ids, slots=slots,
         )  # fmt: skip
         if self.num_beams == 1:  # needs neither a selection nor a list of finished hypotheses
             return SingleSearch(step, constraints, most_probable).decode(cache)
@@ -115,6 +117,8 @@ class SearchOptions(TypedDict, total=False):
     banned_ids: Sequence[int]
     prefix: Tensor | None
     max_lengths: Tensor | None
+    slot_ids: Sequence[int]
+    slots: Tensor | None
 
 
 def beam_search(
@@ -132,6 +136,8 @@ def beam_search(
     banned_ids: Sequence[int] = (),
     prefix: Tensor | None = None,
     max_lengths: Tensor | None = None,
+    slot_ids: Sequence[int] = (),
+    slots: Tensor | None = None,
     num_certain: Tensor | None = None,
 ) -> DecodingResult:
     """Keeps the `num_beams` most probable unfinished hypotheses and the n best finished ones.
@@ -161,6 +167,10 @@ def beam_search(
         prefix: int32 `[batch, p]`, padded with 0: tokens that every hypothesis begins with.
         max_lengths: int32 `[batch]`, the maximum length of each example; 0 for one not to be
             decoded.
+        slot_ids: Up to 31 ids that are produced only as `slots` says.
+        slots: int32 `[batch]`: where bit i is set, every hypothesis of the example produces
+            `slot_ids[i]` once before it ends; where it is not, never. A hypothesis that reaches its
+            limit may lack some.
         num_certain: How many of the n must be certain to be the best, an int or an int32 scalar; n
             by default. The search ends as soon as these are certain; the others are the best that
             it found by then. One traced search can therefore serve calls for one hypothesis and
@@ -185,7 +195,7 @@ def beam_search(
     )  # fmt: skip
     return config.decode(
         step, cache, bos_ids=bos_ids, eos_id=eos_id, banned_ids=banned_ids, prefix=prefix,
-        max_lengths=max_lengths, num_certain=num_certain,
+        max_lengths=max_lengths, slot_ids=slot_ids, slots=slots, num_certain=num_certain,
     )  # fmt: skip
 
 
@@ -216,11 +226,8 @@ def greedy(
 
 def constraints_of(
     *, bos_ids, eos_id, max_length, min_length=0, length_penalty=0.0, length_penalty_offset=5.0,
-    banned_ids=(), prefix=None, max_lengths=None,
+    **constraints,
 ):  # fmt: skip
     """The `Constraints` of `SearchOptions`."""
     config = DecodingConfig(1, 1, length_penalty, length_penalty_offset, max_length, min_length)
-    return Constraints(
-        config, bos_ids=bos_ids, eos_id=eos_id, banned_ids=banned_ids, prefix=prefix,
-        max_lengths=max_lengths,
-    )  # fmt: skip
+    return Constraints(config, bos_ids=bos_ids, eos_id=eos_id, **constraints)

@@ -130,6 +130,7 @@ class SingleHypotheses(NamedTuple):
     tokens: Any  # int32 [batch], the last token
     ids: Any  # int32 [batch, length], padded with 0
     log_probs: Any  # float32 [batch]
+    pending: Any  # int32 [batch], a bit for each slot that is still to come; or ()
 
 
 class SingleSearch(Search):
@@ -152,6 +153,7 @@ class SingleSearch(Search):
             tokens=self.constraints.bos_ids,
             ids=ops.add(none[:, None], np.zeros_like(self.columns)),
             log_probs=ops.cast(none, "float32"),
+            pending=self.constraints.slots,
         )
 
     def unfinished(self, hypotheses):
@@ -159,16 +161,17 @@ class SingleSearch(Search):
 
     def extend(self, position, cache, hypotheses):
         """One token more on every hypothesis that is alive."""
-        alive, tokens, ids, total = hypotheses
+        alive, tokens, ids, total, pending = hypotheses
         log_probs, cache = self.step.next(tokens, cache)  # [batch, vocab]
-        log_probs = self.constraints.constrain(log_probs, position)
+        log_probs = self.constraints.constrain(log_probs, position, pending)
         tokens, gained = self.choose(log_probs, position, self.examples)  # [batch] each
         tokens = ops.where(alive, tokens, 0)
         total = ops.where(alive, total + gained, total)
         ended = self.constraints.ends(tokens) | (position + 1 >= self.constraints.max_lengths)
         ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)  # [batch, length]
         alive = alive & ~ended & (total > -np.inf)
-        return position + 1, cache, SingleHypotheses(alive, tokens, ids, total)
+        pending = self.constraints.remaining(pending, tokens)
+        return position + 1, cache, SingleHypotheses(alive, tokens, ids, total, pending)
 
     def result(self, hypotheses):
         ids, log_probs = hypotheses.ids[:, None], hypotheses.log_probs[:, None]
@@ -184,6 +187,7 @@ class BeamHypotheses(NamedTuple):
     ids: Any  # int32 [batch, beams, length]
     log_probs: Any  # float32 [batch, beams]
     tokens: Any  # int32 [batch, beams], the last token of each
+    pending: Any  # int32 [batch, beams], a bit for each slot that is still to come; or ()
     finished_ids: Any  # int32 [batch, n, length]
     finished_log_probs: Any  # float32 [batch, n]
     finished_scores: Any  # float32 [batch, n]
@@ -224,6 +228,10 @@ class BeamSearch(Search):
             ids=ops.add(none, np.zeros((self.num_beams, self.max_length), "int32")),
             log_probs=ops.where(self.max_lengths > 0, first, np.float32(-np.inf)),
             tokens=ops.add(self.constraints.bos_ids[:, None], np.zeros(self.num_beams, "int32")),
+            pending=tree.map_structure(
+                lambda slots: ops.repeat(slots[:, None], self.num_beams, axis=1),
+                self.constraints.slots,
+            ),
             finished_ids=ops.add(none, np.zeros((self.n, self.max_length), "int32")),
             finished_log_probs=scores,
             finished_scores=scores,
@@ -242,7 +250,7 @@ class BeamSearch(Search):
         """One token more on every unfinished hypothesis."""
         beams, n, length = self.num_beams, self.n, position + 1
         log_probs, cache = self.step.next(ops.reshape(hypotheses.tokens, (-1,)), cache)
-        log_probs = self.constraints.constrain(log_probs, position, beams)  # [batch * beams, vocab]
+        log_probs = self.constraints.constrain(log_probs, position, hypotheses.pending, beams)
 
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
         totals, parents, tokens = top_sums(hypotheses.log_probs, log_probs, 2 * beams)
@@ -263,11 +271,14 @@ class BeamSearch(Search):
 
         log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), beams)  # [batch, beams]
         chosen = chosen + self.example * (2 * beams)
-        cache = self.step.reorder(cache, ops.reshape(_take(parents, chosen), (-1,)))
+        parents, tokens = _take(parents, chosen), _take(tokens, chosen)  # [batch, beams]
+        cache = self.step.reorder(cache, ops.reshape(parents, (-1,)))
+        pending = tree.map_structure(lambda slots: _take(slots, parents), hypotheses.pending)
         hypotheses = BeamHypotheses(
             ids=_take(ids, chosen),
             log_probs=log_probs,
-            tokens=_take(tokens, chosen),
+            tokens=tokens,
+            pending=self.constraints.remaining(pending, tokens),
             finished_ids=_take(all_ids, best),
             finished_log_probs=_take(all_log_probs, best),
             finished_scores=scores,
@@ -275,7 +286,7 @@ class BeamSearch(Search):
         return length, cache, hypotheses
 
     def result(self, hypotheses):
-        return hypotheses[3:]
+        return hypotheses[-3:]
 
 
 def _take(x, rows):

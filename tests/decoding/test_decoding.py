@@ -55,6 +55,38 @@ def test_any_beam_is_the_same_search_with_lists(seed):
         np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_slots_come_once_where_they_are_due_and_before_the_end(seed):
+    """As in the search with lists; the widest beam finds the best of all hypotheses there are."""
+    rng, slot_ids = np.random.default_rng(seed), (6, 2, 4)
+    beams, vocab, longest = (1, 2, 5, 5, 999, 999)[seed], 7, (6, 6, 6, 6, 4, 4)[seed]
+    model = HashModel(vocab, batch=5, seed=seed)
+    limits, due = (
+        np.array([0, 2, 4, 6, 6]),
+        [rng.permutation(slot_ids)[:i] for i in (2, 3, 1, 0, 2)],
+    )
+    slots = [sum(1 << slot_ids.index(slot) for slot in some) for some in due]
+    prefix = [*map(list, (due[0][:1], due[1][:1], [3], [], due[4][1:]) if seed % 2 else [[]] * 5)]
+    result = search(
+        model, beams, n := min(beams, 4), limits=limits, max_length=longest, slot_ids=slot_ids,
+        slots=np.array(slots, "int32"), min_length=seed % 3,
+        prefix=np.array([[*tokens, 0][:1] for tokens in prefix], "int32"),
+    )  # fmt: skip
+    for example, some in enumerate(map(set, due)):
+        expected = model.beam_search(
+            example, beams, n, min(limits[example], longest), prefix=tuple(prefix[example]),
+            eos_id=(END,), min_length=seed % 3, banned_ids=(), alpha=0.0, offset=5.0,
+            slots=slot_ids, due=some,
+        )  # fmt: skip
+        found = [h for h in hypotheses(result, example) if h[2] > -math.inf]
+        assert [h[0] for h in found] == [h[0] for h in expected]
+        np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+        for tokens, _, _ in found:
+            came = [token for token in tokens if token in slot_ids]
+            assert len(came) == len({*came}) and {*came} <= some
+            assert {*came} == some or END not in tokens
+
+
 @pytest.mark.parametrize("decode", [greedy, functools.partial(beam_search, num_beams=2), sample])
 @pytest.mark.parametrize("prefix, tokens", [([0], ()), ([3], (3, END)), ([4], ())])
 def test_a_hypothesis_that_nothing_can_continue_is_missing(decode, prefix, tokens):
@@ -133,6 +165,8 @@ def test_senseless_options_are_named():
         (dict(banned_ids=(99,)), "below the vocabulary size 4"),
         (dict(eos_id=4), r"eos_id=.*4.* must be below the vocabulary size 4"),
         (dict(eos_id=()), "eos_id must be at least 1"),
+        (dict(slot_ids=(2,)), r"slots must be given for up to 31 slot_ids; received .*2.*None"),
+        (dict(slot_ids=(4,), slots=[0, 0]), r"slot_ids=\(4,\) must be below the vocabulary size 4"),
         (dict(eos_id=(2, 0)), "eos_id must be at least 1"),
         (dict(bos_ids=np.zeros((2, 1), "int32")), "bos_ids must have rank 1"),
         (dict(prefix=np.zeros(2, "int32")), "prefix must have rank 2"),
@@ -211,14 +245,15 @@ def test_eager_graph_and_compiled_agree(decode, beams, vocab, options, xla):
     if beams > 1:
         options = {"num_beams": beams, **options}
 
-    def run(bos_ids, prefix, max_lengths):
+    def run(bos_ids, prefix, max_lengths, slots):
         return decode(
             *model.start(beams), bos_ids=bos_ids, eos_id=END, max_length=10, min_length=2,
-            prefix=prefix, max_lengths=max_lengths, **options,
+            prefix=prefix, max_lengths=max_lengths, slot_ids=(7, 3), slots=slots, **options,
         )  # fmt: skip
 
     prefix = np.array([[3, 4], [5, 0], [0, 0], [0, 0], [0, 0], [6, 0]])
-    inputs = np.zeros(6, "int32"), prefix.astype("int32"), np.array([10, 10, 10, 3, 1, 0], "int32")
+    limits, slots = np.array([10, 10, 10, 3, 1, 0], "int32"), np.array([3, 0, 3, 2, 1, 1], "int32")
+    inputs = np.zeros(6, "int32"), prefix.astype("int32"), limits, slots
     for with_xla in (False, True)[: 1 + xla]:
         found = compiled(run, with_xla)(*map(ops.convert_to_tensor, inputs))
         assert_same(found, run(*inputs), range(6))
