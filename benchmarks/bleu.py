@@ -125,7 +125,7 @@ def main():
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
     full("--minutes", type=float, default=30, help="of training")
     full("--every", type=float, default=2, help="minutes between measurements of Marian")
-    full("--rates", type=float, nargs="+", default=[1e-3], help="of Marian")
+    full("--rates", nargs="+", default=["0.001"], help="of Marian")
     full("--warmups", type=int, nargs="+", default=[1000], help="of Marian, in updates")
     full("--pairs", type=int, default=500, help="validation pairs translated")
     full("--run", default="runs/bleu", help="our run's folder")
