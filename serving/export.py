@@ -109,7 +109,7 @@ def rebuilt(folder, options):
 def export_elsewhere(translator, options):
     """Writes a translator for another engine; returns the folder."""
     from keras_tfmr.export.ctranslate2_format import write_ctranslate2
-    from keras_tfmr.export.marian_format import write_marian
+    from keras_tfmr.marian.writing import write_marian
 
     write = {"ctranslate2": write_ctranslate2, "marian": write_marian}[options.format]
     return write(translator, options.output or options.run / options.format)

@@ -108,6 +108,11 @@ class Start:
         found = self.folder.tokenizers()
         if found is None:
             raise RunError(f"{self.path} has no tokenizers")
+        if (languages := found[0].target_languages) and found[0].target_language is None:
+            raise RunError(
+                f"{self.path} has several target languages, and none for texts that choose none: "
+                f"repeat import_marian.py with --target_language, one of {', '.join(languages)}"
+            )
         return found
 
     def assign(self, model, task):

@@ -24,6 +24,7 @@ def measured(exact, rounded, texts):
     """
     texts, facts = list(texts), {"texts": len(texts)}
     if hasattr(exact, "translate"):
+        texts = exact.source_tokenizer.tagged(texts)
         translations = exact.translate(texts)
         facts["same"] = sum(map(str.__eq__, translations, rounded.translate(texts)))
         pairs = [model.score(texts, translations) for model in (exact, rounded)]

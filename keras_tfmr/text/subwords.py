@@ -31,6 +31,9 @@ class Tokenizer(tf.Module):
     """
 
     pad_id, unknown_id, bos_id, eos_id = range(4)
+    # Of the model's target languages, those that a text can choose, and that of texts that do not.
+    target_languages: tuple[str, ...] = ()
+    target_language: str | None = None
 
     def __init__(self, model_bytes: bytes) -> None:
         super().__init__(name="subword_tokenizer")
@@ -77,6 +80,30 @@ class Tokenizer(tf.Module):
         model = proto.ModelProto.FromString(self.model_bytes)
         model.pieces.extend(mix(model.pieces, other, share))
         return type(self)(model.SerializeToString())
+
+    def into(self, language: str) -> Self:
+        """The same tokenizer of sources, with this target language for texts that choose none.
+
+        Args:
+            language: One of `target_languages`, such as "por".
+
+        Raises:
+            ValueError: If it is none of them.
+        """
+        known = ", ".join(self.target_languages) or "none, the model has one target language"
+        raise ValueError(f"unknown target language {language!r}; the model's are: {known}")
+
+    def untagged(self, texts: Sequence[str | bytes]) -> list[int]:
+        """The numbers of the texts that have no target language, and need one."""
+        return []
+
+    def tagged(self, texts: Iterable[str | bytes]) -> list[str | bytes]:
+        """The texts, of which those that need a target language get each in turn."""
+        texts, languages = list(texts), self.target_languages
+        for number in self.untagged(texts):
+            tag, text = f">>{languages[number % len(languages)]}<< ", texts[number]
+            texts[number] = tag + text if isinstance(text, str) else tag.encode() + text
+        return texts
 
     def encode(
         self, texts: tf.Tensor | Sequence[str | bytes], max_length: int | None = None

@@ -14,8 +14,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_tfmr.config import Tensor
+from keras_tfmr.marian.tokenizer import MarianTokenizer, is_joined
 from keras_tfmr.text.lines import SPACE_SIGN, SPACE_SIGN_ESCAPED, prepared
-from keras_tfmr.text.marian_tokenizer import MarianTokenizer, is_joined
 from keras_tfmr.text.subwords import SPECIALS, Tokenizer, valid_utf8
 
 # The most characters in a subword, and how many further ones leave it as it is.

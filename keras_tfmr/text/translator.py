@@ -1,7 +1,7 @@
 """Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import keras
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_tfmr import decoding
 from keras_tfmr._inputs import Text, batches, utf8
+from keras_tfmr.answers import Translation
 from keras_tfmr.calls import TranslatorCalls
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.decoding.shortlist import END, START, Shortlist
@@ -75,6 +76,7 @@ class Translator(TranslatorCalls, TextModel):
         self.max_source_length, self.lexicon = max_source_length, lexicon
         self.splitter = SentenceSplitter(abbreviations)
         self._check()
+        self._into: dict[str, Self] = {}
         self.tables = [] if lexicon is None else [lexicon.candidates]
         self._declare(TRANSLATE, TRANSLATE_NBEST, TRANSLATE_DOCUMENT, SCORE, EXPLAIN)
         inputs = {
@@ -125,8 +127,42 @@ class Translator(TranslatorCalls, TextModel):
             return self if precision is None else self.replace(precision=precision)
         return super().for_decoding(precision, texts)
 
+    def translate(
+        self, texts: Iterable[Text], batch_size: int | None = None, *, language: str | None = None
+    ) -> list[Translation]:
+        """As for a server; `language` chooses among several target languages: see `into`."""
+        translator = self if language is None else self.into(language)
+        return super(Translator, translator).translate(texts, batch_size)
+
+    def into(self, language: str) -> Self:
+        """The translator into one of several target languages, of which the model has tags.
+
+        It shares the model, and is kept, so that each language is traced once. It is how to choose
+        the language of an export, of documents and of other calls than `translate`.
+
+        Args:
+            language: One of `source_tokenizer.target_languages`, such as "por".
+
+        Raises:
+            ValueError: If the model does not have the language, or has only one.
+        """
+        if language not in self._into:
+            tokenizer = self.source_tokenizer.into(language)
+            arguments = {**self.arguments(), "source_tokenizer": tokenizer}
+            self._into[language] = type(self)(self.model, **arguments)
+        return self._into[language]
+
+    def _ask(self, signature, inputs, batch_size=None):
+        if untagged := self.source_tokenizer.untagged(inputs["text"]):
+            known = ", ".join(self.source_tokenizer.target_languages)
+            raise ValueError(
+                f"the model has several target languages: choose a `language` of {known}. "
+                f"Received none for the text {inputs['text'][untagged[0]]!r:.80}"
+            )
+        return super()._ask(signature, inputs, batch_size)
+
     def examples(self, texts: Sequence[Text]) -> list[Any]:
-        texts = list(texts)
+        texts = self.source_tokenizer.tagged(texts)
         translations = self.translate(texts)
         inputs = []
         for rows in batches([1] * len(texts), BATCH):

@@ -10,16 +10,17 @@ import tensorflow as tf
 from helpers import full_disk
 from marian_models import fixture, write_transformers_folder
 
+from keras_tfmr import marian
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.ctranslate2_format import write_ctranslate2
-from keras_tfmr.export.marian_format import write_marian
+from keras_tfmr.marian import transformers_folder
+from keras_tfmr.marian.writing import write_marian
 from keras_tfmr.models import TransformerConfig, TranslationModel
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text.translator import Translator
 from training import phrasebook
-from training.marian.run import model_of, read, tokenizers_of
 
 PAIRS = phrasebook.generate(600, seed=1)
 TEXTS = [source for source, _ in PAIRS[:30]]
@@ -46,8 +47,19 @@ def scrambled(**fields):
 @functools.cache
 def imported():
     with tempfile.TemporaryDirectory() as folder:
-        published = read(write_transformers_folder(Path(folder) / "opus", fixture()[1]))
-    return Translator(model_of(published)[1], *tokenizers_of(published), DECODING)
+        return translator_of(write_transformers_folder(Path(folder) / "opus", fixture()[1]))
+
+
+def translator_of(path):
+    """The translator of a published model."""
+    published = marian.read(path)
+    tokenizers = published.source_tokenizer, published.target_tokenizer
+    return Translator(published.model, *tokenizers, DECODING)
+
+
+def texts_for(translator):
+    """Texts with the tags of target languages, if the model has any."""
+    return translator.source_tokenizer.tagged(TEXTS)
 
 
 CASES = {
@@ -61,11 +73,12 @@ CASES = {
 @pytest.mark.parametrize("name", ["imported", "tied", "untied"])
 def test_a_marian_folder_is_the_same_model(tmp_path, name):
     translator = CASES[name]()
-    published = read(write_marian(translator, tmp_path / "marian"))
-    again = Translator(model_of(published)[1], *tokenizers_of(published), DECODING)
-    order = published.source.order
-    ids, _ = translator.source_tokenizer.encode_truncated(TEXTS, 64)
-    ids_again, _ = again.source_tokenizer.encode_truncated(TEXTS, 64)
+    texts = texts_for(translator)
+    folder = write_marian(translator, tmp_path / "marian")
+    again, described = translator_of(folder), transformers_folder.describe(folder)
+    order = described.vocabularies[0].order
+    ids, _ = translator.source_tokenizer.encode_truncated(texts, 64)
+    ids_again, _ = again.source_tokenizer.encode_truncated(texts, 64)
     assert np.where(ids_again == 0, 0, order[ids_again]).tolist() == ids.numpy().tolist()
     expected = translator.model([ids, ids[:, :5]]).numpy()
     found = again.model([ids_again, ids_again[:, :5]]).numpy()
@@ -80,11 +93,12 @@ def test_transformers_loads_the_marian_folder(tmp_path, name):
     import transformers
 
     translator = CASES[name]()
+    texts = texts_for(translator)
     folder = write_marian(translator, tmp_path / "marian")
     # In float64, so that no more than our own rounding is seen.
     model = transformers.MarianMTModel.from_pretrained(folder).eval().double()
-    theirs = transformers.MarianTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
-    ids, _ = translator.source_tokenizer.encode_truncated(TEXTS, 64)
+    theirs = transformers.MarianTokenizer.from_pretrained(folder)(texts)["input_ids"]
+    ids, _ = translator.source_tokenizer.encode_truncated(texts, 64)
     assert [row[row != 0].tolist() for row in ids.numpy()] == theirs
     source, target = torch.tensor(ids.numpy()).long(), ids.numpy()[:, :5]
     inputs = {"input_ids": source, "attention_mask": (source != 0).long()}
@@ -95,7 +109,7 @@ def test_transformers_loads_the_marian_folder(tmp_path, name):
         logits.numpy(), translator.model([ids.numpy(), target]).numpy(), atol=1e-4
     )
     found = translator.target_tokenizer.decode(tf.constant(found.numpy()[:, 1:], tf.int32))
-    assert [text.decode() for text in found.numpy()] == translator.translate(TEXTS)
+    assert [text.decode() for text in found.numpy()] == translator.translate(texts)
 
 
 def by_ctranslate2(engine, translator, texts, **options):

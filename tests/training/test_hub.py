@@ -79,9 +79,9 @@ def found(hub, tmp_path):
     """The folder of the model in a new process, or what is wrong. A cache for each test."""
 
     def found(revision, **settings):
-        code = "import sys; from training.marian.files import RunError, found\n"
+        code = "import sys; from keras_tfmr.marian.files import PresetError, found\n"
         code += "try: print(found('owner/model', sys.argv[1]))\n"
-        code += "except RunError as error: print(error)\n"
+        code += "except PresetError as error: print(error)\n"
         settings = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", **settings}
         environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_TOKEN": TOKEN, **settings}
         hub.asked.clear()

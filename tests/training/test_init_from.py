@@ -63,11 +63,15 @@ def test_a_run_begins_with_the_weights_and_tokenizers_of_another(
     assert [row["step"] for row in history(now.path)] == ["1"]
 
 
-def test_a_published_model_is_tuned_with_more_subwords_and_its_licence_kept(data, tmp_path):
+def test_a_published_model_is_tuned_with_more_subwords_and_its_licence_kept(data, tmp_path, capsys):
     folder = write_transformers_folder(tmp_path / "opus", fixture()[1])
-    assert import_marian.main([str(folder), "--output", str(tmp_path / "published")]) == 0
+    command = [str(folder), "--output", str(tmp_path / "published")]
+    assert import_marian.main(command) == 0
     before, tuned = RunFolder(tmp_path / "published"), RunFolder(tmp_path / "tuned")
     words = ("--init_from", before.path, "--data", data, "--output", tuned.path, *TUNING)
+    assert train(*words) == 1
+    assert "import_marian.py with --target_language, one of eng, fra" in capsys.readouterr().err
+    assert import_marian.main([*command, "--target_language", "eng", "--overwrite"]) == 0
     assert train(*words, "--extend_vocab", "--vocab_size", "300") == 0
     for old, new in zip(before.tokenizers(), tuned.tokenizers(), strict=True):
         assert spellings_of(new)[: old.vocab_size] == spellings_of(old)[: old.vocab_size]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_tfmr.text.marian_tokenizer import MarianTokenizer, joined
+from keras_tfmr.marian.tokenizer import MarianTokenizer, joined
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import phrasebook
 
@@ -57,8 +57,8 @@ def reference_ids(processor, pieces, text, default=None):
 def test_ids_are_the_vocabulary_s_as_the_published_model_has_them(published):
     sides, processors, pieces = published
     for default in (None, "por"):
-        spm = joined(sides[0], pieces, reads_tags=True, target_language=default)
-        tokenizer = MarianTokenizer(spm)
+        tokenizer = MarianTokenizer(joined(sides[0], pieces, reads_tags=True))
+        tokenizer = tokenizer if default is None else tokenizer.into(default)
         tag = default and f">>{default}<<"
         expected = [reference_ids(processors[0], pieces, text, tag) for text in TEXTS]
         assert tokenizer.encode(TEXTS).to_list() == expected
@@ -105,8 +105,7 @@ def test_subwords_of_another_tokenizer_come_after_the_vocabulary():
     other = SubwordTokenizer.learn(
         [*words * 99, *TAGS * 99, *(a for a, _ in PAIRS)], vocab_size=500
     )
-    options = {"reads_tags": True, "target_language": "por"}
-    before = [MarianTokenizer(joined(side, pieces, **options)) for side in sides]
+    before = [MarianTokenizer(joined(side, pieces, reads_tags=True)).into("por") for side in sides]
     after = [tokenizer.extended(other) for tokenizer in before]
     everything, size = np.arange(after[0].vocab_size), before[0].vocab_size
     spelled, same = (tokenizer.pieces(everything).numpy().tolist() for tokenizer in after)
@@ -124,11 +123,10 @@ def test_subwords_of_another_tokenizer_come_after_the_vocabulary():
 
 def test_errors_name_what_is_wrong():
     spm = learned(["o gato"] * 20, "unigram")
-    tags = {"reads_tags": True, "target_language": "deu"}
     with pytest.raises(ValueError, match="language 'deu'; the model's are: por, eng"):
-        joined(spm, TAGS, **tags)
+        MarianTokenizer(joined(spm, TAGS, reads_tags=True)).into("deu")
     with pytest.raises(ValueError, match="none, the model has one target language"):
-        joined(spm, ["a"], **tags)
+        MarianTokenizer(joined(spm, ["a"], reads_tags=True)).into("deu")
     with pytest.raises(ValueError, match="not a SentencePiece model"):
         joined(b"nothing", [])
     with pytest.raises(ValueError, match="not joined with a Marian vocabulary"):

@@ -1,15 +1,12 @@
 """The vocabularies of published models, in the forms that they have."""
 
 import dataclasses
+import json
 import re
 
 import numpy as np
-import yaml
 
-from training.files import RunError
-
-# A logit bias with which the probability of an id is 0.
-BANNED = -1e9
+from keras_tfmr.presets import PresetError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,36 +42,23 @@ class Vocabulary:
         """The pieces in our order, from id 4 on."""
         return [self.pieces[i] for i in self.order[4:]]
 
-    def rows(self, table):
-        """A table of vectors `[published vocab, width]` in our order, with zeros for new ids."""
-        order = self.order
-        return np.where((order >= 0)[:, None], table[order], np.float32(0))
-
-    def biases(self, bias, banned=()):
-        """Logit biases `[published vocab]` in our order, with a ban on ids never to be produced."""
-        order = self.order
-        bias = np.where(order >= 0, bias[order], np.float32(BANNED))
-        bias[np.isin(order, [*banned])] = BANNED
-        bias[2] = BANNED  # the start id, which can have the row of another id
-        return bias.astype("float32")
-
 
 def vocabulary_of(ids, name, size=None, **fields):
     """The `Vocabulary` of {piece: id} of a file; `size` is the least number of ids.
 
     Raises:
-        RunError: If a special piece is missing, an id is negative, or an id so large that the
+        PresetError: If a special piece is missing, an id is negative, or an id so large that the
             file cannot be a vocabulary.
     """
     if missing := [piece for piece in ("</s>", "<unk>") if piece not in ids]:
-        raise RunError(f"{name} has no piece {missing[0]}")
+        raise PresetError(f"{name} has no piece {missing[0]}")
     if min(ids.values()) < 0 or max(ids.values()) > 2 * len(ids) + 1000:
-        raise RunError(f"{name} is not a vocabulary: expected pieces and their ids")
+        raise PresetError(f"{name} is not a vocabulary: expected pieces and their ids")
     pieces = [""] * max(max(ids.values()) + 1, size or 0)
     for piece, number in ids.items():
         pieces[number] = piece
     if size and len(pieces) > size:
-        raise RunError(f"{name} has {len(pieces)} pieces, the model {size} embeddings")
+        raise PresetError(f"{name} has {len(pieces)} pieces, the model {size} embeddings")
     return Vocabulary(pieces, eos_id=ids["</s>"], unknown_id=ids["<unk>"], **fields)
 
 
@@ -85,7 +69,7 @@ def read_spm(path):
     try:
         model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError) as error:
-        raise RunError(f"{path.name} is not a SentencePiece model: {error}") from error
+        raise PresetError(f"{path.name} is not a SentencePiece model: {error}") from error
     return vocabulary_of({model.id_to_piece(i): i for i in range(len(model))}, path.name)
 
 
@@ -96,7 +80,7 @@ def read_yml(path):
     in pieces, and takes ten seconds for 60,000 lines.
 
     Raises:
-        RunError: If a line is not a piece with its id.
+        PresetError: If a line is not a piece with its id.
     """
     ids, key = {}, None
     text = path.read_bytes().decode("utf-8")
@@ -109,14 +93,22 @@ def read_yml(path):
             ids[_scalar(found[1] if key is None else key)] = int(found[2])
             key = None
         elif line.strip() and not line.startswith("#") and line not in ("---", "..."):
-            raise RunError(
+            raise PresetError(
                 f"{path.name}, line {number}: expected a piece and its id, found {line!r}"
             )
     return vocabulary_of(ids, path.name)
 
 
 def _scalar(text):
+    import yaml
+
     if text.startswith('"'):
         plain = text[1:-1]
         return yaml.load(text, Loader=yaml.BaseLoader) if "\\" in plain else plain
     return text[1:-1].replace("''", "'") if text.startswith("'") else text
+
+
+def write_yml(path, pieces):
+    """Writes a piece and its id a line."""
+    lines = (f"{json.dumps(p, ensure_ascii=False)}: {i}\n" for i, p in enumerate(pieces))
+    path.write_text("".join(lines), encoding="utf-8")

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr import compat
+from keras_tfmr._inputs import utf8
 from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
 from keras_tfmr.text.subwords import SPECIALS, Tokenizer, mix, valid_utf8
 
@@ -67,10 +68,12 @@ class MarianTokenizer(Tokenizer):
         # ids are looked up by the spelling of pieces.
         self._speller = compat.sentencepiece_ops(self.model_bytes, tf.string, self.name)
         self.tags = list(spec.user_defined_symbols)
-        self.target_language = (list(spec.accept_language) or [None])[0]
-        names = tf.constant([*self.tags, *spec.accept_language], tf.string)
-        ids = self._ops.string_to_id(names).numpy().tolist()
-        self._tag_ids = dict(zip([*self.tags, *spec.accept_language], ids, strict=True))
+        self.target_languages = tuple(tag[2:-2] for tag in self.tags)
+        ids = self._ops.string_to_id(tf.constant(self.tags, tf.string)).numpy().tolist()
+        self._tag_ids = dict(zip(self.tags, ids, strict=True))
+        own = [*spec.accept_language][:1]
+        self.target_language = own[0][2:-2] if own else None
+        self._own_tag = self._tag_ids[own[0]] if own else None
         self._longest = max(
             len(piece.piece)
             for piece in _parsed(self.model_bytes).pieces
@@ -78,9 +81,23 @@ class MarianTokenizer(Tokenizer):
         )
 
     def _line_encoder(self):
-        tags = {tag: self._tag_ids[tag] for tag in self.tags}
-        own_tag = self._tag_ids.get(self.target_language)
-        return _MarianLines(self.model_bytes, self.vocab_size, tags, own_tag, self.unknown_id)
+        return _MarianLines(
+            self.model_bytes, self.vocab_size, self._tag_ids, self._own_tag, self.unknown_id
+        )
+
+    def into(self, language):
+        language = language.strip("<>")
+        if language not in self.target_languages:
+            return super().into(language)  # an error
+        model = _parsed(self.model_bytes)
+        model.trainer_spec.accept_language[:] = [f">>{language}<<"]
+        return type(self)(model.SerializeToString())
+
+    def untagged(self, texts):
+        if self._own_tag is not None or not self.tags:
+            return []
+        texts = (utf8(text).decode(errors="replace") for text in texts)
+        return [number for number, text in enumerate(texts) if self.lines.tag_of(text) is None]
 
     def decode(self, ids):
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
@@ -146,13 +163,13 @@ class MarianTokenizer(Tokenizer):
 
     def _tags_of(self, texts):
         """Strings [batch] -> strings without tags, and ids of tags, ragged [batch, (0 or 1)]."""
-        default = self._tag_ids.get(self.target_language, self.pad_id)
+        default = self.pad_id if self._own_tag is None else self._own_tag
         ids = tf.fill([tf.size(texts)], default)
         if self.tags:
             first = tf.strings.strip(tf.strings.regex_replace(texts, f"({_TAG})?(?s:.*)", r"\1"))
-            same = first[:, None] == tf.constant(self.tags)  # [batch, tags]
+            same = first[:, None] == tf.constant([*self._tag_ids])  # [batch, tags]
             own = tf.reduce_any(same, axis=1)
-            known = tf.constant([self._tag_ids[tag] for tag in self.tags], tf.int32)
+            known = tf.constant([*self._tag_ids.values()], tf.int32)
             ids = tf.where(own, tf.gather(known, tf.argmax(same, axis=1)), ids)
             rest = tf.strings.regex_replace(texts, _TAG, "", replace_global=False)
             texts = tf.where(own, rest, texts)
@@ -182,14 +199,20 @@ class _MarianLines(LineEncoder):
             for tag, row in zip(tags, rows, strict=True)
         ]
 
+    def tag_of(self, line):
+        """The match of the tag that a line begins with; None without one that is known."""
+        match = re.match(_TAG, line)
+        return match if match and match.group().strip() in self.tag_ids else None
+
     def _split(self, line):
         """The id of a line's tag, and the text behind it."""
-        match = re.match(_TAG, line)
-        tag = self.tag_ids.get(match.group().strip()) if match else None
-        return (self.own_tag, line) if tag is None else (tag, line[match.end() :])
+        match = self.tag_of(line)
+        if match is None:
+            return self.own_tag, line
+        return self.tag_ids[match.group().strip()], line[match.end() :]
 
 
-def joined(spm, pieces, *, reads_tags=False, target_language=None):
+def joined(spm, pieces, *, reads_tags=False):
     """A SentencePiece model whose ids are those of a Marian vocabulary.
 
     It splits text like the published model: pieces that the vocabulary lacks come after it, and
@@ -199,14 +222,12 @@ def joined(spm, pieces, *, reads_tags=False, target_language=None):
         spm: Bytes of the published SentencePiece model.
         pieces: The vocabulary from id 4 on, a list of str.
         reads_tags: Whether texts can begin with a tag such as `>>por<<`; True for sources.
-        target_language: The tag for texts without one, with or without its brackets.
 
     Returns:
         Bytes for `MarianTokenizer`.
 
     Raises:
-        ValueError: If the bytes are not a SentencePiece model, or the vocabulary has no tag for the
-            language.
+        ValueError: If the bytes are not a SentencePiece model.
     """
     model = _parsed(spm)
     own = {piece.piece: piece for piece in model.pieces if piece.type in _PRODUCED}
@@ -226,7 +247,7 @@ def joined(spm, pieces, *, reads_tags=False, target_language=None):
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIALS
     spec.model_prefix, spec.vocab_size = _KIND, size
     spec.user_defined_symbols[:] = tags
-    spec.accept_language[:] = [_known_tag(target_language, tags)] if target_language else []
+    del spec.accept_language[:]  # the tag of texts without one: see `MarianTokenizer.into`
     return model.SerializeToString()
 
 
@@ -246,14 +267,6 @@ def _parsed(spm):
     if not model.pieces:
         raise ValueError("not a SentencePiece model: it has no pieces")
     return model
-
-
-def _known_tag(language, tags):
-    tag = language if language.startswith(">>") else f">>{language}<<"
-    if tag not in tags:
-        known = ", ".join(tag[2:-2] for tag in tags) or "none, the model has one target language"
-        raise ValueError(f"unknown target language {language!r}; the model's are: {known}")
-    return tag
 
 
 def _distinct(pieces):

@@ -26,12 +26,15 @@ from marian_models import (
     write_transformers_folder,
 )
 
+from keras_tfmr import marian
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.marian import release as releases
+from keras_tfmr.marian import transformers_folder
+from keras_tfmr.marian.files import unpacked
+from keras_tfmr.presets import PresetError
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from serving import export
 from training import import_marian
-from training.files import RunError
-from training.marian.run import model_of, read
 from training.run_folder import RunFolder
 
 START = 2
@@ -54,33 +57,34 @@ def release(tmp_path):
     return lambda **changes: write_release(tmp_path / "release", WEIGHTS, **changes)
 
 
-def ours(published, ids):
+def ours(described, ids):
     """Published ids as ours; those that a release lacks are padding."""
-    order = published.target.order
+    order = described.vocabularies[1].order
     table = {int(old): new for new, old in enumerate(order) if new != START}
     return np.vectorize(lambda i: table.get(int(i), 0))(ids)
 
 
-def logits_of(published, model, size):
+def logits_of(path):
     """Our logits of the first two sentences, in the published order of ids."""
-    source, target = (ours(published, RECORD[side])[:2] for side in ("source", "target"))
+    described, model = transformers_folder.describe(path), marian.read(path).model
+    source, target = (ours(described, RECORD[side])[:2] for side in ("source", "target"))
     target[:, 0] = START
     found = np.array(model([source, target]))  # [batch, target, vocab]
-    return found[:, :, ours(published, np.arange(size))]
+    return found[:, :, ours(described, np.arange(VOCAB))]
 
 
 def test_logits_and_searches_of_a_transformers_folder(folder):
-    published = read(folder())
-    _, model = model_of(published)
-    np.testing.assert_allclose(logits_of(published, model, VOCAB), RECORD["logits"], atol=1e-4)
-    source = tf.constant(ours(published, RECORD["source"]), tf.int32)
+    path = folder()
+    np.testing.assert_allclose(logits_of(path), RECORD["logits"], atol=1e-4)
+    described, model = transformers_folder.describe(path), marian.read(path).model
+    source = tf.constant(ours(described, RECORD["source"]), tf.int32)
     for beams in (1, 4):
         decoding = DecodingConfig(num_beams=beams, max_length=LONGEST, length_penalty=0.0)
         step, state = model.start(source, num_beams=beams, max_length=LONGEST)
         result = decoding.decode(
             step, state, bos_ids=tf.fill([len(source)], 2), eos_id=3, banned_ids=(0, 1, 2)
         )
-        expected = ours(published, RECORD[f"ids_{beams}"])
+        expected = ours(described, RECORD[f"ids_{beams}"])
         assert np.array(result.ids)[:, 0].tolist() == expected.tolist()
     np.testing.assert_allclose(np.array(result.scores)[:, 0], RECORD["scores_4"], atol=1e-4)
 
@@ -93,10 +97,9 @@ def test_separate_vocabularies_and_an_output_layer_of_its_own(folder):
     apart = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
     path = folder(weights, config=apart)
     shutil.copy(path / "vocab.json", path / "target_vocab.json")
-    published = read(path)
-    config, model = model_of(published)
+    config = marian.read(path, weights=False).model.config
     assert not config.joint_vocab and not config.tied_logits
-    np.testing.assert_allclose(logits_of(published, model, VOCAB), RECORD["logits"], atol=1e-4)
+    np.testing.assert_allclose(logits_of(path), RECORD["logits"], atol=1e-4)
 
 
 def zipped(folder):
@@ -114,14 +117,22 @@ def gzipped(folder):
     return folder
 
 
+def read(path):
+    """What a published model's folder or archive holds."""
+    with unpacked(path) as folder:
+        return marian.read(folder)
+
+
 def test_a_release_is_taken_as_downloaded(release):
-    plain = read(release())
+    described, plain = releases.describe(release()), read(release())
+    assert described.vocabularies[1].pieces == spms_and_pieces()[1]
     for pack in (zipped, tarred, gzipped):
         packed = read(pack(release()))
-        assert packed.target.pieces == plain.target.pieces == spms_and_pieces()[1]
-        assert packed.config == plain.config and packed.spms == plain.spms
-        for name, value in plain.arrays.items():
-            np.testing.assert_array_equal(packed.arrays[name], value)
+        assert packed.model.config == plain.model.config and packed.decoding == plain.decoding
+        for side in ("source_tokenizer", "target_tokenizer"):
+            assert getattr(packed, side).model_bytes == getattr(plain, side).model_bytes
+        for found, value in zip(packed.model.weights, plain.model.weights, strict=True):
+            np.testing.assert_array_equal(found, value)
 
 
 def test_the_command_writes_a_run_that_translates(folder, tmp_path, capsys):
@@ -134,6 +145,7 @@ def test_the_command_writes_a_run_that_translates(folder, tmp_path, capsys):
     config = json.loads((run / "config.json").read_text())
     assert config["arguments"] == {
         "num_beams": 4, "length_penalty": 1.0, "length_penalty_offset": 0.0, "max_length": 14,
+        "min_length": 0, "max_length_ratio": 3.0, "max_length_extra": 8,
     }  # fmt: skip
     assert config["published"]["target_languages"] == ["eng", "fra"]
     assert "CC BY 4.0" in (run / "report.md").read_text()
@@ -146,20 +158,18 @@ def test_what_has_no_effect_is_named(release):
     published = read(release(decoder={"word-penalty": 0.5, "max-length-factor": 2}))
     assert "after 2 tokens for each source token" in published.notes[0]
     assert published.notes[1] == "word-penalty: 0.5 in decoder.yml has no effect here"
-    assert published.decoding["num_beams"] == 6 and published.decoding["length_penalty"] == 1.0
-    assert published.decoding["max_length_ratio"] == 2.0
+    decoding = published.decoding
+    assert (decoding.num_beams, decoding.length_penalty, decoding.max_length_ratio) == (6, 1.0, 2.0)
 
 
 def test_tied_layers_share_their_weights(release):
-    arrays = read(release()).arrays
     path = release(options={"transformer-tied-layers": [1, 1]}) / "opus.npz"
     with np.load(path) as file:
         kept = {n: file[n] for n in file.files if not n.startswith("decoder_l2")}
     np.savez(path, **kept)
-    published = read(path.parent)
-    model_of(published)
-    found = published.arrays["decoder_l2_self_Wq"]
-    np.testing.assert_array_equal(found, arrays["decoder_l1_self_Wq"])
+    first, second = read(path.parent).model.decoder.layers
+    for found, value in zip(second.weights, first.weights, strict=True):
+        np.testing.assert_array_equal(found, value)
 
 
 def test_another_architecture_is_named(release, folder):
@@ -167,14 +177,14 @@ def test_another_architecture_is_named(release, folder):
         ({"type": "s2s"}, "the model has type: s2s, .* expected 'transformer'"),
         ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "dec-cell: gru"),
         ({"transformer-decoder-autoreg": "average-attention"}, "autoreg: average-attention"),
-        ({"transformer-preprocess": "n"}, "top: 'n', 'dan', '', which are not imported"),
+        ({"transformer-preprocess": "n"}, "top: 'n', 'dan', '', which are not supported"),
         ({"transformer-postprocess-emb": "nd"}, "transformer-postprocess-emb: nd"),
         ({"transformer-ffn-activation": "gelu"}, "transformer-ffn-activation: gelu"),
         ({"transformer-train-position-embeddings": True}, "train-position-embeddings: true"),
         ({"factors-dim-emb": 8}, "factors-dim-emb: 8"),
         ({"transformer-decoder-dim-ffn": 96}, "transformer-decoder-dim-ffn: 96"),
     ):
-        with pytest.raises(RunError, match=message):
+        with pytest.raises(PresetError, match=message):
             read(release(options=options))
     for config, message in (
         ({"model_type": "bart"}, "the model has model_type: bart"),
@@ -183,17 +193,19 @@ def test_another_architecture_is_named(release, folder):
         ({"activation_function": "tanh"}, "activation_function: tanh"),
         ({"decoder_ffn_dim": 96}, "ffn_dim of 48 in the encoder and 96"),
     ):
-        with pytest.raises(RunError, match=message):
+        with pytest.raises(PresetError, match=message):
             read(folder(config=config))
     learned = {"model.encoder.embed_positions.weight": np.ones((64, 24), "float32")}
-    with pytest.raises(RunError, match="learned position embeddings"):
+    with pytest.raises(PresetError, match="learned position embeddings"):
         read(folder(WEIGHTS | learned))
-    published = read(release(extra={"decoder_l1_aan_W1": np.zeros((24, 24), "float32")}))
-    with pytest.raises(RunError, match=r"1 arrays that no Marian Trans.* has: decoder_l1_aan"):
-        model_of(published)
-    del published.arrays["encoder_l1_ffn_W1"]
-    with pytest.raises(RunError, match="no array encoder_l1_ffn_W1"):
-        model_of(published)
+    path = release(extra={"decoder_l1_aan_W1": np.zeros((24, 24), "float32")})
+    with pytest.raises(PresetError, match=r"1 arrays that no Marian Trans.* has: decoder_l1_aan"):
+        read(path)
+    with np.load(path / "opus.npz") as file:
+        kept = {n: file[n] for n in file.files if n != "encoder_l1_ffn_W1"}
+    np.savez(path / "opus.npz", **kept)
+    with pytest.raises(PresetError, match="no array encoder_l1_ffn_W1"):
+        read(path)
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred, gzipped])
@@ -204,24 +216,24 @@ def test_damage_is_named_wherever_it_is(release, pack):
     for begin in (20, len(whole) // 3, len(whole) // 2, len(whole) - 30):
         for damaged in (whole[:begin] + b"\xff" * 25 + whole[begin + 25 :], whole[:begin]):
             file.write_bytes(damaged)
-            with pytest.raises(RunError):
+            with pytest.raises(PresetError):
                 read(path)
 
 
 def test_missing_and_broken_files_are_named(folder, release):
     path = folder()
     (path / "model.safetensors").rename(path / "pytorch_model.bin")
-    with pytest.raises(RunError, match=r"pytorch_model\.bin"):
+    with pytest.raises(PresetError, match=r"pytorch_model\.bin"):
         read(path)
     path = release()
     (path / "source.spm").rename(path / "source.bpe")
-    with pytest.raises(RunError, match="made with subword-nmt"):
+    with pytest.raises(PresetError, match="made with subword-nmt"):
         read(path)
     (path / "opus.npz").write_bytes(b"PK broken")
-    with pytest.raises(RunError, match=r"opus\.npz is not an \.npz"):
+    with pytest.raises(PresetError, match=r"opus\.npz is not an \.npz"):
         read(path)
     (path / "opus.npz").unlink()
-    with pytest.raises(RunError, match=r"expected a file \*best-perplexity.npz or \*.npz"):
+    with pytest.raises(PresetError, match=r"expected a file \*best-perplexity.npz or \*.npz"):
         read(path)
 
 

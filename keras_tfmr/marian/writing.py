@@ -1,0 +1,57 @@
+"""Writes a Transformer in the form that transformers loads as a MarianMTModel, or Marian itself."""
+
+import os
+import pathlib
+
+from keras_tfmr.export.check import ExportError
+from keras_tfmr.export.format_parts import COMMON, check_architecture, folder, tokens
+from keras_tfmr.marian import release, transformers_folder
+from keras_tfmr.precision import to_numpy
+from keras_tfmr.text.translator import Translator
+
+
+def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Writes a MarianMTModel, its vocabulary and SentencePiece models, as transformers saves them.
+
+    The positions of a model decide: those of a model that was read from a release of Marian are
+    Marian's own, so it becomes such a release again.
+
+    Args:
+        translator: A `Translator` of a post-norm `TranslationModel` with sinusoidal positions.
+        path: The folder to write to.
+
+    Returns:
+        The path.
+
+    Raises:
+        ExportError: If the program that reads it has no such architecture, or the folder is not
+            empty.
+    """
+    config = translator.model.config
+    if config.d_model < 4 or config.d_model % 2:
+        raise ExportError(f"MarianMTModel needs an even width. Received: {config.d_model=}")
+    own = release.wavelength(config.d_model)
+    expected = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000, own)}
+    check_architecture(translator.model, "MarianMTModel", expected)
+    if config.norm_epsilon > transformers_folder.EPSILON:
+        raise ExportError(f"MarianMTModel has no counterpart of {config.norm_epsilon=}")
+    if config.max_wavelength == own:
+        _check_release(translator)
+        write = release.write
+    else:
+        write = transformers_folder.write
+    with folder(path, translator) as unfinished:
+        write(translator, unfinished, {s: tokens(t) for s, t in translator.tokenizers.items()})
+    return pathlib.Path(path)
+
+
+def _check_release(translator):
+    """Raises an ExportError if Marian itself cannot hold a model."""
+    activation = translator.model.config.activation
+    if activation not in release.ACTIVATIONS.values():
+        raise ExportError(f"Marian has no counterpart of {activation=}")
+    table = to_numpy(translator.model.decoder.embedding.tokens.embeddings)
+    if table[translator.target_tokenizer.bos_id].any():
+        raise ExportError(
+            "Marian's decoder starts from zeros, and this model's from a learned embedding"
+        )
