@@ -2,7 +2,6 @@
 
 import inspect
 import pathlib
-import re
 
 import latex2mathml.converter
 from docutils import nodes
@@ -16,7 +15,11 @@ release = keras_tfmr.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+# The sources are the whole repository, so that a page's links are the same here and on GitHub.
+root_doc = "docs/index"
+include_patterns = ["docs/**.md", "benchmarks/**.md", "serving/**.md", "C*.md"]
+exclude_patterns = [".*", "*.egg-info", "runs", "data", "docs/_build"]
+html_extra_path = ["index.html"]
 html_theme = "furo"
 html_title = "keras_tfmr"
 html_math_renderer = "mathml"
@@ -61,11 +64,6 @@ def _inline(app, document):
             image.replace_self(nodes.raw("", picture, format="html"))
 
 
-def _outside(app, docname, source):
-    """Turns links to files outside of this folder into downloads, which the site then holds."""
-    source[0] = re.sub(r"\]\((\.\./\.\./[^)#]+)(#[^)]*)?\)", r"](path:\1)", source[0])
-
-
 def _formula(display):
     """A visitor that writes MathML, which browsers show without a script from the network."""
 
@@ -81,6 +79,5 @@ def setup(app):
     """Registers the functions above."""
     app.connect("autodoc-skip-member", _skip)
     app.connect("autodoc-process-signature", _signature)
-    app.connect("source-read", _outside)
     app.connect("doctree-read", _inline, priority=100)  # before the pictures are collected
     app.add_html_math_renderer("mathml", _formula("inline"), _formula("block"))

@@ -39,6 +39,8 @@ def test_the_site_has_every_public_name():
         objects = InventoryFile.load(file, "", lambda *parts: "/".join(parts))
     documented = {n for kind, names in objects.items() if kind != "py:module" for n in names}
     assert public_names() <= {name.rpartition(".")[2] for name in documented}
+    assert (DOCS / "_build/serving/deploy/README.html").exists()
+    assert not list((DOCS / "_build").rglob("_downloads/**/*.md"))  # they are pages of the site
 
 
 def text_of(path):
