@@ -71,7 +71,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     real tokens has loss 0.
 
     Args:
-        label_smoothing: Share of the probability spread evenly over the vocabulary.
+        label_smoothing: Fraction of the probability spread evenly over the vocabulary.
         nominal_tokens: If given, the sum over real tokens is divided by this constant, whatever
             the number of real tokens is. The gradients of several batches or replicas then add up
             to those of all their tokens together, up to a constant factor; a mean would count the

@@ -27,7 +27,7 @@ class TokenMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class TokenAccuracy(TokenMean):
-    """The share of real tokens whose label has the largest logit, over all batches since the reset.
+    """Fraction of real tokens whose label has the largest logit, over all batches since the reset.
 
     Call arguments:
         y_true: int tensor `[batch, length]`, padded with 0.

@@ -242,5 +242,5 @@ def plot_confusion(table, names):
                 dark = shares[row, column] > 0.5
                 axes.text(column, row, str(count), ha="center", va="center", fontsize=7,
                           color="white" if dark else "black")  # fmt: skip
-    figure.colorbar(image, ax=axes, shrink=0.6, label="share of the label")
+    figure.colorbar(image, ax=axes, shrink=0.6, label="fraction of the label")
     return figure

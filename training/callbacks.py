@@ -34,7 +34,7 @@ class RunState:
         seconds: Wall-clock time used by all processes of this run.
         best: The best score so far; -1 before the first validation.
         worse: Number of validations since the best one.
-        peak_memory_mib: The most memory that one of its processes has had.
+        peak_memory_mib: Peak memory of one of its processes.
         pauses: Seconds of each update, until the rest is estimated.
         rows: The rows of history.csv, dictionaries.
     """

@@ -14,8 +14,8 @@ import tensorflow as tf
 from training.files import RunError, chunks, drop_pages
 
 LONGEST = 256  # tokens of a side; longer pairs are dropped
-TARGET_LENGTHS = 12  # the most different target lengths of buckets
-SOURCE_LENGTHS = 3  # the most source lengths for each target length
+TARGET_LENGTHS = 12  # maximum number of target lengths of buckets
+SOURCE_LENGTHS = 3  # maximum number of source lengths per target length
 BATCHES_PER_BUCKET = 6  # the fewest batches that justify a bucket, because each has a remainder
 READ = 8192  # pairs that go to their buckets together
 DROPPED = 255  # the bucket of pairs that are too long
@@ -46,13 +46,13 @@ class Batches:
             `[rows, length]` each without end ids, their lengths `[rows]` and an int that identifies
             the batch, to what `fit` gets: `(inputs, labels)`. Also its `signature()`, how many ids
             it adds to a row of each side (`ends`), and the `share` of target ids to predict.
-        tokens_per_batch: The most source positions and the most target positions in a batch,
+        tokens_per_batch: Maximum source positions and maximum target positions of a batch,
             padding and one end id a row included.
         seed: Seed of the order.
         rows_multiple: The number of rows in a batch is a multiple of this, for several devices;
             rows are added that hold no token.
         parts: list of `Part`, the corpora to mix; by default, an epoch has all pairs once.
-        max_tokens: The most tokens of a side, end id included; None stands for `LONGEST`.
+        max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`.
         sampled: None, or for each side a function from (pair numbers, epoch) to `(values, lengths)`
             of other subwords.
 
@@ -256,7 +256,7 @@ def choose_buckets(counts, tokens_per_batch, rows_multiple=1):
 
     Args:
         counts: [source length, target length]: the number of pairs of these lengths; not all 0.
-        tokens_per_batch: The most source positions and the most target positions in a batch.
+        tokens_per_batch: Maximum source positions and maximum target positions of a batch.
         rows_multiple: The number of rows is a multiple of this.
 
     Returns:

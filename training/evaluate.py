@@ -31,7 +31,7 @@ class Evaluator:
         task: The task, such as `tasks.Translation`.
         model: The model, whose weights may change between calls.
         rows: List of (source, target), (text, label), (tokens, tags) or (anything, text).
-        most: The most rows to use, evenly spaced; None for all.
+        most: Maximum number of rows, evenly spaced; None for all.
 
     Attributes:
         table: After `measure`, the confusion matrix if there are labels.

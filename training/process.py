@@ -57,7 +57,7 @@ def keep_freed_memory():
 
 
 def peak_memory_mib():
-    """The most memory that this process has had, in MiB."""
+    """Peak memory of this process, in MiB."""
     unit = 1 << (20 if sys.platform == "darwin" else 10)  # macOS counts bytes, others KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
 

@@ -35,7 +35,7 @@ class Lines:
         return next(self._lines).rstrip(b"\r\n")
 
     def share(self):
-        """The share of the input that has been read, or None if its size is unknown."""
+        """Fraction of the input that has been read, or None if its size is unknown."""
         end = self.size if self._end is None else self._end
         return (self._raw.tell() - self._begin) / (end - self._begin) if end > self._begin else None
 

@@ -29,7 +29,7 @@ class Task:
         unit: What a batch is counted in.
         exports: Whether the model can be served.
         ends: For source and target, whether an end id follows the ids.
-        share: The share of the target ids that are predicted.
+        share: Fraction of the target ids that are predicted.
         classes: Number of classes of a model with labels.
         inputs: Number of arrays that the model reads.
         label_rank: Number of dimensions of the labels of a batch.
@@ -77,7 +77,7 @@ class Task:
         return [TokenAccuracy()]
 
     def evaluated(self, batches):
-        """What an evaluation gives to `outputs`, of batches int32 `[rows, length]` of ids."""
+        """What an evaluation passes to `outputs`, of batches int32 `[rows, length]` of ids."""
         return batches
 
     def outputs(self, model, ids):

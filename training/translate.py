@@ -25,7 +25,7 @@ from pathlib import Path
 WINDOW = 4096  # lines that are sorted together by their token counts
 FILES = 64  # files that are, and of which as many threads as there are translate some
 AHEAD = 2  # windows in progress at the same time
-# The least share of the tokens of the longest text in a batch that the next text must have to join
+# Minimum fraction of the tokens of the longest text in a batch that the next text needs to join
 # it, once the batch is a quarter full: a shorter text would cost too much padding.
 SIMILAR = 0.6
 

@@ -45,5 +45,5 @@ class Shortlist(NamedTuple):
         return ops.where(self.allowed[:, None], logits, -float("inf"))
 
     def restored(self, result: DecodingResult) -> DecodingResult:
-        """The result of a search over indices, with ids in their stead."""
+        """The result of a search, its shortlist positions mapped back to token ids."""
         return result._replace(ids=ops.take(self.token_ids, result.ids))

@@ -35,7 +35,7 @@ class TransformerStep(DecodingStep):
         num_beams: Hypotheses per example.
         max_length: Number of tokens that can be decoded.
         prompt_length: Number of prompt tokens, for which the caches have room too.
-        shortlist: A `Shortlist` whose indices take the part of token ids, or None.
+        shortlist: A `Shortlist`; if given, tokens are indices into it.
 
     Raises:
         ValueError: If the model has learned fewer positions than `max_length`.

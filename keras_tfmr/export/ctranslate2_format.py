@@ -62,7 +62,7 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
         model: A `TranslationModel`.
         source_tokens: The name of every source id.
         target_tokens: The name of every target id.
-        longest: The most positions of a sequence.
+        longest: Maximum number of positions of a sequence.
 
     Raises:
         ExportError: If CTranslate2 has no such architecture, or ctranslate2 is not installed.

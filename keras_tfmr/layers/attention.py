@@ -44,7 +44,7 @@ class MultiHeadAttention(TransformerLayer):
         num_kv_heads: Number of heads of keys and values, each shared by the same number of query
             heads; it must divide `num_heads`, its default. 1 is multi-query attention.
         output_shape: Width of the output; the query's by default.
-        dropout_rate: Share of the attention weights that is dropped in training.
+        dropout_rate: Fraction of the attention weights dropped in training.
         use_bias: Whether the four projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
         **kwargs: Options of the weights, such as `kernel_initializer`, as `keras.layers.Dense`
@@ -65,9 +65,9 @@ class MultiHeadAttention(TransformerLayer):
         return_attention_scores: Whether to return the scores too.
         position_bias: float32, broadcasts to `[batch, heads, query, key]` and is added to the
             scores: what `ALiBi` or `RelativePositionBias` gives.
-        rotation: What `RotaryPositions` gives for the positions of the query.
+        rotation: Output of `RotaryPositions` for the positions of the query.
         cache: Keys `[batch, kv_heads, key, key_dim]` and values `[batch, kv_heads, key, value_dim]`
-            that were projected before, and take the part of `value` and `key`.
+            that were projected before; they replace `value` and `key`.
         cache_index: Makes it self-attention, whose keys and values are first written into the
             cache: the int32 number of positions that it holds, after which the query follows
             causally, or a `CachePosition`.
@@ -214,7 +214,7 @@ class MultiHeadAttention(TransformerLayer):
         Args:
             key: Tensor `[batch, key, width]`.
             value: Tensor `[batch, key, width]`; `key` by default.
-            rotation: What `RotaryPositions` gives for the positions, or None.
+            rotation: Output of `RotaryPositions` for the positions, or None.
 
         Returns:
             Keys `[batch, kv_heads, key, key_dim]`, divided by √key_dim, and values

@@ -34,8 +34,8 @@ class GlobalSelfAttention(SelfAttention):
 
     Args:
         num_heads, key_dim, value_dim, num_kv_heads, use_bias, qk_norm: As for `MultiHeadAttention`.
-        dropout_rate: Share of the sublayer's output that is dropped in training.
-        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
+        dropout_rate: Fraction of the sublayer's output that is dropped in training.
+        attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
         **kwargs: As for `MultiHeadAttention`.
@@ -124,7 +124,7 @@ class CrossAttention(AttentionSublayer):
         context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
             No position attends to one that is not valid.
         return_attention_scores: Whether to return the scores too.
-        cache: What `cache` gives for a context and its mask, instead of them.
+        cache: Result of `cache` for a context and its mask, instead of them.
 
     Returns:
         Tensor `[batch, target, d_model]`; with scores, a pair of it and

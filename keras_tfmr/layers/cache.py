@@ -23,7 +23,7 @@ class CachePosition(NamedTuple):
         start: int32 scalar, the first index that is written.
         positions: int32 `[query]`, the positions of the new tokens; `[1]` for one of all beams.
         mask: bool, broadcasts to `[batch, heads, query, cache_length]`, True = may attend.
-        scatter_indices: int32 `[batch * kv_heads * query, 3]`, what `scatter_indices` gives;
+        scatter_indices: int32 `[batch * kv_heads * query, 3]`, from `scatter_indices`;
             without them, slices are written.
     """
 

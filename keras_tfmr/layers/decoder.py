@@ -62,7 +62,7 @@ class DecoderLayer(Block):
             No position attends to one that is not valid, nor to a later one of `x`.
         attention_mask, position_bias, rotation, return_attention_scores, cache, cache_index: As for
             `MultiHeadAttention`, for the self-attention.
-        context_cache: What `CrossAttention.cache` gives for a context and its mask, instead of
+        context_cache: Result of `CrossAttention.cache` for a context and its mask, instead of
             them.
 
     Returns:
@@ -226,6 +226,6 @@ class Decoder(CausalDecoder):
             context_mask: Mask `[batch, source]`, True = valid.
 
         Returns:
-            A list over layers of what `CrossAttention.cache` gives.
+            List with the result of `CrossAttention.cache` for each layer.
         """
         return [layer.cross_attention.cache(context, context_mask) for layer in self.layers]

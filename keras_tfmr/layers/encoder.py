@@ -17,7 +17,7 @@ class EncoderLayer(Block):
         num_heads: Number of heads.
         dff: Width of the feed-forward hidden layer.
         dropout_rate: Share dropped in training, in both sublayers.
-        attention_dropout_rate: Share of the attention weights; `dropout_rate` by default.
+        attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
         key_dim: Width of a query and of a key in one head; `d_model // num_heads` by default.
         value_dim: Width of a value in one head; `key_dim` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.

@@ -38,7 +38,7 @@ class FeedForward(Sublayer):
     Args:
         d_model: Width of input and output.
         dff: Width of the hidden layer.
-        dropout_rate: Share of the sublayer's output that is dropped in training.
+        dropout_rate: Fraction of the sublayer's output that is dropped in training.
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         activation: A name or function as Keras takes it, such as "relu", "gelu" or "silu"; or
             "gelu_tanh", the approximation of "gelu".

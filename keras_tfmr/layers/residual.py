@@ -47,7 +47,7 @@ class PostNormResidual(Residual):
     """LayerNorm(x + Dropout(f(x))): post-norm, the paper's order.
 
     Args:
-        dropout_rate: Share of f(x) that is dropped in training.
+        dropout_rate: Fraction of f(x) dropped in training.
         norm: A normalisation layer to copy; `LayerNormalization()` by default.
 
     Call arguments:

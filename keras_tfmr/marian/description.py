@@ -53,8 +53,8 @@ def decoding_config(beams, alpha, longest, ratio=None):
     Args:
         beams: The width of the search.
         alpha: The exponent of the length penalty, length^alpha.
-        longest: The most tokens of a translation.
-        ratio: The most tokens for each one of the source, as in Marian; None for our default.
+        longest: Maximum number of tokens of a translation.
+        ratio: Maximum tokens per source token, as in Marian; None for our default.
 
     Raises:
         PresetError: If one is out of range.

@@ -60,8 +60,8 @@ class TransformerConfig(ModelConfig):
         num_heads: Number of attention heads per layer.
         dff: Width of the feed-forward hidden layers.
         dropout_rate: Fraction of the values dropped in training.
-        attention_dropout_rate: Share of the attention weights dropped in training; `dropout_rate`
-            if None. With 0, training uses a fused kernel where the backend has one.
+        attention_dropout_rate: Fraction of the attention weights dropped; `dropout_rate` if None.
+            With 0, training uses a fused kernel where the backend has one.
         key_dim: Width of a key in one head; `d_model // num_heads` if None.
         value_dim: Width of a value in one head; `key_dim` if None.
         num_kv_heads: Number of heads of keys and values; `num_heads` if None.

@@ -22,7 +22,7 @@ class Seq2SeqConfig(ModelConfig):
         embedding_dim: Width of an embedded word.
         units: Width of both states and of the summary.
         maxout_units: Width of the maxout layer.
-        dropout_rate: Share of the embedded words and of the maxout layer dropped in training.
+        dropout_rate: Fraction of the embedded words and of the maxout layer dropped in training.
         joint_vocab: One embedding for both sides, which then have one vocabulary.
 
     Raises:
@@ -128,7 +128,7 @@ class LSTMNConfig(ModelConfig):
         vocab: Number of token ids.
         embedding_dim: Width of an embedded word.
         units: Width of the hidden and of the memory tape.
-        dropout_rate: Share of the embedded words and of the layer's output dropped in training.
+        dropout_rate: Fraction of the embedded words and of the layer's output dropped in training.
 
     Raises:
         ValueError: If a field is out of range, or a field is unknown.

@@ -232,7 +232,7 @@ def first_pieces(words, tokenizer, max_length):
     Args:
         words: ragged string [batch, (words)].
         tokenizer: A `SubwordTokenizer`. Each word is split as it is after a space.
-        max_length: The most ids in a row, the end id included.
+        max_length: Maximum number of ids in a row, the end id included.
 
     Returns:
         ids: int32 [batch, length], ended by the end id and padded with 0.

@@ -107,7 +107,7 @@ class SentenceSplitter:
             texts: string tensor [batch].
             tokenizer: If given, sentences of more than `max_length` of its tokens, the end id
                 included, are cut: at clause marks if possible, else between words.
-            max_length: The most tokens of a sentence.
+            max_length: Maximum number of tokens of a sentence.
 
         Returns:
             Both ragged [batch, (pieces)], no piece empty.

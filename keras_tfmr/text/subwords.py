@@ -112,7 +112,7 @@ class Tokenizer(tf.Module):
 
         Args:
             texts: string tensor [batch], or a list of str or bytes.
-            max_length: The most subwords to keep of each text; the rest of it costs no time.
+            max_length: Maximum number of subwords of each text; the rest of it costs no time.
         """
         return self._encode(texts, max_length)[0]
 
@@ -123,7 +123,7 @@ class Tokenizer(tf.Module):
 
         Args:
             texts: string tensor [batch], or a list of str or bytes.
-            max_length: The most ids in a row, `eos_id` included; at least 1.
+            max_length: Maximum number of ids in a row, `eos_id` included; at least 1.
 
         Returns:
             `ids` int32 [batch, length], every row ended by `eos_id` and padded with `pad_id` to the
@@ -189,7 +189,7 @@ class Tokenizer(tf.Module):
         Args:
             word: list of int, the ids of a word: a subword that begins with a space, and those up
                 to the next such subword.
-            most: The most ways to return.
+            most: Maximum number of ways.
 
         Returns:
             list of (list of int, float): ids and log-probability, the most probable first; only

@@ -18,7 +18,7 @@ from keras_tfmr.marian.tokenizer import MarianTokenizer, is_joined
 from keras_tfmr.text.lines import SPACE_SIGN, SPACE_SIGN_ESCAPED, prepared
 from keras_tfmr.text.subwords import SPECIALS, Tokenizer, valid_utf8
 
-# The most characters in a subword, and how many further ones leave it as it is.
+# Maximum length of a subword in characters, and how many further ones leave it as it is.
 _PIECE_CHARACTERS, _MARGIN = 16, 64
 
 
@@ -81,9 +81,9 @@ class SubwordTokenizer(Tokenizer):
         Args:
             lines: iterable of str. For a joint vocabulary, give the lines of both languages.
             vocab_size: The number of ids. A small text may give fewer.
-            coverage: The share of the text's characters that become subwords; the rest are
+            coverage: Fraction of the text's characters that become subwords; the rest are
                 encoded as bytes.
-            max_lines: The most lines to use; from a longer text, they are evenly spaced.
+            max_lines: Maximum number of lines; of a longer text, evenly spaced ones are used.
 
         Raises:
             ValueError: If there is no text, or `vocab_size` is too small for its characters.

@@ -34,9 +34,9 @@ REASONS = {
 CHARACTERS = 1000  # a side may have at most so many, unless the rules say otherwise
 RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
-LETTERS = 0.5  # minimum share of letters among the visible characters of a side
-SCRIPT = 0.5  # minimum share of letters in scripts that are usual on a side
-USUAL = 0.05  # minimum share of a script among the letters of a side for it to be usual
+LETTERS = 0.5  # minimum fraction of letters among the visible characters of a side
+SCRIPT = 0.5  # minimum fraction of letters in scripts that are usual on a side
+USUAL = 0.05  # minimum fraction of a script among the letters of a side for it to be usual
 WORDY = 8  # minimum letters of a side whose language is identified
 PROBABLE = 0.02  # below this probability of the expected language, the language is another one
 

@@ -36,7 +36,7 @@ def read_pairs(corpora, split="train", task="translation", rules=None, most=None
         split: Which part of them to read.
         task: What the lines are for.
         rules: The `Rules` of cleaning.
-        most: The most pairs, of which no more are read; None for all.
+        most: Maximum number of pairs, of which no more are read; None for all.
     """
     cleaner, files, dropped = Cleaner(rules or Rules(), task), [], collections.Counter()
     tags, lines, kept = {}, 0, 0
