@@ -15,6 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from keras_tfmr import _command_line
 from keras_tfmr.compat import usable_cores
+from keras_tfmr.export.batching import MAX_BATCH_SIZE
 
 
 def parse_arguments(arguments=None):
@@ -31,7 +32,7 @@ def parse_arguments(arguments=None):
         ("--rest_api_port", 0, 8501, "REST port; 0 for any free one"),
         ("--rest_api_timeout_in_ms", 1, 30000, "milliseconds that a REST request may take"),
         ("--max_request_bytes", 1, 64 << 20, "maximum size of a request"),
-        ("--max_batch_size", 1, 256, "texts in a request; those with more are refused"),
+        ("--max_batch_size", 1, MAX_BATCH_SIZE, "texts in a request; those with more are refused"),
         ("--max_queue", 0, 256, "requests that may wait; more are refused as UNAVAILABLE"),
         ("--threads", 1, usable_cores(), "requests that run at once (default: the cores)"),
         ("--grace_seconds", 0, 30, "seconds that requests have to end after SIGTERM"),

@@ -94,8 +94,11 @@ def check_saved_model(
 
 
 def _check_running(path, cases, tolerance, report):
+    import tensorflow as tf
+
     from keras_tfmr.export import known_answers, saved_session, warmup
 
+    report.facts["TensorFlow"] = tf.__version__
     try:
         session = saved_session.SavedSession(path)
     except Exception as error:  # any error of the loader is a problem to report

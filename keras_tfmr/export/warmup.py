@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_tfmr.export import known_answers
+from keras_tfmr.export.batching import MAX_EXECUTION_BATCH_SIZE
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
@@ -17,7 +18,7 @@ FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 METHODS = {"predict": "predict_log", "classify": "classify_log", "regress": "regress_log"}
 
 # For requests of one sentence, of a few, and for batches.
-BATCHES = (1, 4, 32)
+BATCHES = (1, 4, MAX_EXECUTION_BATCH_SIZE)
 
 # With more, the server fails.
 MOST_RECORDS = 1000

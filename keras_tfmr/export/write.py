@@ -12,7 +12,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_tfmr.config import versions
-from keras_tfmr.export import graph_edits, int8_agreement, known_answers, publishing, warmup
+from keras_tfmr.export import (
+    batching,
+    graph_edits,
+    int8_agreement,
+    known_answers,
+    publishing,
+    warmup,
+)
 from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.precision import precision_of
 from keras_tfmr.text.text_model import TextModel
@@ -100,6 +107,7 @@ def export_text_model(
         with publishing.writing(directory):
             _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, _methods(text_model))
+            batching.write(unfinished)
             _write_metadata(trained, unfinished, facts)
         known = functools.partial(known_answers.record, trained)
         if process and (problems := process.report(known).problems):

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# Asks a server of a translator, over gRPC and REST, ordinary and hostile texts, and says pass or fail:
+# Asks a translator's server ordinary and hostile texts, over gRPC and REST, and says pass or fail:
 #
+#   serving/deploy/smoke.sh tensorflow/serving:2.20.0 RUN_FOLDER
 #   serving/deploy/smoke.sh http://127.0.0.1:8501 [GRPC_HOST:PORT] [MODEL]
 #
-# gRPC is asked on port 8500 of the same host unless a second argument names another address; "-"
-# skips it. Needs curl, and Python with this project for gRPC (PYTHON=.venv/bin/python).
+# The first form tests an image with docker: it exports the run in float32 and in int8, starts a
+# container for each, as compose.yaml does, and also checks that the container replays the warm-up,
+# batches requests and computes in int8. It removes what it has made.
+#
+# The second form asks a server that runs. gRPC is asked on port 8500 of the same host unless another
+# address is given; "-" skips it.
+#
+# Needs curl, and Python with this project (PYTHON=.venv/bin/python).
 # Exit status: the number of checks that failed.
 set -u
-url=${1:?usage: smoke.sh URL [GRPC_HOST:PORT] [MODEL]}
-url=${url%/}
-host=${url#*://}
-host=${host%%/*}
-rpc=${2:-${host%:*}:8500}
-model=${3:-default}
-folder=$(cd "$(dirname "$0")/../.." && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+serving=$(dirname "$here")
+python=${PYTHON:-python3}
 failed=0
 
 say() { # say NAME COMMAND...: runs the command, prints pass or fail
@@ -40,30 +43,91 @@ ask() { # ask NAME TEXT: one translation by rows and by columns; the text is ins
   say "REST, $1, rows" rest 200 '"translation"' "{\"instances\": [\"$2\", \"bom dia\"]}"
 }
 
-say "the model is available" available
-ask "a sentence" "O gato está na mesa."
-ask "an empty text" ""
-ask "emoji and right-to-left" "🙂 שלום"
-ask "control characters" '\u0000\n\t\u0007'
-ask "marks and markup" '<s></s> [MASK] <unk> ▁▁ \" \\'
-ask "a combining flood" "$(printf 'e\xcc\x81%.0s' $(seq 500))"
-ask "a word of 20,000 letters" "$(printf 'a%.0s' $(seq 20000))"
-say "REST, bytes that are no UTF-8" rest 200 '"translation"' '{"inputs": {"text": [{"b64": "/8OA"}]}}'
-say "REST, a hundred texts" rest 200 '"translation"' \
-  "{\"inputs\": {\"text\": [$(printf '"bom dia", %.0s' $(seq 99))\"fim\"]}}"
-say "REST, n-best" rest 200 '"translations"' '{"signature_name": "translate_nbest", "inputs": ["bom dia"]}'
-say "REST, no JSON" rest 400 error '{"inputs": '
-say "REST, a number for a text" rest 400 error '{"inputs": {"text": [1]}}'
-say "REST, an unknown signature" rest 400 error '{"signature_name": "none", "inputs": ["a"]}'
-say "REST, an unknown model" rest 404 error '{"inputs": ["a"]}' "-none:predict"
+ask_server() { # ask_server URL [GRPC_HOST:PORT] [MODEL]
+  local rpc host lines client count
+  url=${1%/}
+  host=${url#*://}
+  host=${host%%/*}
+  rpc=${2:-${host%:*}:8500}
+  model=${3:-default}
+  say "the model is available" available
+  ask "a sentence" "O gato está na mesa."
+  ask "an empty text" ""
+  ask "emoji and right-to-left" "🙂 שלום"
+  ask "control characters" '\u0000\n\t\u0007'
+  ask "marks and markup" '<s></s> [MASK] <unk> ▁▁ \" \\'
+  ask "a combining flood" "$(printf 'e\xcc\x81%.0s' $(seq 500))"
+  ask "a word of 20,000 letters" "$(printf 'a%.0s' $(seq 20000))"
+  say "REST, bytes that are no UTF-8" rest 200 '"translation"' '{"inputs": {"text": [{"b64": "/8OA"}]}}'
+  say "REST, a hundred texts" rest 200 '"translation"' \
+    "{\"inputs\": {\"text\": [$(printf '"bom dia", %.0s' $(seq 99))\"fim\"]}}"
+  say "REST, n-best" rest 200 '"translations"' '{"signature_name": "translate_nbest", "inputs": ["bom dia"]}'
+  say "REST, no JSON" rest 400 error '{"inputs": '
+  say "REST, a number for a text" rest 400 error '{"inputs": {"text": [1]}}'
+  say "REST, an unknown signature" rest 400 error '{"signature_name": "none", "inputs": ["a"]}'
+  say "REST, an unknown model" rest 404 error '{"inputs": ["a"]}' "-none:predict"
 
-if [ "$rpc" != - ]; then
-  lines=$(printf '%s\n' "O gato está na mesa." "" "🙂 שלום" "$(printf 'a%.0s' $(seq 20000))" $'\xff\xc3\x80')
-  client=("${PYTHON:-python3}" "$folder/serving/client.py" --server "$rpc" --model)
-  count=$(printf '%s\n' "$lines" | "${client[@]}" "$model" 2>/dev/null | wc -l)
-  say "gRPC, five texts have five answers" test "$count" = 5
-  say "gRPC, an unknown model" test "$("${client[@]}" none um >/dev/null 2>&1; echo $?)" = 4
-fi
-say "the model is still available" available
+  if [ "$rpc" != - ]; then
+    lines=$(printf '%s\n' "O gato está na mesa." "" "🙂 שלום" "$(printf 'a%.0s' $(seq 20000))" $'\xff\xc3\x80')
+    client=("$python" "$serving/client.py" --server "$rpc" --model)
+    count=$(printf '%s\n' "$lines" | "${client[@]}" "$model" 2>/dev/null | wc -l)
+    say "gRPC, five texts have five answers" test "$count" -eq 5
+    say "gRPC, an unknown model" test "$("${client[@]}" none um >/dev/null 2>&1; echo $?)" = 4
+  fi
+  say "the model is still available" available
+}
+
+test_image() { # test_image IMAGE RUN_FOLDER
+  local precision
+  work=$(mktemp -d)
+  container=
+  trap 'docker rm --force "$container" >/dev/null 2>&1; rm -rf "$work"' EXIT
+  for precision in float32 int8; do
+    echo "$1, $precision:"
+    if "$python" "$serving/export.py" "$2" --output "$work/$precision" --precision "$precision" --no_check; then
+      [ "$precision" = float32 ] ||
+        say "the graph computes in int8: _QuantizedMatMul" grep -q _QuantizedMatMul "$work/int8/1/saved_model.pb"
+      ask_container "$1" "$work/$precision"
+    else
+      say "an export in $precision" false
+    fi
+  done
+}
+
+ask_container() { # ask_container IMAGE FOLDER
+  if ! container=$(
+    docker run --detach --init --publish 127.0.0.1::8500 --publish 127.0.0.1::8501 \
+      --user "$(id -u):$(id -g)" --env MODEL_NAME=default \
+      --mount "type=bind,source=$2,target=/models/default,readonly" \
+      --mount "type=bind,source=$here/config,target=/config,readonly" \
+      "$1" --enable_batching=true --enable_per_model_batching_parameters=true \
+      --batching_parameters_file=/config/batching.config --monitoring_config_file=/config/monitoring.config
+  ); then
+    say "the container starts" false
+    return
+  fi
+  url=http://$(docker port "$container" 8501/tcp | head -n 1)
+  model=default
+  for _ in $(seq 120); do
+    available 2>/dev/null && break
+    [ -n "$(docker ps --quiet --no-trunc --filter "id=$container")" ] || break
+    sleep 1
+  done
+  ask_server "$url" "$(docker port "$container" 8500/tcp | head -n 1)"
+  docker logs "$container" >"$work/log" 2>&1
+  say "the warm-up was replayed" grep -Eq 'warmup records read: [1-9]' "$work/log"
+  say "requests are batched" batched
+  [ "$failed" = 0 ] || tail -n 30 "$work/log"
+  docker rm --force "$container" >/dev/null
+}
+
+batched() {
+  curl -sS -m 30 "$url/monitoring/prometheus/metrics" | grep -Eq ':batching_session:wrapped_run_count.* [1-9]'
+}
+
+case ${1:?usage: smoke.sh IMAGE RUN_FOLDER, or URL [GRPC_HOST:PORT] [MODEL]} in
+  http://* | https://*) ask_server "$@" ;;
+  *) test_image "$1" "${2:?RUN_FOLDER is missing: the folder of a trained translator}" ;;
+esac
 if [ "$failed" = 0 ]; then echo "pass: every check"; else echo "FAIL: $failed"; fi
 exit "$failed"

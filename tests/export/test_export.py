@@ -60,7 +60,7 @@ def stored(path):
 def test_a_version_appears_complete_and_alone(version, whole):
     assert [path.name for path in version.parent.iterdir()] == ["1"]
     files = {str(path.relative_to(version)) for path in version.rglob("*") if path.is_file()}
-    assert files >= {"saved_model.pb", "variables/variables.index"}
+    assert files >= {"saved_model.pb", "variables/variables.index", "batching_params.pbtxt"}
     assert os.stat(version).st_mode & 0o055 == os.stat(version.parent).st_mode & 0o055
     metadata = json.loads((version / write.METADATA_FILE).read_text(encoding="utf-8"))
     results = json.loads((whole / "results.json").read_text())

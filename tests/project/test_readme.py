@@ -114,9 +114,47 @@ def test_commands_train_serve_and_translate(clone, whole, monkeypatch, capsys):
         assert len(document) == 3 and document[1] == ""
         smoke = f"serving/deploy/smoke.sh http://127.0.0.1:{rest_port} 127.0.0.1:{grpc_port}"
         assert lines(smoke, clone, 200)[-1] == "pass: every check"
+        smoke_test_of_an_image(clone, grpc_port, rest_port)
     finally:
         server.terminate()
         assert server.wait(60) == 0
+
+
+# In place of docker, whose container is the development server, which batches nothing; and of the
+# exports, of which only the second has what int8 needs.
+DOCKER = """#!/bin/bash
+case $1 in
+  run) echo "$@" > started; echo the-container ;;
+  port) [ $3 = 8500/tcp ] && echo 127.0.0.1:$GRPC || echo 127.0.0.1:$REST ;;
+  logs) [ -e warm ] && echo "Number of warmup records read: 6." || touch warm ;;
+  rm) echo "$3" >> removed ;;
+esac
+"""
+EXPORT = """#!/bin/bash
+[[ $1 = *export.py ]] || exec "$REAL" "$@"
+mkdir -p "$4/1" && [ $6 = int8 ] && echo _QuantizedMatMul > "$4/1/saved_model.pb"; true
+"""
+
+
+def smoke_test_of_an_image(clone, grpc_port, rest_port):
+    programs = clone / "programs"
+    programs.mkdir()
+    for name, text in (("docker", DOCKER), ("python", EXPORT)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    variables = f"GRPC={grpc_port} REST={rest_port} REAL=$PYTHON PYTHON=programs/python"
+    smoke = (
+        f"PATH=$PWD/programs:$PATH {variables} serving/deploy/smoke.sh an/image:1 runs/phrasebook"
+    )
+    done = shell(smoke, clone, 200)
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    batching = "FAIL  requests are batched"
+    assert failed == ["FAIL  the warm-up was replayed", batching, batching, "FAIL: 3"], done
+    assert done.returncode == 3 and done.stdout.count("pass  gRPC, five texts") == 2
+    assert "pass  the graph computes in int8" in done.stdout
+    started = (clone / "started").read_text()
+    assert "an/image:1 --enable_batching=true" in started and "/int8,target=/models/" in started
+    assert "the-container" in (clone / "removed").read_text()
 
 
 TINIER = (

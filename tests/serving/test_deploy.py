@@ -3,16 +3,24 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import kubernetes_validate
 import prometheus_client.parser
 import pytest
 import yaml
-from google.protobuf import text_format
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+    wrappers_pb2,
+)
 from stub_translator import unused_port
 from tensorflow_serving.config import model_server_config_pb2
 
+from keras_tfmr.export import batching, warmup
 from serving.server import parse_arguments
 
 DEPLOY = Path(__file__).resolve().parents[2] / "serving" / "deploy"
@@ -21,12 +29,24 @@ WITHOUT_SCHEMA = ("ScaledObject", "PodMonitor", "PrometheusRule")
 # Of TensorFlow Serving's main.cc, those that a deployment of one model may need.
 FLAGS = """port rest_api_port rest_api_timeout_in_ms model_name model_base_path model_config_file
 model_config_file_poll_wait_seconds allow_version_labels_for_unavailable_models enable_batching
+enable_per_model_batching_parameters
 batching_parameters_file monitoring_config_file ssl_config_file enable_grpc_healthcheck_service
 tensorflow_session_parallelism tensorflow_intra_op_parallelism tensorflow_inter_op_parallelism
 grpc_channel_arguments grpc_max_threads rest_api_num_threads file_system_poll_wait_seconds"""
-# Of its session_bundle_config.proto and monitoring_config.proto, which no package has.
-FIELDS = """max_batch_size batch_timeout_micros max_enqueued_batches num_batch_threads value enable
-path enable_large_batch_splitting max_execution_batch_size prometheus_config"""
+# Its BatchingParameters and MonitoringConfig, which no package has, as far as they are used here.
+MESSAGES = """syntax = "proto3";
+import "google/protobuf/wrappers.proto";
+message BatchingParameters {
+  google.protobuf.Int64Value max_batch_size = 1;
+  google.protobuf.Int64Value batch_timeout_micros = 2;
+  google.protobuf.Int64Value max_enqueued_batches = 3;
+  google.protobuf.Int64Value num_batch_threads = 4;
+  google.protobuf.BoolValue enable_large_batch_splitting = 8;
+  google.protobuf.Int64Value max_execution_batch_size = 9;
+}
+message MonitoringConfig { PrometheusConfig prometheus_config = 1; }
+message PrometheusConfig { bool enable = 1; string path = 2; }
+"""
 
 
 def read(file):
@@ -109,26 +129,54 @@ def test_services_lead_to_the_server_and_not_to_the_upload(plain):
             assert all(ports[port["targetPort"]] == port["port"] for port in one["spec"]["ports"])
 
 
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory):
+    """`parsed(text, name)` is a text file of the server as the message of that name."""
+    folder = tmp_path_factory.mktemp("messages")
+    (folder / "server.proto").write_text(MESSAGES)
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", "server.proto"]
+    subprocess.run([*protoc, f"--descriptor_set_out={folder / 'set'}"], check=True)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString((folder / "set").read_bytes()).file
+    pool.Add(file)
+
+    def parsed(text, name):
+        message = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
+        return text_format.Parse(text, message)
+
+    return parsed
+
+
 @pytest.mark.parametrize("name", SERVERS)
-def test_servers_get_flags_and_files_that_they_know(name):
+def test_servers_get_flags_and_files_that_they_know(name, parsed):
     command, files, cores = SERVERS[name]
     flags = dict(word.removeprefix("--").split("=", 1) for word in command)
     assert flags.keys() <= set(FLAGS.split())
-    batching, monitoring, *models = (
-        re.sub("#.*", "", files[Path(flags[flag]).name])
-        for flag in ("batching_parameters_file", "monitoring_config_file", "model_config_file")
-        if flag in flags
-    )
-    for text in (batching, monitoring):
-        fields = re.findall(r"(\w+) *[:{]", text)
-        assert set(fields) <= set(FIELDS.split()) and text.count("{") == text.count("}")
-    values = dict(re.findall(r"(\w+) \{ value: (\w+) \}", batching))
-    most = parse_arguments(["--model_base_path=x"]).max_batch_size  # the development server's
-    assert values["max_batch_size"] == str(most) and cores in (None, values["num_batch_threads"])
-    assert "enable: true" in monitoring
-    for text in models:
-        config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
-        assert [one.model_platform for one in config.model_config_list.config] == ["tensorflow"]
+    assert flags["enable_batching"] == flags["enable_per_model_batching_parameters"] == "true"
+
+    def file(flag):
+        return files[Path(flags[flag]).name]
+
+    server = parsed(file("batching_parameters_file"), "BatchingParameters")
+    assert [field.name for field, _ in server.ListFields()] == ["num_batch_threads"]
+    assert cores in (None, str(server.num_batch_threads.value))
+    monitoring = parsed(file("monitoring_config_file"), "MonitoringConfig")
+    assert monitoring.prometheus_config.enable
+    if name != "kserve":
+        models = model_server_config_pb2.ModelServerConfig()
+        text_format.Parse(file("model_config_file"), models)
+        assert [one.model_platform for one in models.model_config_list.config] == ["tensorflow"]
+
+
+def test_an_export_says_how_it_is_batched(tmp_path, parsed):
+    """As much of a request as the development server takes; and the warm-up's requests fit."""
+    batching.write(tmp_path)
+    model = parsed((tmp_path / "batching_params.pbtxt").read_text(), "BatchingParameters")
+    most = parse_arguments(["--model_base_path=x"]).max_batch_size
+    assert model.max_batch_size.value == most and model.enable_large_batch_splitting.value
+    assert model.max_execution_batch_size.value == max(warmup.BATCHES) < most
+    assert not model.HasField("num_batch_threads")  # which the server would ignore
 
 
 def test_a_pod_ends_after_its_requests():

@@ -1,0 +1,33 @@
+"""How TensorFlow Serving batches the requests to an export: a file in the version's folder.
+
+A server with `--enable_batching` and `--enable_per_model_batching_parameters` reads it. The number
+of threads is the server's own: it stands in its `--batching_parameters_file`.
+"""
+
+import pathlib
+
+FILE = "batching_params.pbtxt"
+MAX_BATCH_SIZE = 256  # texts in a request
+MAX_EXECUTION_BATCH_SIZE = 32  # texts that are translated at once
+
+# No allowed_batch_sizes: they pad a batch with copies of a row, and the exports take any size.
+_PARAMETERS = f"""\
+# BatchingParameters: how sentences of different requests are translated together.
+
+# A batch has at most {MAX_EXECUTION_BATCH_SIZE} texts. A request with more is split, one with over
+# {MAX_BATCH_SIZE} is refused.
+max_batch_size {{ value: {MAX_BATCH_SIZE} }}
+enable_large_batch_splitting {{ value: true }}
+max_execution_batch_size {{ value: {MAX_EXECUTION_BATCH_SIZE} }}
+
+# A batch that is not full waits this long for other requests; an answer takes much longer.
+batch_timeout_micros {{ value: 2000 }}
+
+# With a full queue, requests get UNAVAILABLE at once instead of waiting past their deadline.
+max_enqueued_batches {{ value: 64 }}
+"""
+
+
+def write(path: pathlib.Path) -> None:
+    """Writes the file into a version's folder."""
+    (path / FILE).write_text(_PARAMETERS, encoding="utf-8")

@@ -1,0 +1,46 @@
+"""Exports of the TensorFlow that is installed, in the C++ session of TensorFlow Serving 2.20's."""
+
+import functools
+import subprocess
+import sys
+
+import pytest
+from text_models import LINES, Plain, tiny_translator
+
+from keras_tfmr import Translator, export_text_model, int8
+from keras_tfmr.export import known_answers
+from keras_tfmr.export.check import FreshProcess
+
+PACKAGES = ("tensorflow-cpu", "tensorflow-text", "tensorflow-serving-api")
+
+
+@pytest.fixture(scope="module")
+def server_python(tmp_path_factory):
+    """Python with the server's TensorFlow."""
+    from uv import find_uv_bin
+
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "none.txt").write_text("tensorflow; python_version < '3'\n")  # -cpu is smaller
+    python = folder / "venv/bin/python"
+    new = [find_uv_bin(), "venv", "-q", "--python", sys.executable, folder / "venv"]
+    install = [find_uv_bin(), "pip", "install", "-q", "--python", python]
+    install += ["--override", folder / "none.txt", *(f"{name}==2.20.*" for name in PACKAGES)]
+    for command in (new, install):
+        subprocess.run(command, check=True, timeout=900)
+    return str(python)
+
+
+@pytest.mark.needs("uv")
+@pytest.mark.parametrize(("kind", "precision"), [(Translator, "float32"), (Plain, "int8")])
+def test_it_answers_as_in_this_process(kind, precision, server_python, tmp_path, monkeypatch):
+    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+    translator = tiny_translator(kind=kind)
+    options = {"precision": precision, "calibration_texts": LINES, "check": False}
+    path = export_text_model(translator, tmp_path, **options)
+    if precision == "int8":
+        translator = translator.for_decoding("int8", LINES)
+    monkeypatch.setattr(sys, "executable", server_python)
+    with FreshProcess(path) as process:
+        report = process.report(functools.partial(known_answers.record, translator))
+    assert report.problems == [] and report.facts["TensorFlow"].startswith("2.20.")
+    assert report.facts["warm-up requests"] == 3 * len(translator.signatures)
