@@ -35,13 +35,13 @@ def parse_arguments(arguments=None):
     add("--precision", choices=kinds, default="float32", **ours, help=precision)
     width = "beam width, 1 for greedy (default: the run's)"
     add("--num_beams", **count, help=width)
-    best = "translations of translate_nbest (default: --num_beams)"
+    best = "hypotheses of translate_nbest (default: --num_beams)"
     add("--nbest", dest="num_return_sequences", **count, help=best)
     penalty = "exponent of the length penalty (default: the run's)"
     add("--length_penalty", **amount, help=penalty)
     longest = "maximum tokens of a translation (default: the run's, else 128)"
     add("--max_length", **count, help=longest)
-    factor = "maximum tokens of a translation for each source token, plus 8 "
+    factor = "maximum tokens of a translation per source token, plus 8 "
     factor += "(default: the run's, else 3)"
     add("--max_length_ratio", **amount, help=factor)
     read = "maximum tokens read from a text"

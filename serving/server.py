@@ -30,16 +30,16 @@ def parse_arguments(arguments=None):
     for name, least, default, meaning in (
         ("--port", 0, 8500, "gRPC port; 0 for any free one"),
         ("--rest_api_port", 0, 8501, "REST port; 0 for any free one"),
-        ("--rest_api_timeout_in_ms", 1, 30000, "milliseconds that a REST request may take"),
+        ("--rest_api_timeout_in_ms", 1, 30000, "time limit of a REST request, milliseconds"),
         ("--max_request_bytes", 1, 64 << 20, "maximum size of a request"),
-        ("--max_batch_size", 1, MAX_BATCH_SIZE, "texts in a request; those with more are refused"),
-        ("--max_queue", 0, 256, "requests that may wait; more are refused as UNAVAILABLE"),
-        ("--threads", 1, usable_cores(), "requests that run at once (default: the cores)"),
-        ("--grace_seconds", 0, 30, "seconds that requests have to end after SIGTERM"),
+        ("--max_batch_size", 1, MAX_BATCH_SIZE, "maximum texts in a request"),
+        ("--max_queue", 0, 256, "maximum queue length; further requests get UNAVAILABLE"),
+        ("--threads", 1, usable_cores(), "concurrent requests (default: the cores)"),
+        ("--grace_seconds", 0, 30, "seconds to finish requests after SIGTERM"),
     ):
         number = _command_line.at_least(least)
         add(name, type=number, default=default, metavar="N", help=meaning)
-    poll = "seconds between two looks for a new version; 0 looks once"
+    poll = "seconds between checks for a new version; 0 checks once"
     number = _command_line.at_least(0.0)
     add("--file_system_poll_wait_seconds", type=number, default=1, metavar="S", help=poll)
     return parser.parse_args(arguments)

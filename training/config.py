@@ -49,7 +49,7 @@ class TrainingConfig:
     data: tuple = option(
         (), "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
         "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set "
-        "the share of each (default: the built-in phrasebook)",
+        "the fraction of each (default: the built-in phrasebook)",
         instead=("source",),
     )  # fmt: skip
     source: str = option(
@@ -176,10 +176,10 @@ class TrainingConfig:
     tokens_per_batch: int = option(
         None, "target positions in a batch, over all devices (default: the preset's)"
     )
-    gradient_accumulation_steps: int = option(None, "batches in an update (default: the preset's)")
+    gradient_accumulation_steps: int = option(None, "batches per update (default: the preset's)")
     precision: str = option(
-        None, "dtype policy of the layers (default: mixed_bfloat16 if the processor multiplies "
-        "bfloat16, else float32)",
+        None, "dtype policy of the layers (default: mixed_bfloat16 if the processor has "
+        "bfloat16 instructions, else float32)",
         choices=("float32", "mixed_bfloat16"),
     )  # fmt: skip
     devices: int = option(1, "devices of this host to train on")
@@ -350,7 +350,7 @@ class TextConfig(TrainingConfig):
 
 
 def best_precision():
-    """mixed_bfloat16 if the processor multiplies bfloat16, which is then twice as fast."""
+    """mixed_bfloat16, twice as fast, if the processor has bfloat16 instructions."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

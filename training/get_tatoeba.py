@@ -3,7 +3,7 @@
     python training/get_tatoeba.py por-eng
     python training/train_pt_en.py --data tatoeba:por-eng
 
-The second command does what the first does, if nobody has yet. The sentences are by Tatoeba's
+The second command runs the first if need be. The sentences are by Tatoeba's
 contributors, under CC BY 2.0 FR: keep the file ATTRIBUTION beside them.
 """
 
