@@ -20,7 +20,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from keras_tfmr import _command_line
 from keras_tfmr.client import TLS, ServingClient, ServingError, Target
 
-ON_THE_WAY = 4  # batches; they keep the server's queue filled while answers are printed
 SHOWN = {  # what is printed of an answer of each call
     "translate": lambda one: one_line(one.text),
     "translate_nbest": lambda one: f"{one.score + 0.0:.4f}\t{one_line(one.text)}",
@@ -100,7 +99,8 @@ def print_translations(client, options):
     call = options.ask or ("translate_nbest" if options.nbest else "translate")
     groups = [options.texts] if options.texts else lines(standard_input())
     numbers = itertools.count(1)
-    for answers in in_order(getattr(client, call), batches(groups, options.batch_size)):
+    requests = batches(groups, options.batch_size)
+    for answers in in_order(getattr(client, call), requests, client.in_flight):
         for answer in answers:
             show(call, next(numbers), answer)
         sys.stdout.flush()
@@ -126,13 +126,13 @@ def batches(groups, size):
             yield group[start : start + size]
 
 
-def in_order(ask, requests):
-    """Yields `ask(request)` for each request, in order, with ON_THE_WAY of them sent at once.
+def in_order(ask, requests, in_flight):
+    """Yields `ask(request)` for each request, in order, with `in_flight` of them sent at once.
 
     A thread of its own reads the requests, so that an answer is printed as soon as it arrives, even
     while the next request is awaited. It does not keep the program from ending.
     """
-    answers, pool = queue.Queue(ON_THE_WAY), ThreadPoolExecutor(ON_THE_WAY)
+    answers, pool = queue.Queue(in_flight), ThreadPoolExecutor(in_flight)
 
     def submit():
         try:

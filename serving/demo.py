@@ -22,7 +22,7 @@ from pathlib import Path
 from aiohttp import web
 
 from keras_tfmr import _command_line
-from keras_tfmr.client import ServingClient, ServingError, Target
+from keras_tfmr.client import AsyncServingClient, ServingError, Target
 from keras_tfmr.client.connection import with_default_port
 from serving.devserver.errors import ServingError as NoVersionError
 from serving.devserver.versions import versions_on_disk
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "serving" / "demo"
 LONGEST = 20_000  # characters in a request
 SAY_SO = 5  # seconds in which open pages learn that the server has ended
-CLIENT = web.AppKey("client", ServingClient)
+CLIENT = web.AppKey("client", AsyncServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
 PHRASEBOOK = web.AppKey("phrasebook", bool)
 LANGUAGES = web.AppKey("languages", tuple)
@@ -80,7 +80,7 @@ def application(client, languages=("", ""), phrasebook=False):
     """The page, and the JSON API that it calls.
 
     Args:
-        client: A `ServingClient`, best without retries, because the page itself retries.
+        client: An `AsyncServingClient`, best without retries, because the page itself retries.
         languages: The codes of source and target; "" for one that is not known.
         phrasebook: Whether the model learned the built-in phrasebook only, which the page says.
 
@@ -111,7 +111,7 @@ async def index(request):
 async def status(request):
     """Which model answers: {"server", "model", "version", "loading", "phrasebook"}."""
     client = request.app[CLIENT]
-    versions = await asyncio.to_thread(client.status)
+    versions = await client.status()
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
     loading = [version for version, state, _ in versions if state in ON_THE_WAY]
     target = client.target
@@ -133,7 +133,7 @@ async def document(request):
     """
     client, texts = request.app[CLIENT], await texts_of(request)
     start = time.perf_counter()
-    found = await asyncio.to_thread(client.translate_document, texts)
+    found = await client.translate_document(texts)
     documents = [{"pieces": one.pieces, "truncated": one.truncated} for one in found]
     milliseconds = 1000 * (time.perf_counter() - start)
     return web.json_response({"documents": documents, "milliseconds": milliseconds})
@@ -142,7 +142,7 @@ async def document(request):
 async def translate(request):
     """{"texts": [one]} -> {"hypotheses": [{"text", "score"}, ...]}, the best translation first."""
     texts = await texts_of(request, most=1)
-    (hypotheses,) = await asyncio.to_thread(request.app[CLIENT].translate_nbest, texts)
+    (hypotheses,) = await request.app[CLIENT].translate_nbest(texts)
     found = [{"text": one.text, "score": one.score} for one in hypotheses]
     return web.json_response({"hypotheses": found})
 
@@ -150,7 +150,7 @@ async def translate(request):
 async def explain(request):
     """{"texts": [one]} -> {"source_tokens", "target_tokens", "attention", …}, rounded."""
     texts = await texts_of(request, most=1)
-    (explanation,) = await asyncio.to_thread(request.app[CLIENT].explain, texts)
+    (explanation,) = await request.app[CLIENT].explain(texts)
     answer = explanation._asdict()
     answer["heads"] = answer.pop("attention_heads")
     for name in ("attention", "heads", "encoder_heads", "decoder_heads"):
@@ -219,7 +219,7 @@ async def code_of(app, error):
         return "NO_TRANSLATOR"
     if error.code == "NOT_FOUND":
         with contextlib.suppress(ServingError):
-            versions = await asyncio.to_thread(app[CLIENT].status)
+            versions = await app[CLIENT].status()
             if any(state in ON_THE_WAY for _, state, _ in versions):
                 return "LOADING"
     return error.code
@@ -288,9 +288,9 @@ async def serve(options):
             languages, phrasebook = origin(options.model_base_path)
             own = own_server(options.model_base_path, options.model)
             server, process = await stack.enter_async_context(own)
-        client = ServingClient(server, rest=options.rest, model=options.model, retry=False)
+        client = AsyncServingClient(server, rest=options.rest, model=options.model, retry=False)
         languages = options.languages or languages
-        app = application(stack.enter_context(client), languages, phrasebook)
+        app = application(await stack.enter_async_context(client), languages, phrasebook)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()

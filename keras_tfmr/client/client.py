@@ -191,7 +191,8 @@ class ServingClient(_Client, TranslatorCalls, ClassifierCalls, TaggerCalls, Comp
     at the first failure, to the logger `keras_tfmr.client`.
 
     Proxies are those of the environment: `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` over REST,
-    `http_proxy`, `https_proxy`, `grpc_proxy` and `no_proxy`, in lower case, over gRPC.
+    `grpc_proxy`, `https_proxy`, `http_proxy` and `no_proxy`, in lower case, over gRPC. A server on
+    this machine is asked without.
 
     Args:
         server: `HOST:PORT`; the default port is 8500, or 8501 for REST.

@@ -52,7 +52,8 @@ class TLS:
         ca: CA certificates to check the server's certificate with; None for the system's.
         cert: The client's own certificate, if the server asks for one.
         key: The private key of `cert`.
-        server_name: The name in the server's certificate, if it is not the host's.
+        server_name: The name in the server's certificate, if it is not the host's. Over REST it
+            does not count behind a proxy of the environment, where httpx has no such option.
 
     Raises:
         ValueError: If only one of `cert` and `key` is given.
@@ -91,6 +92,18 @@ def with_default_port(server: str, port: int) -> str:
         if ":" in host:
             return server
     return f"{host}:{port}{slash}{prefix}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which no proxy can reach under that name.
+
+    >>> is_loopback("[::1]"), is_loopback("localhost"), is_loopback("example.com")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 # What the protocols themselves send, or read from requests. `-bin` marks bytes in gRPC.
@@ -200,6 +213,10 @@ def from_status(code, details, target):
     if code == "UNAUTHENTICATED":
         details += ". Headers must hold a token that it accepts"
     return ServingError(f"{target.server} refused the request ({code}): {details}", code)
+
+
+# In TLS 1.3 a client is refused after the handshake, and may only see that the server hangs up.
+PERHAPS_REFUSED = ", as from a server that refuses the client's certificate"
 
 
 def untrusted(details, target):

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 import math
+import re
 import struct
 from collections.abc import Iterable
 
@@ -18,10 +19,15 @@ _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 # ModelVersionStatus.State of tensorflow_serving/apis/get_model_status.proto
 _STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
-# What gRPC says when the client refuses the server's certificate.
-_WRONG_CERTIFICATE = ("SSL_ERROR_SSL", "Hostname Verification Check failed")
+# What gRPC says when the client refuses the server's certificate, or cannot read its own files.
+_WRONG_CERTIFICATE = (
+    "SSL_ERROR_SSL",
+    "Hostname Verification Check failed",
+    "Failed to create security handshaker",
+)
 # All that it says when the server refuses the client's; a server that ends hangs up, too.
 _HUNG_UP = "Socket closed"
+_GATEWAYS = re.compile(r"Received http2 header with status: (\d+)")  # no server's of gRPC
 
 _MOST = 1 << 27  # elements of an answer: a shape of a few bytes may promise any number
 _FLOAT, _DOUBLE, _INT32, _STRING, _INT64, _BOOL = 1, 2, 3, 7, 9, 10
@@ -49,7 +55,9 @@ class GrpcTransport:
         self.target, self._closed = target, False
         if target.server.startswith(("http://", "https://")):
             raise ValueError(f"A URL needs rest=True; gRPC, HOST:PORT. Received: {target.server!r}")
-        self._options = channel_options(tls, max_message_bytes)
+        host = target.server.rpartition("/")[2].rpartition(":")[0]
+        no_proxy = [("grpc.enable_http_proxy", 0)] if connection.is_loopback(host) else []
+        self._options = channel_options(tls, max_message_bytes) + no_proxy
         self._credentials = None
         if tls is not None:
             files = map(tls.read, (tls.ca, tls.key, tls.cert))
@@ -106,7 +114,9 @@ class GrpcTransport:
         if code == "UNAVAILABLE" and any(sign in details for sign in _WRONG_CERTIFICATE):
             return connection.untrusted(details, self.target)  # trying again does not help
         if code == "UNAVAILABLE" and self._credentials is not None and _HUNG_UP in details:
-            details += ", as when a server refuses the client's certificate"
+            details += connection.PERHAPS_REFUSED
+        if status := _GATEWAYS.search(details):
+            return connection.from_http_status(int(status[1]), details, self.target)
         return connection.from_status(code, details, self.target)
 
 

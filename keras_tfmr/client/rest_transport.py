@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import math
+import re
 import ssl
 import urllib.parse
 
@@ -11,6 +12,8 @@ import httpx
 
 from keras_tfmr._inputs import utf8
 from keras_tfmr.client import connection
+
+_HUNG_UP = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
 
 
 class RestTransport:
@@ -38,8 +41,9 @@ class RestTransport:
         if tls is not None and tls.server_name is not None:
             self._options["extensions"] = {"sni_hostname": tls.server_name}
         verify = _context(tls) if url.scheme == "https" else False
+        options = {"verify": verify, "trust_env": not connection.is_loopback(url.host)}
         try:
-            self._client = httpx.AsyncClient(verify=verify, limits=httpx.Limits(), timeout=None)
+            self._client = httpx.AsyncClient(**options, limits=httpx.Limits(), timeout=None)
         except (ImportError, ValueError, httpx.InvalidURL) as error:
             raise ValueError(f"The environment's proxy cannot be used: {error}") from error
 
@@ -82,6 +86,8 @@ class RestTransport:
                 raise connection.untrusted(details, self.target) from error
             if self._client.is_closed:
                 raise self._error("CANCELLED", "the client was closed") from error
+            if self._url.startswith("https") and isinstance(error, _HUNG_UP):
+                details += connection.PERHAPS_REFUSED
             # Trying again does not help against broken encodings.
             code = "UNAVAILABLE" if isinstance(error, httpx.TransportError) else "UNKNOWN"
             raise self._error(code, details) from error
@@ -122,7 +128,8 @@ class RestTransport:
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
-            answer = {"error": content[:200].decode("utf-8", "replace")}
+            page = re.sub(rb"<[^>]*>", b" ", content[:1000])  # a gateway's
+            answer = {"error": " ".join(page.decode("utf-8", "replace").split())[:200]}
         answer = answer if isinstance(answer, dict) else {}
         if status != 200:
             raise connection.from_http_status(status, answer.get("error", ""), self.target)

@@ -1,0 +1,165 @@
+"""Both clients through what stands before a server: a gateway that demands a token, a proxy."""
+
+import contextlib
+import selectors
+import socket
+import socketserver
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+from stub_translator import unused_port
+from test_client_lists import ask, both
+
+from keras_tfmr.client import (
+    TLS,
+    MessageTooLargeError,
+    ServingClient,
+    ServingError,
+    UnavailableError,
+)
+
+protocols = pytest.mark.parametrize("rest", [False, True])
+TEXTS = [f"{n} " + "olá, texto " * 11 for n in range(10_000)]  # 1.4 MB: nginx accepts 1 MiB
+TOKEN = {"authorization": "Bearer very secret"}
+GATEWAY = """
+daemon off;
+master_process off;
+pid {folder}/pid;
+error_log stderr error;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/1;
+    proxy_temp_path {folder}/2;
+    fastcgi_temp_path {folder}/3;
+    uwsgi_temp_path {folder}/4;
+    scgi_temp_path {folder}/5;
+    map $http_authorization $known {{ "Bearer very secret" 1; }}
+    server {{
+        listen 127.0.0.1:{port} ssl http2 reuseport;
+        ssl_certificate {server.pem};
+        ssl_certificate_key {server.key};
+        if ($known = "") {{ return 401; }}
+        location /v1/ {{ proxy_pass http://127.0.0.1:{rest_port}; }}
+        location / {{ grpc_pass grpc://127.0.0.1:{grpc_port}; }}
+    }}
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def gateway(server, certificates, tmp_path_factory):
+    """nginx before the development server: `HOST:PORT`, for both protocols."""
+    folder = tmp_path_factory.mktemp("nginx")
+    pem = {name.replace(".", "_"): path for name, path in certificates.items()}
+    with unused_port() as port:
+        ports = {"port": port, "rest_port": server.rest_port, "grpc_port": server.port}
+        text = GATEWAY.replace("server.pem", "server_pem").replace("server.key", "server_key")
+        (folder / "nginx.conf").write_text(text.format(folder=folder, **ports, **pem))
+        command = ["nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"]
+        with subprocess.Popen(command) as process:
+            try:
+                while process.poll() is None:
+                    with contextlib.suppress(OSError):
+                        socket.create_connection(("127.0.0.1", port)).close()
+                        break
+                yield f"127.0.0.1:{port}"
+            finally:
+                process.terminate()
+
+
+@pytest.fixture
+def tls(certificates):
+    return TLS(certificates["ca.pem"], server_name="translator.test")
+
+
+@pytest.mark.needs("nginx", "openssl")
+@protocols
+@both
+def test_ten_thousand_texts_through_a_gateway_that_demands_a_token(kind, rest, gateway, tls):
+    answers = ask(kind, gateway, TEXTS, rest=rest, tls=tls, headers=TOKEN)
+    assert [one.text for one in answers] == [text.upper() for text in TEXTS]
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        with pytest.raises(ServingError, match=r"UNAUTHENTICATED.*401.*token") as caught:
+            ask(kind, gateway, TEXTS, rest=rest, tls=tls, headers=headers)
+        assert caught.value.code == "UNAUTHENTICATED" and "wrong" not in str(caught.value)
+    whole = {"batch_texts": len(TEXTS), "batch_bytes": 1 << 30}
+    with pytest.raises(MessageTooLargeError, match="413"):
+        ask(kind, gateway, TEXTS, rest=rest, tls=tls, headers=TOKEN, **whole)
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """An HTTP proxy that knows the names under `.test`: all of them are this machine.
+
+    Attributes:
+        asked: The first line of each connection.
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        self.asked = []
+        super().__init__(("127.0.0.1", 0), _Connection)
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    def handle(self):
+        head = self.request.recv(1 << 16)
+        line = head.split(b"\r\n", 1)[0].decode()
+        self.server.asked.append(line)
+        method, target, _ = line.split()
+        where = target if method == "CONNECT" else urllib.parse.urlsplit(target).netloc
+        host, port = where.rsplit(":", 1)
+        assert host.endswith(".test")
+        with socket.create_connection(("127.0.0.1", port)) as there:
+            if method == "CONNECT":
+                self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            else:
+                there.sendall(head)
+            other = {self.request: there, there: self.request}
+            with selectors.DefaultSelector() as ready:
+                for end in other:
+                    ready.register(end, selectors.EVENT_READ)
+                while chunks := [
+                    (key.fileobj, key.fileobj.recv(1 << 16)) for key, _ in ready.select()
+                ]:
+                    for end, chunk in chunks:
+                        if not chunk:
+                            return
+                        other[end].sendall(chunk)
+
+
+@pytest.fixture
+def proxy(monkeypatch):
+    """A proxy that the environment names."""
+    for name in ("no_proxy", "grpc_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with Proxy() as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_address[1]}")
+        yield proxy
+        proxy.shutdown()
+
+
+@protocols
+@both
+def test_the_proxy_of_the_environment(kind, rest, server, proxy, monkeypatch):
+    port = server.rest_port if rest else server.port
+    assert ask(kind, f"server.test:{port}", ["a"], rest=rest) == ["A"]
+    (line,) = proxy.asked
+    assert f"server.test:{port}" in line
+    assert ask(kind, f"127.0.0.1:{port}", ["a"], rest=rest) == ["A"] and proxy.asked == [line]
+    monkeypatch.setenv("no_proxy", "server.test")
+    with pytest.raises(UnavailableError):  # only the proxy knows this name
+        ask(kind, f"server.test:{port}", ["a"], rest=rest, retry=False)
+    assert proxy.asked == [line]
+
+
+def test_a_proxy_that_cannot_be_used_is_named(monkeypatch):
+    monkeypatch.setenv("all_proxy", "gopher://proxy.test")
+    with pytest.raises(ValueError, match=r"proxy cannot be used.*gopher"):
+        ServingClient("server.test", rest=True)
