@@ -1,4 +1,4 @@
-"""Files of lines, read and written so that a killed process goes on where it was."""
+"""Files of lines, read and written so that a killed process resumes."""
 
 import contextlib
 import itertools
@@ -147,7 +147,7 @@ def begun(path, command):
         raise RunError(f"{path} has lost what was written: give --overwrite to start again")
     if not same:
         raise RunError(
-            f"{path} was begun by another command: repeat that command, choose another --output, "
+            f"{path} was started by another command: repeat that command, choose another --output, "
             "or give --overwrite"
         )
     return certain

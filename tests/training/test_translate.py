@@ -190,7 +190,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
     certain = target.read_bytes()[: before["bytes"]]
     monkeypatch.setattr(translate, "WINDOW", 64)
     assert translate.main([*words, "--scores"]) == 1
-    assert "was begun by another command" in capsys.readouterr().err
+    assert "was started by another command" in capsys.readouterr().err
     target.write_bytes(certain[:-1])
     assert translate.main(words) == 1
     assert "has lost what was written" in capsys.readouterr().err
