@@ -113,7 +113,7 @@ def check(options):
         if not (options.input and options.output) or is_packed(options.input) or nbest:
             raise ValueError("--shard needs --input, not packed, and --output, and has no --nbest")
         if documents == "paragraph":
-            raise ValueError("--documents paragraph takes no --shard: a paragraph may span two parts")
+            raise ValueError("--shard has no --documents paragraph: one may span two parts")
 
 
 def check_folders(source, target):

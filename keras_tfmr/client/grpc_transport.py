@@ -54,7 +54,7 @@ class GrpcTransport:
     def __init__(self, target, tls, max_message_bytes):
         self.target, self._closed = target, False
         if target.server.startswith(("http://", "https://")):
-            raise ValueError(f"A URL needs rest=True; gRPC takes HOST:PORT. Received: {target.server!r}")
+            raise ValueError(f"A URL needs rest=True; gRPC, HOST:PORT. Received: {target.server!r}")
         host = target.server.rpartition("/")[2].rpartition(":")[0]
         no_proxy = [("grpc.enable_http_proxy", 0)] if connection.is_loopback(host) else []
         self._options = channel_options(tls, max_message_bytes) + no_proxy
