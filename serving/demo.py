@@ -109,7 +109,7 @@ async def index(request):
 
 
 async def status(request):
-    """Which model answers: {"server", "model", "version", "loading", "phrasebook"}."""
+    """The model that answers: {"server", "model", "version", "loading", "phrasebook"}."""
     client = request.app[CLIENT]
     versions = await client.status()
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
@@ -210,7 +210,7 @@ async def answer_errors(request, handler):
 
 
 async def code_of(app, error):
-    """What an error of the server means for the page."""
+    """The page's reading of a server's error."""
     if error.code == "UNAVAILABLE":
         if app[ENDED].is_set():
             return "ENDED"

@@ -78,7 +78,7 @@ class Distribution:
         """Changes a compiled model as needed."""
 
     def dataset(self, batches):
-        """What `fit` gets, from a dataset of batches."""
+        """The input of `fit`, from a dataset of batches."""
         return batches
 
     def part(self, batch):

@@ -1,4 +1,4 @@
-"""Where a training begins from another run: a fine-tuning, a student of a teacher, a text task."""
+"""Training that starts from another run: fine-tuning, a student of a teacher, a text task."""
 
 import re
 from pathlib import Path
@@ -160,7 +160,7 @@ class Start:
             weight.assign(its)
 
     def record(self):
-        """What config.json records about it, with its licence and where it began itself."""
+        """Its record in config.json, with its licence and where it started itself."""
         of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
         return {"path": str(self.path), "weights_sha256": sha256(self.weights), **of_it}
 

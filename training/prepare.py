@@ -1,4 +1,4 @@
-"""What a run learns from: encoded pairs, tokenizers and batches, made from its settings."""
+"""Training data of a run: encoded pairs, tokenizers and batches, made from its settings."""
 
 import contextlib
 import itertools

@@ -133,7 +133,7 @@ def is_complete(path):
 
 
 def begun(path, command):
-    """How many lines and bytes of an output the same command has written; raises a RunError."""
+    """Lines and bytes of an output that the same command has written; raises a RunError."""
     progress = progress_of(path)
     if not progress.exists():
         raise RunError(f"{path} exists: choose another --output, or give --overwrite")

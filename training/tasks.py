@@ -1,4 +1,4 @@
-"""What a run can learn: the model, the batches, the loss and the scores of each task."""
+"""The tasks: model, batches, loss and scores of each."""
 
 import math
 
@@ -17,7 +17,7 @@ MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
 
 class Task:
-    """What a run learns from the rows of two columns; nothing else knows it.
+    """One task: what a run learns from the rows of two columns; nothing else knows it.
 
     Args:
         settings: The settings of the run.
@@ -296,7 +296,7 @@ class Masked(ClassTask):
         return [np.concatenate(pair, axis=1) for pair in masked]
 
     def outputs(self, model, ids):
-        """How many tokens are right, their log-probability, their number: float32 `[rows, 3]`."""
+        """Number of correct tokens, their log-probability, their number: float32 `[rows, 3]`."""
         length = ops.shape(ids)[1] // 2
         fed, labels = ids[:, :length], ids[:, length:]
         log_probs = ops.log_softmax(ops.cast(model(fed, training=False), "float32"))

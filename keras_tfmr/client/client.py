@@ -54,7 +54,7 @@ def _size(value: Any) -> int:
 
 @dataclass(repr=False, eq=False)
 class _Client:
-    """What both clients are made of: the arguments, and requests in coroutines."""
+    """Shared by both clients: the arguments, and requests in coroutines."""
 
     server: str = Target.server
     _: KW_ONLY

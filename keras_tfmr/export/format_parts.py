@@ -1,4 +1,4 @@
-"""What the formats of other engines share: which models they can hold, arrays, names of tokens."""
+"""Shared by the formats of other engines: supported models, arrays, names of tokens."""
 
 import contextlib
 import os

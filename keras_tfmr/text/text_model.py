@@ -1,4 +1,4 @@
-"""What translators, classifiers, taggers and completers share: signatures that exports run too."""
+"""Shared by translators, classifiers, taggers and completers: signatures that exports run too."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ class TextModel(Asked):
         """The constructor's arguments other than the model, by name."""
 
     def to_metadata(self) -> dict[str, Any]:
-        """What an export's JSON file records, apart from the model."""
+        """Metadata of an export's JSON file, apart from the model."""
         return {"max_length": self.max_length}
 
     def replace(self, *, model: keras.Model | None = None, precision: str | None = None) -> Self:
@@ -96,11 +96,11 @@ class TextModel(Asked):
         return self.replace(model=optimize_for_decoding(self.model, precision, examples))
 
     def examples(self, texts: Sequence[Text]) -> list[Any]:
-        """What the model is called with for these texts, in batches: the examples of int8."""
+        """Model inputs for these texts, in batches: the examples of int8."""
         return []
 
     def token_counts(self, texts: Sequence[Text]) -> np.ndarray:
-        """How many tokens the model reads of each text, the end id included: int64 `[texts]`."""
+        """Number of tokens read of each text, the end id included: int64 `[texts]`."""
         tokenizer = next(iter(self.tokenizers.values()))
         texts = [utf8(text) for text in checked_texts(texts)]
         return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
@@ -180,5 +180,5 @@ def at_least_one(ids: tf.Tensor) -> tf.Tensor:
 
 
 def shifted(ids: tf.Tensor, bos_id: int) -> tf.Tensor:
-    """What a decoder is fed to predict ids [rows, length]: the start id, then all but the last."""
+    """Decoder inputs that predict ids [rows, length]: the start id, then all but the last."""
     return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)
