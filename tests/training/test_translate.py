@@ -280,6 +280,8 @@ def test_arguments_that_do_not_go_together(capsys):
         ("--batch_size 0", "must be a whole number of 1 or more. Received: '0'"),
         ("--documents file", "needs two folders"),
         ("--documents file --batch_size 2", "--batch_size cannot be given with"),
+        ("--documents html --pairs", "--pairs cannot be given with --documents html"),
+        ("--documents html --input . --output setup.cfg", "needs two folders or two files"),
         ("--seed 3", "--seed has no effect without --sample"),
         ("--documents file --input . --output ./inside", "must be apart"),
         ("--documents paragraph --pairs", "--pairs cannot be given with --documents paragraph"),
@@ -363,3 +365,24 @@ def test_files_of_a_folder_are_translated_once(run, tmp_path, one, capsys):
     assert translate.main([*words, "--overwrite"]) == 0
     for name, content in contents.items():
         assert read(target / name) == content.replace(LINES[2], one)
+
+
+def test_pages_of_a_folder_are_translated_and_other_files_are_not(run, tmp_path, one, capsys):
+    source, target = tmp_path / "in", tmp_path / "out"
+    page = f"<meta charset=iso-8859-1><p class='é'>{LINES[2]}</p>".encode("latin-1")
+    (source / "deep").mkdir(parents=True)
+    (source / "deep/b.HTML").write_bytes(page)
+    write(source / "a.html.gz", f"<!-- á --><p>{LINES[2]}<br>")
+    (source / "a.css").write_text("p {}")
+    (source / "a.md").write_text(f"# {LINES[2]}\n\n    code\n")
+    words = [str(run), *LIMITS, "--documents"]
+    assert translate.main([*words, "html", "--input", str(source), "--output", str(target)]) == 0
+    assert "2 of 2 files" in capsys.readouterr().err
+    expected = page.replace(LINES[2].encode("latin-1"), one.encode("latin-1", "xmlcharrefreplace"))
+    assert (target / "deep/b.HTML").read_bytes() == expected
+    assert read(target / "a.html.gz") == f"<!-- á --><p>{one}<br>"
+    files = ["--input", str(source / "a.md"), "--output", str(target / "a.md")]
+    assert translate.main([*words, "markdown", *files]) == 0
+    found = read(target / "a.md")
+    assert found.startswith("# ") and LINES[2] not in found and found.endswith("\n\n    code\n")
+    assert sorted(path.name for path in target.rglob("*.*")) == ["a.html.gz", "a.md", "b.HTML"]
