@@ -24,9 +24,9 @@ from aiohttp import web
 from keras_tfmr import _command_line
 from keras_tfmr.client import AsyncServingClient, ServingError, Target
 from keras_tfmr.client.connection import with_default_port
+from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
 from serving.devserver.errors import ServingError as NoVersionError
 from serving.devserver.versions import versions_on_disk
-from training.languages import is_of_phrasebook, languages_of
 
 ROOT = Path(__file__).resolve().parents[1]
 

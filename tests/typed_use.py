@@ -5,7 +5,7 @@ import pathlib
 from typing import assert_type
 
 import keras_tfmr
-from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
+from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator
 from keras_tfmr.client import (
     AsyncServingClient,
     Document,
@@ -48,8 +48,8 @@ def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -
     translator = Translator(model, tokenizer, config=DecodingConfig(num_beams=1))
     assert_type(translator.translate(["bom dia"]), list[Translation])
     assert_type(translator.translate_nbest(["bom dia"]), list[list[Translation]])
-    assert_type(export_text_model(translator, "models"), pathlib.Path)
-    export_text_model(translator, "models", precision=16)  # type: ignore[arg-type]
+    assert_type(translator.export("models"), pathlib.Path)
+    translator.export("models", precision=16)  # type: ignore[arg-type]
 
 
 def decode(step: keras_tfmr.decoding.DecodingStep) -> None:

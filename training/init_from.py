@@ -91,7 +91,8 @@ class Start:
 
     def config_for(self, task):
         """The config of the model that learns a task: that of the run, with sizes and dropout."""
-        from training.models import preset_of, read_config
+        from keras_tfmr.presets.models import read_config
+        from training.tasks import preset_of
 
         settings = task.settings
         vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_tfmr.text.labels import Labels
 from training.corpus import store
 from training.corpus.filter import Cleaner, Rules, summary
 from training.corpus.held_out import given_sets, hold_out
@@ -14,7 +15,6 @@ from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
 from training.data import Batches, Part
 from training.files import RunError
-from training.labels import Labels
 from training.run_folder import differences, in_words
 from training.tasks import TASKS
 

@@ -6,8 +6,9 @@ import os
 import sys
 import time
 
+from keras_tfmr.presets.folder import read_json
 from training import packed
-from training.files import RunError, read_json, write_json
+from training.files import RunError, write_json
 
 
 class Lines:

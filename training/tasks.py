@@ -5,13 +5,11 @@ import math
 import numpy as np
 from keras import ops
 
-import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig, score
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
+from keras_tfmr.presets.models import MODELS, make_model, read_config
 from training.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
-from training.files import RunError
-from training.models import make_config, make_model
 
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
@@ -167,7 +165,6 @@ class Classification(ClassTask):
     """A label for each text."""
 
     scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
-    served = "Classifier"
 
     @property
     def classes(self):
@@ -187,18 +184,11 @@ class Classification(ClassTask):
         texts = [" ".join(names[one] for one in row) for row in found]
         return accuracy_and_f1(table), texts, table
 
-    @classmethod
-    def text_model(cls, folder, model, max_length):
-        """The `Classifier` or `Tagger` of a run."""
-        tokenizer, labels = folder.tokenizers()
-        text_model = getattr(keras_tfmr, cls.served)
-        return text_model(model, tokenizer, labels.names, max_length=max_length)
-
 
 class Tagging(Classification):
     """A tag for each token, predicted at its first subword."""
 
-    unit, label_rank, served = "tagged tokens", 2, "Tagger"
+    unit, label_rank = "tagged tokens", 2
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         tokenizer = self.tokenizers[0]
@@ -248,13 +238,6 @@ class Language(Task):
 
     def sample(self, source, text, found):
         return f"{text}  ({found} nats)"
-
-    @staticmethod
-    def text_model(folder, model, max_length):
-        """The `Completer` of a run."""
-        from keras_tfmr import Completer
-
-        return Completer(model, folder.tokenizers()[0], max_length=max_length)
 
 
 class Masked(ClassTask):
@@ -314,19 +297,29 @@ class Masked(ClassTask):
     def sample(self, source, text, found):
         return f"{text}  ({found} masked tokens found)"
 
-    @staticmethod
-    def text_model(folder, model, max_length):
-        """Raises: a masked model has no use of its own."""
-        raise RunError(
-            f"{folder.path} is a run of --task masked, which cannot be served: train a classifier "
-            "or tagger with --init_from"
-        )
-
 
 TASKS = {
     "translation": Translation, "classify": Classification, "tag": Tagging, "language": Language,
     "masked": Masked,
 }  # fmt: skip
+
+
+def preset_of(kind, name):
+    """The fields of a model's preset; none if the model has no preset of that name."""
+    return MODELS[kind][0].presets.get(name, {})
+
+
+def make_config(settings, source_vocab, target_vocab):
+    """The model config that a resolved `TrainingConfig` asks for."""
+    given = settings.sizes() | {"dropout_rate": settings.dropout_rate}
+    fields = {
+        **preset_of(settings.model, settings.preset),
+        **{name: value for name, value in given.items() if value is not None},
+        "source_vocab": source_vocab,
+        "target_vocab": target_vocab,
+        "joint_vocab": settings.joint_vocab,
+    }
+    return read_config(settings.model, fields)
 
 
 def perplexity(log_prob, tokens):

@@ -1,4 +1,4 @@
-"""Translates files of any size, line by line, with a trained run.
+"""Translates files of any size, line by line, with a trained run or a published model.
 
     python training/translate.py runs/translator < in.txt > out.txt
     python training/translate.py runs/translator --input in.txt.gz --output out.txt.gz
@@ -44,7 +44,8 @@ def parse_arguments(arguments=None):
     amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
     of_files = [f"--documents {kind}" for kind in FILE_NAMES]
     one_line = ["--documents paragraph", *of_files]
-    add("run", metavar="RUN_FOLDER", type=Path, help="folder that training/train_pt_en.py wrote")
+    preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
+    add("preset", metavar="PRESET", help=preset)
     forms = "file of text, also .gz, .bz2, .xz or .zst"
     add("--input", metavar="FILE", type=Path, help=f"{forms} (default: standard input)")
     add("--output", metavar="FILE", type=Path, help=f"{forms} (default: standard output)")
@@ -74,15 +75,15 @@ def parse_arguments(arguments=None):
     add("--temperature", **amount, **drawn, default=1.0, help="temperature of --sample")
     add("--top_k", **count, **drawn, help="with --sample, draw from the N most probable tokens")
     add("--seed", type=int, **drawn, default=1, metavar="N", help="seed of --sample")
-    width = "beam width, 1 for greedy (default: the run's)"
+    width = "beam width, 1 for greedy (default: the preset's)"
     add("--num_beams", **count, not_with=["--sample"], help=width)
-    penalty = "exponent of the length penalty (default: the run's)"
+    penalty = "exponent of the length penalty (default: the preset's)"
     add("--length_penalty", **amount, help=penalty)
-    longest = "maximum tokens of a translation (default: the run's, else 128)"
+    longest = "maximum tokens of a translation (default: the preset's, else 128)"
     add("--max_length", **count, help=longest)
-    read = "maximum tokens read from a line"
-    add("--max_source_length", **count, default=128, help=read)
-    add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
+    read = "maximum tokens read from a line (default: the preset's, else 128)"
+    add("--max_source_length", **count, help=read)
+    add("--weights", metavar="FILE", type=Path, help="weights to use (default: the preset's)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
     together = "lines translated together"
@@ -357,22 +358,27 @@ def make_callers(options):
 
 
 def load(options):
-    """The `Translator` of the run."""
+    """The `Translator` of the preset."""
+    from keras_tfmr import Translator
+    from keras_tfmr.export.calibration import texts_for
     from training.files import RunError
-    from training.run_folder import RunFolder
 
-    folder = RunFolder(options.run)
-    n = options.nbest or 1
-    beams = options.num_beams or folder.read_config()["arguments"].get("num_beams", 4)
-    decoding = {"num_return_sequences": n, "num_beams": 1 if options.sample else max(beams, n)}
-    for name in ("length_penalty", "max_length"):
-        if getattr(options, name) is not None:
-            decoding[name] = getattr(options, name)
-    translator = folder.translator(options.weights, options.max_source_length, **decoding)
+    n, given = options.nbest or 1, vars(options)
+    names = ("num_beams", "length_penalty", "max_length", "max_source_length")
+    chosen = {name: given[name] for name in names if given[name] is not None}
+    translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
+    beams = 1 if options.sample else max(translator.config.num_beams, n)
+    texts = texts_for(translator, None)[:64]
+    config = translator.config.replace(num_beams=beams, num_return_sequences=n)
     try:
-        return translator.for_decoding(options.precision, folder.sources(64) or ())
+        return with_config(translator, config).for_decoding(options.precision, texts)
     except RuntimeError as error:  # this TensorFlow has no int8
         raise RunError(str(error)) from error
+
+
+def with_config(translator, config):
+    """A translator that searches in another way."""
+    return type(translator)(translator.model, **translator.arguments() | {"config": config})
 
 
 def sampling_caller(translator, options):
@@ -380,7 +386,6 @@ def sampling_caller(translator, options):
     import keras
 
     from keras_tfmr.decoding import sample
-    from keras_tfmr.text.translator import Translator
 
     noise = keras.random.SeedGenerator(0)
 
@@ -394,8 +399,7 @@ def sampling_caller(translator, options):
                 **{name: getattr(self, name) for name in fields}, **how,
             )  # fmt: skip
 
-    arguments = translator.arguments() | {"config": Sampling(**translator.config.to_dict())}
-    drawing = Translator(translator.model, **arguments)
+    drawing = with_config(translator, Sampling(**translator.config.to_dict()))
 
     def call(texts, seed):
         state = int.from_bytes(str(seed).encode(), "little") % (2**32 - 5)  # a prime

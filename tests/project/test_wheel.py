@@ -128,13 +128,13 @@ def test_extras_install_what_their_part_imports_and_nothing_else():
 LIBRARY = """
 import sys
 from keras_tfmr import (
-    SubwordTokenizer, TransformerConfig, TranslationModel, Translator, export_text_model
+    SubwordTokenizer, TransformerConfig, TranslationModel, Translator
 )
 tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
 size = tokenizer.vocab_size
 config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
 translator = Translator(TranslationModel(config), tokenizer)
-print(export_text_model(translator, sys.argv[1]))
+print(translator.export(sys.argv[1]))
 """
 
 

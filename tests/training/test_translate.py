@@ -207,18 +207,21 @@ SLOW = """
 import itertools, runpy, sys, time, types, unittest.mock
 sys.modules["tensorflow"] = unittest.mock.MagicMock()
 from keras_tfmr.answers import Translation
-from training.run_folder import RunFolder
 seconds = itertools.chain([0] * 64, itertools.repeat(60))
-def translate_nbest(texts, size):
-    time.sleep(next(seconds))
-    return [[Translation(text.decode(), 0.0, False)] for text in texts]
-slow = types.SimpleNamespace(
-    translate_nbest=translate_nbest, token_counts=lambda texts: [1] * len(texts),
-    for_decoding=lambda *how: slow,
-)
-RunFolder.read_config = lambda self: {"arguments": {}}
-RunFolder.translator = lambda *how, **more: slow
-RunFolder.sources = lambda self, count: []
+class Slow:
+    model, config = None, types.SimpleNamespace(num_beams=1, replace=lambda **fields: None)
+    def __init__(self, model=None, config=None): pass
+    def arguments(self): return {}
+    def token_counts(self, texts): return [1] * len(texts)
+    def for_decoding(self, *how): return self
+    def translate_nbest(self, texts, size):
+        time.sleep(next(seconds))
+        return [[Translation(text.decode(), 0.0, False)] for text in texts]
+    @classmethod
+    def from_preset(cls, *how, **more): return cls()
+for name, found in (("text.translator", {"Translator": Slow}),
+                    ("export.calibration", {"texts_for": lambda *about: []})):
+    sys.modules[f"keras_tfmr.{name}"] = types.SimpleNamespace(**found)
 runpy.run_path("training/translate.py", run_name="__main__")
 """
 
