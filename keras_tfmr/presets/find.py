@@ -51,7 +51,8 @@ def name_of(preset: str | os.PathLike[str]) -> str:
     >>> name_of("hf://Helsinki-NLP/opus-mt-pt-en@main"), name_of("models/pt-en.tar.gz")
     ('opus-mt-pt-en', 'pt-en')
     """
-    name = pathlib.PurePath(os.fspath(preset).partition("@")[0]).name
+    name = os.fspath(preset)
+    name = pathlib.PurePath(name.partition("@")[0] if name.startswith(HUB) else name).name
     return re.sub(r"(\.zip|\.tar|\.tar\.gz|\.tgz)$", "", name)
 
 

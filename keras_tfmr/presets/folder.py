@@ -20,7 +20,8 @@ FILES = {
     "joint_tokenizer": "tokenizer.model", "source_tokenizer": "source.model",
     "target_tokenizer": "target.model", "lexicon": "lexicon.npz",
     "best": "weights/best.weights.h5", "translations": "translations.tsv",
-    "predictions": "predictions.tsv", "results": "results.json", "config": "config.json",
+    "predictions": "predictions.tsv", "texts": "texts.txt", "results": "results.json",
+    "config": "config.json",
 }  # fmt: skip
 # What NumPy raises for an .npz that is damaged, cut short, or none.
 DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
@@ -115,6 +116,8 @@ class PresetFolder:
 
     def sources(self, count: int = 256) -> list[str]:
         """The first texts that the model was evaluated on; none before the evaluation."""
+        if self.texts.exists():  # of a preset that is no run
+            return self.texts.read_text(encoding="utf-8").split("\n")[:count]
         return [row["source"] if "source" in row else row["text"] for row in self.rows()[:count]]
 
 

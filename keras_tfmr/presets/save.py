@@ -22,29 +22,42 @@ RECORDED = ("max_source_length", "max_length", "max_new_tokens", "abbreviations"
 
 def save(text_model: TextModel, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the folder of a text model: see `TextModel.save_to_preset`."""
+    with publishing.whole(path) as unfinished:
+        write(text_model, PresetFolder(unfinished))
+    return pathlib.Path(path)
+
+
+def write(text_model: TextModel, folder: PresetFolder) -> None:
+    """Writes the files of a text model, config.json first and results.json last, as a run does."""
     model, arguments = text_model.model, text_model.arguments()
     described, copy = _described(model), _plain_copy(model)
     before = text_model.record.get("config", {})
     search = arguments["config"].to_dict() if "config" in arguments else {}
+    if search.get("num_return_sequences") == search.get("num_beams"):
+        search.pop("num_return_sequences", None)  # as many as there are beams, of whatever number
     config = before | {
         "model": described,
         "arguments": before.get("arguments", {}) | search,
         "text_model": {name: arguments[name] for name in RECORDED if name in arguments},
         "versions": versions(*PACKAGES),
     }
+    _write_json(folder.config, config)
+    for file, content in folder.tokenizer_files(_sides(text_model)).items():
+        file.write_bytes(content)
+    if arguments.get("lexicon") is not None:
+        arguments["lexicon"].save(folder.lexicon)
+    folder.best.parent.mkdir(exist_ok=True)
+    copy.save_weights(folder.best)
+    if text_model.texts:
+        lines = (" ".join(text.split()) for text in text_model.texts)
+        folder.texts.write_text("\n".join(lines), encoding="utf-8")
     results = text_model.record.get("results") or {"parameters": int(model.count_params())}
-    with publishing.whole(path) as unfinished:
-        folder = PresetFolder(unfinished)
-        for file, content in folder.tokenizer_files(_sides(text_model)).items():
-            file.write_bytes(content)
-        if arguments.get("lexicon") is not None:
-            arguments["lexicon"].save(folder.lexicon)
-        folder.best.parent.mkdir()
-        copy.save_weights(folder.best)
-        for file, value in ((folder.results, results), (folder.config, config)):
-            text = json.dumps(value, indent=2, ensure_ascii=False, default=os.fspath)
-            file.write_text(text + "\n", encoding="utf-8")
-    return pathlib.Path(path)
+    _write_json(folder.results, results)
+
+
+def _write_json(path, value):
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=os.fspath)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _described(model):

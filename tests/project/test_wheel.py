@@ -27,9 +27,10 @@ NAMES = {
 EXTRAS_OF = {
     "client": {"client"},
     "text": {"tensorflow"},
+    "presets": {"tensorflow", "hub"},
     "export": {"tensorflow", "formats"},
     "markup": {"markup"},
-    "marian": {"tensorflow", "hub"},
+    "marian": {"tensorflow"},
     "plots.py": {"plots"},
     "_inputs.py": {"tensorflow"},
     "compat.py": {"tensorflow"},
