@@ -135,7 +135,7 @@ def make_whole(folder):
     folder.mkdir()
     corpus = write_pairs(folder / "pairs.tsv")
     words = ("--data", corpus, "--output", folder / "run", *TINY, "joint_vocab=false")
-    more = ("--vocab_size", "280", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
+    more = ("--vocab_size", "300", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
     process = start(*words, *more, KERAS_BACKEND="tensorflow")
     (folder / "said.txt").write_text(finished(process), encoding="utf-8")
 
@@ -168,9 +168,9 @@ def unevaluated(monkeypatch):
 
 @pytest.fixture(scope="session")
 def translator(whole):
-    from keras_tfmr import Translator
+    from training.run_folder import RunFolder
 
-    return Translator.from_preset(whole)
+    return RunFolder(whole).translator()
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ is instant.
 import dataclasses
 from pathlib import Path
 
+from keras_tfmr.text.spans import PATTERNS, python_pattern
 from training.fields import (
     NOT_NEGATIVE,
     ONE_OR_MORE,
@@ -29,6 +30,7 @@ PHRASEBOOK_STEPS = {
     "translation": 1200, "classify": 800, "tag": 1000, "language": 1200, "masked": 1200,
 }  # fmt: skip
 PHRASEBOOK_SCORE = 99.0
+NOTHING = ("none",)  # for --protect; in config.json, an empty list
 # The fields that a Transformer's preset sets too.
 SIZES = (
     "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self", "norm_first",
@@ -40,7 +42,7 @@ OTHER_MODEL = {"with --model {0.model}": lambda s: s.model != "transformer"}
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """Settings of a translator's training. A default of None follows from data or preset.
+    """How a translator is trained. Where a default is None, it follows from data or preset.
 
     >>> TrainingConfig(minutes=30).resolved().seed
     1
@@ -79,6 +81,11 @@ class TrainingConfig:
         (), "codes of source and target, as in pt,en: for the filter `language`, abbreviations in "
         "documents and the demo page",
         Rule("two codes", lambda value: len(value) in (0, 2)), tasks=TRANSLATION,
+    )  # fmt: skip
+    protect: tuple = option(
+        None, f"what of a text its translation has as it is: names from {', '.join(PATTERNS)}, and "
+        "regular expressions, or none (default: all names but number)",
+        metavar="NAME", tasks=TRANSLATION,
     )  # fmt: skip
     max_tokens: int = setting(
         None, "tokens of a side; longer pairs are dropped (default: 256)",
@@ -222,6 +229,8 @@ class TrainingConfig:
                 f"--preset must be one of {', '.join(presets)}, those of the model {self.model}. "
                 f"Received: {self.preset!r}"
             )
+        if self.protect and self.protect != NOTHING:
+            python_pattern(self.protect)
         self.check_read(f.name for f in fields if getattr(self, f.name) != f.default)
 
     def check_read(self, names):
@@ -294,6 +303,8 @@ class TrainingConfig:
             "validate_steps": max(300 if self.phrasebook else 500, self.log_steps or 0),
             "output": self.default_output,
         }
+        if self.protect == NOTHING:
+            return dataclasses.replace(self, protect=()).resolved()
         if self.minutes is None and self.epochs is None and self.steps is None:
             defaults |= self.default_length
         changes = {name: v for name, v in defaults.items() if getattr(self, name) is None}
@@ -304,7 +315,7 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(TrainingConfig):
-    """Settings of the training of a classifier, tagger or language model.
+    """How a classifier, tagger or language model is trained.
 
     >>> TextConfig(task="tag").resolved().output
     'runs/tag'

@@ -41,7 +41,7 @@ class Evaluator:
         self.task, self.model, self.rows, self.table = task, model, spread(rows, most), None
         self.column = text_column(task.settings.task)
         tokenizer = task.tokenizers[0]
-        encoded = tokenizer.encode(self.texts()).to_list()
+        encoded = tokenizer.encode(task.read(self.texts())).to_list()
         ids = [[*row[: task.most], tokenizer.eos_id] for row in encoded]
         self.order = np.argsort([len(row) for row in ids], kind="stable")
         ids = [ids[i] for i in self.order]

@@ -1,11 +1,12 @@
-"""Training that starts from another run: fine-tuning, a student of a teacher, a text task."""
+"""Where a training begins from another run: a fine-tuning, a student of a teacher, a text task."""
 
 import re
 from pathlib import Path
 
 import numpy as np
 
-from training.config import SIZES, TrainingConfig
+from keras_tfmr.text.spans import SLOTS
+from training.config import NOTHING, SIZES, TrainingConfig
 from training.corpus.read import sha256
 from training.files import RunError
 from training.recipes import RECIPES
@@ -71,7 +72,19 @@ class Start:
             defaults["dropout_rate"] = self.config["dropout_rate"]
         else:  # of the teacher's sizes, unless it has a preset of its own
             defaults = {} if other_preset else {"preset": preset, **sizes}
-        return {**defaults, **given, **fixed}
+        return {**defaults, **self._protection(given), **given, **fixed}
+
+    def _protection(self, given):
+        """The default of what is protected; a ValueError if the vocabulary has no slots for it."""
+        own = tuple(self.settings.get("protect") or ())
+        if own or given.get("extend_vocab"):
+            return {"protect": own} if own else {}
+        if given.get("protect", NOTHING) != NOTHING:
+            raise ValueError(
+                f"--protect needs slots, which the vocabulary of --init_from {self.path} lacks: "
+                f"add --extend_vocab. Received: {' '.join(given['protect'])}"
+            )
+        return {"protect": ()}
 
     def text_settings(self, given):
         """The given settings of a text task, with those that follow from this run, as above."""
@@ -91,8 +104,7 @@ class Start:
 
     def config_for(self, task):
         """The config of the model that learns a task: that of the run, with sizes and dropout."""
-        from keras_tfmr.presets.models import read_config
-        from training.tasks import preset_of
+        from training.models import preset_of, read_config
 
         settings = task.settings
         vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
@@ -161,7 +173,7 @@ class Start:
             weight.assign(its)
 
     def record(self):
-        """Its record in config.json, with its licence and where it started itself."""
+        """What config.json records about it, with its licence and where it began itself."""
         of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
         return {"path": str(self.path), "weights_sha256": sha256(self.weights), **of_it}
 
@@ -239,11 +251,15 @@ def carry_over(old, old_tokenizers, new, new_tokenizers):
 
 
 def _parts_of(old, new):
-    """For each id of a tokenizer, the ids of an older one that make up the same subword."""
+    """For each id of a tokenizer, the ids of an older one that make up the same subword.
+
+    A new slot begins as its number, which a translator copies as well.
+    """
     ids = {piece: i for i, piece in enumerate(_pieces(old))}
+    numbers = {slot: str(i) for i, slot in enumerate(SLOTS) if slot not in ids}
     special = {new.pad_id, new.unknown_id, new.bos_id, new.eos_id}  # the same in all tokenizers
     return [
-        [i] if i in special else split(piece, ids) or [old.unknown_id]
+        [i] if i in special else split(numbers.get(piece, piece), ids) or [old.unknown_id]
         for i, piece in enumerate(_pieces(new))
     ]
 

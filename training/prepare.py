@@ -1,4 +1,4 @@
-"""Training data of a run: encoded pairs, tokenizers and batches, made from its settings."""
+"""What a run learns from: encoded pairs, tokenizers and batches, made from its settings."""
 
 import contextlib
 import itertools
@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfmr.text.labels import Labels
+from keras_tfmr.text.spans import SLOTS
 from training.corpus import store
 from training.corpus.filter import Cleaner, Rules, summary
 from training.corpus.held_out import given_sets, hold_out
+from training.corpus.protect import Protection
 from training.corpus.read import rows, text_column
 from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
 from training.data import Batches, Part
 from training.files import RunError
+from training.labels import Labels
 from training.run_folder import differences, in_words
 from training.tasks import TASKS
 
@@ -100,7 +102,8 @@ def encode(settings, folder, known=None):
         sets = given_sets(settings, corpora)
         rules, blocks = _measured(settings, [corpus.blocks("train", files) for corpus in corpora])
         cleaner, tags = Cleaner(rules, settings.task), [corpus.tag for corpus in corpora]
-        unique = UniquePairs(folder / store.TEXT, blocks, cleaner, tags)
+        protect = _protection(settings, tags)
+        unique = UniquePairs(folder / store.TEXT, blocks, cleaner, tags, protect)
         if not len(unique):
             raise RunError(
                 f"{corpora[0].name}: no pair is left of {unique.lines:,} lines; "
@@ -130,6 +133,19 @@ def _measured(settings, corpora):
     return rules, [itertools.chain(*both) for both in zip(firsts, corpora, strict=True)]
 
 
+def _protection(settings, tags):
+    """The `Protection` of the pairs, or None."""
+    if not settings.protect:
+        return None
+    found = Protection(settings.protect, settings.seed)
+    if wrong := next(filter(found.finds, tags), None):
+        raise RunError(
+            f"--protect would make a span of --tag {wrong}: write it in another way, such as "
+            f">>{wrong.strip('<>')}<<, or give other names to --protect"
+        )
+    return found
+
+
 def _tokenizers(settings, known, unique, held_out):
     """The tokenizers of both sides: known, learned from the `UniquePairs`, or both."""
     if settings.task != "translation":
@@ -138,7 +154,8 @@ def _tokenizers(settings, known, unique, held_out):
         return known
     columns = list(zip(*unique.spaced(LEARNED // (1 + settings.joint_vocab)), strict=True))
     columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
-    learned = [_learn(lines, settings.vocab_size) for lines in columns]
+    symbols = SLOTS if settings.protect else ()
+    learned = [_learn(lines, settings.vocab_size, symbols) for lines in columns]
     if not known:
         return learned[0], learned[-1]
     try:
@@ -160,11 +177,11 @@ def _of_texts(settings, known, unique, held_out):
     return subwords, Labels.learn(row[1] for row in every)
 
 
-def _learn(lines, size):
+def _learn(lines, size, symbols=()):
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
     try:
-        return SubwordTokenizer.learn(lines, size)
+        return SubwordTokenizer.learn(lines, size, symbols=symbols)
     except ValueError as error:
         raise RunError(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Start and end of a script: its memory, signals, log lines, errors and exit status."""
+"""How a script begins and ends: its memory, signals, log lines, errors and exit status."""
 
 import contextlib
 import ctypes

@@ -1,21 +1,25 @@
-"""The tasks: model, batches, loss and scores of each."""
+"""What a run can learn: the model, the batches, the loss and the scores of each task."""
 
 import math
 
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
+import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig, score
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
-from keras_tfmr.presets.models import MODELS, make_model, read_config
+from keras_tfmr.text import protection, spans
 from training.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
+from training.files import RunError
+from training.models import make_config, make_model
 
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
 
 class Task:
-    """One task: what a run learns from the rows of two columns; nothing else knows it.
+    """What a run learns from the rows of two columns; nothing else knows it.
 
     Args:
         settings: The settings of the run.
@@ -74,6 +78,10 @@ class Task:
         """The metrics of `fit`."""
         return [TokenAccuracy()]
 
+    def read(self, texts):
+        """Texts of an evaluation as the model reads them."""
+        return texts
+
     def evaluated(self, batches):
         """What an evaluation passes to `outputs`, of batches int32 `[rows, length]` of ids."""
         return batches
@@ -127,14 +135,36 @@ class Translation(Task):
             state,
             bos_ids=ops.full(ops.shape(ids)[:1], target.bos_id, dtype="int32"),
             eos_id=target.eos_id,
-            banned_ids=(target.pad_id, target.unknown_id, target.bos_id),
+            banned_ids=(target.pad_id, target.unknown_id, target.bos_id, *target.slot_like_ids),
             max_lengths=decoding.max_lengths(lengths),
+            **self._slots_due(ids),
         )
         return result.ids[:, 0]
 
+    def _slots_due(self, ids):
+        """The slots of source ids `[rows, source]`, which the search produces once each."""
+        if not self.settings.protect:
+            return {}
+        source, target = (side.slot_ids for side in self.tokenizers)
+        same = ops.equal(ids[:, :, None], np.array(source, "int32"))  # [rows, source, slots]
+        bits = ops.where(ops.any(same, axis=1), 2 ** np.arange(len(source), dtype="int32"), 0)
+        return {"slot_ids": target, "slots": ops.sum(bits, axis=1)}
+
+    def read(self, texts):
+        return self._protected(texts)[0] if self.settings.protect else texts
+
     def measured(self, found, rows):
-        texts = [text.decode() for text in self.tokenizers[1].decode(padded(found)).numpy()]
-        return corpus_scores(texts, [reference for _, reference in rows]), texts, None
+        texts = self.tokenizers[1].decode(padded(found))
+        sources, references = zip(*rows, strict=True)
+        if self.settings.protect:
+            texts = protection.restore(texts, self._protected(sources)[1])
+        texts = [text.decode() for text in texts.numpy()]
+        return corpus_scores(texts, references), texts, None
+
+    def _protected(self, texts):
+        """Texts with slots, as the `Translator` of the run reads them, and their spans."""
+        pattern = spans.combined(self.settings.protect)
+        return protection.protect(tf.constant(texts), pattern)
 
 
 class ClassLoss(LabelSmoothedCrossEntropy):
@@ -165,6 +195,7 @@ class Classification(ClassTask):
     """A label for each text."""
 
     scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
+    served = "Classifier"
 
     @property
     def classes(self):
@@ -184,11 +215,18 @@ class Classification(ClassTask):
         texts = [" ".join(names[one] for one in row) for row in found]
         return accuracy_and_f1(table), texts, table
 
+    @classmethod
+    def text_model(cls, folder, model, max_length):
+        """The `Classifier` or `Tagger` of a run."""
+        tokenizer, labels = folder.tokenizers()
+        text_model = getattr(keras_tfmr, cls.served)
+        return text_model(model, tokenizer, labels.names, max_length=max_length)
+
 
 class Tagging(Classification):
     """A tag for each token, predicted at its first subword."""
 
-    unit, label_rank = "tagged tokens", 2
+    unit, label_rank, served = "tagged tokens", 2, "Tagger"
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         tokenizer = self.tokenizers[0]
@@ -239,6 +277,13 @@ class Language(Task):
     def sample(self, source, text, found):
         return f"{text}  ({found} nats)"
 
+    @staticmethod
+    def text_model(folder, model, max_length):
+        """The `Completer` of a run."""
+        from keras_tfmr import Completer
+
+        return Completer(model, folder.tokenizers()[0], max_length=max_length)
+
 
 class Masked(ClassTask):
     """Masked tokens, to train an encoder from which a classifier or tagger can start.
@@ -279,7 +324,7 @@ class Masked(ClassTask):
         return [np.concatenate(pair, axis=1) for pair in masked]
 
     def outputs(self, model, ids):
-        """Number of correct tokens, their log-probability, their number: float32 `[rows, 3]`."""
+        """How many tokens are right, their log-probability, their number: float32 `[rows, 3]`."""
         length = ops.shape(ids)[1] // 2
         fed, labels = ids[:, :length], ids[:, length:]
         log_probs = ops.log_softmax(ops.cast(model(fed, training=False), "float32"))
@@ -297,29 +342,19 @@ class Masked(ClassTask):
     def sample(self, source, text, found):
         return f"{text}  ({found} masked tokens found)"
 
+    @staticmethod
+    def text_model(folder, model, max_length):
+        """Raises: a masked model has no use of its own."""
+        raise RunError(
+            f"{folder.path} is a run of --task masked, which cannot be served: train a classifier "
+            "or tagger with --init_from"
+        )
+
 
 TASKS = {
     "translation": Translation, "classify": Classification, "tag": Tagging, "language": Language,
     "masked": Masked,
 }  # fmt: skip
-
-
-def preset_of(kind, name):
-    """The fields of a model's preset; none if the model has no preset of that name."""
-    return MODELS[kind][0].presets.get(name, {})
-
-
-def make_config(settings, source_vocab, target_vocab):
-    """The model config that a resolved `TrainingConfig` asks for."""
-    given = settings.sizes() | {"dropout_rate": settings.dropout_rate}
-    fields = {
-        **preset_of(settings.model, settings.preset),
-        **{name: value for name, value in given.items() if value is not None},
-        "source_vocab": source_vocab,
-        "target_vocab": target_vocab,
-        "joint_vocab": settings.joint_vocab,
-    }
-    return read_config(settings.model, fields)
 
 
 def perplexity(log_prob, tokens):

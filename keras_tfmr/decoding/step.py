@@ -1,4 +1,4 @@
-"""A search's view of a model: one step, and a cache that follows the hypotheses."""
+"""What a search knows of a model: one step, and how its cache follows the hypotheses."""
 
 import abc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Description of a published model, without its weights; checks of what is supported."""
+"""What the files of a published model say, but for its weights; and checks of what it can be."""
 
 import dataclasses
 from collections.abc import Callable

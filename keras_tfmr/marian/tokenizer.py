@@ -115,7 +115,7 @@ class MarianTokenizer(Tokenizer):
         return ways or [(list(word), 0.0)]
 
     def extended(self, other, share=0.25):
-        """A tokenizer that has the subwords of another one too, after its own vocabulary.
+        """A tokenizer with another one's subwords and symbols too, after its own vocabulary.
 
         The tokenizers of both languages, extended by the same one, get the same ids.
 
@@ -132,7 +132,7 @@ class MarianTokenizer(Tokenizer):
             kind = spec.ModelType.Name(spec.model_type)
             raise ValueError(f"only a unigram SentencePiece model can be extended, not {kind}")
         learned = _parsed(other.model_bytes).pieces
-        names = {piece.piece for piece in learned if piece.type == piece.NORMAL}
+        names = {p.piece for p in learned if p.type in (p.NORMAL, p.USER_DEFINED)}
         added = mix(model.pieces, other, share)
         known, rest = model.pieces[: self.vocab_size], model.pieces[self.vocab_size :]
         added += [piece for piece in rest if piece.piece in names]

@@ -17,7 +17,7 @@ def id_type(vocab_size):
 
 
 def prepared(line):
-    """The normalisation of `SubwordTokenizer.encode`, before SentencePiece."""
+    """What `SubwordTokenizer.encode` does to a text before SentencePiece sees it."""
     return unicodedata.normalize("NFC", line).replace(SPACE_SIGN, SPACE_SIGN_ESCAPED)
 
 

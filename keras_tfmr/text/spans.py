@@ -4,6 +4,7 @@ A protected span travels through a model as a slot: one character for private us
 token. `protection` puts slots into texts and spans back, in the graph.
 """
 
+import re
 from collections.abc import Iterable
 
 # The slots of a vocabulary: the spans of a text from left to right.
@@ -60,6 +61,16 @@ def combined(protect: Iterable[str]) -> str:
     return "|".join(f"(?:{each})" for each in [*own, *known, PRIVATE])
 
 
-def python_pattern(protect: Iterable[str]) -> str:
-    """`combined` for Python's `re`, with the classes of RE2."""
-    return f"(?a:{combined(protect)})"
+def python_pattern(protect: Iterable[str]) -> re.Pattern[str]:
+    """`combined` for Python's `re`, with the classes of RE2.
+
+    Raises:
+        ValueError: As `combined`; or if `re` cannot read a pattern, or it matches the empty text.
+    """
+    try:
+        pattern = re.compile(f"(?a:{combined(protect)})")
+    except re.error as error:
+        raise ValueError(f"Python's re cannot read a pattern of {protect}: {error}") from None
+    if pattern.match(""):
+        raise ValueError(f"A pattern must not match the empty text. Received: {protect}")
+    return pattern

@@ -1,4 +1,4 @@
-"""Shared by all tokenizers: text to ids and back, by SentencePiece's ops inside the graph."""
+"""What all tokenizers share: subword ids and back, by SentencePiece's ops inside the graph."""
 
 import math
 import os
@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_tfmr import compat
 from keras_tfmr.config import Tensor
 from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
+from keras_tfmr.text.spans import PRIVATE_BYTE, SLOTS
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
@@ -25,6 +26,8 @@ class Tokenizer(tf.Module):
 
     Attributes:
         lines: A `LineEncoder`, which other processes can use without TensorFlow.
+        slot_ids: The ids of `SLOTS`; empty if the vocabulary lacks some of them.
+        slot_like_ids: The ids of other subwords and bytes that slots could be written with.
 
     Raises:
         ValueError: If the bytes are not such a model.
@@ -48,9 +51,19 @@ class Tokenizer(tf.Module):
             raise ValueError(f"ids 0 to 3 of the model must be {SPECIALS}. Received: {specials}")
         self._read_model()
         self.lines = self._line_encoder()
+        self.slot_ids, self.slot_like_ids = self._find_slots()
 
     def _read_model(self):
         """Reads what a kind of tokenizer needs from its model."""
+
+    def _find_slots(self):
+        ids = self._ops.string_to_id(tf.constant(SLOTS)).numpy().tolist()
+        if self.unknown_id in ids or max(ids) >= self.vocab_size:
+            return (), ()
+        begin = bytes([PRIVATE_BYTE]), b"<0x%02X>" % PRIVATE_BYTE
+        pieces = self._ops.id_to_string(tf.range(self.vocab_size)).numpy().tolist()
+        alike = {i for i, piece in enumerate(pieces) if begin[0] in piece or piece == begin[1]}
+        return tuple(ids), tuple(sorted(alike.difference(ids)))
 
     def _line_encoder(self):
         return LineEncoder(self.model_bytes, self.vocab_size)
@@ -66,7 +79,7 @@ class Tokenizer(tf.Module):
         os.replace(unfinished, path)
 
     def extended(self, other: "Tokenizer", share: float = 0.25) -> Self:
-        """A tokenizer that has the subwords of another one too, after its own.
+        """A tokenizer that has the subwords and symbols of another one too, after its own.
 
         A subword is as probable as in a mixture of both unigram models. Most of the texts that
         this tokenizer was learned from are encoded as before.
@@ -208,11 +221,11 @@ class Tokenizer(tf.Module):
 
 
 def mix(pieces, other, share):
-    """Mixes the probabilities of another tokenizer's subwords into those of SentencePiece pieces.
+    """Mixes another tokenizer's subwords and symbols into SentencePiece pieces.
 
     Args:
         pieces: Pieces of a unigram model, which get new scores. Unused ones that the other
-            tokenizer has become used.
+            tokenizer has become used, and what is a symbol there becomes one.
         other: A `SubwordTokenizer`.
         share: The weight of its probabilities in the mixture, in (0, 1).
 
@@ -222,18 +235,20 @@ def mix(pieces, other, share):
     from sentencepiece import sentencepiece_model_pb2 as proto
 
     made = proto.ModelProto.SentencePiece
-    others = {
-        piece.piece: share * math.exp(piece.score)
-        for piece in proto.ModelProto.FromString(other.model_bytes).pieces
-        if piece.type == piece.NORMAL
-    }
+    learned = proto.ModelProto.FromString(other.model_bytes).pieces
+    others = {p.piece: share * math.exp(p.score) for p in learned if p.type == made.NORMAL}
+    symbols = dict.fromkeys(p.piece for p in learned if p.type == made.USER_DEFINED)
     for piece in pieces:
+        if piece.piece in symbols:
+            del symbols[piece.piece]
+            piece.score, piece.type = 0.0, made.USER_DEFINED
         mixed = others.pop(piece.piece, 0.0)
         if piece.type == piece.NORMAL:
             mixed += (1 - share) * math.exp(piece.score)
         if mixed and piece.type in (piece.NORMAL, piece.UNUSED):
             piece.score, piece.type = math.log(mixed), piece.NORMAL
-    return [made(piece=text, score=math.log(p)) for text, p in others.items()]
+    added = [made(piece=text, score=math.log(p)) for text, p in others.items()]
+    return added + [made(piece=text, score=0.0, type=made.USER_DEFINED) for text in symbols]
 
 
 def valid_utf8(texts):

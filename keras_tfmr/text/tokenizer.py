@@ -23,7 +23,7 @@ _PIECE_CHARACTERS, _MARGIN = 16, 64
 
 
 def most_characters(max_length):
-    """Number of characters that hold a text's first, or last, `max_length` subwords unchanged."""
+    """How many characters of a text hold its first, or last, `max_length` subwords, unchanged."""
     return _PIECE_CHARACTERS * max_length + _MARGIN
 
 
@@ -36,8 +36,8 @@ class SubwordTokenizer(Tokenizer):
     """Text to subword ids and back, by tensorflow-text ops that TensorFlow Serving links.
 
     As an attribute of an exported `tf.Module`, it is saved with the module. The ids are `pad_id` 0,
-    an unknown id 1 that is never produced, `bos_id` 2, `eos_id` 3, then the 256 bytes, then the
-    subwords.
+    an unknown id 1 that is never produced, `bos_id` 2, `eos_id` 3, then the symbols of `learn` if
+    any, the 256 bytes, and the subwords.
 
     Invalid UTF-8 is read as U+FFFD. Decoding gives back all spaces, leading, double and trailing
     ones too, and tabs, line ends, NUL and emoji. The only exception is U+10FFFE, which is not a
@@ -75,6 +75,7 @@ class SubwordTokenizer(Tokenizer):
         *,
         coverage: float = 0.9998,
         max_lines: int = 200_000,
+        symbols: Iterable[str] = (),
     ) -> Self:
         """Learns the subwords of a text; the same lines give the same subwords.
 
@@ -84,12 +85,15 @@ class SubwordTokenizer(Tokenizer):
             coverage: Fraction of the text's characters that become subwords; the rest are
                 encoded as bytes.
             max_lines: Maximum number of lines; of a longer text, evenly spaced ones are used.
+            symbols: Texts that are one subword each, never split and never a part of another, such
+                as the `SLOTS` of protected spans.
 
         Raises:
             ValueError: If there is no text, or `vocab_size` is too small for its characters.
         """
         import sentencepiece
 
+        symbols = list(symbols)
         lines = [prepared(line) for line in _spaced(lines, max_lines)]
         if not any(line.strip() for line in lines):
             raise ValueError(f"no text to learn a vocabulary from in {len(lines)} lines")
@@ -103,6 +107,7 @@ class SubwordTokenizer(Tokenizer):
                 hard_vocab_limit=False,
                 character_coverage=coverage,
                 max_sentencepiece_length=_PIECE_CHARACTERS,
+                user_defined_symbols=symbols,
                 byte_fallback=True,
                 split_digits=True,
                 normalization_rule_name="identity",
@@ -117,8 +122,8 @@ class SubwordTokenizer(Tokenizer):
             )
         except RuntimeError as error:
             raise ValueError(
-                f"cannot learn {vocab_size} subwords from {len(lines)} lines: bytes and special "
-                f"ids take 260 ids, and each character needs one ({error})"
+                f"cannot learn {vocab_size} subwords from {len(lines)} lines: bytes, symbols and "
+                f"special ids take {260 + len(symbols)} ids, and each character needs one ({error})"
             ) from error
         return cls(model.getvalue())
 

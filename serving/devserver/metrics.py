@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, under TensorFlow Serving's names: predictions and their time."""
+"""What Prometheus scrapes, under TensorFlow Serving's names: predictions and their time."""
 
 import asyncio
 import contextlib

@@ -215,5 +215,5 @@ def test_the_recipe_of_back_translation(folder, unevaluated):
     assert run(translation) == 0
     run(paste)
     assert len((folder / "back.tsv").read_text(encoding="utf-8").splitlines()) == 20
-    assert run(training, "--vocab_size", "300", *TINIER, "encoder_layers=1") == 0
-    assert RunFolder("runs/pt-en").read_config()["arguments"]["tag"] == ["back.tsv=<bt>"]
+    assert run(training, "--vocab_size", "320", *TINIER, "encoder_layers=1") == 0
+    assert RunFolder("runs/pt-en").read_config()["arguments"]["tag"] == ["back.tsv=>>bt<<"]

@@ -10,14 +10,15 @@ from marian_models import fixture, write_transformers_folder
 from tiny_runs import history, train, write_pairs
 
 from keras_tfmr import SubwordTokenizer, TransformerConfig
-from keras_tfmr.presets.models import make_model
+from keras_tfmr.text.spans import SLOTS
 from training import import_marian
 from training.command_line import completed
 from training.config import TrainingConfig
 from training.files import RunError
 from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
+from training.models import make_config, make_model
 from training.run_folder import RunFolder
-from training.tasks import Translation, make_config
+from training.tasks import Translation
 
 TUNING = (  # one update of a rate that changes nothing
     "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "1",
@@ -72,11 +73,13 @@ def test_a_published_model_is_tuned_with_more_subwords_and_its_licence_kept(data
     assert train(*words) == 1
     assert "import_marian.py with --target_language, one of eng, fra" in capsys.readouterr().err
     assert import_marian.main([*command, "--target_language", "eng", "--overwrite"]) == 0
-    assert train(*words, "--extend_vocab", "--vocab_size", "300") == 0
+    assert train(*words, "--extend_vocab", "--vocab_size", "330") == 0
     for old, new in zip(before.tokenizers(), tuned.tokenizers(), strict=True):
         assert spellings_of(new)[: old.vocab_size] == spellings_of(old)[: old.vocab_size]
         assert new.vocab_size > old.vocab_size and new.tags == old.tags
-        lines = ["a casa", "gato preto"]
+        rows = [row[-1:] for row in new.encode(SLOTS).to_list()]
+        assert tuple(text.decode() for text in new.decode(rows).numpy()) == SLOTS
+        lines = ["a casa", f"gato{SLOTS[1]}preto {SLOTS[0]}"]
         pickled = pickle.loads(pickle.dumps(new))  # for the processes of a large corpus
         for found, wanted in zip(pickled.encode_lines(lines), new.encode_lines(lines), strict=True):
             np.testing.assert_array_equal(found, wanted)
@@ -93,9 +96,9 @@ def test_a_published_model_is_tuned_with_more_subwords_and_its_licence_kept(data
 
 def test_added_subwords_begin_with_the_weights_of_their_parts():
     """Of a model whose logits are not tied, as an imported one's can be."""
-    known = [SubwordTokenizer.learn([text], vocab_size=270) for text in ("ab ba", "cd dc")]
+    known = [SubwordTokenizer.learn([text], vocab_size=270) for text in ("ab ba 1", "cd dc 1")]
     texts = ("cdabab cdab", "abcdcd abcd")
-    more = [SubwordTokenizer.learn([text], vocab_size=280) for text in texts]
+    more = [SubwordTokenizer.learn([text], vocab_size=280, symbols=SLOTS[:2]) for text in texts]
     larger = [old.extended(new) for old, new in zip(known, more, strict=True)]
     old, new = (
         make_model("transformer", TransformerConfig.preset(
@@ -109,6 +112,7 @@ def test_added_subwords_begin_with_the_weights_of_their_parts():
     before, after = weights_of(old), weights_of(new)
     # The parts of subwords in the old vocabulary, which lacks two of their four letters.
     parts = {"ab": "ab", "▁cdab": "▁ab"}, {"cd": "cd", "▁abcd": "▁cd"}
+    parts = [{**side, SLOTS[1]: "1"} for side in parts]
     for name, array in after.items():
         if "embeddings" not in name and "logits" not in name:
             np.testing.assert_array_equal(array, before[name], err_msg=name)
@@ -139,7 +143,7 @@ def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
 
 
 def test_what_agrees_with_the_other_run_is_none(whole):
-    given = {"init_from": str(whole), "d_model": 16, "preset": "tiny", "vocab_size": 280}
+    given = {"init_from": str(whole), "d_model": 16, "preset": "tiny", "vocab_size": 300}
     settings = TrainingConfig(**completed(given, TrainingConfig)).resolved()
     assert settings.warmup_steps == 100
     fresh = TrainingConfig(preset="tiny").resolved()

@@ -13,14 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfmr.presets.folder import read_json
 from keras_tfmr.text.lines import id_type
 from training.corpus.filter import summary
 from training.corpus.read import TextFile, sha256, stamp
-from training.corpus.sources import tagged
-from training.corpus.unique import NOTHING_LEFT, pairs_of
+from training.corpus.unique import NOTHING_LEFT, learned, pairs_of
 from training.corpus.workers import in_processes
-from training.files import RunError, mapped, record, write_json
+from training.files import RunError, mapped, read_json, record, write_json
 
 SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
@@ -121,20 +119,23 @@ class Encoder:
 
     def __init__(self, unique, tokenizers):
         self._path, self._excluded, self._tags = unique.path, unique.excluded, unique.tags
+        self._protect = unique.protect
         self._encoders = [getattr(each, "lines", each) for each in tokenizers]
 
     def __call__(self, job):
         piece, kept = job
-        pairs = pairs_of(self._path, piece, np.flatnonzero(kept))
-        left_out = self._excluded
-        found = [pair for pair in pairs if not any(map(set.__contains__, left_out, pair))]
-        tag = self._tags[piece.part]
-        columns = [tagged(tag, source) for source, _ in found], [target for _, target in found]
+        read = pairs_of(self._path, piece, np.flatnonzero(kept))
+        left_out, tag = self._excluded, self._tags[piece.part]
+        pairs = [
+            learned(*pair, tag, self._protect)
+            for pair in read
+            if not any(map(set.__contains__, left_out, pair))
+        ]
         sides = []
-        for encoder, column in zip(self._encoders, columns, strict=True):
-            values, offsets = encoder.encode_lines(column)
+        for column, encoder in enumerate(self._encoders):
+            values, offsets = encoder.encode_lines(pair[column] for pair in pairs)
             sides.append((values, np.diff(offsets)))
-        return len(found), len(pairs) - len(found), sides
+        return len(pairs), len(read) - len(pairs), sides
 
 
 def _write_ids(folder, unique, tokenizers):

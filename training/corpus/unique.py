@@ -32,13 +32,15 @@ class UniquePairs:
         corpora: An iterable of iterables of `Block`: the parts.
         cleaner: The `Cleaner` of the blocks.
         tags: The tag of each part.
+        protect: The `Protection` of pairs to learn from, or None.
 
     Attributes:
         excluded: For source and target, sentences that no pair to learn from may have.
     """
 
-    def __init__(self, path, corpora, cleaner, tags):
+    def __init__(self, path, corpora, cleaner, tags, protect=None):
         self.path, self.tags, self.pieces, self.lines = path, tags, [], 0
+        self.protect = protect
         self.excluded = (set(), set())
         self.dropped, parts = collections.Counter(), collections.deque()
         keys, near_keys, count = [], [], 0
@@ -97,13 +99,19 @@ class UniquePairs:
         """At most `most` evenly spaced pairs to learn from, as a model reads them."""
         numbers = np.flatnonzero(self.kept)
         found = [
-            (tagged(tag, source), target)
+            learned(source, target, tag, self.protect)
             for source, target, tag in self.read(numbers[:: -(-len(numbers) // most)])
             if source not in self.excluded[0] and target not in self.excluded[1]
         ]
         if not found:
             raise RunError(NOTHING_LEFT)
         return found
+
+
+def learned(source, target, tag, protect=None):
+    """A pair as a model learns it: with slots and with its tag."""
+    source, target = protect(source, target) if protect else (source, target)
+    return tagged(tag, source), target
 
 
 def pairs_of(path, piece, places):

@@ -24,7 +24,7 @@ _AMBIGUOUS = ("imp", "was", "cond", "subj", "isubj", "fsubj", "pperf", "inf")
 
 
 class Scope:
-    """The choices of a table's row."""
+    """What a row of a table has drawn."""
 
     def __init__(self):
         self.choices, self.things, self.clauses = [], {}, []

@@ -1,4 +1,4 @@
-"""Topics of sentences: people, noun phrases, adjectives and numbers, in both languages."""
+"""What sentences speak of: people, noun phrases, adjectives and numbers, in both languages."""
 
 import functools
 import itertools
@@ -111,7 +111,7 @@ class Things:
     # --- Things
 
     def thing(self, spec):
-        """Resolves a specification in braces, such as `the1 fruit+`."""
+        """What a specification in braces names, such as `the1 fruit+`."""
         if spec in _CHOICES:
             return self.thing(self.one(_CHOICES[spec]))
         if spec in _PRONOUNS:
