@@ -66,8 +66,8 @@ def one(args, minutes):
 
 
 def marians(args):
-    """What Marian learns with the setting that is the fastest in a short training, at its best rate
-    and warm-up, and its last BLEU with each."""
+    """Marian's run with the threads that are fastest in a short training and its best rate and
+    warm-up; its last BLEU with each."""
 
     def train(setting, minutes, rate, warmup):
         task = {"args": {**vars(args), "rate": rate, "warmup": warmup}, "minutes": minutes}

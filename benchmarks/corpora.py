@@ -59,7 +59,7 @@ def start(corpus, validation, run, train_seconds=0):
 
 
 def checkpoints(run):
-    """What lies in the folder of checkpoints, with the time of its last change."""
+    """Files in the folder of checkpoints, with the time of their last change."""
     paths = [path for path in (run / "checkpoints").rglob("*") if path.is_file()]
     return {(path.name, path.stat().st_mtime_ns) for path in paths if "tmp" not in path.name}
 

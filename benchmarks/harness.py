@@ -1,4 +1,4 @@
-"""What all benchmarks share: a process for each side, turns, medians, tables and files of results.
+"""Shared by all benchmarks: a process for each side, turns, medians, tables, files of results.
 
 Each setting of each side that a benchmark compares runs in a process of its own, which loads
 nothing else and ends before the next begins. All settings run once; then the best one of each side
@@ -92,7 +92,7 @@ def say(side, setting, answer):
 
 
 def alone(script, task, environment=None, python=sys.executable):
-    """What `serve` answers in a process of its own, which runs `script` with a JSON task."""
+    """The answer of `serve` in its own process, which runs `script` with a JSON task."""
     done = subprocess.run(
         [python, str(script), "--task", json.dumps(task, default=str)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
@@ -160,7 +160,7 @@ def installed(*names):
 
 
 def about(*packages):
-    """What figures depend on: date, commit, processor and the versions that are installed."""
+    """The conditions of a measurement: date, commit, processor, installed versions."""
     versions = []
     for package in packages:
         with contextlib.suppress(PackageNotFoundError):
@@ -196,7 +196,7 @@ def table(header, rows):
 
 
 def ahead(row, rows, same, dtypes):
-    """How many times as fast as a peer's row ours of the same case are, one for each dtype."""
+    """Our speed over a peer's row of the same case, one ratio for each dtype."""
     if row["engine"].startswith("keras_tfmr"):
         return [""] * len(dtypes)
     rates = {one["engine"]: one["rate"] for one in rows if all(one[k] == row[k] for k in same)}

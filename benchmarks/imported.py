@@ -151,7 +151,7 @@ def one(do, **task):
 
 
 def measured(args, folder):
-    """What the import takes, and the rows of all engines."""
+    """The import's time and memory, and the rows of all engines."""
     import sacrebleu
 
     published = args.published or folder / "published"

@@ -5,7 +5,6 @@ from keras_tfmr import decoding as decoding
 from keras_tfmr import layers as layers
 from keras_tfmr import models as models
 from keras_tfmr import recurrent as recurrent
-from keras_tfmr.export import export_text_model as export_text_model
 from keras_tfmr.layers import SSRU as SSRU
 from keras_tfmr.layers import AddPositions as AddPositions
 from keras_tfmr.layers import ALiBi as ALiBi

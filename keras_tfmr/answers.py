@@ -1,4 +1,4 @@
-"""What text models answer: the same types in process and from a server."""
+"""Answers of text models: the same types in process and from a server."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self

@@ -2,9 +2,9 @@
 
 import abc
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, AnyStr
 
-from keras_tfmr import signatures
+from keras_tfmr import markup, signatures
 from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of
 from keras_tfmr.answers import (
     Classification,
@@ -76,6 +76,44 @@ class TranslatorCalls(Asked):
         """
         texts = checked_texts(texts)
         return self._ask(signatures.TRANSLATE_DOCUMENT, {"text": texts}, max(len(texts), 1))
+
+    def translate_html(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
+        """Pages of HTML with the same tags, in which the texts are translated.
+
+        Texts are those between tags, and in the attributes `alt`, `aria-label`, `placeholder` and
+        `title`. What is in `code`, `pre`, `script`, `style` and the like stays as it is, and so
+        does an element with `translate="no"` or the class `notranslate`. A model without slots
+        translates the texts between the tags of a sentence one by one.
+
+        Args:
+            pages: List of str, or of bytes in the encoding that each page declares.
+
+        Returns:
+            List of str or of bytes, as the pages are.
+        """
+        return self._translate_pages(markup.html(pages))
+
+    def translate_markdown(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
+        """Pages of Markdown, in which the texts are translated: see `translate_html`.
+
+        Code, addresses and front matter stay as they are; a paragraph becomes one line.
+
+        Args:
+            pages: List of str, or of bytes in UTF-8.
+
+        Returns:
+            List of str or of bytes, as the pages are.
+
+        Raises:
+            ImportError: If markdown-it-py is not installed.
+        """
+        return self._translate_pages(markup.markdown(pages))
+
+    def _translate_pages(self, steps):
+        def texts_of(texts):
+            return [document.text for document in self.translate_document(texts)]
+
+        return markup.run(steps, texts_of)
 
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int | None = None

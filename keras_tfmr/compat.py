@@ -1,4 +1,4 @@
-"""What uses another package's private API, each with the reason and what would replace it.
+"""All uses of other packages' private API, each with the reason and what would replace it.
 
 Tried with Keras 3.15.1, TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.21.1.
 """

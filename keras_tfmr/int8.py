@@ -163,7 +163,7 @@ class Int8Dense(keras.layers.Layer):
 
 
 def quantize(model, batches, replace_layers):
-    """Makes the large products of a model int8 ones, and its embeddings int8 tables, in place.
+    """Computes a model's large products in int8 and stores its embeddings so, in place.
 
     Args:
         model: A built model on TensorFlow, which nobody will train. Its direct layers stay.

@@ -158,7 +158,7 @@ class FusedSelfAttention(MultiHeadAttention):
 
     @property
     def key_scale(self):
-        """What the weights of keys are multiplied by."""
+        """Factor for the weights of keys."""
         return 1.0 if self.key_norm is not None else 1 / math.sqrt(self.key_dim)
 
     def project_self(self, x, rotation=None):

@@ -24,9 +24,9 @@ from aiohttp import web
 from keras_tfmr import _command_line
 from keras_tfmr.client import AsyncServingClient, ServingError, Target
 from keras_tfmr.client.connection import with_default_port
+from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
 from serving.devserver.errors import ServingError as NoVersionError
 from serving.devserver.versions import versions_on_disk
-from training.languages import is_of_phrasebook, languages_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -109,7 +109,7 @@ async def index(request):
 
 
 async def status(request):
-    """Which model answers: {"server", "model", "version", "loading", "phrasebook"}."""
+    """The model that answers: {"server", "model", "version", "loading", "phrasebook"}."""
     client = request.app[CLIENT]
     versions = await client.status()
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
@@ -210,7 +210,7 @@ async def answer_errors(request, handler):
 
 
 async def code_of(app, error):
-    """What an error of the server means for the page."""
+    """The page's reading of a server's error."""
     if error.code == "UNAVAILABLE":
         if app[ENDED].is_set():
             return "ENDED"

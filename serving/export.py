@@ -1,20 +1,25 @@
-"""Exports a trained model as a SavedModel for TensorFlow Serving.
+"""Exports a trained or published model as a SavedModel for TensorFlow Serving.
 
     python serving/export.py runs/translator
     python serving/export.py runs/translator --output models/translator --precision bfloat16
+    python serving/export.py opus-mt-pt-en --output models/pt-en --precision int8 --calibrate in.txt
     python serving/export.py runs/translator --format ctranslate2
 
 A separate process loads and queries the new version before it appears under the next free number.
 With --format, the script writes a folder for CTranslate2 instead, or one that transformers loads as
-a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the run folder cannot be read,
-2 wrong arguments.
+a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the preset cannot be read, 2
+wrong arguments.
 """
 
-import dataclasses
 import sys
 from pathlib import Path
 
 FORMATS = ("saved_model", "ctranslate2", "marian")
+# Options that are keyword arguments of `from_preset`.
+OF_PRESET = (
+    "num_beams", "num_return_sequences", "length_penalty", "max_length", "max_length_ratio",
+    "max_source_length", "max_new_tokens", "abbreviations", "language",
+)  # fmt: skip
 
 
 def parse_arguments(arguments=None):
@@ -26,30 +31,43 @@ def parse_arguments(arguments=None):
     count = {"type": _command_line.at_least(1), "metavar": "N"}
     amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
     ours = {"not_with": [f"--format {name}" for name in FORMATS[1:]]}
-    add("run", metavar="RUN_FOLDER", type=Path, help="folder that a script of training/ wrote")
-    add("--output", metavar="DIR", type=Path, help="folder to write (default: RUN_FOLDER/FORMAT)")
+    preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
+    add("preset", metavar="PRESET", help=preset)
+    output = "folder to write (default: FORMAT in the folder PRESET)"
+    add("--output", metavar="DIR", type=Path, help=output)
     add("--format", choices=FORMATS, default="saved_model", help="format to write")
-    add("--weights", metavar="FILE", type=Path, help="weights to export (default: the run's best)")
+    add("--weights", metavar="FILE", type=Path, help="weights to export (default: the preset's)")
     precision = "precision of weights and layers"
     kinds = ("float32", "bfloat16", "int8")
-    add("--precision", choices=kinds, default="float32", **ours, help=precision)
-    width = "beam width, 1 for greedy (default: the run's)"
+    add("--precision", choices=kinds, **ours, help=f"{precision} (default: float32)")
+    texts = "texts like those of real requests, a line each, for --precision int8 and the warm-up "
+    texts += "(default: the preset's, else sentences in its language)"
+    add("--calibrate", metavar="FILE", type=Path, **ours, help=texts)
+    width = "beam width, 1 for greedy (default: the preset's)"
     add("--num_beams", **count, help=width)
     best = "hypotheses of translate_nbest (default: --num_beams)"
     add("--nbest", dest="num_return_sequences", **count, help=best)
-    penalty = "exponent of the length penalty (default: the run's)"
+    penalty = "exponent of the length penalty (default: the preset's)"
     add("--length_penalty", **amount, help=penalty)
-    longest = "maximum tokens of a translation (default: the run's, else 128)"
+    longest = "maximum tokens of a translation (default: the preset's, else 128); of a text, for a "
+    longest += "model that does not translate"
     add("--max_length", **count, help=longest)
     factor = "maximum tokens of a translation per source token, plus 8 "
-    factor += "(default: the run's, else 3)"
+    factor += "(default: the preset's, else 3)"
     add("--max_length_ratio", **amount, help=factor)
-    read = "maximum tokens read from a text"
-    add("--max_source_length", **count, default=128, help=read)
-    words = "source language, or file of its abbreviations, for documents (default: the run's)"
+    read = "maximum tokens read from a text to translate (default: the preset's, else 128)"
+    add("--max_source_length", **count, help=read)
+    longest = "maximum tokens of a completion (default: the preset's, else 128)"
+    add("--max_new_tokens", **count, **ours, help=longest)
+    words = "source language, or file of its abbreviations, for documents (default: the preset's)"
     add("--abbreviations", metavar="CODE_OR_FILE", **ours, help=words)
+    language = "target language of texts without a tag, if the model has several"
+    add("--language", metavar="CODE", help=language)
     add("--no_check", action="store_true", **ours, help="do not load and query the result")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.output is None and not Path(options.preset).is_dir():
+        parser.error(f"--output is needed, because {options.preset} is no folder")
+    return options
 
 
 def main(arguments=None):
@@ -68,51 +86,18 @@ def main(arguments=None):
 
 
 def export(options):
-    """Rebuilds the run's text model and exports it; returns what it has written."""
-    from keras_tfmr.export import export_text_model
-    from training.run_folder import RunFolder
+    """Exports the preset; returns what was written."""
+    from keras_tfmr.text.text_model import TextModel
 
-    folder = RunFolder(options.run)
-    text_model = rebuilt(folder, options)
-    if options.format != "saved_model":
-        return export_elsewhere(text_model, options)
-    return export_text_model(
-        text_model,
-        options.output or folder.saved_model,
+    given = {name: value for name in OF_PRESET if (value := vars(options)[name]) is not None}
+    text_model = TextModel.from_preset(options.preset, options.weights or True, **given)
+    return text_model.export(
+        options.output or Path(options.preset, options.format),
+        format=options.format,
         precision=options.precision,
-        metadata=folder.metadata(),
-        warmup_texts=folder.sources(),
-        calibration_texts=folder.sources(256),
+        texts=options.calibrate and options.calibrate.read_text("utf-8").splitlines(),
         check=not options.no_check,
     )
-
-
-def rebuilt(folder, options):
-    """The text model of a run."""
-    from keras_tfmr.decoding import DecodingConfig
-    from training.config import TEXT_TASKS
-    from training.files import RunError
-
-    names = {field.name for field in dataclasses.fields(DecodingConfig)}
-    decoding = {name: v for name, v in vars(options).items() if name in names and v is not None}
-    kind = folder.read_config()["model"]["kind"]
-    if options.abbreviations is not None:
-        decoding["abbreviations"] = options.abbreviations
-    if kind not in TEXT_TASKS:
-        return folder.translator(options.weights, options.max_source_length, **decoding)
-    if decoding or options.format != "saved_model":
-        what = ", ".join([*(f"--{name}" for name in decoding), f"--format {options.format}"])
-        raise RunError(f"{what} needs a translator. Received: {folder.path}, a run of {kind}")
-    return folder.text_model(options.weights, options.max_source_length)
-
-
-def export_elsewhere(translator, options):
-    """Writes a translator for another engine; returns the folder."""
-    from keras_tfmr.export.ctranslate2_format import write_ctranslate2
-    from keras_tfmr.marian.writing import write_marian
-
-    write = {"ctranslate2": write_ctranslate2, "marian": write_marian}[options.format]
-    return write(translator, options.output or options.run / options.format)
 
 
 if __name__ == "__main__":

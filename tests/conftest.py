@@ -168,9 +168,9 @@ def unevaluated(monkeypatch):
 
 @pytest.fixture(scope="session")
 def translator(whole):
-    from training.run_folder import RunFolder
+    from keras_tfmr import Translator
 
-    return RunFolder(whole).translator()
+    return Translator.from_preset(whole)
 
 
 @pytest.fixture(scope="session")

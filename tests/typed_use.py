@@ -5,7 +5,7 @@ import pathlib
 from typing import assert_type
 
 import keras_tfmr
-from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator, export_text_model
+from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator
 from keras_tfmr.client import (
     AsyncServingClient,
     Document,
@@ -22,6 +22,7 @@ def ask(client: ServingClient) -> None:
     assert_type(client.translate(["bom dia"]), list[Translation])
     assert_type(client.translate_nbest(["bom dia"]), list[list[Translation]])
     assert_type(client.translate_document(["bom dia"]), list[Document])
+    assert_type(client.translate_html(["<p>bom dia"]), list[str])
     assert_type(client.score(["bom dia"], ["good day"]), list[Likelihood])
     assert_type(client.explain(["bom dia"]), list[Explanation])
     client.translate([1])  # type: ignore[list-item]
@@ -34,6 +35,7 @@ async def ask_in_coroutines(headers: dict[str, str]) -> None:
         assert_type(client, AsyncServingClient)
         assert_type(await client.translate(["bom dia"], batch_size=8), list[Translation])
         assert_type(await client.explain(texts=["bom dia"]), list[Explanation])
+        assert_type(await client.translate_markdown([b"*bom dia*"]), list[bytes])
         await client.score(["bom dia"])  # type: ignore[call-arg]
         task = asyncio.create_task(client.translate_document([b"bom dia"]))
         assert_type(await task, list[Document])
@@ -46,8 +48,8 @@ def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -
     translator = Translator(model, tokenizer, config=DecodingConfig(num_beams=1))
     assert_type(translator.translate(["bom dia"]), list[Translation])
     assert_type(translator.translate_nbest(["bom dia"]), list[list[Translation]])
-    assert_type(export_text_model(translator, "models"), pathlib.Path)
-    export_text_model(translator, "models", precision=16)  # type: ignore[arg-type]
+    assert_type(translator.export("models"), pathlib.Path)
+    translator.export("models", precision=16)  # type: ignore[arg-type]
 
 
 def decode(step: keras_tfmr.decoding.DecodingStep) -> None:

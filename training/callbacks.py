@@ -1,4 +1,4 @@
-"""What `fit` does beside the updates: budget, history, validation, checkpoints.
+"""Callbacks of `fit`: budget, history, validation, checkpoints.
 
 An epoch of `fit` is a row of history.csv, `log_steps` updates; everything here happens at its end,
 so that a resumed run does the same things at the same updates as one that was never interrupted.
@@ -141,7 +141,7 @@ class Budget(keras.callbacks.Callback):
             self.say(f"{state.steps:,} updates: about {left:.1f} minutes at the present pace.")
 
     def _fix(self, pace):
-        """Makes the minutes a number of updates, of so many seconds each."""
+        """Converts the minutes to a number of updates of so many seconds each."""
         state, minutes = self.state, self.settings.minutes
         left = 60 * minutes - self.seconds()
         state.steps = max(4 * state.step, state.step + int(left / pace))

@@ -11,7 +11,8 @@ import zipfile
 import numpy as np
 from keras import ops
 
-from training.files import DAMAGED, RunError, write_atomically
+from keras_tfmr.presets.folder import DAMAGED
+from training.files import RunError, write_atomically
 
 META = "meta"
 _COUNTED = re.compile(r"\b(seed_generator|adam)_\d+\b")

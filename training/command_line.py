@@ -58,7 +58,7 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
 
 
 def read_as(field):
-    """How argparse reads a setting, from its type."""
+    """Arguments of argparse for a setting, from its type."""
     if field.type is bool:
         return {"action": _command_line.Switch if field.default else "store_true"}
     if field.type in (int, float):

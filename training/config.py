@@ -42,7 +42,7 @@ OTHER_MODEL = {"with --model {0.model}": lambda s: s.model != "transformer"}
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """How a translator is trained. Where a default is None, it follows from data or preset.
+    """Settings of a translator's training. A default of None follows from data or preset.
 
     >>> TrainingConfig(minutes=30).resolved().seed
     1
@@ -315,7 +315,7 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(TrainingConfig):
-    """How a classifier, tagger or language model is trained.
+    """Settings of the training of a classifier, tagger or language model.
 
     >>> TextConfig(task="tag").resolved().output
     'runs/tag'

@@ -37,7 +37,7 @@ def connect(settings):
         raise RunError("--cluster slurm needs the variables that srun sets, such as SLURM_PROCID")
     several = several or settings.cluster == "slurm"
     if several and not (settings.steps or settings.epochs):
-        raise RunError("Several hosts cannot measure minutes alike: give --steps")
+        raise RunError("Several hosts cannot agree on --minutes: give --steps")
     if not several and settings.devices == 1:
         return Distribution()
     return {"tensorflow": OnTensorFlow, "jax": OnJax}[backend](settings, several)
@@ -78,7 +78,7 @@ class Distribution:
         """Changes a compiled model as needed."""
 
     def dataset(self, batches):
-        """What `fit` gets, from a dataset of batches."""
+        """The input of `fit`, from a dataset of batches."""
         return batches
 
     def part(self, batch):

@@ -1,4 +1,4 @@
-"""What a field of the settings holds: its type, range and help, and when it is read.
+"""A field of the settings: its type, range and help, and when it is read.
 
 Nothing here imports Keras.
 """
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Rule(NamedTuple):
-    """What a value must be, in words and as a test."""
+    """A condition on a value, in words and as a test."""
 
     words: str
     holds: Any
@@ -60,7 +60,7 @@ setting = functools.partial(option, flag=False)
 
 
 def what_is_wrong(field, value):
-    """What a value of a field must be but is not, in words; None if it is right."""
+    """The condition that a field's value violates, in words; None if it is right."""
     choices, range = field.metadata["choices"], field.metadata["range"]
     rules = [TYPES[field.type], range or (POSITIVE if field.type in (int, float) else None)]
     if choices:

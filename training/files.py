@@ -6,15 +6,12 @@ import io
 import json
 import mmap
 import os
-import zipfile
 import zlib
 
 import numpy as np
 
 from keras_tfmr.presets import PresetError
 
-# What NumPy raises for an .npz that is damaged, cut short, or none.
-DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 CHUNK = 1 << 20  # entries of an array handled at a time
 
 
@@ -72,14 +69,6 @@ def save_weights(model, path):
 def write_json(path, value):
     """A JSON file, atomically."""
     write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_json(path):
-    """The value of a JSON file; a RunError if it cannot be read or is not JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"Cannot read {path}: {error}") from error
 
 
 def write_table(path, columns, rows):

@@ -1,4 +1,4 @@
-"""Where a training begins from another run: a fine-tuning, a student of a teacher, a text task."""
+"""Training that starts from another run: fine-tuning, a student of a teacher, a text task."""
 
 import re
 from pathlib import Path
@@ -104,7 +104,8 @@ class Start:
 
     def config_for(self, task):
         """The config of the model that learns a task: that of the run, with sizes and dropout."""
-        from training.models import preset_of, read_config
+        from keras_tfmr.presets.models import read_config
+        from training.tasks import preset_of
 
         settings = task.settings
         vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
@@ -173,7 +174,7 @@ class Start:
             weight.assign(its)
 
     def record(self):
-        """What config.json records about it, with its licence and where it began itself."""
+        """Its record in config.json, with its licence and where it started itself."""
         of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
         return {"path": str(self.path), "weights_sha256": sha256(self.weights), **of_it}
 

@@ -1,4 +1,4 @@
-"""What a run learns from: encoded pairs, tokenizers and batches, made from its settings."""
+"""Training data of a run: encoded pairs, tokenizers and batches, made from its settings."""
 
 import contextlib
 import itertools
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.spans import SLOTS
 from training.corpus import store
 from training.corpus.filter import Cleaner, Rules, summary
@@ -16,7 +17,6 @@ from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
 from training.data import Batches, Part
 from training.files import RunError
-from training.labels import Labels
 from training.run_folder import differences, in_words
 from training.tasks import TASKS
 

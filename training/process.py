@@ -1,4 +1,4 @@
-"""How a script begins and ends: its memory, signals, log lines, errors and exit status."""
+"""Start and end of a script: its memory, signals, log lines, errors and exit status."""
 
 import contextlib
 import ctypes

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import sacrebleu
 
+from keras_tfmr.text.text_model import TextModel
 from training import phrasebook
 from training.evaluate import (
     BATCH,
@@ -34,14 +35,9 @@ def finish(settings, task, folder, data, state):
     Raises:
         RunError: If a file cannot be written, or the exported model does not pass its check.
     """
-    begun, model, text_model = time.monotonic(), folder.model(), None
-    if settings.task == "translation":
-        width = settings.num_beams  # all of its translations can be returned
-        text_model = folder.translator(
-            num_beams=width, num_return_sequences=width, length_penalty=settings.length_penalty
-        )
-    elif task.exports:
-        text_model = folder.text_model()
+    begun = time.monotonic()
+    text_model = TextModel.from_preset(folder.path) if task.exports else None
+    model = text_model.model if task.exports else folder.model()
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
     if settings.phrasebook and settings.task == "translation":
@@ -185,18 +181,15 @@ def _attention(evaluator, text_model, text):
 
 def _export(folder, text_model, results):
     """Writes saved_model/1 and checks it."""
-    from keras_tfmr.export import export_text_model
     from keras_tfmr.export.check import ExportError
 
     print("Exporting and checking the SavedModel.")
     folder.clear_exports()  # left by a process that was killed after its export
     begun = time.monotonic()
-    metadata = {**folder.metadata(), "results": results}
-    texts = folder.sources()
+    text_model.record |= {"results": results}
+    text_model.texts = folder.sources()
     try:
-        path = export_text_model(
-            text_model, folder.saved_model, metadata=metadata, warmup_texts=texts
-        )
+        path = text_model.export(folder.saved_model)
     except ExportError as error:
         raise RunError(str(error)) from error
     print(f"{path}, in {time.monotonic() - begun:.0f} s")

@@ -1,7 +1,6 @@
 """The folder of a run: its files, and who may write them."""
 
 import contextlib
-import csv
 import dataclasses
 import fcntl
 import json
@@ -12,32 +11,25 @@ import uuid
 from pathlib import Path
 
 from keras_tfmr.config import versions
+from keras_tfmr.presets.folder import FILES, PresetFolder
 from keras_tfmr.text.spans import DEFAULT
 from training.config import best_precision
 from training.corpus.read import sha256
-from training.files import DAMAGED, RunError, explained, read_json, write_atomically, write_json
-from training.languages import languages_of, with_abbreviations
-from training.recipes import RECIPES
+from training.files import RunError, explained, write_atomically, write_json
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
-# {attribute of a `RunFolder`: file}; the last one marks the folder as that of a run.
-FILES = {
-    "joint_tokenizer": "tokenizer.model", "source_tokenizer": "source.model",
-    "target_tokenizer": "target.model", "lexicon": "lexicon.npz",
-    "best": "weights/best.weights.h5", "last": "weights/last.weights.h5",
-    "history": "history.csv", "translations": "translations.tsv",
-    "predictions": "predictions.tsv", "report": "report.md", "curves": "curves.png",
-    "attention": "attention.png", "confusion": "confusion.png", "results": "results.json",
-    "config": "config.json",
+# The last one marks the folder as that of a run.
+NAMES = {
+    "last": "weights/last.weights.h5", "history": "history.csv", "report": "report.md",
+    "curves": "curves.png", "attention": "attention.png", "confusion": "confusion.png", **FILES,
 }  # fmt: skip
 FOLDERS = ("checkpoints", "tensorboard", "encoded", "saved_model")
 
 
-class RunFolder:
-    """Paths of a run, and what can be loaded from them.
+class RunFolder(PresetFolder):
+    """A preset with the other files of the run that wrote it.
 
-    `config.json` holds everything needed to rebuild the model and marks a run folder;
-    `results.json` is written last and marks a finished run.
+    `config.json` marks a run folder; `results.json` is written last and marks a finished run.
 
     Args:
         path: The folder; it need not exist.
@@ -46,135 +38,28 @@ class RunFolder:
     'config.json'
     """
 
-    def __init__(self, path):
-        self.path = Path(path)
-        for name, file in (FILES | dict(zip(FOLDERS, FOLDERS, strict=True))).items():
-            setattr(self, name, self.path / file)
-        self.side_tokenizers = (self.source_tokenizer, self.target_tokenizer)
+    names = NAMES
 
-    def read_config(self):
-        """The content of config.json; raises a RunError if it is not that of a run."""
-        config = read_json(self.config)
-        parts = (config.get("model"), config.get("arguments")) if isinstance(config, dict) else ()
-        if not (parts and all(isinstance(part, dict) for part in parts)):
-            raise RunError(
-                f"{self.config} is not the configuration of a run: choose another folder"
-            )
-        return config
+    def __init__(self, path):
+        super().__init__(path)
+        for name in FOLDERS:
+            setattr(self, name, self.path / name)
 
     def write_config(self, config):
         """Writes config.json, which marks the folder as that of a run."""
         write_json(self.config, config)
 
-    def metadata(self):
-        """What an export records about its run."""
-        results = read_json(self.results) if self.results.exists() else None
-        return {"config": self.read_config(), "results": results}
-
-    def tokenizers(self):
-        """The `(source, target)` tokenizers, one twice if joint; None if there are none."""
-        if self.joint_tokenizer.exists():
-            return (load_tokenizer(self.joint_tokenizer),) * 2
-        if all(path.exists() for path in self.side_tokenizers):
-            return tuple(load_tokenizer(path) for path in self.side_tokenizers)
-        return None
-
     def save_tokenizers(self, tokenizers):
         """Writes `(source, target)`, into one file if they are the same."""
-        joint = tokenizers[0] is tokenizers[1]
-        paths = (self.joint_tokenizer,) if joint else self.side_tokenizers
-        for tokenizer, path in zip(tokenizers, paths, strict=False):
-            write_atomically(path, tokenizer.model_bytes)
-
-    def model(self, weights=None):
-        """The run's model with its best weights, or with those of another file."""
-        from training.models import make_model
-
-        described = self.read_config()["model"]
-        model = make_model(described["kind"], described["config"], described.get("classes"))
-        path = weights or self.best
-        try:
-            model.load_weights(path)
-        except (OSError, ValueError, KeyError) as error:
-            raise RunError(f"{path} does not fit the model of its run: {error}") from error
-        return model
-
-    def text_model(self, weights=None, max_source_length=128, **decoding):
-        """The run's `Translator`, `Classifier`, `Tagger` or `Completer`."""
-        from training.tasks import TASKS
-
-        needs_tensorflow()
-        kind = self.read_config()["model"]["kind"]
-        if kind in RECIPES:
-            return self.translator(weights, max_source_length, **decoding)
-        model = self.model(weights)  # a RunError if the kind is unknown
-        return TASKS[kind].text_model(self, model, max_source_length)
-
-    def translator(self, weights=None, max_source_length=128, abbreviations=None, **decoding):
-        """The run's `Translator`.
-
-        Args:
-            weights: A weights file; the best ones if left out.
-            max_source_length: Most tokens of a source text.
-            abbreviations: See `Translator`; those of the run's source language if left out.
-            **decoding: Fields of a `DecodingConfig`; those of the run if left out.
-        """
-        from keras_tfmr.decoding import DecodingConfig
-        from keras_tfmr.text.translator import Translator
-
-        needs_tensorflow()
-        tokenizers = self.tokenizers()
-        if tokenizers is None:
-            raise RunError(
-                f"{self.path} has neither tokenizer.model nor source.model and target.model: "
-                "expected the run of a translator"
-            )
-        config = self.read_config()
-        arguments = config["arguments"]
-        names = {field.name for field in dataclasses.fields(DecodingConfig)}
-        fields = {name: arguments[name] for name in names & arguments.keys()} | decoding
-        fields.setdefault("num_return_sequences", fields.get("num_beams", 4))
-        return Translator(
-            self.model(weights),
-            *tokenizers,
-            config=DecodingConfig(**fields),
-            max_source_length=max_source_length,
-            lexicon=self.read_lexicon(),
-            abbreviations=abbreviations or with_abbreviations(languages_of(config)[0]),
-        )
-
-    def read_lexicon(self):
-        """The run's `Lexicon`, or None if it has none."""
-        from keras_tfmr.text.lexicon import Lexicon
-
-        if not self.lexicon.exists():
-            return None
-        try:
-            return Lexicon.load(self.lexicon)
-        except DAMAGED as error:
-            raise RunError(
-                f"{self.lexicon} is not a lexicon of training/learn_lexicon.py: {error}"
-            ) from error
-
-    def rows(self):
-        """The rows of translations.tsv or predictions.tsv, dictionaries; none before the end."""
-        for path in (self.translations, self.predictions):
-            if path.exists():
-                with path.open(encoding="utf-8", newline="") as lines:
-                    return list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
-        return []
-
-    def sources(self, count=16):
-        """The first texts that the run was evaluated on, or None before the evaluation."""
-        rows = self.rows()[:count]
-        return [row["source"] if "source" in row else row["text"] for row in rows] or None
+        for path, content in self.tokenizer_files(tokenizers).items():
+            write_atomically(path, content)
 
     def files(self):
         """The files of a run that exist, config.json last."""
         yield from self.checkpoints.glob("step-*.npz")
         yield from self.tensorboard.rglob("events.out.tfevents.*")
         yield from self.exports()
-        yield from (path for name in FILES if (path := getattr(self, name)).exists())
+        yield from (path for name in self.names if (path := getattr(self, name)).exists())
 
     def exports(self):
         """The exported versions."""
@@ -199,24 +84,6 @@ class RunFolder:
         logs = [path for path in self.tensorboard.glob("*") if path.is_dir()]
         for folder in (*logs, self.tensorboard, self.checkpoints, self.best.parent):
             _remove_if_empty(folder)
-
-
-def needs_tensorflow():
-    """Raises a RunError on another backend, whose models no text model can hold."""
-    import keras
-
-    if (backend := keras.backend.backend()) != "tensorflow":
-        raise RunError(
-            f"Translating and exporting run on TensorFlow. Received: KERAS_BACKEND={backend}"
-        )
-
-
-def load_tokenizer(path):
-    """The tokenizer of one side of a run, or its labels."""
-    from keras_tfmr.text.tokenizer import SubwordTokenizer
-    from training.labels import Labels
-
-    return Labels.of_bytes(path.read_bytes()) or SubwordTokenizer.load(path)
 
 
 @contextlib.contextmanager

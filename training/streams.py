@@ -1,4 +1,4 @@
-"""Files of lines, read and written so that a killed process goes on where it was."""
+"""Files of lines, read and written so that a killed process resumes."""
 
 import contextlib
 import itertools
@@ -6,8 +6,9 @@ import os
 import sys
 import time
 
+from keras_tfmr.presets.folder import read_json
 from training import packed
-from training.files import RunError, read_json, write_json
+from training.files import RunError, write_json
 
 
 class Lines:
@@ -133,7 +134,7 @@ def is_complete(path):
 
 
 def begun(path, command):
-    """How many lines and bytes of an output the same command has written; raises a RunError."""
+    """Lines and bytes of an output that the same command has written; raises a RunError."""
     progress = progress_of(path)
     if not progress.exists():
         raise RunError(f"{path} exists: choose another --output, or give --overwrite")
@@ -147,7 +148,7 @@ def begun(path, command):
         raise RunError(f"{path} has lost what was written: give --overwrite to start again")
     if not same:
         raise RunError(
-            f"{path} was begun by another command: repeat that command, choose another --output, "
+            f"{path} was started by another command: repeat that command, choose another --output, "
             "or give --overwrite"
         )
     return certain

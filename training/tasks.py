@@ -1,4 +1,4 @@
-"""What a run can learn: the model, the batches, the loss and the scores of each task."""
+"""The tasks: model, batches, loss and scores of each."""
 
 import math
 
@@ -6,20 +6,18 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig, score
 from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
 from keras_tfmr.metrics import TokenAccuracy
+from keras_tfmr.presets.models import MODELS, make_model, read_config
 from keras_tfmr.text import protection, spans
 from training.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
-from training.files import RunError
-from training.models import make_config, make_model
 
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
 
 class Task:
-    """What a run learns from the rows of two columns; nothing else knows it.
+    """One task: what a run learns from the rows of two columns; nothing else knows it.
 
     Args:
         settings: The settings of the run.
@@ -195,7 +193,6 @@ class Classification(ClassTask):
     """A label for each text."""
 
     scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
-    served = "Classifier"
 
     @property
     def classes(self):
@@ -215,18 +212,11 @@ class Classification(ClassTask):
         texts = [" ".join(names[one] for one in row) for row in found]
         return accuracy_and_f1(table), texts, table
 
-    @classmethod
-    def text_model(cls, folder, model, max_length):
-        """The `Classifier` or `Tagger` of a run."""
-        tokenizer, labels = folder.tokenizers()
-        text_model = getattr(keras_tfmr, cls.served)
-        return text_model(model, tokenizer, labels.names, max_length=max_length)
-
 
 class Tagging(Classification):
     """A tag for each token, predicted at its first subword."""
 
-    unit, label_rank, served = "tagged tokens", 2, "Tagger"
+    unit, label_rank = "tagged tokens", 2
 
     def batch(self, source, target, source_lengths, target_lengths, seed):
         tokenizer = self.tokenizers[0]
@@ -277,13 +267,6 @@ class Language(Task):
     def sample(self, source, text, found):
         return f"{text}  ({found} nats)"
 
-    @staticmethod
-    def text_model(folder, model, max_length):
-        """The `Completer` of a run."""
-        from keras_tfmr import Completer
-
-        return Completer(model, folder.tokenizers()[0], max_length=max_length)
-
 
 class Masked(ClassTask):
     """Masked tokens, to train an encoder from which a classifier or tagger can start.
@@ -324,7 +307,7 @@ class Masked(ClassTask):
         return [np.concatenate(pair, axis=1) for pair in masked]
 
     def outputs(self, model, ids):
-        """How many tokens are right, their log-probability, their number: float32 `[rows, 3]`."""
+        """Number of correct tokens, their log-probability, their number: float32 `[rows, 3]`."""
         length = ops.shape(ids)[1] // 2
         fed, labels = ids[:, :length], ids[:, length:]
         log_probs = ops.log_softmax(ops.cast(model(fed, training=False), "float32"))
@@ -342,19 +325,29 @@ class Masked(ClassTask):
     def sample(self, source, text, found):
         return f"{text}  ({found} masked tokens found)"
 
-    @staticmethod
-    def text_model(folder, model, max_length):
-        """Raises: a masked model has no use of its own."""
-        raise RunError(
-            f"{folder.path} is a run of --task masked, which cannot be served: train a classifier "
-            "or tagger with --init_from"
-        )
-
 
 TASKS = {
     "translation": Translation, "classify": Classification, "tag": Tagging, "language": Language,
     "masked": Masked,
 }  # fmt: skip
+
+
+def preset_of(kind, name):
+    """The fields of a model's preset; none if the model has no preset of that name."""
+    return MODELS[kind][0].presets.get(name, {})
+
+
+def make_config(settings, source_vocab, target_vocab):
+    """The model config that a resolved `TrainingConfig` asks for."""
+    given = settings.sizes() | {"dropout_rate": settings.dropout_rate}
+    fields = {
+        **preset_of(settings.model, settings.preset),
+        **{name: value for name, value in given.items() if value is not None},
+        "source_vocab": source_vocab,
+        "target_vocab": target_vocab,
+        "joint_vocab": settings.joint_vocab,
+    }
+    return read_config(settings.model, fields)
 
 
 def perplexity(log_prob, tokens):

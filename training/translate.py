@@ -1,4 +1,4 @@
-"""Translates files of any size, line by line, with a trained run.
+"""Translates files of any size, line by line, with a trained run or a published model.
 
     python training/translate.py runs/translator < in.txt > out.txt
     python training/translate.py runs/translator --input in.txt.gz --output out.txt.gz
@@ -11,7 +11,8 @@ others are kept. With --output, repeat an interrupted command to resume. Texts a
     python training/translate.py runs/translator --documents file --input in/ --output out/
 
 Each text is a line, or a paragraph between blank lines, whose lines are joined, or a whole file of
-a folder. White space around sentences is kept.
+a folder. White space around sentences is kept. With html or markdown, the files are pages of a
+site, of which only the text is translated.
 """
 
 import collections
@@ -28,6 +29,8 @@ AHEAD = 2  # windows in progress at the same time
 # Minimum fraction of the tokens of the longest text in a batch that the next text needs to join
 # it, once the batch is a quarter full: a shorter text would cost too much padding.
 SIMILAR = 0.6
+# The kinds of documents that are whole files, and how their names end.
+FILE_NAMES = {"file": (), "html": (".html", ".htm", ".xhtml"), "markdown": (".md", ".markdown")}
 
 
 def parse_arguments(arguments=None):
@@ -39,16 +42,19 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     count = {"type": _command_line.at_least(1), "metavar": "N"}
     amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
-    one_line = ["--documents paragraph", "--documents file"]
-    add("run", metavar="RUN_FOLDER", type=Path, help="folder that training/train_pt_en.py wrote")
+    of_files = [f"--documents {kind}" for kind in FILE_NAMES]
+    one_line = ["--documents paragraph", *of_files]
+    preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
+    add("preset", metavar="PRESET", help=preset)
     forms = "file of text, also .gz, .bz2, .xz or .zst"
     add("--input", metavar="FILE", type=Path, help=f"{forms} (default: standard input)")
     add("--output", metavar="FILE", type=Path, help=f"{forms} (default: standard output)")
     again = "start again if --output exists"
     add("--overwrite", action="store_true", only_with=["--output"], help=again)
     documents = "translate sentence by sentence and keep the white space; a text is a line, a "
-    documents += "paragraph between blank lines, or a file of the folder --input (default: line)"
-    kinds = ("line", "paragraph", "file")
+    documents += "paragraph between blank lines, a file, or a page of HTML or Markdown; --input is "
+    documents += "a folder of files, or one (default: line)"
+    kinds = ("line", "paragraph", *FILE_NAMES)
     add("--documents", nargs="?", const="line", choices=kinds, help=documents)
     part = (
         "translate part I of N only, and write OUTPUT.I-of-N; auto/N: the part of this task of a "
@@ -69,25 +75,25 @@ def parse_arguments(arguments=None):
     add("--temperature", **amount, **drawn, default=1.0, help="temperature of --sample")
     add("--top_k", **count, **drawn, help="with --sample, draw from the N most probable tokens")
     add("--seed", type=int, **drawn, default=1, metavar="N", help="seed of --sample")
-    width = "beam width, 1 for greedy (default: the run's)"
+    width = "beam width, 1 for greedy (default: the preset's)"
     add("--num_beams", **count, not_with=["--sample"], help=width)
-    penalty = "exponent of the length penalty (default: the run's)"
+    penalty = "exponent of the length penalty (default: the preset's)"
     add("--length_penalty", **amount, help=penalty)
-    longest = "maximum tokens of a translation (default: the run's, else 128)"
+    longest = "maximum tokens of a translation (default: the preset's, else 128)"
     add("--max_length", **count, help=longest)
-    read = "maximum tokens read from a line"
-    add("--max_source_length", **count, default=128, help=read)
-    add("--weights", metavar="FILE", type=Path, help="weights to use (default: the run's best)")
+    read = "maximum tokens read from a line (default: the preset's, else 128)"
+    add("--max_source_length", **count, help=read)
+    add("--weights", metavar="FILE", type=Path, help="weights to use (default: the preset's)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
     together = "lines translated together"
-    add("--batch_size", **count, default=128, not_with=["--documents file"], help=together)
+    add("--batch_size", **count, default=128, not_with=of_files, help=together)
     threads = "batches translated at the same time (default: one per core)"
     add("--threads", **count, default=usable_cores(), help=threads)
     options = parser.parse_args(arguments)
     try:
         check(options)
-        if options.shard and options.documents != "file":
+        if options.shard and options.documents not in FILE_NAMES:
             options.output = part_of(options.output, *options.shard)
         check_apart(options.input, options.output)
     except ValueError as error:
@@ -105,21 +111,23 @@ def check(options):
             "--nbest must not be greater than --num_beams. "
             f"Received: --nbest {nbest}, --num_beams {beams}"
         )
-    if documents == "file":
-        check_folders(options.input, options.output)
+    if documents in FILE_NAMES:
+        check_folders(documents, options.input, options.output)
     elif options.shard:
         from training.packed import is_packed
 
         if not (options.input and options.output) or is_packed(options.input) or nbest:
             raise ValueError("--shard needs --input, not packed, and --output, and has no --nbest")
         if documents == "paragraph":
-            raise ValueError("--shard has no --documents paragraph, which may span two parts")
+            raise ValueError("--shard has no --documents paragraph: one may span two parts")
 
 
-def check_folders(source, target):
-    """Raises a ValueError unless these are folders of which neither holds the other."""
-    if not (source and target and source.is_dir()) or target.is_file():
-        raise ValueError("--documents file needs two folders, --input and --output")
+def check_folders(documents, source, target):
+    """Raises a ValueError unless these are two files, or folders apart from each other."""
+    given = source and target and source.exists()
+    if not given or (target.exists() and source.is_dir() != target.is_dir()):
+        message = "needs two folders or two files, --input and --output"
+        raise ValueError(f"--documents {documents} {message}")
     source, target = source.resolve(), target.resolve()
     if source.is_relative_to(target) or target.is_relative_to(source):
         raise ValueError(f"--input and --output must be apart. Received: {source}, {target}")
@@ -156,7 +164,7 @@ def main(arguments=None):
     # Imported here, so that --help and wrong arguments are answered at once.
     from training.process import command
 
-    translate = translate_files if options.documents == "file" else translate_lines
+    translate = translate_files if options.documents in FILE_NAMES else translate_lines
     return command("translate.py", translate, options)
 
 
@@ -188,11 +196,17 @@ def translate_lines(options):
 
 
 def translate_files(options):
-    """Translates the files of a folder; those that have been translated are left as they are."""
+    """Translates files; those that have been translated are left as they are."""
     from training.files import write_atomically
     from training.packed import lines, packer
 
-    files = sorted(file for file in options.input.rglob("*") if file.is_file())
+    is_folder = options.input.is_dir()
+    names = FILE_NAMES[options.documents] if is_folder else ()
+    files = sorted(
+        file
+        for file in (options.input.rglob("*") if is_folder else [options.input])
+        if file.is_file() and (not names or {*map(str.lower, file.suffixes)} & {*names})
+    )
     if options.shard:
         index, count = options.shard
         files = files[index - 1 :: count]
@@ -205,16 +219,17 @@ def translate_files(options):
     callers, count = make_callers(options)
     options.batch_size = -(-FILES // options.threads)
 
-    def content(file):
+    def content_of(file):
         with file.open("rb") as raw:
             return b"".join(lines(raw, file))
 
-    contents = (content(file) for file, _ in waiting)
+    contents = (content_of(file) for file, _ in waiting)
     rest = iter(waiting)
     for _, found in translated(contents, callers, count, options, size=FILES):
         for hypotheses, (_, target) in zip(found, rest, strict=False):
-            text = hypotheses[0].encode()
-            write_atomically(target, packer(target)(text))
+            [text] = hypotheses
+            content = text if isinstance(text, bytes) else text.encode()
+            write_atomically(target, packer(target)(content))
 
 
 def translated(lines, callers, count, options, first=0, size=None):
@@ -313,12 +328,21 @@ def make_callers(options):
     import tensorflow as tf
 
     from keras_tfmr.answers import Translation
+    from training.files import RunError
 
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core per caller: several batches at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
     translator = load(options)
-    if options.documents:
+    if options.documents in ("html", "markdown"):
+        translate_pages = getattr(translator, f"translate_{options.documents}")
+        try:
+            translate_pages([])
+        except ImportError as error:
+            raise RunError(str(error)) from error
+        callers = [lambda pages, seed: [[page] for page in translate_pages(pages)]]
+        callers *= options.threads
+    elif options.documents:
 
         def documents(texts, seed):
             found = translator.translate_document(texts)
@@ -334,22 +358,27 @@ def make_callers(options):
 
 
 def load(options):
-    """The `Translator` of the run."""
+    """The `Translator` of the preset."""
+    from keras_tfmr import Translator
+    from keras_tfmr.export.calibration import texts_for
     from training.files import RunError
-    from training.run_folder import RunFolder
 
-    folder = RunFolder(options.run)
-    n = options.nbest or 1
-    beams = options.num_beams or folder.read_config()["arguments"].get("num_beams", 4)
-    decoding = {"num_return_sequences": n, "num_beams": 1 if options.sample else max(beams, n)}
-    for name in ("length_penalty", "max_length"):
-        if getattr(options, name) is not None:
-            decoding[name] = getattr(options, name)
-    translator = folder.translator(options.weights, options.max_source_length, **decoding)
+    n, given = options.nbest or 1, vars(options)
+    names = ("num_beams", "length_penalty", "max_length", "max_source_length")
+    chosen = {name: given[name] for name in names if given[name] is not None}
+    translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
+    beams = 1 if options.sample else max(translator.config.num_beams, n)
+    texts = texts_for(translator, None)[:64]
+    config = translator.config.replace(num_beams=beams, num_return_sequences=n)
     try:
-        return translator.for_decoding(options.precision, folder.sources(64) or ())
+        return with_config(translator, config).for_decoding(options.precision, texts)
     except RuntimeError as error:  # this TensorFlow has no int8
         raise RunError(str(error)) from error
+
+
+def with_config(translator, config):
+    """A translator that searches in another way."""
+    return type(translator)(translator.model, **translator.arguments() | {"config": config})
 
 
 def sampling_caller(translator, options):
@@ -357,7 +386,6 @@ def sampling_caller(translator, options):
     import keras
 
     from keras_tfmr.decoding import sample
-    from keras_tfmr.text.translator import Translator
 
     noise = keras.random.SeedGenerator(0)
 
@@ -371,8 +399,7 @@ def sampling_caller(translator, options):
                 **{name: getattr(self, name) for name in fields}, **how,
             )  # fmt: skip
 
-    arguments = translator.arguments() | {"config": Sampling(**translator.config.to_dict())}
-    drawing = Translator(translator.model, **arguments)
+    drawing = with_config(translator, Sampling(**translator.config.to_dict()))
 
     def call(texts, seed):
         state = int.from_bytes(str(seed).encode(), "little") % (2**32 - 5)  # a prime

@@ -28,7 +28,7 @@ class BackgroundLoop:
         self._lock, self._closed = threading.Lock(), False
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """What the coroutine returns or raises; a ServingError if this is closed meanwhile."""
+        """The coroutine's result or error; a ServingError if this is closed meanwhile."""
         with self._lock:
             if self._closed:
                 coroutine.close()

@@ -54,7 +54,7 @@ def _size(value: Any) -> int:
 
 @dataclass(repr=False, eq=False)
 class _Client:
-    """What both clients are made of: the arguments, and requests in coroutines."""
+    """Shared by both clients: the arguments, and requests in coroutines."""
 
     server: str = Target.server
     _: KW_ONLY
@@ -299,6 +299,8 @@ class AsyncServingClient(_Client):
     translate = _awaited(TranslatorCalls.translate)
     translate_nbest = _awaited(TranslatorCalls.translate_nbest)
     translate_document = _awaited(TranslatorCalls.translate_document)
+    translate_html = _awaited(TranslatorCalls.translate_html)
+    translate_markdown = _awaited(TranslatorCalls.translate_markdown)
     score = _awaited(TranslatorCalls.score)
     explain = _awaited(TranslatorCalls.explain)
     classify = _awaited(ClassifierCalls.classify)
@@ -323,6 +325,15 @@ class AsyncServingClient(_Client):
         for lines in self._some_lines(text):
             for document in await self.translate_document(lines):
                 yield document
+
+    async def _translate_pages(self, steps):
+        try:
+            texts = next(steps)
+            while True:
+                documents = await self.translate_document(texts)
+                texts = steps.send([document.text for document in documents])
+        except StopIteration as end:
+            return end.value
 
     async def status(self) -> list[Version]:
         """The versions of the model on the server: a list of (version, state, message)."""

@@ -139,7 +139,7 @@ def _spec(target):
 
 
 def channel_options(tls, max_message_bytes):
-    """What differs from gRPC's defaults, and why."""
+    """Options that differ from gRPC's defaults, and why."""
     options = [
         # The default is 4 MiB, less than the attention of a batch of long sentences.
         ("grpc.max_send_message_length", max_message_bytes),

@@ -77,7 +77,7 @@ class RestTransport:
             async with asyncio.timeout(timeout):
                 status, content = await sent
         except TimeoutError as error:
-            raise self._error("DEADLINE_EXCEEDED", f"{timeout:.3g} s are over") from error
+            raise self._error("DEADLINE_EXCEEDED", f"no answer within {timeout:.3g} s") from error
         except (httpx.HTTPError, ssl.SSLError) as error:
             details = str(error) or type(error).__name__
             # In TLS 1.3 a server refuses our certificate after the handshake, which may come past

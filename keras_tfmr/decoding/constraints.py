@@ -1,4 +1,4 @@
-"""What a search may produce for each example: lengths, stop ids, banned ids, prefix and slots."""
+"""Constraints of a search for each example: lengths, stop ids, banned ids, prefix and slots."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What every decoder returns, the length penalty of its scores, and scores of given sequences."""
+"""The result of every decoder, the length penalty, and scores of given sequences."""
 
 from typing import NamedTuple
 

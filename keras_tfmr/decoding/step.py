@@ -1,4 +1,4 @@
-"""What a search knows of a model: one step, and how its cache follows the hypotheses."""
+"""A search's view of a model: one step, and a cache that follows the hypotheses."""
 
 import abc
 from collections.abc import Callable

@@ -59,7 +59,7 @@ class TransformerStep(DecodingStep):
         self._prepare(batch)
 
     def _prepare(self, batch):
-        """What depends on the number of examples; computed once, before the steps."""
+        """Values that depend on the number of examples, computed once, before the steps."""
         self.batch = batch
         beams = ops.arange(self.num_beams, dtype="int32")
         self.beams = ops.reshape(ops.zeros((batch, 1), "int32") + beams, (-1, 1))  # [rows, 1]

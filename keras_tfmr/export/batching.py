@@ -1,4 +1,4 @@
-"""How TensorFlow Serving batches the requests to an export: a file in the version's folder.
+"""Batching parameters of an export for TensorFlow Serving: a file in the version's folder.
 
 A server with `--enable_batching` and `--enable_per_model_batching_parameters` reads it. The number
 of threads is the server's own: it stands in its `--batching_parameters_file`.

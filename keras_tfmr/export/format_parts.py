@@ -1,4 +1,4 @@
-"""What the formats of other engines share: which models they can hold, arrays, names of tokens."""
+"""Shared by the formats of other engines: supported models, arrays, names of tokens."""
 
 import contextlib
 import os
@@ -46,19 +46,11 @@ def check_architecture(model, name, expected):
 
 @contextlib.contextmanager
 def folder(path: str | os.PathLike[str], translator: Translator) -> Iterator[pathlib.Path]:
-    """A folder to write to, with the SentencePiece models; it appears at `path` complete.
-
-    `path` must be an empty folder or missing.
-    """
-    path = pathlib.Path(path)
-    if path.exists() and any(path.iterdir()):
-        raise ExportError(f"{path} is not empty")
-    parent = path.resolve().parent
-    with publishing.writing(path), publishing.unfinished(parent) as unfinished:
+    """As `publishing.whole`, with the SentencePiece models."""
+    with publishing.whole(path) as unfinished:
         for side, tokenizer in translator.tokenizers.items():
             (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
         yield unfinished
-        unfinished.rename(path.resolve())
 
 
 def tokens(tokenizer):

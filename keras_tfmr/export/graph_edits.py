@@ -1,4 +1,4 @@
-"""What an export changes in the graph that TensorFlow writes, for speed; no answer changes."""
+"""Edits to an exported graph, for speed; no answer changes."""
 
 from keras_tfmr import compat
 

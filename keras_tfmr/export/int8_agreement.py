@@ -1,4 +1,4 @@
-"""How far the answers of a text model in int8 are from those in float32."""
+"""Compares the answers of a text model in int8 with those in float32."""
 
 import numpy as np
 

@@ -27,7 +27,7 @@ def writing(path: pathlib.Path) -> Iterator[None]:
             raise
         reason = getattr(error, "strerror", None) or str(getattr(error, "message", error))
         reason = reason.rsplit("; ", 1)[-1]
-        raise ExportError(f"Cannot write an export into {path}: {reason}") from error
+        raise ExportError(f"Cannot write {path}: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -67,6 +67,17 @@ def _locked(folder):
         os.close(descriptor)
         return None
     return descriptor
+
+
+@contextlib.contextmanager
+def whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """A folder to write to, which appears at `path` complete: an empty folder, or missing."""
+    path = pathlib.Path(path)
+    with writing(path), unfinished(path.resolve().parent) as folder:
+        if path.exists() and any(path.iterdir()):
+            raise ExportError(f"{path} is not empty")
+        yield folder
+        folder.rename(path.resolve())
 
 
 def publish(folder: pathlib.Path, directory: pathlib.Path) -> pathlib.Path:

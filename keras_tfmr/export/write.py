@@ -5,12 +5,12 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_tfmr._inputs import Text
 from keras_tfmr.config import versions
 from keras_tfmr.export import (
     batching,
@@ -20,75 +20,36 @@ from keras_tfmr.export import (
     publishing,
     warmup,
 )
+from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.export.check import ExportError, FreshProcess
 from keras_tfmr.precision import precision_of
 from keras_tfmr.text.text_model import TextModel
 
 PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
+WARM_UP = 16  # texts that warm-up requests are made of
 # The greatest difference of a float from its value in process: a session fuses ops differently.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
-def export_text_model(
+def write_saved_model(
     text_model: TextModel,
     directory: str | os.PathLike[str],
-    *,
     precision: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    warmup_texts: Iterable[str] | None = None,
-    calibration_texts: Iterable[str] | None = None,
+    texts: Iterable[Text] | None = None,
     check: bool = True,
 ) -> pathlib.Path:
-    """Writes the next version of a SavedModel, with everything that a server needs.
-
-    The SavedModel holds the tokenizers and one copy of each weight, but no optimizer. If the table
-    of an embedding makes the logits, it also holds that table transposed: see
-    `optimize_for_decoding`. It has one graph, tagged `serve`, which TensorFlow Serving,
-    `tf.saved_model.load` and `keras.layers.TFSMLayer` load. The version appears in `directory`
-    complete, under the next free number, so that a server that watches the folder never sees part
-    of it. To load it, TensorFlow and TensorFlow Text are enough; Keras and this package are not
-    needed.
-
-    Args:
-        text_model: A `Translator`, `Classifier`, `Tagger` or `Completer`.
-        directory: The folder of versions, a server's `--model_base_path`.
-        precision: "float32", "bfloat16" or "int8" for weights and layers; log-probabilities are
-            float32 in all. None: that of the model. See `optimize_for_decoding` for int8, which
-            needs TensorFlow 2.20 or newer for Linux on x86-64, in the server too.
-        metadata: Other entries for the export's JSON file, such as the run's config and BLEU.
-        warmup_texts: Texts like those of real requests, for the warm-up file. Blank ones are left
-            out; if there are no others, a few built-in sentences are used.
-        calibration_texts: For int8, texts like those of real requests, to find the ranges of
-            products with and to compare the answers with those in float32; by default, those for
-            the warm-up. A few hundred are better than a few.
-        check: Whether a new process loads and queries the result before it appears.
-
-    Returns:
-        The path of the new version.
-
-    Raises:
-        ExportError: If the version cannot be written, the answers in int8 stray from those in
-            float32, or the check finds a problem; no version is left behind.
-        ValueError: If the model does not have the precision, such as a classifier int8.
-
-    >>> import tempfile
-    >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
-    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
-    >>> size = tokenizer.vocab_size
-    >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
-    >>> translator = Translator(TranslationModel(config), tokenizer)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = export_text_model(translator, folder, check=False)
-    ...     print(path.name, (path / "saved_model.pb").exists())
-    1 True
-    """
-    texts = [text for text in warmup_texts or () if text.split()] or known_answers.TEXTS
-    facts = dict(metadata or {})
+    """Writes the next version of a SavedModel: see `TextModel.export`."""
+    texts = [text for text in texts_for(text_model, texts) if text.split()]
+    facts = dict(text_model.record)
     if precision == "int8":
-        examples = [text for text in calibration_texts or () if text.split()] or texts
-        exact, trained = text_model, text_model.for_decoding("int8", examples)
-        facts["int8"] = int8_agreement.measured(exact, trained, examples)
+        if not texts:
+            raise ValueError(
+                "int8 needs texts in the model's source language, a few hundred like those of real "
+                "requests, to find the ranges of products with: give `texts`, or --calibrate FILE"
+            )
+        exact, trained = text_model, text_model.for_decoding("int8", texts)
+        facts["int8"] = int8_agreement.measured(exact, trained, texts)
         text_model = trained
     else:
         # As it is if it can be: what it was asked has then been traced already.
@@ -103,7 +64,7 @@ def export_text_model(
         functions = {
             name: each.get_concrete_function() for name, each in text_model.signatures.items()
         }
-        asked = warmup.requests(text_model, texts)
+        asked = warmup.requests(text_model, texts[:WARM_UP] or known_answers.TEXTS)
         with publishing.writing(directory):
             _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, _methods(text_model))

@@ -337,7 +337,7 @@ class MultiHeadAttention(TransformerLayer):
 
 
 class AttentionSublayer(Sublayer):
-    """What the three attention sublayers share: the attention and its residual.
+    """Shared by the three attention sublayers: the attention and its residual.
 
     A subclass may set another `attention_class`, a subclass of `MultiHeadAttention`.
     """

@@ -1,4 +1,4 @@
-"""What self-attention needs beside `x`: passed on whole, from a stack to its attention."""
+"""Inputs of self-attention beside `x`, passed on whole from a stack to its attention."""
 
 from typing import Any, NamedTuple, Self
 
@@ -31,10 +31,10 @@ class AttentionContext(NamedTuple):
 
 
 def gathered(x, *more):
-    """What a call returns: `x`, or a tuple if there is more."""
+    """Result of a call: `x`, or a tuple if there is more."""
     return (x, *more) if more else x
 
 
 def together(outputs):
-    """What a call returned, always as a tuple."""
+    """Result of a call, always as a tuple."""
     return outputs if isinstance(outputs, tuple) else (outputs,)

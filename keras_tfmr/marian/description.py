@@ -1,4 +1,4 @@
-"""What the files of a published model say, but for its weights; and checks of what it can be."""
+"""Description of a published model, without its weights; checks of what is supported."""
 
 import dataclasses
 from collections.abc import Callable

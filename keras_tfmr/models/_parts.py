@@ -1,4 +1,4 @@
-"""What the models share: the parts made from a config, and saving and loading."""
+"""Shared by all models: the parts made from a config, and saving and loading."""
 
 from typing import Any, Self
 
@@ -84,7 +84,7 @@ def head(config, target_embedding):
 
 
 class ConfiguredModel:
-    """What makes a model one that is rebuilt from its config when it is loaded from a file.
+    """Lets a model be rebuilt from its config when it is loaded from a file.
 
     Mixed into `keras.Model` by each class itself: Keras changes the bases of the class of a
     functional model, such as the recurrent ones, and of their bases.

@@ -45,7 +45,7 @@ class MeanOverTokens(keras.layers.Layer):
 
 
 class EncoderModel(_parts.ConfiguredModel, keras.Model):
-    """What the encoder-only models share: an encoder, a head, and a number of classes."""
+    """Shared by the encoder-only models: an encoder, a head, and a number of classes."""
 
     def __init__(
         self, config: TransformerConfig, num_classes: int, name: str, dtype: Any = None

@@ -231,7 +231,7 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
         return super().call(inputs, training=training, mask=mask)
 
     def encode(self, source_ids: Tensor) -> Nested:
-        """What the encoder makes of ids `[batch, source]`, and their mask `[batch, source]`."""
+        """The encoder's output for ids `[batch, source]`, and their mask `[batch, source]`."""
         source_ids = at_least_one_column(source_ids)
         mask = ops.not_equal(source_ids, 0)
         return self.encoder(self.source_embedding(source_ids), mask=mask), mask

@@ -1,4 +1,4 @@
-"""Which target subwords are likely for a source subword, learned from pairs."""
+"""Likely target subwords of each source subword, learned from pairs."""
 
 import os
 from collections.abc import Sequence

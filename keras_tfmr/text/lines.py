@@ -17,7 +17,7 @@ def id_type(vocab_size):
 
 
 def prepared(line):
-    """What `SubwordTokenizer.encode` does to a text before SentencePiece sees it."""
+    """The normalisation of `SubwordTokenizer.encode`, before SentencePiece."""
     return unicodedata.normalize("NFC", line).replace(SPACE_SIGN, SPACE_SIGN_ESCAPED)
 
 

@@ -1,4 +1,4 @@
-"""What all tokenizers share: subword ids and back, by SentencePiece's ops inside the graph."""
+"""Shared by all tokenizers: text to ids and back, by SentencePiece's ops inside the graph."""
 
 import math
 import os

@@ -1,8 +1,10 @@
-"""What translators, classifiers, taggers and completers share: signatures that exports run too."""
+"""Shared by translators, classifiers, taggers and completers: signatures that exports run too."""
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, cast
 
 import keras
 import numpy as np
@@ -36,6 +38,8 @@ class TextModel(Asked):
         signatures: The functions of the export's signatures, by name.
         declared: Their declarations, by name.
         default: The name of the signature that serves requests without a name.
+        record: What its preset says about where it is from; exports repeat it.
+        texts: Texts that its preset was evaluated on.
     """
 
     def __init__(
@@ -52,6 +56,115 @@ class TextModel(Asked):
             )
         self.model, self.tokenizers, self.max_length = model, tokenizers, max_length
         self.tables: list[tf.Variable] = []
+        self.record: dict[str, Any] = {}
+        self.texts: list[str] = []
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | os.PathLike[str],
+        load_weights: bool | str | os.PathLike[str] = True,
+        **options: Any,
+    ) -> Self:
+        """The text model of a preset, with its tokenizers and options.
+
+        Args:
+            preset: The folder of a training run, or one that `save_to_preset` wrote; a published
+                Marian model, as Marian or as transformers saves it; a .zip or .tar.gz of one of
+                these; or `hf://OWNER/NAME`, which is downloaded from the Hugging Face Hub, with
+                `@REVISION` for a branch, a tag or a commit.
+            load_weights: Whether to load the weights; False leaves random ones. Or a file with
+                other weights of the model.
+            **options: Keyword arguments of the class, instead of what the preset says. For a
+                `Translator`, also fields of its `DecodingConfig`, and `language`: the target
+                language for texts without a tag, if the model has several.
+
+        Returns:
+            An object of the class; `TextModel.from_preset` gives one of the class that fits.
+
+        Raises:
+            PresetError: If there is no such preset, it cannot be read, it is one of another class,
+                or an option is unknown; a ValueError.
+        """
+        from keras_tfmr.presets.load import load
+
+        return cast(Self, load(cls, preset, load_weights, options))
+
+    def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> pathlib.Path:
+        """Writes a folder for `from_preset`, with the files of a training run.
+
+        Args:
+            preset_dir: The folder, empty or missing. It appears complete, or not at all.
+
+        Returns:
+            Its path.
+
+        Raises:
+            ExportError: If the folder is not empty, or cannot be written.
+            PresetError: If the model is of no class of this package, or has other layers than its
+                config says, as a quantised one has.
+        """
+        from keras_tfmr.presets.save import save
+
+        return save(self, preset_dir)
+
+    def export(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        format: str = "saved_model",
+        precision: str | None = None,
+        texts: Iterable[Text] | None = None,
+        check: bool = True,
+    ) -> pathlib.Path:
+        """Writes the model for TensorFlow Serving, with everything that a server needs.
+
+        The SavedModel holds the tokenizers and one copy of each weight, but no optimizer. If the
+        table of an embedding makes the logits, it also holds that table transposed: see
+        `optimize_for_decoding`. It has one graph, tagged `serve`, which TensorFlow Serving,
+        `tf.saved_model.load` and `keras.layers.TFSMLayer` load. The version appears in `directory`
+        complete, under the next free number, so that a server that watches the folder never sees
+        part of it. To load it, TensorFlow and TensorFlow Text are enough; Keras and this package
+        are not needed.
+
+        Args:
+            directory: The folder of versions, a server's `--model_base_path`; for another format,
+                the folder to write, empty or missing.
+            format: "saved_model"; of a translator also "ctranslate2", or "marian" for transformers
+                or Marian itself.
+            precision: "float32", "bfloat16" or "int8" for weights and layers; log-probabilities are
+                float32 in all. None: that of the model. See `optimize_for_decoding` for int8, which
+                needs TensorFlow 2.20 or newer for Linux on x86-64, in the server too.
+            texts: Texts like those of real requests, a few hundred: to warm a server up with, and
+                for int8 to find the ranges of products with and to compare the answers with those
+                in float32. By default those of the preset, else sentences in its language.
+            check: Whether a new process loads and queries the result before it appears.
+
+        Returns:
+            The path of the new version, or of the folder.
+
+        Raises:
+            ExportError: If it cannot be written, the other format lacks what the model needs, the
+                answers in int8 stray from those in float32, or the check finds a problem; nothing
+                is left behind.
+            ValueError: If the model does not have the precision, such as a classifier int8, there
+                are no texts for int8, or an option has no effect on the format.
+
+        >>> import tempfile
+        >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
+        >>> lines = ["o gato preto", "the black cat"] * 9
+        >>> tokenizer = SubwordTokenizer.learn(lines, vocab_size=300)
+        >>> size = tokenizer.vocab_size
+        >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
+        >>> translator = Translator(TranslationModel(config), tokenizer)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = translator.export(folder, check=False)
+        ...     print(path.name, (path / "saved_model.pb").exists())
+        1 True
+        """
+        from keras_tfmr.export import formats
+
+        return formats.export(self, directory, format, precision, texts, check)
 
     def _declare(self, *signatures: Signature[Any]) -> None:
         """Makes the functions of these signatures, of the methods `_NAME`; the first is default."""
@@ -67,7 +180,7 @@ class TextModel(Asked):
         """The constructor's arguments other than the model, by name."""
 
     def to_metadata(self) -> dict[str, Any]:
-        """What an export's JSON file records, apart from the model."""
+        """Metadata of an export's JSON file, apart from the model."""
         return {"max_length": self.max_length}
 
     def replace(self, *, model: keras.Model | None = None, precision: str | None = None) -> Self:
@@ -83,7 +196,9 @@ class TextModel(Asked):
         """
         model = self.model if model is None else model
         model = model if precision is None else with_precision(model, precision)
-        return type(self)(model, **self.arguments())
+        copy = type(self)(model, **self.arguments())
+        copy.record, copy.texts = self.record, self.texts
+        return copy
 
     def for_decoding(self, precision: str | None = None, texts: Sequence[Text] = ()) -> Self:
         """A copy whose model is the one of `optimize_for_decoding`, for decoding only.
@@ -96,11 +211,11 @@ class TextModel(Asked):
         return self.replace(model=optimize_for_decoding(self.model, precision, examples))
 
     def examples(self, texts: Sequence[Text]) -> list[Any]:
-        """What the model is called with for these texts, in batches: the examples of int8."""
+        """Model inputs for these texts, in batches: the examples of int8."""
         return []
 
     def token_counts(self, texts: Sequence[Text]) -> np.ndarray:
-        """How many tokens the model reads of each text, the end id included: int64 `[texts]`."""
+        """Number of tokens read of each text, the end id included: int64 `[texts]`."""
         tokenizer = next(iter(self.tokenizers.values()))
         texts = [utf8(text) for text in checked_texts(texts)]
         return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
@@ -180,5 +295,5 @@ def at_least_one(ids: tf.Tensor) -> tf.Tensor:
 
 
 def shifted(ids: tf.Tensor, bos_id: int) -> tf.Tensor:
-    """What a decoder is fed to predict ids [rows, length]: the start id, then all but the last."""
+    """Decoder inputs that predict ids [rows, length]: the start id, then all but the last."""
     return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)

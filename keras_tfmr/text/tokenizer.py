@@ -23,7 +23,7 @@ _PIECE_CHARACTERS, _MARGIN = 16, 64
 
 
 def most_characters(max_length):
-    """How many characters of a text hold its first, or last, `max_length` subwords, unchanged."""
+    """Number of characters that hold a text's first, or last, `max_length` subwords unchanged."""
     return _PIECE_CHARACTERS * max_length + _MARGIN
 
 

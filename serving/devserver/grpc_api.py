@@ -138,7 +138,7 @@ async def start(versions, options):
 
 
 async def set_serving(servicer, serving):
-    """What the health service says."""
+    """The status of the health service."""
     status = health_pb2.HealthCheckResponse
     for name in ("", "PredictionService", "ModelService"):  # the real server's names
         await servicer.set(name, status.SERVING if serving else status.NOT_SERVING)

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes, under TensorFlow Serving's names: predictions and their time."""
+"""Metrics for Prometheus, under TensorFlow Serving's names: predictions and their time."""
 
 import asyncio
 import contextlib

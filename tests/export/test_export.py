@@ -17,13 +17,12 @@ from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
-from keras_tfmr import compat, export_text_model, int8
+from keras_tfmr import Translator, compat, int8
 from keras_tfmr.export import known_answers, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
 from serving import export as command
 from training import translate
-from training.run_folder import RunFolder
 
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
 SIGNATURES = {  # outputs: type and rank
@@ -135,11 +134,11 @@ def test_a_failing_check_leaves_nothing_behind(translator, tmp_path, monkeypatch
     process = types.SimpleNamespace(report=lambda *_: report)
     monkeypatch.setattr(write, "FreshProcess", lambda *_, **__: contextlib.nullcontext(process))
     with pytest.raises(ExportError, match=r"(?s)not kept.*- it does not load\n- nor run"):
-        export_text_model(translator, tmp_path)
+        translator.export(tmp_path)
     assert list(tmp_path.iterdir()) == []
     report = Report()
     for number, blank in enumerate(([], ["", " \n"], None), 1):
-        path = export_text_model(translator, tmp_path, warmup_texts=blank)
+        path = translator.export(tmp_path, texts=blank)
         assert path == tmp_path / str(number)
         assert (path / warmup.FILE).stat().st_size > 0, "blank texts do not warm up"
 
@@ -149,10 +148,10 @@ def test_what_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path, monkey
         full_disk(),
         pytest.raises(ExportError, match=r"Cannot write .*models: .*[Ff]ile too large"),
     ):
-        export_text_model(classifier(), tmp_path / "models", check=False)
+        classifier().export(tmp_path / "models", check=False)
     (tmp_path / "file").touch()
     with pytest.raises(ExportError, match=r"Cannot write .*file: (File exists|Not a directory)"):
-        export_text_model(classifier(), tmp_path / "file", check=False)
+        classifier().export(tmp_path / "file", check=False)
     # What fails otherwise says so itself: the process cannot start, the model does not run.
     wrong = tf.errors.InvalidArgumentError(None, None, "wrong; shape")
     for owner, name, error in (
@@ -160,7 +159,7 @@ def test_what_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path, monkey
     ):  # fmt: skip
         with monkeypatch.context() as patch, pytest.raises(type(error)):
             patch.setattr(owner, name, mock.Mock(side_effect=error))
-            export_text_model(classifier(), tmp_path / "models")
+            classifier().export(tmp_path / "models")
     assert list((tmp_path / "models").iterdir()) == []
 
 
@@ -208,9 +207,9 @@ def test_a_rounded_model_is_stored_and_served_in_its_precision(tmp_path):
         warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
         quantized.model.quantize("int8")
     with pytest.raises(ValueError, match=r"stays in its precision, float32.*bfloat16"):
-        export_text_model(quantized, tmp_path, precision="bfloat16", check=False)
+        quantized.export(tmp_path, precision="bfloat16", check=False)
     for model, precision, kind in ((exact, "bfloat16", tf.bfloat16), (quantized, None, tf.int8)):
-        path = export_text_model(model, tmp_path, precision=precision, check=False)
+        path = model.export(tmp_path, precision=precision, check=False)
         kinds = {kind for _, kind in stored(path).values()}
         assert kinds == {kind} or kind == tf.int8 in kinds
         with SavedSession(path) as session:
@@ -238,7 +237,7 @@ class Scoring(Plain):
 def test_python_loads_an_export_whatever_the_layers(tmp_path, fields, caplog):
     searches = "gated" in fields  # one of them in its search too
     translator = tiny_translator(tiny_model(**fields), kind=Plain if searches else Scoring)
-    loaded = tf.saved_model.load(str(export_text_model(translator, tmp_path / "a b", check=False)))
+    loaded = tf.saved_model.load(str(translator.export(tmp_path / "a b", check=False)))
     texts = tf.constant(LINES)
     found = loaded.signatures["score"](text=texts, reference=texts[::-1])["log_prob"]
     expected = [one.log_prob for one in translator.score(LINES, LINES[::-1])]
@@ -260,7 +259,7 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
     config = RNNSearchConfig.preset("tiny", source_vocab=size, target_vocab=size)
     options = {"num_beams": 1, "num_return_sequences": 1}
     translator = tiny_translator(RNNSearchModel(config), kind=Explaining, **options)
-    with SavedSession(export_text_model(translator, tmp_path, check=False)) as session:
+    with SavedSession(translator.export(tmp_path, check=False)) as session:
         found = session.run("translate", {"text": texts(*LINES)})["translation"]
         explained = session.run("explain", {"text": texts(LINES[0])})
     assert [text.decode() for text in found] == translator.translate(LINES)
@@ -270,8 +269,13 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
 
 def test_options_of_the_command(tmp_path, capsys, monkeypatch):
     run = write_run(tmp_path, num_beams=2, length_penalty=0.5, data=["tatoeba:deu-eng"])
-    words = [str(run), "--nbest", "1", "--max_length", "10", "--max_source_length", "24"]
-    translator = command.rebuilt(RunFolder(run), command.parse_arguments(words))
+    asked = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Translator, "export", lambda own, *_, **how: asked.append(own))
+        words = ["--nbest", "1", "--max_length", "10", "--max_source_length", "24"]
+        for more in (words, ["--abbreviations", "nl"]):
+            assert command.main([str(run), *more]) == 0
+    translator, dutch = asked
     assert translator.to_metadata()["decoding"] == {
         "num_beams": 2, "num_return_sequences": 1, "length_penalty": 0.5,
         "length_penalty_offset": 5.0, "max_length": 10, "min_length": 0, "max_length_ratio": 3.0,
@@ -279,8 +283,7 @@ def test_options_of_the_command(tmp_path, capsys, monkeypatch):
     }  # fmt: skip
     assert translator.max_source_length == 24
     assert translator.splitter.abbreviations == "de", "the run's"
-    options = command.parse_arguments([str(run), "--abbreviations", "nl"])
-    assert command.rebuilt(RunFolder(run), options).splitter.abbreviations == "nl"
+    assert dutch.splitter.abbreviations == "nl"
     assert command.main([str(run), "--nbest", "3"]) == 1
     assert "must" in capsys.readouterr().err
     monkeypatch.setattr(compat, "QUANTIZED_MATMUL", "_NotOnThisMachine")

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator, tokenizer
 
-from keras_tfmr import TransformerConfig, TranslationModel, export_text_model, int8
+from keras_tfmr import TransformerConfig, TranslationModel, int8
 from keras_tfmr.export import METADATA_FILE, ExportError, known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
@@ -139,9 +139,7 @@ def test_errors_name_what_int8_takes():
 def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
     monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
     translator = tiny_translator(kind=Plain)
-    path = export_text_model(
-        translator, tmp_path, precision="int8", calibration_texts=LINES, check=False
-    )
+    path = translator.export(tmp_path, precision="int8", texts=LINES, check=False)
     metadata = json.loads((path / METADATA_FILE).read_text())
     assert metadata["precision"] == "int8"
     assert metadata["run"]["int8"]["texts"] == len(LINES)

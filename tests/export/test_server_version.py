@@ -7,7 +7,7 @@ import sys
 import pytest
 from text_models import LINES, Plain, tiny_translator
 
-from keras_tfmr import Translator, export_text_model, int8
+from keras_tfmr import Translator, int8
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.check import FreshProcess
 
@@ -35,8 +35,8 @@ def server_python(tmp_path_factory):
 def test_it_answers_as_in_this_process(kind, precision, server_python, tmp_path, monkeypatch):
     monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
     translator = tiny_translator(kind=kind)
-    options = {"precision": precision, "calibration_texts": LINES, "check": False}
-    path = export_text_model(translator, tmp_path, **options)
+    options = {"precision": precision, "texts": LINES, "check": False}
+    path = translator.export(tmp_path, **options)
     if precision == "int8":
         translator = translator.for_decoding("int8", LINES)
     monkeypatch.setattr(sys, "executable", server_python)

@@ -13,7 +13,6 @@ from stub_translator import serving
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 from text_models import LABELS, LINES, classifier, completer, tagger
 
-from keras_tfmr import export_text_model
 from keras_tfmr._inputs import example_of
 from keras_tfmr.client import ServingClient, ServingError
 from keras_tfmr.export import known_answers, warmup, write
@@ -35,7 +34,7 @@ def exports(models, once):
 
     def make(folder):
         for name, model in models.items():
-            export_text_model(model, folder / name, check=False, warmup_texts=LINES[:3])
+            model.export(folder / name, check=False, texts=LINES[:3])
 
     return once("text_exports", make)
 

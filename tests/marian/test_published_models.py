@@ -26,16 +26,15 @@ from marian_models import (
     write_transformers_folder,
 )
 
-from keras_tfmr import marian
+from keras_tfmr import Translator, marian
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.marian import release as releases
 from keras_tfmr.marian import transformers_folder
-from keras_tfmr.marian.files import unpacked
 from keras_tfmr.presets import PresetError
+from keras_tfmr.presets.find import unpacked
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from serving import export
 from training import import_marian
-from training.run_folder import RunFolder
 
 START = 2
 RECORD, WEIGHTS = fixture()
@@ -247,7 +246,7 @@ def imported(tmp_path_factory):
         with zipfile.ZipFile(PEER) as archive:
             archive.extractall(folder)
         assert import_marian.main([str(folder / form), "--output", str(folder / "run")]) == 0
-        return json.loads((folder / f"{form}.json").read_text()), RunFolder(folder / "run")
+        return json.loads((folder / f"{form}.json").read_text()), folder / "run"
 
     return imported
 
@@ -260,7 +259,9 @@ def test_translations_and_scores_are_those_of_marian(imported, form, search):
     answers, run = imported(form)
     # As in decoder.yml: 4 beams, scores by length.
     options = {"num_beams": 1, "length_penalty": 0.0} if search == "greedy" else {}
-    found = run.translator(num_return_sequences=1, **options).translate_nbest(answers["source"])
+    found = Translator.from_preset(run, num_return_sequences=1, **options).translate_nbest(
+        answers["source"]
+    )
     texts, scores = zip(*((best.text, best.score) for best, *_ in found), strict=True)
     expected, _, marian_scores = zip(*answers[search], strict=True)
     assert len(found) == 200
@@ -276,7 +277,8 @@ def test_translations_and_scores_are_those_of_marian(imported, form, search):
 def test_log_probabilities_are_those_of_marian(imported, form, what, share):
     answers, run = imported(form)
     texts, log_probs = zip(*(row[:2] for row in answers[what]), strict=True)
-    found = np.array([each.log_prob for each in run.translator().score(answers["source"], texts)])
+    scored = Translator.from_preset(run).score(answers["source"], texts)
+    found = np.array([each.log_prob for each in scored])
     assert len(found) == 200
     assert np.mean(np.isclose(found, log_probs, atol=1e-3)) >= share
 
@@ -288,7 +290,7 @@ def test_marian_translates_a_written_release_to_the_same_sentences(imported, bea
     """Run by hand: MARIAN_PYTHON is the interpreter of an environment with pymarian."""
     (answers, run), release = imported("opus"), tmp_path / "release"
     sources = answers["source"]
-    assert export.main([str(run.path), "--format", "marian", "--output", str(release)]) == 0
+    assert export.main([str(run), "--format", "marian", "--output", str(release)]) == 0
     spms = [
         sentencepiece.SentencePieceProcessor(model_file=str(release / f"{side}.spm"))
         for side in ("source", "target")
@@ -303,5 +305,5 @@ def test_marian_translates_a_written_release_to_the_same_sentences(imported, bea
     )  # fmt: skip
     theirs = [spms[1].decode(line.split()) for line in done.stdout.splitlines()]
     search = {"num_beams": beams, "length_penalty": float(beams > 1), "num_return_sequences": 1}
-    ours = [n[0].text for n in run.translator(**search).translate_nbest(sources)]
+    ours = [n[0].text for n in Translator.from_preset(run, **search).translate_nbest(sources)]
     assert sum(map(str.__eq__, ours, theirs)) >= 0.99 * len(sources)

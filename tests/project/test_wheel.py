@@ -18,6 +18,7 @@ NAMES = {
     "google": "protobuf",
     "grpc": "grpcio",
     "huggingface_hub": "huggingface-hub",
+    "markdown_it": "markdown-it-py",
     "tensorflow_serving": "tensorflow-serving-api",
     "tensorflow_text": "tensorflow-text",
     "yaml": "pyyaml",
@@ -26,8 +27,10 @@ NAMES = {
 EXTRAS_OF = {
     "client": {"client"},
     "text": {"tensorflow"},
+    "presets": {"tensorflow", "hub"},
     "export": {"tensorflow", "formats"},
-    "marian": {"tensorflow", "hub"},
+    "markup": {"markup"},
+    "marian": {"tensorflow"},
     "plots.py": {"plots"},
     "_inputs.py": {"tensorflow"},
     "compat.py": {"tensorflow"},
@@ -126,13 +129,13 @@ def test_extras_install_what_their_part_imports_and_nothing_else():
 LIBRARY = """
 import sys
 from keras_tfmr import (
-    SubwordTokenizer, TransformerConfig, TranslationModel, Translator, export_text_model
+    SubwordTokenizer, TransformerConfig, TranslationModel, Translator
 )
 tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
 size = tokenizer.vocab_size
 config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
 translator = Translator(TranslationModel(config), tokenizer)
-print(export_text_model(translator, sys.argv[1]))
+print(translator.export(sys.argv[1]))
 """
 
 

@@ -100,6 +100,15 @@ def test_each_request_has_its_own_timeout_and_its_own_retries(kind, address, stu
 
 
 @both
+def test_pages_are_asked_in_parts(kind, address, stub):
+    pages = ["<p>Um <b>gato</b>", "<title>Um</title>"]
+    found = ask(kind, address, pages, call="translate_html", batch_texts=1)
+    assert found == ["<p>UM <b>GATO</b>", "<title>UM</title>"] and len(stub.requests) == 2
+    found = ask(kind, address, [b"Um *gato* `preto`"], call="translate_markdown")
+    assert found == [b"UM *GATO* `preto`"]
+
+
+@both
 def test_headers_are_the_metadata_of_each_request(kind, address, stub):
     seen = set()
     stub.behave = lambda request, context: seen.add(

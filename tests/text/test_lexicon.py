@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from text_models import LINES, by_hand, tiny_model, tokenizer, write_run
 
-from keras_tfmr import Translator, export_text_model
+from keras_tfmr import Translator
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import Lexicon
@@ -95,12 +95,12 @@ def run(tmp_path_factory):
 
 
 def test_translators_and_exports_use_the_lexicon_of_a_run(run):
-    translator = RunFolder(run).translator(max_source_length=24, max_length=10)
+    translator = Translator.from_preset(run, max_source_length=24, max_length=10)
     learned = Lexicon.load(run / "lexicon.npz")
     assert learned.sizes == (VOCAB, VOCAB) and len(learned.always) == 5
     np.testing.assert_array_equal(translator.lexicon.candidates, learned.candidates)
     translator.signatures = {"translate": translator.signatures["translate"]}
-    path = export_text_model(translator, run / "models", check=False)
+    path = translator.export(run / "models", check=False)
     with SavedSession(path) as session:
         text = np.array([line.encode() for line in LINES], object)
         found = session.run("translate", {"text": text})["translation"]

@@ -79,8 +79,8 @@ def found(hub, tmp_path):
     """The folder of the model in a new process, or what is wrong. A cache for each test."""
 
     def found(revision, **settings):
-        code = "import sys; from keras_tfmr.marian.files import PresetError, found\n"
-        code += "try: print(found('owner/model', sys.argv[1]))\n"
+        code = "import sys; from keras_tfmr.presets.find import PresetError, found\n"
+        code += "try:\n    with found('hf://owner/model@' + sys.argv[1]) as path: print(path)\n"
         code += "except PresetError as error: print(error)\n"
         settings = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", **settings}
         environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_TOKEN": TOKEN, **settings}
@@ -106,17 +106,17 @@ def test_what_cannot_be_downloaded_is_one_line(found):
         ("main", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "connection"),
     ):
         said = found(revision, **settings)
-        assert said.startswith("cannot download owner/model from the Hugging Face Hub: ")
+        name = f"hf://owner/model@{revision}"
+        assert said.startswith(f"cannot download {name} from the Hugging Face Hub: ")
         assert reason in said and "\n" not in said
 
 
 def test_without_the_package_the_line_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     output = str(tmp_path / "run")
-    assert import_marian.main(["owner/model", "--output", output]) == 1
-    assert "pip install huggingface_hub" in capsys.readouterr().err
+    assert import_marian.main(["hf://owner/model", "--output", output]) == 1
+    assert "pip install 'keras_tfmr[hub]'" in capsys.readouterr().err
     assert import_marian.main(["no/such/folder", "--output", output]) == 1
-    assert capsys.readouterr().err.endswith("there is no folder or archive no/such/folder\n")
-    assert import_marian.main([str(tmp_path), "--output", output, "--revision", "v1"]) == 1
-    assert "--revision is for a model on the Hub" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "there is no folder or archive no/such/folder; a model of the Hugging Face Hub" in said
     assert not (tmp_path / "run").exists()

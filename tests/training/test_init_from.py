@@ -10,15 +10,15 @@ from marian_models import fixture, write_transformers_folder
 from tiny_runs import history, train, write_pairs
 
 from keras_tfmr import SubwordTokenizer, TransformerConfig
+from keras_tfmr.presets.models import make_model
 from keras_tfmr.text.spans import SLOTS
 from training import import_marian
 from training.command_line import completed
 from training.config import TrainingConfig
 from training.files import RunError
 from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
-from training.models import make_config, make_model
 from training.run_folder import RunFolder
-from training.tasks import Translation
+from training.tasks import Translation, make_config
 
 TUNING = (  # one update of a rate that changes nothing
     "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "1",

@@ -131,7 +131,7 @@ def test_a_run_never_deletes_what_it_is_to_read(tmp_path, capsys):
     aligned = ("--source", folder.config, "--target", folder.config)
     for data in (("--data", tmp_path / "l*.tsv"), aligned):
         assert train(*data, "--output", folder.path, "--overwrite", *TINY) == 1
-        assert "which is to be read: move it away" in capsys.readouterr().err
+        assert "which the run reads: move it away" in capsys.readouterr().err
     settings = TrainingConfig(init_from=str(folder.path), output=f"{tmp_path}/./run")
     with pytest.raises(RunError, match="must not be the run of --init_from"):
         check_apart(settings, folder)

@@ -157,7 +157,7 @@ def test_a_setting_that_a_task_does_not_read_is_refused_by_name(task, refused):
 @pytest.mark.parametrize("task", ["transformer", *TEXT_TASKS])
 def test_a_task_reads_the_sizes_that_its_model_has(task):
     from keras_tfmr.models import TransformerConfig
-    from training.models import make_model
+    from keras_tfmr.presets.models import make_model
 
     def weights(**sizes):
         config = TransformerConfig(
@@ -180,7 +180,7 @@ def test_a_task_reads_the_sizes_that_its_model_has(task):
 
 
 def test_every_preset_is_a_model():
-    from training.models import make_config
+    from training.tasks import make_config
 
     for kind, presets in PRESETS.items():
         for preset in presets:

@@ -190,7 +190,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
     certain = target.read_bytes()[: before["bytes"]]
     monkeypatch.setattr(translate, "WINDOW", 64)
     assert translate.main([*words, "--scores"]) == 1
-    assert "was begun by another command" in capsys.readouterr().err
+    assert "was started by another command" in capsys.readouterr().err
     target.write_bytes(certain[:-1])
     assert translate.main(words) == 1
     assert "has lost what was written" in capsys.readouterr().err
@@ -207,18 +207,21 @@ SLOW = """
 import itertools, runpy, sys, time, types, unittest.mock
 sys.modules["tensorflow"] = unittest.mock.MagicMock()
 from keras_tfmr.answers import Translation
-from training.run_folder import RunFolder
 seconds = itertools.chain([0] * 64, itertools.repeat(60))
-def translate_nbest(texts, size):
-    time.sleep(next(seconds))
-    return [[Translation(text.decode(), 0.0, False)] for text in texts]
-slow = types.SimpleNamespace(
-    translate_nbest=translate_nbest, token_counts=lambda texts: [1] * len(texts),
-    for_decoding=lambda *how: slow,
-)
-RunFolder.read_config = lambda self: {"arguments": {}}
-RunFolder.translator = lambda *how, **more: slow
-RunFolder.sources = lambda self, count: []
+class Slow:
+    model, config = None, types.SimpleNamespace(num_beams=1, replace=lambda **fields: None)
+    def __init__(self, model=None, config=None): pass
+    def arguments(self): return {}
+    def token_counts(self, texts): return [1] * len(texts)
+    def for_decoding(self, *how): return self
+    def translate_nbest(self, texts, size):
+        time.sleep(next(seconds))
+        return [[Translation(text.decode(), 0.0, False)] for text in texts]
+    @classmethod
+    def from_preset(cls, *how, **more): return cls()
+for name, found in (("text.translator", {"Translator": Slow}),
+                    ("export.calibration", {"texts_for": lambda *about: []})):
+    sys.modules[f"keras_tfmr.{name}"] = types.SimpleNamespace(**found)
 runpy.run_path("training/translate.py", run_name="__main__")
 """
 
@@ -280,6 +283,8 @@ def test_arguments_that_do_not_go_together(capsys):
         ("--batch_size 0", "must be a whole number of 1 or more. Received: '0'"),
         ("--documents file", "needs two folders"),
         ("--documents file --batch_size 2", "--batch_size cannot be given with"),
+        ("--documents html --pairs", "--pairs cannot be given with --documents html"),
+        ("--documents html --input . --output setup.cfg", "needs two folders or two files"),
         ("--seed 3", "--seed has no effect without --sample"),
         ("--documents file --input . --output ./inside", "must be apart"),
         ("--documents paragraph --pairs", "--pairs cannot be given with --documents paragraph"),
@@ -363,3 +368,24 @@ def test_files_of_a_folder_are_translated_once(run, tmp_path, one, capsys):
     assert translate.main([*words, "--overwrite"]) == 0
     for name, content in contents.items():
         assert read(target / name) == content.replace(LINES[2], one)
+
+
+def test_pages_of_a_folder_are_translated_and_other_files_are_not(run, tmp_path, one, capsys):
+    source, target = tmp_path / "in", tmp_path / "out"
+    page = f"<meta charset=iso-8859-1><p class='é'>{LINES[2]}</p>".encode("latin-1")
+    (source / "deep").mkdir(parents=True)
+    (source / "deep/b.HTML").write_bytes(page)
+    write(source / "a.html.gz", f"<!-- á --><p>{LINES[2]}<br>")
+    (source / "a.css").write_text("p {}")
+    (source / "a.md").write_text(f"# {LINES[2]}\n\n    code\n")
+    words = [str(run), *LIMITS, "--documents"]
+    assert translate.main([*words, "html", "--input", str(source), "--output", str(target)]) == 0
+    assert "2 of 2 files" in capsys.readouterr().err
+    expected = page.replace(LINES[2].encode("latin-1"), one.encode("latin-1", "xmlcharrefreplace"))
+    assert (target / "deep/b.HTML").read_bytes() == expected
+    assert read(target / "a.html.gz") == f"<!-- á --><p>{one}<br>"
+    files = ["--input", str(source / "a.md"), "--output", str(target / "a.md")]
+    assert translate.main([*words, "markdown", *files]) == 0
+    found = read(target / "a.md")
+    assert found.startswith("# ") and LINES[2] not in found and found.endswith("\n\n    code\n")
+    assert sorted(path.name for path in target.rglob("*.*")) == ["a.html.gz", "a.md", "b.HTML"]

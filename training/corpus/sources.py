@@ -124,7 +124,7 @@ def check_apart(settings, folder):
     corpora = [*corpora_of(settings), *map(Source, settings.validation)] if own else ()
     for path in (path for each in corpora for paths in each.paths("train") for path in paths):
         if any(os.path.samefile(path, mine) for mine in own):
-            raise RunError(f"--overwrite would delete {path}, which is to be read: move it away")
+            raise RunError(f"--overwrite would delete {path}, which the run reads: move it away")
 
 
 def parse(data, tags=(), also=()):

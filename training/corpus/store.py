@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_tfmr.presets.folder import read_json
 from keras_tfmr.text.lines import id_type
 from training.corpus.filter import summary
 from training.corpus.read import TextFile, sha256, stamp
 from training.corpus.unique import NOTHING_LEFT, learned, pairs_of
 from training.corpus.workers import in_processes
-from training.files import RunError, mapped, read_json, record, write_json
+from training.files import RunError, mapped, record, write_json
 
 SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))

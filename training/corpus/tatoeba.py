@@ -100,8 +100,8 @@ def fetch(pair, folder, exports=None):
                         ) from error
                     reason = getattr(error, "reason", None) or error
                     raise RunError(
-                        f"cannot download {EXPORTS}/{name} ({reason}): repeat the command, which "
-                        "goes on where it was, or run `python training/get_tatoeba.py "
+                        f"cannot download {EXPORTS}/{name} ({reason}): repeat the command "
+                        "to resume, or run `python training/get_tatoeba.py "
                         f"{pair} --folder DIR` where there is a network, and give "
                         f"--data tatoeba:DIR/{pair} here"
                     ) from error
@@ -168,7 +168,7 @@ def receive(url, part, tag):
             begin, total = map(int, span.groups()) if span else (-1, 0)
         if begin not in (0, have):
             tag.unlink()  # so that the next attempt begins again
-            raise OSError("the server sent another part of the file than it was asked for")
+            raise OSError("the server sent a different part of the file than requested")
         version = answer.headers["ETag"] or answer.headers["Last-Modified"]
         tag.write_text(version) if version else tag.unlink(missing_ok=True)
         with part.open("ab" if begin else "wb") as file:

@@ -24,7 +24,7 @@ _AMBIGUOUS = ("imp", "was", "cond", "subj", "isubj", "fsubj", "pperf", "inf")
 
 
 class Scope:
-    """What a row of a table has drawn."""
+    """The choices of a table's row."""
 
     def __init__(self):
         self.choices, self.things, self.clauses = [], {}, []

@@ -25,7 +25,7 @@ NUMBERS = [
 
 
 class Thing(NamedTuple):
-    """What a part of a sentence says, in both languages, with what other words agree with."""
+    """A part of a sentence in both languages, with what other words agree with."""
 
     pt: str
     en: str

@@ -1,4 +1,4 @@
-"""What sentences speak of: people, noun phrases, adjectives and numbers, in both languages."""
+"""Topics of sentences: people, noun phrases, adjectives and numbers, in both languages."""
 
 import functools
 import itertools
@@ -111,7 +111,7 @@ class Things:
     # --- Things
 
     def thing(self, spec):
-        """What a specification in braces names, such as `the1 fruit+`."""
+        """Resolves a specification in braces, such as `the1 fruit+`."""
         if spec in _CHOICES:
             return self.thing(self.one(_CHOICES[spec]))
         if spec in _PRONOUNS:

@@ -10,7 +10,7 @@ _SHORT = {
 
 def is_of_phrasebook(config):
     """Whether a run's config is that of one on the built-in phrasebook only."""
-    settings = config["arguments"]
+    settings = config.get("arguments", {})
     return settings.get("data", True) in ([], ()) and settings.get("source", True) is None
 
 
@@ -20,14 +20,15 @@ def languages_of(config):
     >>> languages_of({"arguments": {"data": ["tatoeba:por-eng"]}})
     ('por', 'eng')
     """
-    published, settings = config.get("published", {}), config["arguments"]
+    published, settings = config.get("published", {}), config.get("arguments", {})
     if not published and is_of_phrasebook(config):
         return "pt", "en"
     names = [published.get("name", ""), *settings.get("data", ())]
     codes = settings.get("languages") or next(
         (pair.groups() for name in names if (pair := _PAIR.search(name))), ("", "")
     )
-    return codes[0], published.get("target_language") or codes[1]
+    sides = ("source_language", "target_language")
+    return tuple(published.get(side) or code for side, code in zip(sides, codes, strict=True))
 
 
 def with_abbreviations(language):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from training.files import RunError
+from keras_tfmr.presets import PresetError
 
 MOST_LABELS = 1000  # more are probably free text, given by mistake
 
@@ -32,7 +32,7 @@ class Labels:
         """The labels that occur in lines, in alphabetical order."""
         names = sorted({name for line in lines for name in line.split()})
         if not 2 <= len(names) <= MOST_LABELS:
-            raise RunError(
+            raise PresetError(
                 f"Expected 2 to {MOST_LABELS} classes, named without spaces. Received "
                 f"{len(names)}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
             )
@@ -49,7 +49,7 @@ class Labels:
         rows = [[self._ids.get(name) for name in line.split()] for line in lines]
         for row, line in zip(rows, lines, strict=True):
             if None in row:
-                raise RunError(
+                raise PresetError(
                     f"expected known labels, found one that no other line has: {line[:80]!r}"
                 )
         lengths = np.array([0, *map(len, rows)], np.int64)

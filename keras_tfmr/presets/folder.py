@@ -1,0 +1,137 @@
+"""The files of a preset: its config, tokenizers and weights, as a training run leaves them."""
+
+import csv
+import json
+import os
+import pathlib
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from keras_tfmr.presets import PresetError
+
+if TYPE_CHECKING:
+    import keras
+
+    from keras_tfmr.text.lexicon import Lexicon
+
+# {attribute of a `PresetFolder`: file}
+FILES = {
+    "joint_tokenizer": "tokenizer.model", "source_tokenizer": "source.model",
+    "target_tokenizer": "target.model", "lexicon": "lexicon.npz",
+    "best": "weights/best.weights.h5", "translations": "translations.tsv",
+    "predictions": "predictions.tsv", "texts": "texts.txt", "results": "results.json",
+    "config": "config.json",
+}  # fmt: skip
+# What NumPy raises for an .npz that is damaged, cut short, or none.
+DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
+
+
+class PresetFolder:
+    """Paths of a preset, and what can be loaded from them.
+
+    `config.json` holds everything needed to rebuild the model. Everything else but tokenizers and
+    weights can be missing.
+
+    Args:
+        path: The folder; it need not exist.
+
+    >>> PresetFolder("runs/mine").config.name
+    'config.json'
+    """
+
+    names = FILES
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        for name, file in self.names.items():
+            setattr(self, name, self.path / file)
+        self.side_tokenizers = (self.source_tokenizer, self.target_tokenizer)
+
+    def read_config(self) -> dict[str, Any]:
+        """The content of config.json; raises a PresetError if it is not that of a preset."""
+        config = read_json(self.config)
+        parts = (config.get("model"), config.get("arguments")) if isinstance(config, dict) else ()
+        if not (parts and all(isinstance(part, dict) for part in parts)):
+            raise PresetError(
+                f"{self.config} is not the configuration of a run: choose another folder"
+            )
+        return config
+
+    def metadata(self) -> dict[str, Any]:
+        """What an export records about its preset."""
+        results = read_json(self.results) if self.results.exists() else None
+        return {"config": self.read_config(), "results": results}
+
+    def tokenizers(self) -> tuple[Any, Any] | None:
+        """The `(source, target)` tokenizers, one twice if joint; None if there are none."""
+        if self.joint_tokenizer.exists():
+            return (load_tokenizer(self.joint_tokenizer),) * 2
+        if all(path.exists() for path in self.side_tokenizers):
+            source, target = map(load_tokenizer, self.side_tokenizers)
+            return source, target
+        return None
+
+    def tokenizer_files(self, tokenizers: tuple[Any, Any]) -> dict[pathlib.Path, bytes]:
+        """{path: content} of `(source, target)` tokenizers, one file if they are the same."""
+        joint = tokenizers[0] is tokenizers[1]
+        paths = (self.joint_tokenizer,) if joint else self.side_tokenizers
+        return {path: one.model_bytes for path, one in zip(paths, tokenizers, strict=False)}
+
+    def model(self, weights: str | os.PathLike[str] | bool | None = None) -> "keras.Model":
+        """The model with its weights, or with those of another file; with new ones for False."""
+        from keras_tfmr.presets.models import make_model
+
+        described = self.read_config()["model"]
+        model = make_model(described["kind"], described["config"], described.get("classes"))
+        if weights is False:
+            return model
+        path = self.best if weights in (None, True) else weights
+        try:
+            model.load_weights(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise PresetError(f"{path} does not fit the model of its run: {error}") from error
+        return model
+
+    def read_lexicon(self) -> "Lexicon | None":
+        """The `Lexicon`, or None if there is none."""
+        from keras_tfmr.text.lexicon import Lexicon
+
+        if not self.lexicon.exists():
+            return None
+        try:
+            return Lexicon.load(self.lexicon)
+        except DAMAGED as error:
+            raise PresetError(
+                f"{self.lexicon} is not a lexicon of training/learn_lexicon.py: {error}"
+            ) from error
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of translations.tsv or predictions.tsv; none before the end of a run."""
+        for path in (self.translations, self.predictions):
+            if path.exists():
+                with path.open(encoding="utf-8", newline="") as lines:
+                    return list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
+        return []
+
+    def sources(self, count: int = 256) -> list[str]:
+        """The first texts that the model was evaluated on; none before the evaluation."""
+        if self.texts.exists():  # of a preset that is no run
+            return self.texts.read_text(encoding="utf-8").split("\n")[:count]
+        return [row["source"] if "source" in row else row["text"] for row in self.rows()[:count]]
+
+
+def load_tokenizer(path: pathlib.Path) -> Any:
+    """The tokenizer of one side, or its `Labels`."""
+    from keras_tfmr.text.labels import Labels
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+    return Labels.of_bytes(path.read_bytes()) or SubwordTokenizer.load(path)
+
+
+def read_json(path: pathlib.Path) -> Any:
+    """The value of a JSON file; a PresetError if it cannot be read or is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PresetError(f"Cannot read {path}: {error}") from error

@@ -1,0 +1,93 @@
+"""Text models to presets: what `TextModel.save_to_preset` does."""
+
+import json
+import os
+import pathlib
+
+import keras
+
+from keras_tfmr.config import versions
+from keras_tfmr.export import publishing
+from keras_tfmr.export.write import PACKAGES
+from keras_tfmr.precision import assign, merged_weights
+from keras_tfmr.presets import PresetError
+from keras_tfmr.presets.folder import PresetFolder
+from keras_tfmr.presets.models import MODELS, make_model
+from keras_tfmr.text.labels import Labels
+from keras_tfmr.text.text_model import TextModel
+
+# Arguments of a text model that config.json records; the others have files of their own.
+RECORDED = ("max_source_length", "max_length", "max_new_tokens", "abbreviations")
+
+
+def save(text_model: TextModel, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Writes the folder of a text model: see `TextModel.save_to_preset`."""
+    with publishing.whole(path) as unfinished:
+        write(text_model, PresetFolder(unfinished))
+    return pathlib.Path(path)
+
+
+def write(text_model: TextModel, folder: PresetFolder) -> None:
+    """Writes the files of a text model, config.json first and results.json last, as a run does."""
+    model, arguments = text_model.model, text_model.arguments()
+    described, copy = _described(model), _plain_copy(model)
+    before = text_model.record.get("config", {})
+    search = arguments["config"].to_dict() if "config" in arguments else {}
+    if search.get("num_return_sequences") == search.get("num_beams"):
+        search.pop("num_return_sequences", None)  # as many as there are beams, of whatever number
+    config = before | {
+        "model": described,
+        "arguments": before.get("arguments", {}) | search,
+        "text_model": {name: arguments[name] for name in RECORDED if name in arguments},
+        "versions": versions(*PACKAGES),
+    }
+    _write_json(folder.config, config)
+    for file, content in folder.tokenizer_files(_sides(text_model)).items():
+        file.write_bytes(content)
+    if arguments.get("lexicon") is not None:
+        arguments["lexicon"].save(folder.lexicon)
+    folder.best.parent.mkdir(exist_ok=True)
+    copy.save_weights(folder.best)
+    if text_model.texts:
+        lines = (" ".join(text.split()) for text in text_model.texts)
+        folder.texts.write_text("\n".join(lines), encoding="utf-8")
+    results = text_model.record.get("results") or {"parameters": int(model.count_params())}
+    _write_json(folder.results, results)
+
+
+def _write_json(path, value):
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=os.fspath)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _described(model):
+    """What config.json says of a model."""
+    kind = next((kind for kind, (_, cls) in MODELS.items() if type(model) is cls), None)
+    if kind is None:
+        known = ", ".join(sorted({cls.__name__ for _, cls in MODELS.values()}))
+        raise PresetError(f"Expected a model of {known}. Received: a {type(model).__name__}")
+    described = {"kind": kind, "config": model.config.to_dict()}
+    classes = getattr(model, "num_classes", None)
+    return described | ({"classes": classes} if classes else {})
+
+
+def _plain_copy(model) -> keras.Model:
+    """A model of the same config in float32, with LoRA merged into its weights."""
+    described, values = _described(model), merged_weights(model)
+    copy = make_model(**described)
+    try:
+        assign(copy, values)
+    except (KeyError, ValueError) as error:
+        raise PresetError(
+            "Expected a model with the layers of its config, in float32 or bfloat16. Received: "
+            f"{model.name!r}, which differs in {error}"
+        ) from error
+    return copy
+
+
+def _sides(text_model):
+    """`(source, target)` tokenizers, or what takes the place of one."""
+    source, *target = text_model.tokenizers.values()
+    if hasattr(text_model, "labels"):
+        target = [Labels(text_model.labels)]
+    return source, *(target or [source])
