@@ -15,7 +15,6 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import KW_ONLY, dataclass, field
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import tenacity
@@ -34,22 +33,23 @@ from keras_tfmr.client.connection import (
     checked_headers,
     with_default_port,
 )
-from keras_tfmr.client.grpc_transport import GrpcTransport, Numbers
+from keras_tfmr.client.grpc_transport import GrpcTransport
 from keras_tfmr.client.rest_transport import RestTransport
 from keras_tfmr.signatures import Answer, Signature
 
 FEW = 8  # texts of a request whose answers are large
+SENT_AS: Mapping[str, Callable[[Any], Any]] = {
+    "string": utf8,
+    "float32": float,
+    "int32": int,
+    "int64": int,
+}
 STREAM_BYTES = 2000  # a batch of sentences on the server
 Version = tuple[int, str, str]  # number, state, message
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 log = logging.getLogger("keras_tfmr.client")
-
-
-def _size(value: Any) -> int:
-    """The bytes of a text; those of a number do not count."""
-    return len(utf8(value)) if isinstance(value, str | bytes) else 0
 
 
 @dataclass(repr=False, eq=False)
@@ -96,21 +96,25 @@ class _Client:
         batch_size: int | None = None,
     ) -> list[Answer]:
         """The answers to requests of bounded size, a bounded number of them at the same time."""
-        most = FEW if signature.large else self.batch_texts
-        most = most if batch_size is None else min(batch_size, self.batch_texts)
-        sizes = [sum(map(_size, row)) for row in zip(*inputs.values(), strict=True)]
-        parts = batches(sizes, most, self.batch_bytes)
+        if batch_size is None:
+            batch_size = FEW if signature.large else self.batch_texts
+        columns = {
+            name: [*map(SENT_AS[dtype], inputs[name])] for name, dtype in signature.inputs.items()
+        }
+        rows = zip(*columns.values(), strict=True)
+        sizes = [sum(len(one) for one in row if isinstance(one, bytes)) for row in rows]
+        parts = batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
         answers, waiting = {}, iter(parts)
 
         async def ask():
-            for rows in waiting:
-                some = {name: values[rows] for name, values in inputs.items()}
+            for part in waiting:
+                some = {name: values[part] for name, values in columns.items()}
                 try:
-                    answers[rows.start] = await self._request(signature, some)
+                    answers[part.start] = await self._request(signature, some)
                 except ServingError as error:
                     if len(parts) == 1:
                         raise
-                    where = f"texts[{rows.start}:{rows.stop}] of {len(sizes)}"
+                    where = f"texts[{part.start}:{part.stop}] of {len(sizes)}"
                     raise type(error)(f"{where}: {error}", error.code) from error
 
         tasks = [asyncio.create_task(ask()) for _ in parts[: self.in_flight]]
@@ -119,15 +123,11 @@ class _Client:
         finally:  # after an error, nobody waits for the others
             for task in tasks:
                 task.cancel()
-        return [answer for rows in parts for answer in answers[rows.start]]
+        return [answer for part in parts for answer in answers[part.start]]
 
     async def _request(self, signature, inputs):
         """The answers to one request."""
-        inputs = {
-            name: inputs[name] if dtype == "string" else Numbers(dtype, inputs[name])
-            for name, dtype in signature.inputs.items()
-        }
-        send = functools.partial(self._transport.predict, signature.name, inputs)
+        send = functools.partial(self._transport.predict, signature, inputs)
         outputs = await self._retried(send)
         try:
             answers = signature.read(outputs)
@@ -151,6 +151,7 @@ class _Client:
             yield lines[rows]
 
     async def _status(self) -> list[Version]:
+        """The versions of the model on the server: a list of (version, state, message)."""
         return await self._retried(self._transport.status)
 
     async def _retried(self, send: Callable[[Mapping[str, str], float], Awaitable[Any]]) -> Any:
@@ -233,12 +234,7 @@ class ServingClient(_Client, TranslatorCalls, ClassifierCalls, TaggerCalls, Comp
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def stream_document(self, text: Text) -> Iterator[Document]:
@@ -307,17 +303,13 @@ class AsyncServingClient(_Client):
     tag = _awaited(TaggerCalls.tag)
     complete = _awaited(CompleterCalls.complete)
     log_prob = _awaited(CompleterCalls.log_prob)
+    status = _Client._status
     _ask = _Client._answers
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def stream_document(self, text: Text) -> AsyncIterator[Document]:
@@ -334,10 +326,6 @@ class AsyncServingClient(_Client):
                 texts = steps.send([document.text for document in documents])
         except StopIteration as end:
             return end.value
-
-    async def status(self) -> list[Version]:
-        """The versions of the model on the server: a list of (version, state, message)."""
-        return await self._status()
 
     async def close(self) -> None:
         """Closes the connection; calls under way are cancelled."""

@@ -6,11 +6,9 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterable
 
 import grpc
 
-from keras_tfmr._inputs import utf8
 from keras_tfmr.client import connection, serving_pb2
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
@@ -64,7 +62,7 @@ class GrpcTransport:
             self._credentials = grpc.ssl_channel_credentials(*files)
 
     async def predict(self, signature, inputs, headers, timeout):
-        """Sends {input name: texts or `Numbers`}; returns {output name: nested lists}."""
+        """Sends {input name: bytes or numbers}; returns {output name: nested lists}."""
         request = predict_request(self.target, signature, inputs)
         kind = serving_pb2.PredictResponse
         response = await self._call(_PREDICT, request, kind, headers, timeout)
@@ -121,11 +119,11 @@ class GrpcTransport:
 
 
 def predict_request(target, signature, inputs):
-    """The PredictRequest for {input name: texts or `Numbers`}."""
+    """The PredictRequest for {input name: bytes or numbers} of a `Signature`."""
     request = serving_pb2.PredictRequest(model_spec=_spec(target))
-    request.model_spec.signature_name = signature
+    request.model_spec.signature_name = signature.name
     for name, values in inputs.items():
-        request.inputs[name].CopyFrom(tensor(values))
+        request.inputs[name].CopyFrom(tensor(values, signature.inputs[name]))
     return request
 
 
@@ -159,24 +157,9 @@ def channel_options(tls, max_message_bytes):
     return options
 
 
-class Numbers(list):
-    """Numbers to send as a tensor of this dtype; a plain list is sent as texts.
-
-    >>> Numbers("int32", [1, 2]).dtype
-    'int32'
-    """
-
-    def __init__(self, dtype: str, values: Iterable[float]) -> None:
-        super().__init__(float(v) if dtype == "float32" else int(v) for v in values)
-        self.dtype = dtype
-
-
-def tensor(values):
-    """A TensorProto [batch] of texts, or of numbers if the list has a `dtype`."""
-    if hasattr(values, "dtype"):
-        kind = {"float32": _FLOAT, "int32": _INT32, "int64": _INT64}[values.dtype]
-    else:
-        kind, values = _STRING, [utf8(text) for text in values]
+def tensor(values, dtype):
+    """A TensorProto [batch] of bytes or numbers."""
+    kind = {"string": _STRING, "float32": _FLOAT, "int32": _INT32, "int64": _INT64}[dtype]
     filled = serving_pb2.TensorProto(dtype=kind, **{_LAYOUT[kind][0]: values})
     filled.tensor_shape.dim.add(size=len(values))
     return filled
@@ -185,7 +168,7 @@ def tensor(values):
 def to_lists(tensor):
     """The values of a TensorProto as lists nested like its shape; bytes become str.
 
-    >>> to_lists(tensor(["bom", "dia"]))
+    >>> to_lists(tensor([b"bom", b"dia"], "string"))
     ['bom', 'dia']
     """
     if tensor.dtype not in _LAYOUT:

@@ -10,7 +10,6 @@ import urllib.parse
 
 import httpx
 
-from keras_tfmr._inputs import utf8
 from keras_tfmr.client import connection
 
 _HUNG_UP = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
@@ -48,9 +47,9 @@ class RestTransport:
             raise ValueError(f"The environment's proxy cannot be used: {error}") from error
 
     async def predict(self, signature, inputs, headers, timeout):
-        """Sends {input name: texts or numbers}; returns {output name: nested lists}."""
+        """Sends {input name: bytes or numbers}; returns {output name: nested lists}."""
         columns = {name: [json_value(value) for value in values] for name, values in inputs.items()}
-        body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
+        body = json.dumps({"signature_name": signature.name, "inputs": columns}).encode()
         sent = self._send("POST", f"{self._url}:predict", headers, body)
         outputs = await self._read(sent, timeout, "outputs")
         return outputs if isinstance(outputs, dict) else {"outputs": outputs}  # the only one
@@ -167,16 +166,13 @@ def _is_from(error, kind):
     return error is not None
 
 
-def json_value(text):
-    """A text as a JSON value, with bytes that are not UTF-8 in base64; a number as it is.
+def json_value(value):
+    """A text as a JSON string, in base64 if it is not UTF-8; a number as it is.
 
-    >>> json_value("olá"), json_value(b"ol\\xe1"), json_value(0.5)
+    >>> json_value("olá".encode()), json_value(b"ol\\xe1"), json_value(0.5)
     ('olá', {'b64': 'b2zh'}, 0.5)
     """
-    if isinstance(text, int | float):
-        return text
-    content = utf8(text)
     try:
-        return content.decode("utf-8")
+        return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError:
-        return {"b64": base64.b64encode(content).decode("ascii")}
+        return {"b64": base64.b64encode(value).decode("ascii")}

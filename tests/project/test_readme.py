@@ -18,7 +18,7 @@ from training.run_folder import RunFolder
 
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs/guide").glob("*.md"))]
 # Ask a server: see `test_commands_train_serve_and_translate`.
-ASK = ("docs/guide/serving.md", "docs/guide/documents.md")
+ASK = ("docs/guide/serving.md", "docs/guide/documents.md", "docs/guide/client.md")
 
 
 def blocks(page, language):
@@ -108,10 +108,11 @@ def test_commands_train_serve_and_translate(clone, whole, monkeypatch, capsys):
         assert sorted(outputs) == ["score", "translation", "truncated"]
         ask = command("serving/client.py") + f" --server 127.0.0.1:{grpc_port}"
         assert lines(ask, clone) == outputs["translation"]
-        sentences, document = (lines(program(page, grpc_port), clone) for page in ASK)
+        sentences, document, many = (lines(program(page, grpc_port), clone) for page in ASK)
         assert len(sentences) == 2 and sentences[0].startswith(outputs["translation"][0] + " -")
         assert all(re.search(r" -\d+\.\d+$", sentence) for sentence in sentences)
         assert len(document) == 3 and document[1] == ""
+        assert many == ["[(1, 'AVAILABLE', '')]", "True"]
         smoke = f"serving/deploy/smoke.sh http://127.0.0.1:{rest_port} 127.0.0.1:{grpc_port}"
         assert lines(smoke, clone, 200)[-1] == "pass: every check"
         smoke_test_of_an_image(clone, grpc_port, rest_port)

@@ -155,7 +155,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(client, stub):
         ("max_message_bytes", {"max_message_bytes": 0}),
         ("in_flight must be", {"in_flight": 0}),
         ("lower case.*'Authorization'", {"headers": {"Authorization": "Bearer a"}}),
-        ("of the protocol.*'grpc-timeout'", {"headers": {"grpc-timeout": "1S"}}),
+        ("protocol's own.*'grpc-timeout'", {"headers": {"grpc-timeout": "1S"}}),
         ("authorization must be .* 9 characters", {"headers": {"authorization": "Bearer a\n"}}),
         ("needs rest=True", {"server": "https://localhost"}),
         ("ftp", {"server": "ftp://localhost", "rest": True}),

@@ -11,11 +11,12 @@ from google.protobuf import descriptor_pb2
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import predict_pb2
 
+from keras_tfmr import signatures
 from keras_tfmr.client import ServingError, Target, serving_pb2
 from keras_tfmr.client.grpc_transport import predict_request, to_lists
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXTS = ["bom dia", "", "olá 🙂", b"ol\xe1"]
+TEXTS = [b"bom dia", b"", "olá 🙂".encode(), b"ol\xe1"]
 
 
 def test_generated_messages_are_those_of_the_proto_file(tmp_path):
@@ -35,14 +36,13 @@ def test_generated_messages_are_those_of_the_proto_file(tmp_path):
 
 @pytest.mark.parametrize("target", [Target(), Target(model="m", version=0), Target(label="b")])
 def test_requests_are_the_official_ones(target):
-    ours = predict_request(target, "translate", {"text": TEXTS})
-    encoded = [text.encode() if isinstance(text, str) else text for text in TEXTS]
+    ours = predict_request(target, signatures.TRANSLATE, {"text": TEXTS})
     spec = {"name": target.model, "signature_name": "translate"}
     if target.version is not None:
         spec["version"] = {"value": target.version}
     if target.label is not None:
         spec["version_label"] = target.label
-    inputs = {"text": tf.make_tensor_proto(encoded)}
+    inputs = {"text": tf.make_tensor_proto(TEXTS)}
     official = predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
     assert ours.SerializeToString() == official.SerializeToString()
 
