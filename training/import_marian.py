@@ -14,12 +14,13 @@ import shlex
 import sys
 from pathlib import Path
 
-REPORT = """# {name}
+REPORT = """# {published[name]}
 
 `{command}`
 
-Imported from a {form}: {layers} layers of width {d_model}, {heads} heads, {source_vocab:,} source
-and {target_vocab:,} target subwords. Published decoding options: {decoding}.
+Imported from a {published[form]}: {config.encoder_layers} + {config.decoder_layers} layers of width
+{config.d_model}, {config.num_heads} heads, {config.source_vocab:,} source and
+{config.target_vocab:,} target subwords. Published decoding options: {decoding}.
 
 ## Licence
 
@@ -32,9 +33,8 @@ source keeps its own licence.
 
 ## What differs from the published model
 
-{notes}
-"""
-DIFFERENCES = ("The unknown subword is never produced.",)
+- The unknown subword is never produced.
+{notes}"""
 
 
 def parse_arguments(arguments=None):
@@ -79,29 +79,17 @@ def import_to_folder(options):
         delete(folder.encoded)
         with explained(folder.path):
             write(translator, folder)
-        write_atomically(folder.report, report(translator))
+        report = REPORT.format(
+            command=config["command"],
+            published=published,
+            config=translator.model.config,
+            decoding=", ".join(f"{n} {value}" for n, value in translator.config.to_dict().items()),
+            notes="".join(f"- {line}\n" for line in published["notes"]),
+        )
+        write_atomically(folder.report, report)
     for note in published["notes"]:
         print(f"note: {note}")
     print(f"Imported {published['name']} ({published['form']}) to {folder.path}: see its report.md")
-
-
-def report(translator):
-    """The text of report.md."""
-    model, decoding = translator.model.config, translator.config.to_dict()
-    config = translator.record["config"]
-    published = config["published"]
-    return REPORT.format(
-        name=published["name"],
-        command=config["command"],
-        form=published["form"],
-        layers=f"{model.encoder_layers} + {model.decoder_layers}",
-        d_model=model.d_model,
-        heads=model.num_heads,
-        source_vocab=model.source_vocab,
-        target_vocab=model.target_vocab,
-        decoding=", ".join(f"{name} {value}" for name, value in decoding.items()),
-        notes="\n".join(f"- {line}" for line in (*DIFFERENCES, *published["notes"])),
-    )
 
 
 if __name__ == "__main__":

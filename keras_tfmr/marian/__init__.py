@@ -109,7 +109,7 @@ def read(
     model = TranslationModel(config)
     if weights:
         assign(model, described.arrays(config), vocabularies, described.banned)
-    spoken = languages_of(folder, name)
+    source_language, target_language = languages_of(folder)
     return Published(
         name=name,
         form=form,
@@ -117,8 +117,8 @@ def read(
         source_tokenizer=source,
         target_tokenizer=target,
         decoding=described.decoding,
-        source_language=spoken[0],
-        target_language=source.target_language or spoken[1],
+        source_language=source_language,
+        target_language=source.target_language or target_language,
         texts=sentences_of(folder),
         notes=described.notes,
     )

@@ -1,9 +1,9 @@
 """The files of a published model's folder."""
 
-import json
 import re
 
 from keras_tfmr.presets import PresetError
+from keras_tfmr.presets.folder import read_json
 
 
 def only(folder, *patterns):
@@ -34,18 +34,14 @@ def read_spms(folder):
     return tuple(only(folder, f"{side}.spm").read_bytes() for side in ("source", "target"))
 
 
-def languages_of(folder, name):
-    """(source, target): codes such as "pt", as a model's files or its name say; None if not."""
+def languages_of(folder):
+    """(source, target): codes such as "pt", as far as a model's files say; None if they do not."""
     known, readme = folder / "tokenizer_config.json", folder / "README.md"
-    said = read_json(known) if known.exists() else {}
+    said = json_object(known) if known.exists() else {}
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.exists() else ""
-    pair = re.search(r"\b([a-z]{2,3})-([a-z]{2,3})$", name)
-    found = []
-    for number, side in enumerate(("source", "target"), 1):
+    for side in ("source", "target"):
         line = re.search(rf"{side} language(?:s|\(s\))?: *([a-z]{{2,3}})\s*$", text, re.MULTILINE)
-        code = said.get(f"{side}_lang") or (pair and pair[number]) or (line and line[1])
-        found.append(code if isinstance(code, str) else None)
-    return tuple(found)
+        yield said.get(f"{side}_lang") or (line and line[1])
 
 
 def sentences_of(folder, most=256):
@@ -57,12 +53,9 @@ def sentences_of(folder, most=256):
     return tuple(line for line in found if line.strip())[:most]
 
 
-def read_json(path):
+def json_object(path):
     """The object in a JSON file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PresetError(f"cannot read {path.name}: {error}") from error
+    value = read_json(path)
     if not isinstance(value, dict):
         raise PresetError(f"{path.name}: expected an object")
     return value

@@ -2,66 +2,62 @@
 SentencePiece models as vocabularies."""
 
 import json
-import zipfile
-import zlib
 
 import numpy as np
 
-from keras_tfmr.marian.description import (
-    Description,
-    as_text,
-    check_options,
-    decoding_config,
-    sizes_of,
-)
 from keras_tfmr.marian.files import only, read_spms
+from keras_tfmr.marian.options import Description, Options, as_text, chosen, decoding_config
 from keras_tfmr.marian.vocabulary import read_spm, read_yml, write_yml
 from keras_tfmr.marian.weights import LOGITS, arrays_of
 from keras_tfmr.presets import PresetError
+from keras_tfmr.presets.folder import DAMAGED
 
-# What a model can be, in Marian's options: {option: the possible values, first the one written}.
-EXPECTED = {
-    "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention", "rnn"),
-    "transformer-postprocess-emb": ("d", ""),
-    "transformer-ffn-depth": (2,),
-    "transformer-decoder-ffn-depth": (0, 2),
-    "factors-dim-emb": (0,),
-    "factors-combine": ("sum",),
-    "lemma-dim-emb": (0,),
-    "lemma-dependency": ("",),
-    "input-types": ([], ""),
-    "bert-train-type-embeddings": (False, True),
-    **dict.fromkeys(
-        (
-            *("transformer-train-position-embeddings", "transformer-no-projection"),
-            *("transformer-no-bias", "transformer-no-affine", "transformer-pool"),
-            *("transformer-disable-position-embeddings", "right-left", "ulr", "output-omit-bias"),
+_OFF = (
+    *("transformer-train-position-embeddings", "transformer-no-projection", "transformer-no-bias"),
+    *("transformer-no-affine", "transformer-disable-position-embeddings", "transformer-pool"),
+    *("right-left", "ulr", "output-omit-bias"),
+)
+# What a model can be, in Marian's options.
+MODEL = Options(
+    expected={
+        "type": ("transformer",),
+        "transformer-postprocess-emb": ("d", ""),
+        "transformer-ffn-depth": (2,),
+        "transformer-decoder-ffn-depth": (0, 2),
+        "factors-dim-emb": (0,),
+        "factors-combine": ("sum",),
+        "lemma-dim-emb": (0,),
+        "lemma-dependency": ("",),
+        "input-types": ("", "[]"),
+        "bert-train-type-embeddings": (False, True),
+        **dict.fromkeys(_OFF, (False,)),
+    },
+    sizes={
+        "encoder_layers": ("enc-depth",),
+        "decoder_layers": ("dec-depth",),
+        "d_model": ("dim-emb",),
+        "num_heads": ("transformer-heads",),
+        "dff": ("transformer-dim-ffn", "transformer-decoder-dim-ffn"),
+    },
+    choices={
+        "activation": (
+            ("transformer-ffn-activation",), {("swish",): "silu", ("relu",): "relu"},
         ),
-        (False,),
-    ),
-}
-# For a decoder of another kind, further options.
-EXPECTED_OF = {
-    "rnn": {
-        "dec-cell": ("ssru",),
-        "transformer-rnn-projection": (False,),
-        "layer-normalization": (False,),
-    }
-}
-# Where normalisations are: {values of these options: whether they come first}.
-PLACES = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
-NORMS = {("", "dan", ""): False, ("n", "da", "n"): True}
-ACTIVATION = "transformer-ffn-activation"
-ACTIVATIONS = {"swish": "silu", "relu": "relu"}
-SIZES = {
-    "encoder_layers": "enc-depth", "decoder_layers": "dec-depth", "d_model": "dim-emb",
-    "num_heads": "transformer-heads", "dff": "transformer-dim-ffn",
-}  # fmt: skip
+        "decoder_self": (
+            ("transformer-decoder-autoreg",), {("self-attention",): "attention", ("rnn",): "ssru"},
+        ),
+        "norm_first": (
+            ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top"),
+            {("", "dan", ""): False, ("n", "da", "n"): True},
+        ),
+    },
+)  # fmt: skip
+# Further options of a recurrent decoder: {option: its only value}.
+RECURRENT = {"dec-cell": "ssru", "transformer-rnn-projection": False, "layer-normalization": False}
+OPTIONS = "special:model.yml"  # an array of the .npz
+TURNED = f"{LOGITS}t"  # what Marian writes; it reads the other, of older models, too
 EPSILON = 1e-9
 LONGEST = 512
-# What NumPy raises for an .npz that is damaged, cut short, or none.
-_DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 # Options of decoder.yml that are read, or that change no translation.
 _KNOWN = {
     "models", "vocabs", "beam-size", "normalize", "max-length-factor", "relative-paths",
@@ -86,10 +82,13 @@ def describe(folder):
         PresetError: If a file is missing or cannot be read, or the model has another architecture;
             the message names the option.
     """
-    decoder = _yaml(folder / "decoder.yml") if (folder / "decoder.yml").exists() else {}
+    search = folder / "decoder.yml"
+    decoder = _options(search.read_bytes(), search.name) if search.exists() else {}
     path = _model_file(folder, decoder)
-    names, options = _options(path)
-    config = config_of(options)
+    options, names = _stored_options(path)
+    fields = MODEL.fields_of(options)
+    if fields["decoder_self"] == "ssru":
+        chosen(options, tuple(RECURRENT), {tuple(RECURRENT.values()): None})
     vocabularies, spms = _vocabularies(folder, decoder, options)
     decoding = decoding_config(
         decoder.get("beam-size", 12), decoder.get("normalize", 0), LONGEST,
@@ -97,65 +96,23 @@ def describe(folder):
     )  # fmt: skip
     return Description(
         config={
-            **config,
+            **fields,
+            "norm_epsilon": EPSILON,
+            "max_wavelength": wavelength(fields["d_model"]),
+            "logits_bias": True,
             "joint_vocab": len(vocabularies) == 1 and "Wemb" in names,
-            "tied_logits": LOGITS not in names,
+            "tied_logits": not {LOGITS, TURNED} & {*names},
         },
         decoding=decoding,
         vocabularies=(vocabularies[0], vocabularies[-1]),
         spms=spms,
-        arrays=lambda config: _arrays(path, options, config),
+        arrays=lambda _: _arrays(path, options),
         notes=(
             f"A translation ends after {decoding.max_length_ratio:g} tokens for each source token, "
             "as in Marian, or at max_length.",
             *_notes(decoder),
         ),
     )
-
-
-def config_of(options):
-    """Fields of a `TransformerConfig`, of the options in special:model.yml."""
-    decoder = as_text(options.get("transformer-decoder-autoreg", "self-attention"))
-    activations = {ACTIVATION: tuple(ACTIVATIONS)}
-    check_options(options, EXPECTED | activations | EXPECTED_OF.get(decoder, {}))
-    norms = tuple(as_text(options.get(place)) for place in PLACES)
-    if norms not in NORMS:
-        wanted = " or ".join(", ".join(map(repr, places)) for places in NORMS)
-        raise PresetError(
-            f"the model has {', '.join(PLACES)}: {', '.join(map(repr, norms))}, which are not "
-            f"supported; expected {wanted}"
-        )
-    other = as_text(options.get("transformer-decoder-dim-ffn", 0))
-    if other not in ("0", as_text(options.get(SIZES["dff"]))):
-        raise PresetError(f"the model has transformer-decoder-dim-ffn: {other}; expected one width")
-    sizes = sizes_of(options, SIZES)
-    return {
-        **sizes,
-        "activation": ACTIVATIONS[options.get(ACTIVATION, "swish")],
-        "norm_first": NORMS[norms],
-        "norm_epsilon": EPSILON,
-        "max_wavelength": wavelength(sizes["d_model"]),
-        "decoder_self": "ssru" if decoder == "rnn" else "attention",
-        "logits_bias": True,
-    }
-
-
-def options_of(config):
-    """The options for special:model.yml of a `TransformerConfig`: the inverse of `config_of`."""
-    joint, tied = config.joint_vocab, config.tied_logits
-    places = {first: norms for norms, first in NORMS.items()}[config.norm_first]
-    activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
-    return {
-        **{option: values[0] for option, values in EXPECTED.items()},
-        **{option: getattr(config, field) for field, option in SIZES.items()},
-        **dict(zip(PLACES, places, strict=True)),
-        "version": "v1.12.0",
-        ACTIVATION: activations[config.activation],
-        "tied-embeddings-all": joint and tied,
-        "tied-embeddings-src": joint and not tied,
-        "tied-embeddings": tied and not joint,
-        "transformer-tied-layers": [],
-    }
 
 
 def _model_file(folder, decoder):
@@ -170,38 +127,41 @@ def _model_file(folder, decoder):
     return path
 
 
-def _loaded(path, read):
+def _loaded(path, choose):
+    """{name: array} of those of an .npz that a function of all names chooses; and all names."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            return read(file)
-    except _DAMAGED as error:
+            return {name: file[name] for name in choose(file.files)}, file.files
+    except DAMAGED as error:
         raise PresetError(f"{path.name} is not an .npz: {error}") from error
 
 
-def _options(path):
-    """The names of a model's arrays, and its options."""
+def _stored_options(path):
+    """The options in a model's file, and the names of its arrays."""
+    arrays, names = _loaded(path, lambda names: [name for name in names if name == OPTIONS])
+    if not arrays:
+        raise PresetError(f"{path.name} is not a Marian model: it has no {OPTIONS}")
+    return _options(arrays[OPTIONS].tobytes().rstrip(b"\0"), OPTIONS), names
+
+
+def _options(content, name):
+    """{option: value as str, list or dict} of the bytes of a YAML file."""
     import yaml
 
-    option_file = "special:model.yml"
-    names, stored = _loaded(
-        path, lambda file: (file.files, file[option_file] if option_file in file.files else None)
-    )
-    if stored is None:
-        raise PresetError(f"{path.name} is not a Marian model: it has no {option_file}")
     try:
-        text = stored.tobytes().rstrip(b"\0").decode("utf-8")
-        options = yaml.load(text, Loader=yaml.BaseLoader)
+        options = yaml.load(content.decode("utf-8"), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, ValueError) as error:
-        raise PresetError(f"{option_file} is not YAML: {' '.join(str(error).split())}") from error
+        raise PresetError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(options, dict):
-        raise PresetError(f"{option_file} does not describe a model: expected options")
-    return names, options
+        raise PresetError(f"{name}: expected options and their values")
+    return options
 
 
-def _arrays(path, options, config):
+def _arrays(path, options):
     """{name: array}; each decoder layer with the weights of another one gets a copy of its own."""
-    arrays = _loaded(path, lambda file: {name: file[name] for name in file.files})
-    del arrays["special:model.yml"]
+    arrays, _ = _loaded(path, lambda names: [name for name in names if name != OPTIONS])
+    if TURNED in arrays:
+        arrays[LOGITS] = arrays.pop(TURNED).T
     for number, other in enumerate(options.get("transformer-tied-layers") or [], 1):
         start, own = f"decoder_l{other}_", f"decoder_l{number}_"
         copies = {n: value for n, value in arrays.items() if n.startswith(start)}
@@ -247,18 +207,6 @@ def _vocabularies(folder, decoder, options):
     return vocabularies, spms
 
 
-def _yaml(path):
-    import yaml
-
-    try:
-        value = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, ValueError) as error:
-        raise PresetError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(value, dict):
-        raise PresetError(f"{path.name}: expected options and their values")
-    return value
-
-
 def write(translator, folder, tokens):
     """Writes model.npz, decoder.yml and the vocabularies to the folder of the SentencePiece models.
 
@@ -275,11 +223,20 @@ def write(translator, folder, tokens):
         name: np.ascontiguousarray(value if value.ndim == 2 else value[None])
         for name, value in arrays_of(translator.model, orders).items()
     }
-    options = options_of(config) | {"dim-vocabs": [len(order) for order in orders.values()]}
+    joint, tied = config.joint_vocab, config.tied_logits
+    options = MODEL.of(config) | {
+        "version": "v1.12.0",
+        "dim-vocabs": [len(order) for order in orders.values()],
+        "tied-embeddings-all": joint and tied,
+        "tied-embeddings-src": joint and not tied,
+        "tied-embeddings": tied and not joint,
+        "transformer-tied-layers": [],
+        "input-types": [],
+    }
     text = json.dumps(options) + "\0"  # JSON is YAML
-    arrays["special:model.yml"] = np.frombuffer(text.encode(), "int8")
+    arrays[OPTIONS] = np.frombuffer(text.encode(), "int8")
     np.savez(folder / "model.npz", **arrays)
-    names = {side: "vocab.yml" if config.joint_vocab else f"{side}.vocab.yml" for side in orders}
+    names = {side: "vocab.yml" if joint else f"{side}.vocab.yml" for side in orders}
     for side, name in names.items():
         write_yml(folder / name, [tokens[side][i] for i in orders[side]])
     decoder = {

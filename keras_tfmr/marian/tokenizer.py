@@ -60,25 +60,19 @@ class MarianTokenizer(Tokenizer):
     """
 
     def _read_model(self):
-        spec = _parsed(self.model_bytes).trainer_spec
+        model = _parsed(self.model_bytes)
+        spec = model.trainer_spec
         if spec.model_prefix != _KIND:
             raise ValueError("this SentencePiece model was not joined with a Marian vocabulary")
         self.vocab_size = spec.vocab_size
         # A character that this SentencePiece model does not know can still be in the vocabulary, so
         # ids are looked up by the spelling of pieces.
         self._speller = compat.sentencepiece_ops(self.model_bytes, tf.string, self.name)
-        self.tags = list(spec.user_defined_symbols)
-        self.target_languages = tuple(tag[2:-2] for tag in self.tags)
-        ids = self._ops.string_to_id(tf.constant(self.tags, tf.string)).numpy().tolist()
-        self._tag_ids = dict(zip(self.tags, ids, strict=True))
-        own = [*spec.accept_language][:1]
-        self.target_language = own[0][2:-2] if own else None
-        self._own_tag = self._tag_ids[own[0]] if own else None
-        self._longest = max(
-            len(piece.piece)
-            for piece in _parsed(self.model_bytes).pieces
-            if piece.type in _PRODUCED
-        )
+        self._tag_ids = {tag: int(self._ops.string_to_id(tag)) for tag in spec.user_defined_symbols}
+        self.target_languages = tuple(tag[2:-2] for tag in self._tag_ids)
+        own = next(iter(spec.accept_language), None)
+        self.target_language, self._own_tag = own and own[2:-2], self._tag_ids.get(own)
+        self._longest = max(len(one.piece) for one in model.pieces if one.type in _PRODUCED)
 
     def _line_encoder(self):
         return _MarianLines(
@@ -94,17 +88,13 @@ class MarianTokenizer(Tokenizer):
         return type(self)(model.SerializeToString())
 
     def untagged(self, texts):
-        if self._own_tag is not None or not self.tags:
+        if self._own_tag is not None or not self._tag_ids:
             return []
         texts = (utf8(text).decode(errors="replace") for text in texts)
-        return [number for number, text in enumerate(texts) if self.lines.tag_of(text) is None]
+        return [number for number, text in enumerate(texts) if self.lines.split(text)[0] is None]
 
     def decode(self, ids):
-        """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
-
-        A row ends before its first `eos_id`. Padding, start and unknown ids and ids outside the
-        vocabulary are skipped.
-        """
+        """As in the base; unknown ids are skipped, too."""
         texts = self._ops.detokenize(self._real(ids))
         # The op leaves U+2581 for spaces in pieces of the other language's model.
         return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, SPACE_SIGN, " ")))
@@ -115,13 +105,7 @@ class MarianTokenizer(Tokenizer):
         return ways or [(list(word), 0.0)]
 
     def extended(self, other, share=0.25):
-        """A tokenizer with another one's subwords and symbols too, after its own vocabulary.
-
-        The tokenizers of both languages, extended by the same one, get the same ids.
-
-        Args:
-            other: A `SubwordTokenizer`.
-            share: The weight of its probabilities in the mixture, in (0, 1).
+        """As in the base; the tokenizers of both languages, extended by one, get the same ids.
 
         Raises:
             ValueError: If the published SentencePiece model is not a unigram model.
@@ -165,7 +149,7 @@ class MarianTokenizer(Tokenizer):
         """Strings [batch] -> strings without tags, and ids of tags, ragged [batch, (0 or 1)]."""
         default = self.pad_id if self._own_tag is None else self._own_tag
         ids = tf.fill([tf.size(texts)], default)
-        if self.tags:
+        if self._tag_ids:
             first = tf.strings.strip(tf.strings.regex_replace(texts, f"({_TAG})?(?s:.*)", r"\1"))
             same = first[:, None] == tf.constant([*self._tag_ids])  # [batch, tags]
             own = tf.reduce_any(same, axis=1)
@@ -190,26 +174,20 @@ class _MarianLines(LineEncoder):
         self.tag_ids, self.own_tag, self.unknown_id = tag_ids, own_tag, unknown_id
 
     def ids(self, lines):
-        tags, texts = zip(*map(self._split, lines), strict=True)
+        tags, texts = zip(*map(self.split, lines), strict=True)
         rows = self.processor.encode(list(texts), out_type=str, num_threads=1)
-        rows = (self.processor.piece_to_id(row) for row in rows)
-        return [
-            ([] if tag is None else [tag])
-            + [i if i < self.vocab_size else self.unknown_id for i in row]
-            for tag, row in zip(tags, rows, strict=True)
-        ]
+        found = []
+        for tag, row in zip(tags, map(self.processor.piece_to_id, rows), strict=True):
+            tag = self.own_tag if tag is None else tag
+            ids = [i if i < self.vocab_size else self.unknown_id for i in row]
+            found.append(ids if tag is None else [tag, *ids])
+        return found
 
-    def tag_of(self, line):
-        """The match of the tag that a line begins with; None without one that is known."""
+    def split(self, line):
+        """The id of the known tag that a line begins with, or None, and the text behind it."""
         match = re.match(_TAG, line)
-        return match if match and match.group().strip() in self.tag_ids else None
-
-    def _split(self, line):
-        """The id of a line's tag, and the text behind it."""
-        match = self.tag_of(line)
-        if match is None:
-            return self.own_tag, line
-        return self.tag_ids[match.group().strip()], line[match.end() :]
+        tag = self.tag_ids.get(match.group().strip()) if match else None
+        return (None, line) if tag is None else (tag, line[match.end() :])
 
 
 def joined(spm, pieces, *, reads_tags=False):

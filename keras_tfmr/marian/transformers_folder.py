@@ -4,36 +4,43 @@ import json
 
 import numpy as np
 
-from keras_tfmr.marian.description import Description, check_options, decoding_config, sizes_of
-from keras_tfmr.marian.files import read_json, read_spms
+from keras_tfmr.marian.files import json_object, read_spms
+from keras_tfmr.marian.options import Description, Options, decoding_config
 from keras_tfmr.marian.vocabulary import vocabulary_of
 from keras_tfmr.marian.weights import BIAS, arrays_of, transformers_names, turned
 from keras_tfmr.presets import PresetError
 
-# {theirs: ours}; of several, the first is written.
-ACTIVATIONS = {
+_ACTIVATIONS = {
     "relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }  # fmt: skip
-# What a model can be, in options of config.json: {option: the possible values, first the written}.
-EXPECTED = {
-    "model_type": ("marian",),
-    "normalize_before": (False,),
-    "normalize_embedding": (False,),
-    "add_final_layer_norm": (False,),
-    "static_position_embeddings": (True,),
-    "add_bias_logits": (False,),
-}
-SIZES = {
-    "encoder_layers": "encoder_layers", "decoder_layers": "decoder_layers", "d_model": "d_model",
-    "num_heads": "encoder_attention_heads", "dff": "encoder_ffn_dim",
-}  # fmt: skip
-# {field of a `TransformerConfig`: (option, its default)}.
-SWITCHES = {
-    "embedding_scale": ("scale_embedding", False),
-    "joint_vocab": ("share_encoder_decoder_embeddings", True),
-    "tied_logits": ("tie_word_embeddings", True),
-}
+# What a model can be, in options of config.json.
+MODEL = Options(
+    expected={
+        "model_type": ("marian",),
+        "normalize_before": (False,),
+        "normalize_embedding": (False,),
+        "add_final_layer_norm": (False,),
+        "static_position_embeddings": (True,),
+        "add_bias_logits": (False,),
+    },
+    sizes={
+        "encoder_layers": ("encoder_layers",),
+        "decoder_layers": ("decoder_layers",),
+        "d_model": ("d_model",),
+        "num_heads": ("encoder_attention_heads", "decoder_attention_heads"),
+        "dff": ("encoder_ffn_dim", "decoder_ffn_dim"),
+        "source_vocab": ("vocab_size",),
+    },
+    choices={
+        "activation": (("activation_function",), {(k,): v for k, v in _ACTIVATIONS.items()}),
+        "embedding_scale": (("scale_embedding",), {(False,): False, (True,): True}),
+        "joint_vocab": (
+            ("share_encoder_decoder_embeddings",), {(True,): True, (False,): False}
+        ),
+        "tied_logits": (("tie_word_embeddings",), {(True,): True, (False,): False}),
+    },
+)  # fmt: skip
 # Options of a search that have no effect here, and the values with which they have none anyway.
 UNUSED = {
     "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "repetition_penalty": 1.0,
@@ -52,58 +59,27 @@ def describe(folder):
         PresetError: If a file is missing or cannot be read, or the model has another architecture;
             the message names the option.
     """
-    config = read_json(folder / "config.json")
-    fields = config_of(config)
+    config = json_object(folder / "config.json")
+    fields = MODEL.fields_of(config)
+    size = fields.pop("source_vocab")
     generation = folder / "generation_config.json"
     # Older models have these options in config.json.
-    options = config | (read_json(generation) if generation.exists() else {})
+    options = config | (json_object(generation) if generation.exists() else {})
     options = {name: value for name, value in options.items() if value is not None}
     banned, notes = _banned(options)
     longest = options.get("max_new_tokens") or options.get("max_length", 20) - 1
     return Description(
-        config=fields,
+        config={**fields, "norm_epsilon": EPSILON, "logits_bias": True},
         decoding=decoding_config(
             options.get("num_beams", 1), options.get("length_penalty", 1.0), max(longest, 1)
         ),
-        vocabularies=_vocabularies(folder, config, options),
+        vocabularies=_vocabularies(folder, config, options, size),
         spms=read_spms(folder),
         arrays=lambda config: _arrays(folder / WEIGHTS, config),
         banned=banned,
         notes=tuple(notes),
         name=config.get("_name_or_path"),
     )
-
-
-def config_of(options):
-    """Fields of a `TransformerConfig`, of the options in config.json."""
-    check_options(options, EXPECTED | {"activation_function": tuple(ACTIVATIONS)})
-    for option in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (options.get(f"{side}_{option}") for side in ("encoder", "decoder"))
-        if encoder != decoder:
-            raise PresetError(
-                f"the model has {option} of {encoder} in the encoder and {decoder} in the "
-                "decoder; expected one number"
-            )
-    return {
-        **sizes_of(options, SIZES),
-        **{field: bool(options.get(*option)) for field, option in SWITCHES.items()},
-        "activation": ACTIVATIONS[options.get("activation_function", "relu")],
-        "norm_epsilon": EPSILON,
-        "logits_bias": True,
-    }
-
-
-def options_of(config):
-    """The options for config.json of a `TransformerConfig`: the inverse of `config_of`."""
-    activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    return {
-        **{option: values[0] for option, values in EXPECTED.items()},
-        **{option: getattr(config, field) for field, option in SIZES.items()},
-        "decoder_attention_heads": config.num_heads,
-        "decoder_ffn_dim": config.dff,
-        **{option: getattr(config, field) for field, (option, _) in SWITCHES.items()},
-        "activation_function": activations[config.activation],
-    }
 
 
 def _arrays(path, config):
@@ -121,23 +97,14 @@ def _arrays(path, config):
     except (SafetensorError, TypeError) as error:
         raise PresetError(f"cannot read {path.name}: {error}") from error
     arrays, names = {}, transformers_names(config)
-    for key in [key for key in tensors if key.endswith("embed_positions.weight")]:
-        _check_positions(tensors.pop(key))
-    if unknown := sorted(tensors.keys() - names.keys()):
-        raise PresetError(f"the file has {unknown[0]}, which no Marian model has")
+    unknown = [key for key in tensors.keys() - names if not key.endswith("embed_positions.weight")]
+    if unknown:
+        raise PresetError(f"{path.name} has {min(unknown)}, which no Marian model has")
     for key, name in names.items():
         if key in tensors:  # the first of several names of one table
             arrays.setdefault(name, turned(name, tensors[key].astype("float32", copy=False)))
     arrays.setdefault(BIAS, np.zeros(config.target_vocab, "float32"))
     return arrays
-
-
-def _check_positions(table):
-    length, width = table.shape
-    angles = np.arange(length)[:, None] / 10_000.0 ** (2 * np.arange(width // 2) / width)
-    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    if not np.allclose(table, expected, atol=1e-3):
-        raise PresetError("the model has learned position embeddings; expected sinusoids")
 
 
 def _banned(options):
@@ -158,15 +125,14 @@ def _banned(options):
     return tuple(sorted(banned - {options.get("pad_token_id")})), notes
 
 
-def _vocabularies(folder, config, options):
+def _vocabularies(folder, config, options, size):
     start = options.get("decoder_start_token_id", config.get("pad_token_id"))
     fields = {"pad_id": config.get("pad_token_id"), "bos_id": start}
-    sizes = sizes_of(config, {"source": "vocab_size"})
-    source = vocabulary_of(read_json(folder / VOCABULARY), VOCABULARY, sizes["source"], **fields)
+    source = vocabulary_of(json_object(folder / VOCABULARY), VOCABULARY, size, **fields)
     if not (folder / SECOND).exists():
         return source, source
-    size = config.get("decoder_vocab_size") or sizes["source"]
-    return source, vocabulary_of(read_json(folder / SECOND), SECOND, size, **fields)
+    size = config.get("decoder_vocab_size") or size
+    return source, vocabulary_of(json_object(folder / SECOND), SECOND, size, **fields)
 
 
 def write(translator, folder, tokens):
@@ -208,11 +174,10 @@ def _files(translator, tokens):
         "config.json": {
             "architectures": ["MarianMTModel"],
             "is_encoder_decoder": True,
-            "vocab_size": config.source_vocab,
             "decoder_vocab_size": config.target_vocab,
             "dropout": config.dropout_rate,
             "max_position_embeddings": POSITIONS,
-            **options_of(config),
+            **MODEL.of(config),
             **ids,
         },
         "generation_config.json": {

@@ -1,7 +1,5 @@
 """The weights of a Transformer under Marian's names, to read and to write them."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from keras_tfmr.precision import to_numpy
@@ -19,25 +17,6 @@ _LAYER = {
     "self_attn_layer_norm": "self_Wo_ln_{}", "encoder_attn_layer_norm": "context_Wo_ln_{}",
     "fc1": "ffn_{}1", "fc2": "ffn_{}2", "final_layer_norm": "ffn_ffn_ln_{}",
 }  # fmt: skip
-
-
-class Weight(NamedTuple):
-    """A weight of a `TranslationModel`.
-
-    Fields:
-        name: Marian's.
-        variable: Ours; None for logits without a bias.
-        wide: Its axes that are as wide as the model. Along these, the order of Marian's numbers is
-            another one: see `halves`.
-        side: "source" or "target" if an axis has an entry for each subword, else None.
-        axis: That axis.
-    """
-
-    name: str
-    variable: Any
-    wide: tuple[int, ...] = ()
-    side: str | None = None
-    axis: int = 0
 
 
 def transformers_names(config):
@@ -68,27 +47,31 @@ def turned(name, array):
 
 
 def weights(model):
-    """Yields each `Weight` of a `TranslationModel`, with attention or an SSRU in the decoder."""
+    """Yields what Marian stores of a `TranslationModel`, with attention or an SSRU in the decoder.
+
+    Yields:
+        (Marian's name, our variable or None for the bias that logits do not have, the axes that
+        are as wide as the model, the axis of subwords, and their side: "source", "target" or None).
+        Along axes as wide as the model, the order of Marian's numbers is another one: see `halves`.
+    """
     config, logits = model.config, model.logits
-    stacks = {"encoder": model.encoder, "decoder": model.decoder}
-    tables = {"Wemb": "target"} if config.joint_vocab else {
-        "encoder_Wemb": "source", "decoder_Wemb": "target"
-    }  # fmt: skip
-    for name, side in tables.items():
-        stack = stacks["encoder" if side == "source" else "decoder"]
-        yield Weight(name, stack.embedding.tokens.embeddings, (1,), side)
+    joint, encoder, decoder = config.joint_vocab, model.encoder, model.decoder
+    if not joint:
+        yield "encoder_Wemb", encoder.embedding.tokens.embeddings, (1,), 0, "source"
+    name = "Wemb" if joint else "decoder_Wemb"
+    yield name, decoder.embedding.tokens.embeddings, (1,), 0, "target"
     if not config.tied_logits:
-        yield Weight(LOGITS, logits.dense.kernel, (0,), "target", 1)
+        yield LOGITS, logits.dense.kernel, (0,), 1, "target"
     bias = getattr(logits if config.tied_logits else logits.dense, "bias", None)
-    yield Weight(BIAS, bias, (), "target")
+    yield BIAS, bias, (), 0, "target"
     pre = "_pre" if config.norm_first else ""  # ends the name of a norm before a sublayer
-    for side, stack in stacks.items():
+    for side, stack in (("encoder", encoder), ("decoder", decoder)):
         for number, layer in enumerate(stack.layers, 1):
-            for name, *about in _of_layer(layer, pre):
-                yield Weight(f"{side}_l{number}_{name}", *about)
+            for name, variable, wide in _of_layer(layer, pre):
+                yield f"{side}_l{number}_{name}", variable, wide, 0, None
         if stack.norm is not None:
             for about in _norm(f"{side}_top_ln_{{}}", stack.norm):
-                yield Weight(*about)
+                yield *about, 0, None
 
 
 def _of_layer(layer, pre):
@@ -146,7 +129,7 @@ def arrays_of(model, orders=None):
         orders: {"source", "target": our ids in the order to write}; our own order if left out.
     """
     order, found = halves(model.config.d_model), {}
-    for name, variable, wide, side, axis in weights(model):
+    for name, variable, wide, axis, side in weights(model):
         if variable is None:
             array = np.zeros(model.config.target_vocab, "float32")
         else:
@@ -169,7 +152,7 @@ def assign(model, arrays, vocabularies, banned=()):
             model.
     """
     left, order = dict(arrays), np.argsort(halves(model.config.d_model))
-    for name, variable, wide, side, axis in weights(model):
+    for name, variable, wide, axis, side in weights(model):
         if name not in left:
             raise PresetError(f"the model has no array {name}")
         array = left.pop(name)

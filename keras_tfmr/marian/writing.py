@@ -48,7 +48,7 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
 def _check_release(translator):
     """Raises an ExportError if Marian itself cannot hold a model."""
     activation = translator.model.config.activation
-    if activation not in release.ACTIVATIONS.values():
+    if activation not in release.MODEL.choices["activation"][1].values():
         raise ExportError(f"Marian has no counterpart of {activation=}")
     table = to_numpy(translator.model.decoder.embedding.tokens.embeddings)
     if table[translator.target_tokenizer.bos_id].any():

@@ -162,7 +162,7 @@ def _of_marian(path: pathlib.Path, name: str, weights: Weights, language: str | 
         arguments={
             "source_tokenizer": source,
             "target_tokenizer": target,
-            "abbreviations": with_abbreviations(found.source_language),
+            "abbreviations": with_abbreviations(languages_of({"published": about})[0]),
         },
         decoding=found.decoding.to_dict(),
         record={"config": {"published": about}},

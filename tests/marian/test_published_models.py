@@ -161,6 +161,43 @@ def test_what_has_no_effect_is_named(release):
     assert (decoding.num_beams, decoding.length_penalty, decoding.max_length_ratio) == (6, 1.0, 2.0)
 
 
+def test_the_model_is_known_before_its_weights_are_read(release, folder):
+    path = release()
+    whole = read(path).model.config
+    with np.load(path / "opus.npz") as file:
+        empty = {n: np.zeros(0, "float32") for n in file.files if n != "special:model.yml"}
+        np.savez(path / "opus.npz", **empty, **{"special:model.yml": file["special:model.yml"]})
+    assert marian.read(path, weights=False).model.config == whole
+    with pytest.raises(PresetError, match="Wemb has shape"):
+        read(path)
+    path = folder()
+    whole = read(path).model.config
+    (path / "model.safetensors").unlink()
+    assert marian.read(path, weights=False).model.config == whole
+    with pytest.raises(PresetError, match="normalize_embedding: true, which is not supported"):
+        write_transformers_folder(path, {}, config={"normalize_embedding": True})
+        read(path)
+
+
+def test_the_languages_and_sentences_of_its_tests_are_a_model_s_own(release, folder):
+    path = release()
+    assert (read(path).source_language, read(path).texts) == (None, ())
+    (path / "README.md").write_text(
+        "# opus\n* source language(s): por\n* target language(s): eng\n"
+    )
+    lines = ["O gato.", "The cat.", "A cat.", "", "A casa.", "The house.", "House.", ""]
+    (path / "opus.test.txt").write_text("\n".join(lines))
+    (path / "opus.eval.txt").write_text("BLEU = 40\n")
+    published = read(path)
+    assert (published.source_language, published.target_language) == ("por", "eng")
+    assert published.texts == ("O gato.", "A casa.")
+    path = folder()
+    (path / "tokenizer_config.json").write_text('{"source_lang": "pob", "target_lang": "eng"}')
+    assert read(path).source_language == "pob"
+    assert marian.recognise(path) == "transformers folder"
+    assert marian.recognise(path.parent) is None
+
+
 def test_tied_layers_share_their_weights(release):
     path = release(options={"transformer-tied-layers": [1, 1]}) / "opus.npz"
     with np.load(path) as file:
@@ -173,15 +210,19 @@ def test_tied_layers_share_their_weights(release):
 
 def test_another_architecture_is_named(release, folder):
     for options, message in (
-        ({"type": "s2s"}, "the model has type: s2s, .* expected 'transformer'"),
-        ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "dec-cell: gru"),
+        ({"type": "s2s"}, "the model has type: s2s, .* expected transformer"),
+        ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "dec-cell, .*: gru"),
         ({"transformer-decoder-autoreg": "average-attention"}, "autoreg: average-attention"),
-        ({"transformer-preprocess": "n"}, "top: 'n', 'dan', '', which are not supported"),
+        ({"transformer-preprocess": "n"}, "top: n, dan, '', which is not supported"),
         ({"transformer-postprocess-emb": "nd"}, "transformer-postprocess-emb: nd"),
         ({"transformer-ffn-activation": "gelu"}, "transformer-ffn-activation: gelu"),
         ({"transformer-train-position-embeddings": True}, "train-position-embeddings: true"),
         ({"factors-dim-emb": 8}, "factors-dim-emb: 8"),
-        ({"transformer-decoder-dim-ffn": 96}, "transformer-decoder-dim-ffn: 96"),
+        ({"transformer-decoder-dim-ffn": 96}, "transformer-decoder-dim-ffn: 96, which is not"),
+        ({"dim-emb": 25}, "dim-emb: 25; expected an even number of 4 or more"),
+        ({"enc-depth": "all"}, "enc-depth: all; expected 1 or more"),
+        ({"transformer-heads": 5}, r"release: .*divisible .* d_model=24, num_heads=5"),
+        ({"dim-vocabs": [99, 99]}, r"opus\.vocab\.yml has 299 pieces, the model 99 embeddings"),
     ):
         with pytest.raises(PresetError, match=message):
             read(release(options=options))
@@ -190,13 +231,10 @@ def test_another_architecture_is_named(release, folder):
         ({"normalize_before": True}, "the model has normalize_before: true"),
         ({"static_position_embeddings": False}, "static_position_embeddings: false"),
         ({"activation_function": "tanh"}, "activation_function: tanh"),
-        ({"decoder_ffn_dim": 96}, "ffn_dim of 48 in the encoder and 96"),
+        ({"decoder_ffn_dim": 96}, "encoder_ffn_dim: 48 and decoder_ffn_dim: 96"),
     ):
         with pytest.raises(PresetError, match=message):
             read(folder(config=config))
-    learned = {"model.encoder.embed_positions.weight": np.ones((64, 24), "float32")}
-    with pytest.raises(PresetError, match="learned position embeddings"):
-        read(folder(WEIGHTS | learned))
     path = release(extra={"decoder_l1_aan_W1": np.zeros((24, 24), "float32")})
     with pytest.raises(PresetError, match=r"1 arrays that no Marian Trans.* has: decoder_l1_aan"):
         read(path)
@@ -227,6 +265,10 @@ def test_missing_and_broken_files_are_named(folder, release):
     path = release()
     (path / "source.spm").rename(path / "source.bpe")
     with pytest.raises(PresetError, match="made with subword-nmt"):
+        read(path)
+    (path / "opus.fsv").touch()
+    (path / "decoder.yml").write_text("vocabs: [opus.fsv, opus.fsv]")
+    with pytest.raises(PresetError, match=r"opus\.fsv: a factored vocabulary is not supported"):
         read(path)
     (path / "opus.npz").write_bytes(b"PK broken")
     with pytest.raises(PresetError, match=r"opus\.npz is not an \.npz"):
