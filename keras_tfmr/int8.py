@@ -178,15 +178,7 @@ def quantize(model, batches, replace_layers):
     Raises:
         RuntimeError: If this TensorFlow does not multiply in int8.
     """
-    check_available()
-    kept = []
-
-    def observed(owner, layer):
-        if type(layer) is not keras.layers.Dense or not layer.built:
-            return None
-        if math.prod(layer.kernel.shape) < LEAST_WEIGHTS:
-            return kept.append(layer.path)
-        return ObservedDense(layer)
+    kept = observe(model, batches, replace_layers)
 
     def quantized(owner, layer):
         if isinstance(layer, keras.layers.Embedding) and layer.quantization_mode is None:
@@ -195,25 +187,88 @@ def quantize(model, batches, replace_layers):
             return None
         return Int8Dense.like(layer.dense, layer.input_range)
 
-    replace_layers(model, observed)
-    for batch in batches:
-        model(batch)
     replace_layers(model, quantized)
     return kept
 
 
-class ObservedDense(keras.layers.Layer):
-    """A `Dense` layer that notes the least and the greatest input it receives."""
+def observe(model, batches, replace_layers):
+    """Makes each large `Dense` layer an `ObservedDense` that has met the batches: see `quantize`.
 
-    def __init__(self, dense):
+    Returns:
+        The paths of the other `Dense` layers.
+    """
+    check_available()
+    kept = []
+
+    def observed(owner, layer):
+        if type(layer) is not keras.layers.Dense or not layer.built:
+            return None
+        if math.prod(layer.kernel.shape) < LEAST_WEIGHTS:
+            return kept.append(layer.path)
+        return ObservedDense(layer, f"{getattr(owner, 'place', owner.path)}/{layer.name}")
+
+    replace_layers(model, observed)
+    for batch in batches:
+        model(batch)
+    return kept
+
+
+class ObservedDense(keras.layers.Layer):
+    """A `Dense` layer that notes the least and the greatest input it receives.
+
+    Args:
+        dense: The layer.
+        place: The path of the layer in its model.
+
+    Attributes:
+        rounded: A function that is called instead of the layer, if there is one.
+    """
+
+    def __init__(self, dense, place):
         super().__init__(name=dense.name)
-        self.dense, self.input_range = dense, None
+        self.dense, self.place, self.input_range, self.rounded = dense, place, None, None
         self.built = self.supports_masking = True
 
     def call(self, x):
+        if self.rounded is not None:
+            return self.rounded(x)
         low, high = self.input_range or (0.0, 0.0)
         self.input_range = min(low, float(ops.min(x))), max(high, float(ops.max(x)))
         return self.dense(x)
+
+
+def errors(model, batches, replace_layers):
+    """How far each large product moves a model if it alone is an int8 one; the model changes.
+
+    Args:
+        model, batches, replace_layers: As for `quantize`.
+
+    Returns:
+        {path of a product: nats by which it moves the log-probability of the most probable token,
+        on the mean of all positions that are no padding}, the worst first.
+    """
+    observe(model, batches, replace_layers)
+    products = [one for one in compat.flatten_layers(model) if isinstance(one, ObservedDense)]
+    tops = [ops.argmax(model(batch), axis=-1)[..., None] for batch in batches]
+    exact, found = _log_probs(model, batches, tops), {}
+    for product in {id(one): one for one in products}.values():
+        product.rounded = Int8Dense.like(product.dense, product.input_range).__call__
+        moved = np.abs(_log_probs(model, batches, tops) - exact)
+        found[product.place] = float(moved.mean())
+        product.rounded = None
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _log_probs(model, batches, ids):
+    """The log-probabilities of these ids at all positions that are no padding: float `[tokens]`."""
+    found = []
+    for batch, chosen in zip(batches, ids, strict=True):
+        logits = model(batch)
+        values = ops.take_along_axis(logits, chosen, axis=-1)[..., 0]  # [batch, target]
+        values -= ops.logsumexp(logits, axis=-1)
+        fed = batch[-1] if isinstance(batch, list | tuple) else batch
+        found.append(np.asarray(values)[np.asarray(fed) != 0])
+    return np.concatenate(found)
 
 
 @functools.cache

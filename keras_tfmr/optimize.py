@@ -59,6 +59,11 @@ def optimize_for_decoding(model, precision=None, examples=()):
     return copy
 
 
+def int8_errors(model, examples):
+    """{path of a large product: nats}, the worst first: see `int8.errors`."""
+    return int8.errors(optimize_for_decoding(model, "float32"), examples, replace_layers)
+
+
 def _int8_copy(model, examples):
     """A copy in float32 whose large products are int8 ones."""
     copy = optimize_for_decoding(model, "float32")
@@ -140,6 +145,7 @@ class FusedSelfAttention(MultiHeadAttention):
     def of(cls, attention):
         """The fused copy of a built `MultiHeadAttention`."""
         fused = cls.from_config({**attention.get_config(), "dtype": attention.dtype_policy})
+        fused.place = attention.path  # a layer that is put into a model has no path of its own
         for name in ("query_norm", "key_norm", "output_dense"):  # used as they are
             setattr(fused, name, getattr(attention, name))
         parts = attention.query_dense, attention.key_dense, attention.value_dense
@@ -182,7 +188,7 @@ class FusedSSRU(SSRU):
     def of(cls, ssru):
         """The fused copy of a built `SSRU`."""
         fused = cls.from_config({**ssru.get_config(), "dtype": ssru.dtype_policy})
-        fused.residual, fused.d_model = ssru.residual, ssru.d_model
+        fused.residual, fused.d_model, fused.place = ssru.residual, ssru.d_model, ssru.path
         kernels = [to_numpy(part.kernel) for part in (ssru.forget_dense, ssru.candidate_dense)]
         weights = [np.concatenate(kernels, axis=-1)]
         if ssru.use_bias:  # of the forget gate alone

@@ -1,15 +1,24 @@
-"""The development server: `python serving/server.py --model_base_path=RUN_FOLDER/saved_model`.
+"""The development server, for one machine and without a container.
 
-It serves the newest version under the folder over gRPC and REST, as TensorFlow Serving does, on one
-machine and without a container. Use it to try a model out and for tests; in production, use
-TensorFlow Serving itself (serving/deploy). Exit status: 0 after SIGTERM, 1 if it could not start,
-2 wrong arguments.
+    python serving/server.py runs/mine
+    python serving/server.py hf://Helsinki-NLP/opus-mt-tc-big-en-pt
+    python serving/server.py --model_base_path=runs/mine/saved_model
+
+It serves the newest version under a folder over gRPC and REST, as TensorFlow Serving does. PRESET,
+a run or a published model, is exported into a temporary folder first. Use it to try a model out and
+for tests; in production, use TensorFlow Serving itself (serving/deploy). Exit status: 0 after
+SIGTERM, 1 if it could not start, 2 wrong arguments.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
+import pathlib
+import signal
+import subprocess
 import sys
+import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -22,8 +31,11 @@ def parse_arguments(arguments=None):
     """The command line as a namespace."""
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
+    which = parser.add_mutually_exclusive_group(required=True)
+    preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
+    which.add_argument("preset", metavar="PRESET", nargs="?", help=preset)
     folder = "folder with the version folders 1, 2 and so on"
-    add("--model_base_path", metavar="DIR", required=True, help=folder)
+    which.add_argument("--model_base_path", metavar="DIR", help=folder)
     add("--model_name", metavar="NAME", default="default", help="name of the model in requests")
     host = "address to listen on; 0.0.0.0 opens the server to the network"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
@@ -48,6 +60,27 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """Runs the server; returns its exit status."""
     options = parse_arguments(arguments)
+    with contextlib.ExitStack() as stack:
+        if options.preset:
+            options.model_base_path = stack.enter_context(tempfile.TemporaryDirectory())
+            if status := export(options.preset, options.model_base_path):
+                return status
+        return serve(options)
+
+
+def export(preset, folder):
+    """Exports a preset by a process of its own, whose memory is free again; its exit status."""
+    script = pathlib.Path(__file__).with_name("export.py")
+    command = [sys.executable, script, preset, "--output", folder, "--no_check"]
+    signal.signal(signal.SIGTERM, lambda *about: sys.exit(0))  # and leave no temporary folder
+    try:
+        return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def serve(options):
+    """Serves the folder of versions; returns the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # clients that do not speak HTTP
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

@@ -3,8 +3,10 @@
 import numpy as np
 
 from keras_tfmr.export.check import ExportError
+from keras_tfmr.optimize import int8_errors
 
 MOST = 0.1  # nats a token; a trained translator's log-probabilities move by a tenth of it
+BLAMED = 64  # texts that the layer to blame is found with
 
 
 def measured(exact, rounded, texts):
@@ -20,7 +22,8 @@ def measured(exact, rounded, texts):
         token, "same": how many translations are the same}; of a `Completer`, without the last.
 
     Raises:
-        ExportError: If the log-probabilities differ by more than `MOST`.
+        ExportError: If the log-probabilities differ by more than `MOST`; it names the layer to
+            blame.
     """
     texts, facts = list(texts), {"texts": len(texts)}
     if hasattr(exact, "translate"):
@@ -36,7 +39,15 @@ def measured(exact, rounded, texts):
     if not facts["nats_per_token"] <= MOST:
         raise ExportError(
             f"In int8, the log-probability of a token differs by {facts['nats_per_token']} nats "
-            f"from float32, on the mean of {len(texts)} texts (at most {MOST} is expected): this "
-            "model, or this processor, does not suit int8"
+            f"from float32, on the mean of {len(texts)} texts (at most {MOST} is expected): "
+            f"{_blamed(exact, texts)}"
         )
     return facts
+
+
+def _blamed(exact, texts):
+    """Which products in int8 move the model most, each alone: a clause."""
+    errors = int8_errors(exact.model, exact.examples(texts[:BLAMED]))
+    worst = [f"{path} by {nats:.3f} nats" for path, nats in [*errors.items()][:3]]
+    alone = f"alone in int8, each of these layers moves it: {', '.join(worst)}"
+    return f"{alone}. Export in bfloat16, or calibrate with texts like those of real requests"

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator, tokenizer
 
-from keras_tfmr import TransformerConfig, TranslationModel, int8
+from keras_tfmr import TransformerConfig, TranslationModel, int8, optimize
 from keras_tfmr.export import METADATA_FILE, ExportError, known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
@@ -163,12 +162,22 @@ def test_shortlist_in_int8_has_the_scores_of_the_whole_vocabulary(monkeypatch):
         assert one.text == other.text and one.score == pytest.approx(other.score, abs=1e-3)
 
 
-def test_straying_answers_are_refused_with_the_figures():
-    def model(log_prob):
-        scores = [types.SimpleNamespace(tokens=2, log_prob=log_prob)] * 2
-        return types.SimpleNamespace(translate=lambda t: [*t], score=lambda *_: scores)
-
-    close = {"texts": 2, "same": 2, "nats_per_token": 0.05}
-    assert measured(model(-1.0), model(-1.1), ["a", "b"]) == close
-    with pytest.raises(ExportError, match=r"the log-probability of a token differs by 0\.15 nats"):
-        measured(model(-1.0), model(-1.3), ["a", "b"])
+def test_straying_answers_are_refused_with_the_layer_to_blame(monkeypatch):
+    """A hidden unit that is large, and that nothing reads, takes all steps of its layer's input."""
+    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+    translator = tiny_translator(kind=Plain)
+    facts = measured(translator, translator.for_decoding("int8", LINES), LINES)
+    assert facts["texts"] == len(LINES) and facts["nats_per_token"] <= 0.1
+    weights = {weight.path: weight for weight in translator.model.weights}
+    layer, unit = "decoder/layer_0/feed_forward", np.arange(32) == 3
+    bias, kernel = weights[f"{layer}/hidden/bias"], weights[f"{layer}/output/kernel"]
+    bias.assign(np.where(unit, 1e4, bias))
+    kernel.assign(np.where(unit[:, None], 0, kernel))
+    said = rf"a token differs by [1-9][0-9.]* nats.* these layers moves it: {layer}/output by [1-9]"
+    with pytest.raises(ExportError, match=said):
+        measured(translator, translator.for_decoding("int8", LINES), LINES)
+    errors = optimize.int8_errors(translator.model, translator.examples(LINES))
+    (_, worst), (_, second), *_ = errors.items()
+    assert worst > 5 * second, errors
+    assert {"query_key_value", "dense"} <= {path.rsplit("/", 1)[-1] for path in errors}
+    assert not any("None" in path for path in errors)

@@ -14,7 +14,9 @@ import psutil
 import pytest
 import server_process
 from server_process import SERVER, ServerProcess, request, status_of
+from text_models import LINES, write_run
 
+from keras_tfmr import Translator
 from serving.devserver.errors import ServingError
 from serving.devserver.versions import Versions, versions_on_disk
 from serving.server import parse_arguments
@@ -138,3 +140,21 @@ def test_a_signal_ends_it_within_the_grace_whatever_runs(toys, tmp_path):
     with patient, ServerProcess(tmp_path, *flags, "60", ready=False) as hurried:
         assert stop(patient, signal.SIGINT) < 10
         assert stop(hurried, signal.SIGTERM, signal.SIGTERM) < 20
+
+
+def test_a_preset_is_exported_and_served_and_leaves_nothing(tmp_path, monkeypatch):
+    """A run folder in one line; what is no preset is one line too."""
+    run = write_run(tmp_path / "a run", num_beams=2, max_length=12, languages=["pt", "en"])
+    expected = Translator.from_preset(run).translate(LINES)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with ServerProcess(tmp_path, run) as server:
+        assert [path.name for path in temporary.rglob("saved_model.pb")] == ["saved_model.pb"]
+        status, answer = server.predict({"inputs": LINES}, "translate")
+        assert (status, answer["outputs"]["translation"]) == (200, expected)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+    assert list(temporary.iterdir()) == []
+    done = subprocess.run([sys.executable, SERVER, "none"], capture_output=True, text=True)
+    assert done.returncode == 1 and "there is no folder or archive none" in done.stderr

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_tfmr.presets import folder as presets
 from training import callbacks, evaluate, optimizer, prepare, report, run_folder, train
 from training.checkpoints import Checkpoints
 from training.config import TrainingConfig
@@ -213,7 +214,7 @@ def stand_ins(monkeypatch):
         (report, "finish", finish),
         (report, "finish_on_tensorflow", finish_on_tensorflow),
         (run_folder, "versions", lambda *names: {}),
-        (run_folder, "load_tokenizer", lambda path: SimpleNamespace(model_bytes=path.read_bytes())),
+        (presets, "load_tokenizer", lambda path: SimpleNamespace(model_bytes=path.read_bytes())),
         (keras.utils, "set_random_seed", lambda seed: None),
         (keras.callbacks, "TensorBoard", lambda *about, **more: keras.callbacks.Callback()),
         (os, "fsync", lambda handle: None),
