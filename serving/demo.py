@@ -1,12 +1,13 @@
-"""A page that translates as you type, a sentence or many, and shows what each word attended to.
+"""A page that asks a model as you type: a translator, a classifier, a tagger or a language model.
 
     python serving/demo.py --model_base_path=RUN_FOLDER/saved_model     # starts its own server
     python serving/demo.py --server=127.0.0.1:8500                      # uses a running one
 
-Open the address that it prints. The page is for one person on one machine: it listens on loopback
-unless --host says otherwise. It names the languages of the model's config, or of --languages. Exit
-status: 0 after Ctrl-C or SIGTERM, 1 if the server that it started ended, 2 wrong arguments or the
-port is in use.
+Open the address that it prints. Of a translator, it shows what each word attends to. The page is
+for one person on one machine: it listens on loopback unless --host says otherwise. It takes
+languages and examples from the export's folder; of a running server, only --languages names them.
+Exit status: 0 after Ctrl-C or SIGTERM, 1 if the server that it started ended, 2 wrong arguments or
+the port is in use.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -30,15 +32,32 @@ from serving.devserver.versions import versions_on_disk
 
 ROOT = Path(__file__).resolve().parents[1]
 
+
+class Origin(NamedTuple):
+    """What an export's folder says of the model.
+
+    Attributes:
+        languages: The codes of source and target; "" for one that is not known.
+        is_phrasebook: Whether it learned the built-in phrasebook only, which the page says.
+        examples: Texts to try.
+    """
+
+    languages: tuple = ("", "")
+    is_phrasebook: bool = False
+    examples: list = ()
+
+
 PAGE = ROOT / "serving" / "demo"
 LONGEST = 20_000  # characters in a request
 SAY_SO = 5  # seconds in which open pages learn that the server has ended
 CLIENT = web.AppKey("client", AsyncServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
-PHRASEBOOK = web.AppKey("phrasebook", bool)
-LANGUAGES = web.AppKey("languages", tuple)
+ORIGIN = web.AppKey("origin", Origin)
+KINDS = web.AppKey("kinds", dict)  # {version: what its model is asked}
+OPTIONS = ("length", "temperature")  # of a completion
+# The kinds of models, by what they are asked: options that make the answer to "" a short one.
+KIND_OPTIONS = {"translate": {}, "classify": {}, "tag": {}, "complete": {"length": 1}}
 METADATA = Path("assets.extra", "keras_tfmr.json")  # in the folder of a version
-# As names of published models and of corpora end: opus-mt-pt-en, tatoeba:por-eng.
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
 HEADERS = {
     # Loads nothing from other hosts, and cannot be put in another site's frame.
@@ -46,6 +65,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+
+
+class UnknownKindError(Exception):
+    """The page can ask none of the model's signatures."""
 
 
 def parse_arguments(arguments=None):
@@ -76,24 +99,21 @@ def parse_arguments(arguments=None):
     return parser.parse_args(arguments)
 
 
-def application(client, languages=("", ""), phrasebook=False):
+def application(client, origin):
     """The page, and the JSON API that it calls.
 
     Args:
         client: An `AsyncServingClient`, best without retries, because the page itself retries.
-        languages: The codes of source and target; "" for one that is not known.
-        phrasebook: Whether the model learned the built-in phrasebook only, which the page says.
+        origin: An `Origin`.
 
     Returns:
         An aiohttp application: `/api/...` answers JSON, every other path is a file.
     """
     app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
-    app[CLIENT], app[ENDED], app[PHRASEBOOK] = client, asyncio.Event(), phrasebook
-    app[LANGUAGES] = tuple(languages)
+    app[CLIENT], app[ENDED], app[ORIGIN], app[KINDS] = client, asyncio.Event(), origin, {}
     app.router.add_get("/api/status", status)
-    app.router.add_post("/api/document", document)
-    app.router.add_post("/api/translate", translate)
-    app.router.add_post("/api/explain", explain)
+    for answer in (document, translate, explain, classify, tag, complete):
+        app.router.add_post(f"/api/{answer.__name__}", answer)
     app.router.add_get("/", index)
     app.router.add_static("/", PAGE)
     app.on_response_prepare.append(add_headers)
@@ -103,27 +123,47 @@ def application(client, languages=("", ""), phrasebook=False):
 async def index(request):
     """The page, which learns its languages from the attributes `lang` of the two texts."""
     page = (PAGE / "index.html").read_text(encoding="utf-8")
-    for side, code in zip(("source", "target"), request.app[LANGUAGES], strict=True):
+    for side, code in zip(("source", "target"), request.app[ORIGIN].languages, strict=True):
         page = page.replace(f'lang="{side}"', f'lang="{html.escape(code)}"')
     return web.Response(text=page, content_type="text/html")
 
 
 async def status(request):
-    """The model that answers: {"server", "model", "version", "loading", "phrasebook"}."""
-    client = request.app[CLIENT]
+    """Which model answers: {"server", "model", "version", "loading", "kind", …}.
+
+    "kind" is what the model is asked: "translate", "classify", "tag" or "complete".
+    """
+    client, kinds, origin = (request.app[key] for key in (CLIENT, KINDS, ORIGIN))
     versions = await client.status()
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
     loading = [version for version, state, _ in versions if state in ON_THE_WAY]
-    target = client.target
+    version = max(served, default=None)
+    if version is not None and version not in kinds:
+        kinds[version] = await kind_of(client)
     return web.json_response(
         {
-            "server": target.server,
-            "model": target.model,
-            "version": max(served, default=None),
+            "server": client.target.server,
+            "model": client.target.model,
+            "version": version,
             "loading": max(loading, default=None),
-            "phrasebook": request.app[PHRASEBOOK],
+            "kind": kinds.get(version),
+            "phrasebook": origin.is_phrasebook,
+            "examples": origin.examples,
         }
     )
+
+
+async def kind_of(client):
+    """What a model can be asked: the first signature that it has, of those of each kind."""
+    for name, options in KIND_OPTIONS.items():
+        try:
+            await getattr(client, name)([""], **options)
+        except ServingError as error:
+            if not lacks_signature(error):
+                raise
+        else:
+            return name
+    raise UnknownKindError("it is neither a translator, a classifier, a tagger nor a completer")
 
 
 async def document(request):
@@ -131,7 +171,7 @@ async def document(request):
 
     The pieces are the sentences of a text and what stands between them; "truncated" is beside them.
     """
-    client, texts = request.app[CLIENT], await texts_of(request)
+    client, (texts, _) = request.app[CLIENT], await content_of(request)
     start = time.perf_counter()
     found = await client.translate_document(texts)
     documents = [{"pieces": one.pieces, "truncated": one.truncated} for one in found]
@@ -141,7 +181,7 @@ async def document(request):
 
 async def translate(request):
     """{"texts": [one]} -> {"hypotheses": [{"text", "score"}, ...]}, the best translation first."""
-    texts = await texts_of(request, most=1)
+    texts, _ = await content_of(request, most=1)
     (hypotheses,) = await request.app[CLIENT].translate_nbest(texts)
     found = [{"text": one.text, "score": one.score} for one in hypotheses]
     return web.json_response({"hypotheses": found})
@@ -149,7 +189,7 @@ async def translate(request):
 
 async def explain(request):
     """{"texts": [one]} -> {"source_tokens", "target_tokens", "attention", …}, rounded."""
-    texts = await texts_of(request, most=1)
+    texts, _ = await content_of(request, most=1)
     (explanation,) = await request.app[CLIENT].explain(texts)
     answer = explanation._asdict()
     answer["heads"] = answer.pop("attention_heads")
@@ -160,8 +200,32 @@ async def explain(request):
     return response
 
 
-async def texts_of(request, most=LONGEST):
-    """The request's texts. Only JSON is accepted, which other sites' pages cannot send unasked."""
+async def classify(request):
+    """{"texts": [one]} -> {"label", "probabilities", "truncated"}."""
+    texts, _ = await content_of(request, most=1)
+    (answer,) = await request.app[CLIENT].classify(texts)
+    return web.json_response(answer._asdict())
+
+
+async def tag(request):
+    """{"texts": [one]} -> {"words", "tags", "probabilities", "truncated"}."""
+    texts, _ = await content_of(request, most=1)
+    (answer,) = await request.app[CLIENT].tag(texts)
+    return web.json_response(answer._asdict())
+
+
+async def complete(request):
+    """{"texts": [one], "length", "temperature"} -> {"text", "log_prob", "tokens", …}."""
+    texts, options = await content_of(request, most=1)
+    (answer,) = await request.app[CLIENT].complete(texts, **options)
+    return web.json_response(answer._asdict())
+
+
+async def content_of(request, most=LONGEST):
+    """The request's texts, and its options: numbers.
+
+    Only JSON is accepted, which other sites' pages cannot send unasked.
+    """
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(
             text=f"Expected application/json. Received: {request.content_type}"
@@ -180,7 +244,10 @@ async def texts_of(request, most=LONGEST):
         raise web.HTTPBadRequest(
             text=f"Expected texts of at most {LONGEST} characters. Received: {length}"
         )
-    return texts
+    options = {name: content[name] for name in OPTIONS if name in content}
+    if not all(type(value) in (int, float) for value in options.values()):
+        raise web.HTTPBadRequest(text=f"Expected numbers. Received: {options}")
+    return texts, options
 
 
 def rounded(values):
@@ -195,10 +262,12 @@ async def answer_errors(request, handler):
     """Errors as {"error": message, "code"}. The server's have status 502 and a gRPC code.
 
     Other codes: LOADING while the model is being loaded, ENDED if the server of this page has
-    ended, NO_TRANSLATOR if the model has other signatures.
+    ended, UNKNOWN_KIND if the model has no signature of ours.
     """
     try:
         return await handler(request)
+    except UnknownKindError as error:
+        return web.json_response({"error": str(error), "code": "UNKNOWN_KIND"}, status=502)
     except ServingError as error:
         return web.json_response(
             {"error": str(error), "code": await code_of(request.app, error)}, status=502
@@ -215,14 +284,17 @@ async def code_of(app, error):
         if app[ENDED].is_set():
             return "ENDED"
         return "LOADING" if "is loading" in str(error) else error.code
-    if error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and "ignature" in str(error):
-        return "NO_TRANSLATOR"
     if error.code == "NOT_FOUND":
         with contextlib.suppress(ServingError):
             versions = await app[CLIENT].status()
             if any(state in ON_THE_WAY for _, state, _ in versions):
                 return "LOADING"
     return error.code
+
+
+def lacks_signature(error):
+    """Whether a server's error says that the model does not have the signature."""
+    return error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and "ignature" in str(error)
 
 
 async def add_headers(request, response):
@@ -257,19 +329,16 @@ async def own_server(directory, model):
         await process.wait()
 
 
-def origin(directory):
-    """What the newest version in a folder says of its training.
-
-    Returns:
-        (codes of source and target, "" for one that is not known; whether it learned the built-in
-        phrasebook only).
-    """
+def origin_of(directory):
+    """The `Origin` of the newest version in a folder, as far as it can be read."""
     try:
         _, newest = max(versions_on_disk(Path(directory)).items())
-        config = json.loads((newest / METADATA).read_text(encoding="utf-8"))["run"]["config"]
-        return languages_of(config), is_of_phrasebook(config)
+        metadata = json.loads((newest / METADATA).read_text(encoding="utf-8"))
+        examples = [text for text in metadata.get("examples", ()) if isinstance(text, str)]
+        config = metadata["run"].get("config", {})
+        return Origin(languages_of(config), is_of_phrasebook(config), examples)
     except (AttributeError, LookupError, NoVersionError, OSError, TypeError, ValueError):
-        return ("", ""), False
+        return Origin()
 
 
 async def serve(options):
@@ -283,14 +352,15 @@ async def serve(options):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         server, process = options.server or Target.server, None
-        languages, phrasebook = ("", ""), False
+        origin = Origin()
         if options.model_base_path:
-            languages, phrasebook = origin(options.model_base_path)
+            origin = origin_of(options.model_base_path)
             own = own_server(options.model_base_path, options.model)
             server, process = await stack.enter_async_context(own)
         client = AsyncServingClient(server, rest=options.rest, model=options.model, retry=False)
-        languages = options.languages or languages
-        app = application(await stack.enter_async_context(client), languages, phrasebook)
+        if options.languages:
+            origin = origin._replace(languages=options.languages)
+        app = application(await stack.enter_async_context(client), origin)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()

@@ -182,6 +182,8 @@ def save(base_path, version=1, warmup=()):
         for one in warmup:
             log = prediction_log_pb2.PredictionLog(predict_log={"request": one})
             writer.write(log.SerializeToString())
+    about = {"examples": ["bom dia", "boa noite"], "run": {}}
+    (temporary / "assets.extra" / "keras_tfmr.json").write_text(json.dumps(about))
     temporary.rename(temporary.with_name(str(version)))
 
 

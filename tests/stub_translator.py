@@ -1,7 +1,8 @@
 """A translator behind TensorFlow Serving's API that knows no model: for tests of what asks it.
 
 Built with the official stubs, so that whatever talks to it talks to the real server. Its English
-is the Portuguese in capitals; `behave` makes it fail the way a server can.
+is the Portuguese in capitals; `behave` makes it fail the way a server can. With other signatures it
+is a classifier, a tagger or a completer.
 """
 
 import contextlib
@@ -93,6 +94,42 @@ SIGNATURES = {
 }
 
 
+def classify(texts):
+    """Long, as likely as the text has characters of ten."""
+    long = np.array([min(len(text) / 10, 1.0) for text in texts], "float32")
+    probabilities = np.stack([np.maximum(long, 1 - long), np.minimum(long, 1 - long)], axis=1)
+    labels = [["long", "short"] if share >= 0.5 else ["short", "long"] for share in long]
+    return {
+        "label": [names[0].encode() for names in labels],
+        "labels": encoded(labels),
+        "probabilities": probabilities,
+        "truncated": too_long(texts),
+    }
+
+
+def tag(texts):
+    words = [text.split() for text in texts]
+    tags = [["NAME" if word.istitle() else "WORD" for word in one] for one in words]
+    return {
+        "words": encoded(words),
+        "tags": encoded(tags),
+        "probabilities": np.full(encoded(words).shape, 0.75, "float32"),
+        "truncated": too_long(texts),
+    }
+
+
+def complete(_top_p, _top_k, temperature, _seed, prompts, lengths):
+    """As many words as may be, which are the temperature."""
+    pairs = list(zip(temperature, lengths, strict=True))
+    return {
+        "text": [(f" {warmth:g}" * length).encode() for warmth, length in pairs],
+        "log_prob": -np.array(lengths, "float32"),
+        "tokens": np.array(lengths, "int32"),
+        "finished": np.zeros(len(prompts), bool),
+        "truncated": too_long(prompts),
+    }
+
+
 class StubTranslator(
     prediction_service_pb2_grpc.PredictionServiceServicer,
     model_service_pb2_grpc.ModelServiceServicer,
@@ -105,7 +142,8 @@ class StubTranslator(
         versions: What the status says, as (version, state name).
     """
 
-    def __init__(self):
+    def __init__(self, signatures=None):
+        self.signatures = signatures or SIGNATURES
         self.behave = lambda request, context: None
         self.requests = []
         self.versions = [(7, "AVAILABLE")]
@@ -114,11 +152,15 @@ class StubTranslator(
         self.requests.append(request)
         self.behave(request, context)
         self._check_model(request.model_spec, context)
+        if (name := request.model_spec.signature_name) not in self.signatures:
+            text = f'Serving signature key "{name}" not found.'
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         inputs = [
-            [text.decode("utf-8", "replace") for text in tf.make_ndarray(tensor).tolist()]
+            [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in values]
             for _, tensor in sorted(request.inputs.items(), reverse=True)  # text, reference
+            for values in [tf.make_ndarray(tensor).tolist()]
         ]
-        outputs = SIGNATURES[request.model_spec.signature_name](*inputs)
+        outputs = self.signatures[name](*inputs)
         protos = {name: tf.make_tensor_proto(value) for name, value in outputs.items()}
         return predict_pb2.PredictResponse(outputs=protos)
 

@@ -28,6 +28,7 @@ from keras_tfmr.text.text_model import TextModel
 PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 WARM_UP = 16  # texts that warm-up requests are made of
+EXAMPLES = 5  # texts in the metadata, for a page that shows the model
 # The greatest difference of a float from its value in process: a session fuses ops differently.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
@@ -69,7 +70,7 @@ def write_saved_model(
             _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, _methods(text_model))
             batching.write(unfinished)
-            _write_metadata(trained, unfinished, facts)
+            _write_metadata(trained, unfinished, texts[:EXAMPLES], facts)
         known = functools.partial(known_answers.record, trained)
         if process and (problems := process.report(known).problems):
             listed = "".join(f"\n- {problem}" for problem in problems)
@@ -118,7 +119,7 @@ def _methods(text_model):
     return {name: text_model.declared[name].method for name in text_model.signatures}
 
 
-def _write_metadata(text_model, path, run):
+def _write_metadata(text_model, path, examples, run):
     model = text_model.model
     metadata = {
         "kind": type(text_model).__name__,
@@ -127,6 +128,7 @@ def _write_metadata(text_model, path, run):
         "model": {"class": type(model).__name__, **model.config.to_dict()},
         "parameters": int(model.count_params()),
         "versions": versions(*PACKAGES),
+        "examples": [text for text in examples if isinstance(text, str)],
         "run": run,
     }
     file = path / METADATA_FILE

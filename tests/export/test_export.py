@@ -21,6 +21,7 @@ from keras_tfmr import Translator, compat, int8
 from keras_tfmr.export import known_answers, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.presets.folder import PresetFolder
 from serving import export as command
 from training import translate
 
@@ -67,6 +68,7 @@ def test_a_version_appears_complete_and_alone(version, whole):
     assert metadata["decoding"]["num_beams"] == metadata["decoding"]["num_return_sequences"] == 2
     assert metadata["precision"] == "float32"
     assert metadata["versions"]["tensorflow"] == tf.__version__
+    assert metadata["examples"] == PresetFolder(whole).sources(5)
     assert metadata["model"]["d_model"] == 16 and metadata["model"]["tied_logits"]
 
 

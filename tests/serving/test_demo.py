@@ -18,9 +18,18 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
-from stub_translator import HEADS, HYPOTHESES, LAYERS, StubTranslator, serving
+from stub_translator import (
+    HEADS,
+    HYPOTHESES,
+    LAYERS,
+    StubTranslator,
+    classify,
+    complete,
+    serving,
+    tag,
+)
 
-from serving.demo import origin
+from serving.demo import origin_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -69,12 +78,13 @@ def address(stubbed):
         ([], (("", ""), False)),
     ],
 )
-def test_the_newest_versions_config_names_the_languages(tmp_path, config, expected):
-    for version, content in (("9", {}), ("10", {"run": {"config": config}})):
+def test_the_newest_version_names_languages_and_examples(tmp_path, config, expected):
+    newest = {"run": {"config": config}, "examples": ["Bom dia."]}
+    for version, content in (("9", {}), ("10", newest)):
         file = tmp_path / version / "assets.extra" / "keras_tfmr.json"
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps(content))
-    assert origin(tmp_path) == expected
+    assert origin_of(tmp_path) == (*expected, ["Bom dia."] if config else ())
 
 
 @pytest.mark.parametrize(
@@ -98,6 +108,7 @@ def test_wrong_requests_are_refused(address):
     assert status == 400 and "20000" in answer["error"]
     assert ask(address, "translate", ["um"])[0] == 400
     assert ask(address, "explain", "um", "dois")[0] == 400
+    assert ask(address, "classify", "um")[1]["code"] == "FAILED_PRECONDITION"
     assert ask(address, "document", "x" * 400_000)[0] == 413
 
 
@@ -113,7 +124,7 @@ def test_a_model_that_is_swapped_is_said_to_be_loading(address, stub):
     assert ask(address, "translate", "um")[1]["code"] == "NOT_FOUND"
 
 
-def test_with_a_server_of_its_own_that_ends(toys):
+def test_with_a_server_of_its_own_that_ends(toys, driver):
     """It loads, answers at once, and dies: the page is told, and demo.py ends with an error."""
 
     def wait(*words, found, meanwhile, seconds):
@@ -124,9 +135,14 @@ def test_with_a_server_of_its_own_that_ends(toys):
 
     with demo(f"--model_base_path={toys.parent}", status=1) as (address, process):
         wait("document", "bom dia", found="BOM DIA", meanwhile="LOADING", seconds=240)
+        page = Page(driver, address)  # the first example of the model is there, others are offered
+        page.shows("BOM DIA")
+        page.all("#examples button")[1].click()
+        page.shows("BOA NOITE")
         psutil.Process(process.pid).children()[0].kill()
         wait("status", found="ENDED", meanwhile="", seconds=4)
         assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
+    driver.get_log("browser")  # that model explains nothing, and then there is no server
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +245,7 @@ def test_pointing_at_a_word_shows_what_it_looked_at_in_chosen_heads(page):
     page.point(".words.target button", 1)
     page.until(lambda: {target for _, target in page.lit()} == {1})
     assert page.shares() == ["25 %"] * 4  # the stub's heads look 0 to 4 words ahead, round the end
-    assert page.one("#hint").text.startswith("GATO attends to: ")
+    assert page.one("#hint").text.startswith("GATO · Attends to: ")
     page.point("h1")
     page.until(lambda: not page.lit())
     layers = page.all("#layers label")
@@ -289,13 +305,15 @@ def test_a_page_is_translated_by_paragraphs_and_its_sentences_explained(page, st
     assert {text for texts in asked() for text in texts} <= {b"Linha 189.", b"Fim."}
 
 
-def test_examples_address_and_no_text(page):
-    example = page.all("#examples button")[1]
-    text = example.text
-    example.click()
-    page.shows(text.upper())
+def test_address_copy_and_no_text(page):
     page.driver.refresh()  # the text stands in the address
-    page.shows(text.upper())
+    page.shows(TEXT.upper())
+    page.one("#copy").click()
+    page.until(lambda: page.one("#copy").text == "Copied")
+    page.one("#source").clear()
+    page.one("#source").send_keys(Keys.CONTROL, "v")
+    page.shows(TEXT.upper())
+    page.until(lambda: page.one("#source").get_property("value") == TEXT.upper())
     page.write(" ")
     assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
 
@@ -324,6 +342,58 @@ def test_any_pair_of_languages(driver, stubbed, options, source, target):
         columns = [page.one(f".words.{side}") for side in ("source", "target")]
         labels = [column.get_dom_attribute("aria-label") for column in columns]
         assert labels == [f"{source} words", f"{target} words"]
+
+
+@contextlib.contextmanager
+def other(driver, signature):
+    """A page of a model that has one signature only."""
+    stub = StubTranslator({signature.__name__: signature})
+    with serving(stub) as server, demo(f"--server={server}") as (address, _):
+        page = Page(driver, address)
+        page.until(lambda: "version 7" in page.one("#server").text)
+        assert not page.one("#attention").is_displayed()
+        yield page
+
+
+def test_a_classifier_shows_its_probabilities(driver):
+    with other(driver, classify) as page:
+        page.write("um dia")
+        page.until(lambda: page.one("#answer .translation"))
+        page.until(lambda: page.all("#answer .name")[0].text == "long")
+        assert [one.text for one in page.all("#answer .share")] == ["60.0 %", "40.0 %"]
+        widths = [bar.value_of_css_property("background-size") for bar in page.all(".bar-of")]
+        assert "60%" in widths[0] and "40%" in widths[1]
+        page.write("<b>x")
+        page.until(lambda: page.one("#answer .translation").text == "short")
+
+
+def test_a_tagger_shows_a_tag_below_each_word(driver):
+    with other(driver, tag) as page:
+        page.write("O Tom dorme")
+        page.until(lambda: len(page.all(".tagged")) == 3)
+        found = [one.text.split() for one in page.all(".tagged")]
+        assert found == [["O", "NAME"], ["Tom", "NAME"], ["dorme", "WORD"]]
+        assert page.all(".tagged")[0].get_dom_attribute("title") == "75.0 %"
+
+
+def test_a_completer_goes_on_with_length_and_temperature(driver):
+    with other(driver, complete) as page:
+        page.write("era")
+        page.until(lambda: page.one("#answer .translation").text == "era" + 24 * " 0.7")
+        for name, value in (("length", 2), ("temperature", 0)):
+            script = (
+                "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
+            )
+            driver.execute_script(script, page.one(f"#{name}"), value)
+        page.until(lambda: page.one("#answer .translation").text == "era 0 0")
+        assert "2 tokens · log-probability −2.0" in page.one("#answer .note").text
+
+
+def test_another_kind_of_model_is_said_to_be_one(driver):
+    with serving(StubTranslator({"other": None})) as server, demo(f"--server={server}") as (at, _):
+        page = Page(driver, at)
+        page.until(lambda: "has no signature that this page" in page.one("#trouble").text)
+    driver.get_log("browser")
 
 
 def test_says_so_while_the_server_is_down_and_recovers(driver):
