@@ -1,12 +1,15 @@
 """Both clients through what stands before a server: a gateway that demands a token, a proxy."""
 
 import contextlib
+import re
 import selectors
 import socket
 import socketserver
 import subprocess
 import threading
+import time
 import urllib.parse
+from pathlib import Path
 
 import pytest
 from stub_translator import unused_port
@@ -22,42 +25,39 @@ from keras_tfmr.client import (
 
 protocols = pytest.mark.parametrize("rest", [False, True])
 TEXTS = [f"{n} " + "olá, texto " * 11 for n in range(10_000)]  # 1.4 MB: nginx accepts 1 MiB
-TOKEN = {"authorization": "Bearer very secret"}
+TOKEN = {"authorization": "Bearer secret"}
+PAGE = Path(__file__).resolve().parents[2] / "docs/guide/client.md"
 GATEWAY = """
 daemon off;
 master_process off;
-pid {folder}/pid;
+pid "{folder}/pid";
 error_log stderr error;
 events {{}}
 http {{
     access_log off;
-    client_body_temp_path {folder}/1;
-    proxy_temp_path {folder}/2;
-    fastcgi_temp_path {folder}/3;
-    uwsgi_temp_path {folder}/4;
-    scgi_temp_path {folder}/5;
-    map $http_authorization $known {{ "Bearer very secret" 1; }}
-    server {{
-        listen 127.0.0.1:{port} ssl http2 reuseport;
-        ssl_certificate {server.pem};
-        ssl_certificate_key {server.key};
-        if ($known = "") {{ return 401; }}
-        location /v1/ {{ proxy_pass http://127.0.0.1:{rest_port}; }}
-        location / {{ grpc_pass grpc://127.0.0.1:{grpc_port}; }}
-    }}
+    client_body_temp_path "{folder}/1";
+    proxy_temp_path "{folder}/2";
+    fastcgi_temp_path "{folder}/3";
+    uwsgi_temp_path "{folder}/4";
+    scgi_temp_path "{folder}/5";
+    {server}
 }}
 """
 
 
 @pytest.fixture(scope="module")
 def gateway(server, certificates, tmp_path_factory):
-    """nginx before the development server: `HOST:PORT`, for both protocols."""
+    """nginx before the development server, as the guide sets it up: `HOST:PORT`."""
     folder = tmp_path_factory.mktemp("nginx")
-    pem = {name.replace(".", "_"): path for name, path in certificates.items()}
+    (text,) = re.findall(r"```nginx\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     with unused_port() as port:
-        ports = {"port": port, "rest_port": server.rest_port, "grpc_port": server.port}
-        text = GATEWAY.replace("server.pem", "server_pem").replace("server.key", "server_key")
-        (folder / "nginx.conf").write_text(text.format(folder=folder, **ports, **pem))
+        changed = {name: f'"{certificates[name]}"' for name in ("server.pem", "server.key")}
+        changed |= {"listen 443": f"listen 127.0.0.1:{port} reuseport"}
+        changed |= {":8501": f":{server.rest_port}", ":8500": f":{server.port}"}
+        for old, new in changed.items():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        (folder / "nginx.conf").write_text(GATEWAY.format(folder=folder, server=text))
         command = ["nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"]
         with subprocess.Popen(command) as process:
             try:
@@ -65,6 +65,7 @@ def gateway(server, certificates, tmp_path_factory):
                     with contextlib.suppress(OSError):
                         socket.create_connection(("127.0.0.1", port)).close()
                         break
+                    time.sleep(0.05)
                 yield f"127.0.0.1:{port}"
             finally:
                 process.terminate()
