@@ -17,6 +17,7 @@ Encode = Callable[[str], str]  # from a text to how a page writes it
 _DEPTH = 64  # of elements in elements that are moved
 _STAND_INS = "\ue000-\uefff"  # a translator with slots protects them all
 _SPACE = " \t\r\n\f"
+_ENDS = re.compile(r"\A[\s.,;:!?…)\]}»”’]+")
 _TOKEN = re.compile(rf"([{_SPACE}]*)([{_STAND_INS}]|[^{_SPACE}{_STAND_INS}]+)")
 
 
@@ -78,10 +79,10 @@ def has_words(text: str) -> bool:
 
 
 def translate_text(text: str, say: Say) -> str:
-    """A text without tags; white space at both ends is kept."""
+    """A text; white space at both ends is kept, and the end of a sentence at its beginning."""
     if not has_words(text):
         return text
-    core = text.strip()
+    core = _ENDS.sub("", text).rstrip()
     before, _, after = text.partition(core)
     return before + _one_line(say(_one_line(core))).strip() + after
 

@@ -132,9 +132,9 @@ def test_what_a_translator_is_given():
     assert sorted(asked.pop()) == ["Fim", 'Olá & "adeus"', *sentences]
     # If they do not come back, the texts between them follow.
     html(
-        "<p>Um <b>gato</b> <i>5</i> preto", lambda texts: asked.append(texts) or ["x"] * len(texts)
+        "<p>Um <b>gato</b> <i>5</i>, preto", lambda texts: asked.append(texts) or ["x"] * len(texts)
     )
-    assert asked == [["Um \ue000gato\ue001 \ue0025\ue003 preto"], ["Um", "gato", "preto"]]
+    assert asked == [["Um \ue000gato\ue001 \ue0025\ue003, preto"], ["Um", "gato", "preto"]]
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "utf-8", "Windows-1252", None])
