@@ -21,8 +21,7 @@ class Published:
     """A published model: what a `Translator` needs, and what its files say of it.
 
     Fields:
-        name: Its own name, or that of its folder.
-        form: "Marian release" or "transformers folder".
+        name, form: Its name, and that of its form, as `recognise` says it.
         model: A `TranslationModel`.
         source_tokenizer, target_tokenizer: A `MarianTokenizer` each. The first one's
             `target_languages` are those that the model lets choose, by a tag, and

@@ -7,11 +7,7 @@ from keras_tfmr.presets.folder import read_json
 
 
 def only(folder, *patterns):
-    """The only file of a folder that matches the first pattern with a match.
-
-    Raises:
-        PresetError: If there is none, or more than one.
-    """
+    """The only file of a folder that matches the first pattern with a match, or a PresetError."""
     for pattern in patterns:
         matches = sorted(folder.glob(pattern))
         if len(matches) == 1:

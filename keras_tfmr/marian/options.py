@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.export.check import ExportError
 from keras_tfmr.marian.tokenizer import MarianTokenizer, joined
 from keras_tfmr.presets import PresetError
 
@@ -34,11 +35,7 @@ class Description:
     name: str | None = None
 
     def tokenizers(self, language=None):
-        """The `(source, target)` tokenizers; `language` is that of texts without a tag.
-
-        Raises:
-            PresetError: If the model does not know the language, or an .spm cannot be read.
-        """
+        """The `(source, target)` tokenizers; `language` is that of texts without a tag."""
         pieces = [vocabulary.own_pieces() for vocabulary in self.vocabularies]
         try:
             source = MarianTokenizer(joined(self.spms[0], pieces[0], reads_tags=True))
@@ -49,16 +46,9 @@ class Description:
 
 
 def decoding_config(beams, alpha, longest, ratio=None):
-    """The `DecodingConfig` of these options, which can return all translations of a search.
+    """The `DecodingConfig` of a search that returns all its beams; a PresetError if out of range.
 
-    Args:
-        beams: The width of the search.
-        alpha: The exponent of the length penalty, length^alpha.
-        longest: Maximum number of tokens of a translation.
-        ratio: Maximum tokens per source token, as in Marian; None for our default.
-
-    Raises:
-        PresetError: If one is out of range.
+    The length penalty is length^alpha; `ratio` is Marian's maximum of tokens per source token.
     """
     try:
         fields = {} if ratio is None else {"max_length_ratio": float(ratio), "max_length_extra": 0}
@@ -121,13 +111,15 @@ class Options(NamedTuple):
         return fields
 
     def of(self, config):
-        """The options of a `TransformerConfig`: the inverse of `fields_of`."""
+        """The options of a `TransformerConfig`, the inverse of `fields_of`; or an ExportError."""
         options = {option: values[0] for option, values in self.expected.items()}
         for field, names in self.sizes.items():
             options |= dict.fromkeys(names, getattr(config, field))
         for field, (names, values) in self.choices.items():
             theirs = {ours: theirs for theirs, ours in reversed(values.items())}
-            options |= zip(names, theirs[getattr(config, field)], strict=True)
+            if (value := getattr(config, field)) not in theirs:
+                raise ExportError(f"{', '.join(names)} has no counterpart of {field}={value!r}")
+            options |= zip(names, theirs[value], strict=True)
         return options
 
 

@@ -5,10 +5,12 @@ import json
 
 import numpy as np
 
+from keras_tfmr.export.check import ExportError
 from keras_tfmr.marian.files import only, read_spms
 from keras_tfmr.marian.options import Description, Options, as_text, chosen, decoding_config
 from keras_tfmr.marian.vocabulary import read_spm, read_yml, write_yml
 from keras_tfmr.marian.weights import LOGITS, arrays_of
+from keras_tfmr.precision import to_numpy
 from keras_tfmr.presets import PresetError
 from keras_tfmr.presets.folder import DAMAGED
 
@@ -85,7 +87,8 @@ def describe(folder):
     search = folder / "decoder.yml"
     decoder = _options(search.read_bytes(), search.name) if search.exists() else {}
     path = _model_file(folder, decoder)
-    options, names = _stored_options(path)
+    stored, names = _loaded(path, lambda names: {OPTIONS})
+    options = _options(stored[OPTIONS].tobytes().rstrip(b"\0"), OPTIONS)
     fields = MODEL.fields_of(options)
     if fields["decoder_self"] == "ssru":
         chosen(options, tuple(RECURRENT), {tuple(RECURRENT.values()): None})
@@ -101,7 +104,7 @@ def describe(folder):
             "max_wavelength": wavelength(fields["d_model"]),
             "logits_bias": True,
             "joint_vocab": len(vocabularies) == 1 and "Wemb" in names,
-            "tied_logits": not {LOGITS, TURNED} & {*names},
+            "tied_logits": not {LOGITS, TURNED} & names,
         },
         decoding=decoding,
         vocabularies=(vocabularies[0], vocabularies[-1]),
@@ -116,32 +119,30 @@ def describe(folder):
 
 
 def _model_file(folder, decoder):
-    models = decoder.get("models") or []
-    if len(models) > 1:
-        raise PresetError(f"decoder.yml names an ensemble of {len(models)} models; expected one")
-    named = [folder / str(model).rsplit("/", 1)[-1] for model in models]
-    path = named[0] if named and named[0].exists() else None
-    path = path or only(folder, "*best-perplexity.npz", "*.npz")
+    paths = _here(folder, decoder.get("models"))
+    if len(paths) > 1:
+        raise PresetError(f"decoder.yml names an ensemble of {len(paths)} models; expected one")
+    found = [path for path in paths if path.exists()]
+    path = found[0] if found else only(folder, "*best-perplexity.npz", "*.npz")
     if path.suffix != ".npz":
         raise PresetError(f"{path.name}: expected Marian's .npz; its .bin is not supported")
     return path
+
+
+def _here(folder, names):
+    """Paths of the files that decoder.yml names, which are all in its folder now."""
+    return [folder / str(name).rsplit("/", 1)[-1] for name in names or ()]
 
 
 def _loaded(path, choose):
     """{name: array} of those of an .npz that a function of all names chooses; and all names."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in choose(file.files)}, file.files
+            if OPTIONS not in file.files:
+                raise PresetError(f"it has no {OPTIONS}")
+            return {name: file[name] for name in choose({*file.files})}, {*file.files}
     except DAMAGED as error:
-        raise PresetError(f"{path.name} is not an .npz: {error}") from error
-
-
-def _stored_options(path):
-    """The options in a model's file, and the names of its arrays."""
-    arrays, names = _loaded(path, lambda names: [name for name in names if name == OPTIONS])
-    if not arrays:
-        raise PresetError(f"{path.name} is not a Marian model: it has no {OPTIONS}")
-    return _options(arrays[OPTIONS].tobytes().rstrip(b"\0"), OPTIONS), names
+        raise PresetError(f"{path.name} is not an .npz of Marian: {error}") from error
 
 
 def _options(content, name):
@@ -159,7 +160,7 @@ def _options(content, name):
 
 def _arrays(path, options):
     """{name: array}; each decoder layer with the weights of another one gets a copy of its own."""
-    arrays, _ = _loaded(path, lambda names: [name for name in names if name != OPTIONS])
+    arrays, _ = _loaded(path, lambda names: names - {OPTIONS})
     if TURNED in arrays:
         arrays[LOGITS] = arrays.pop(TURNED).T
     for number, other in enumerate(options.get("transformer-tied-layers") or [], 1):
@@ -180,7 +181,7 @@ def _notes(decoder):
 
 def _vocabularies(folder, decoder, options):
     """The vocabularies, one for each side or one, and the bytes of two SentencePiece models."""
-    named = [folder / str(file).rsplit("/", 1)[-1] for file in decoder.get("vocabs") or []]
+    named = _here(folder, decoder.get("vocabs"))
     files = [file for file in named if file.exists()]
     if not named or len(files) < len(named):
         files = [file for file in folder.glob("*.spm") if file.stem not in ("source", "target")]
@@ -211,12 +212,16 @@ def write(translator, folder, tokens):
     """Writes model.npz, decoder.yml and the vocabularies to the folder of the SentencePiece models.
 
     Args:
-        translator: A `Translator` of a post-norm `TranslationModel` with Marian's positions, whose
-            start id has an embedding of zeros.
+        translator: A `Translator` of a post-norm `TranslationModel` with Marian's positions.
         folder: The folder.
         tokens: {"source", "target": the name of every id}.
     """
     config, decoding = translator.model.config, translator.config
+    table = to_numpy(translator.model.decoder.embedding.tokens.embeddings)
+    if table[translator.target_tokenizer.bos_id].any():
+        raise ExportError(
+            "Marian's decoder starts from zeros, and this model's from a learned embedding"
+        )
     orders = {side: _order(each) for side, each in translator.tokenizers.items()}
     # Marian reads no vector and no array that is stored as a transposed one.
     arrays = {

@@ -161,13 +161,7 @@ class MarianTokenizer(Tokenizer):
 
 
 class _MarianLines(LineEncoder):
-    """A `LineEncoder` of a `MarianTokenizer`.
-
-    Args:
-        tag_ids: {tag: id} of those that texts can begin with.
-        own_tag: The id of the tag for other texts, or None.
-        unknown_id: The id of pieces that the vocabulary lacks.
-    """
+    """A `LineEncoder` of a `MarianTokenizer`, with {tag: id}, and the id of its own tag or None."""
 
     def __init__(self, model_bytes, vocab_size, tag_ids, own_tag, unknown_id):
         super().__init__(model_bytes, vocab_size)

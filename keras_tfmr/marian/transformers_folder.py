@@ -110,17 +110,10 @@ def _arrays(path, config):
 def _banned(options):
     """The ids that are never to be produced, and notes about options that have no effect here."""
     words = options.get("bad_words_ids") or []
-    notes = [
-        f"bad_words_ids {word}: sequences of several tokens are not banned"
-        for word in words
-        if len(word) != 1
-    ]
-    notes += [
-        f"{name}: {options[name]} has no effect here"
-        for name, value in UNUSED.items()
-        if options.get(name) not in (None, value)
-    ]
-    banned = {word[0] for word in words if len(word) == 1}
+    banned, several = {word[0] for word in words if len(word) == 1}, [w for w in words if w[1:]]
+    notes = [f"bad_words_ids {w}: sequences of several tokens are not banned" for w in several]
+    others = {n: options[n] for n, unused in UNUSED.items() if options.get(n, unused) != unused}
+    notes += [f"{name}: {value} has no effect here" for name, value in others.items()]
     # Padding is never produced anyway; with a bias it would leave the softmax too.
     return tuple(sorted(banned - {options.get("pad_token_id")})), notes
 

@@ -44,12 +44,7 @@ class Vocabulary:
 
 
 def vocabulary_of(ids, name, size=None, **fields):
-    """The `Vocabulary` of {piece: id} of a file; `size` is the least number of ids.
-
-    Raises:
-        PresetError: If a special piece is missing, an id is negative, or an id so large that the
-            file cannot be a vocabulary.
-    """
+    """The `Vocabulary` of {piece: id} of a file; `size` is the number of ids, if it is known."""
     if missing := [piece for piece in ("</s>", "<unk>") if piece not in ids]:
         raise PresetError(f"{name} has no piece {missing[0]}")
     if min(ids.values()) < 0 or max(ids.values()) > 2 * len(ids) + 1000:
@@ -78,9 +73,6 @@ def read_yml(path):
 
     It is read line by line, not by PyYAML, which also ends lines at U+0085 and U+2028, which occur
     in pieces, and takes ten seconds for 60,000 lines.
-
-    Raises:
-        PresetError: If a line is not a piece with its id.
     """
     ids, key = {}, None
     text = path.read_bytes().decode("utf-8")

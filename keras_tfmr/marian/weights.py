@@ -153,11 +153,9 @@ def assign(model, arrays, vocabularies, banned=()):
     """
     left, order = dict(arrays), np.argsort(halves(model.config.d_model))
     for name, variable, wide, axis, side in weights(model):
-        if name not in left:
-            raise PresetError(f"the model has no array {name}")
-        array = left.pop(name)
-        if array.dtype.kind != "f":
-            raise PresetError(f"{name} holds {array.dtype}; expected floats")
+        array = left.pop(name, None)
+        if array is None or array.dtype.kind != "f":
+            raise PresetError(f"the model has no array {name} of floats")
         array = array.reshape(-1) if len(variable.shape) == 1 else array
         if side and array.ndim == len(variable.shape):
             array = _of_our_ids(name, array, axis, vocabularies[side], banned)

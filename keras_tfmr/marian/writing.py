@@ -6,7 +6,6 @@ import pathlib
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.format_parts import COMMON, check_architecture, folder, tokens
 from keras_tfmr.marian import release, transformers_folder
-from keras_tfmr.precision import to_numpy
 from keras_tfmr.text.translator import Translator
 
 
@@ -35,23 +34,8 @@ def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathli
     check_architecture(translator.model, "MarianMTModel", expected)
     if config.norm_epsilon > transformers_folder.EPSILON:
         raise ExportError(f"MarianMTModel has no counterpart of {config.norm_epsilon=}")
-    if config.max_wavelength == own:
-        _check_release(translator)
-        write = release.write
-    else:
-        write = transformers_folder.write
+    form = release if config.max_wavelength == own else transformers_folder
     with folder(path, translator) as unfinished:
-        write(translator, unfinished, {s: tokens(t) for s, t in translator.tokenizers.items()})
+        names = {side: tokens(one) for side, one in translator.tokenizers.items()}
+        form.write(translator, unfinished, names)
     return pathlib.Path(path)
-
-
-def _check_release(translator):
-    """Raises an ExportError if Marian itself cannot hold a model."""
-    activation = translator.model.config.activation
-    if activation not in release.MODEL.choices["activation"][1].values():
-        raise ExportError(f"Marian has no counterpart of {activation=}")
-    table = to_numpy(translator.model.decoder.embedding.tokens.embeddings)
-    if table[translator.target_tokenizer.bos_id].any():
-        raise ExportError(
-            "Marian's decoder starts from zeros, and this model's from a learned embedding"
-        )
