@@ -5,6 +5,7 @@ for an option that would have no effect.
 import argparse
 import functools
 import math
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -133,3 +134,32 @@ def at_least(least: float) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def protected(words: Sequence[str]) -> list[str]:
+    """What `--protect` names; nothing for `none`.
+
+    >>> protected(["url", "code"]), protected(["none"])
+    (['url', 'code'], [])
+    """
+    return [] if [*words] == ["none"] else [*words]
+
+
+def terms(path: str) -> dict[str, str]:
+    """The type of `--terms`: a file of lines TERM<TAB>TRANSLATION, as a dict."""
+    found: dict[str, str] = {}
+    try:
+        lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        term, tab, translation = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab or not term.strip() or found.get(term, translation) != translation:
+            raise argparse.ArgumentTypeError(
+                f"{path}, line {number}: expected TERM, a tab, TRANSLATION, each term with one "
+                f"translation only. Received: {line!r:.80}"
+            )
+        found[term] = translation
+    return found

@@ -5,7 +5,7 @@ Imports neither Keras nor TensorFlow, because the client must not; what needs th
 
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 Text = str | bytes
 
@@ -70,6 +70,37 @@ def utf8(text: Text) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # half a surrogate pair: invalid UTF-8, which the model replaces
         return text.encode("utf-8", "surrogatepass")
+
+
+def utf8_of(value: Text | Sequence[Text]) -> bytes | list[bytes]:
+    """The bytes of a text, or of each of a list."""
+    return utf8(value) if isinstance(value, str | bytes) else [*map(utf8, value)]
+
+
+def terms_in(texts: Sequence[Text], terms: Mapping[str, str]) -> dict[str, list[list[str]]]:
+    """For each text, the terms that it may have, and their translations, padded to one length.
+
+    Raises:
+        TypeError: If terms are no dict, or one of them or its translation is no str.
+        ValueError: If a term is blank.
+
+    >>> terms_in(["O gato", "Gatos pretos"], {"gato": "cat", "preto": "black"})
+    {'terms': [['gato', ''], ['gato', 'preto']], 'translations': [['cat', ''], ['cat', 'black']]}
+    """
+    for pair in terms.items() if isinstance(terms, Mapping) else [(terms,)]:
+        if not all(isinstance(one, str) for one in pair):
+            raise TypeError(f"`terms` must be a dict of str. Received: {pair!r:.80}")
+        if not pair[0].strip():
+            raise ValueError(f"A term must have visible characters. Received: {pair!r:.80}")
+    words = {term: term.casefold().split() for term in terms}
+    rows = []
+    for text in texts:
+        known = utf8(text).decode("utf-8", "replace").casefold()
+        rows.append([term for term, some in words.items() if all(word in known for word in some)])
+    most = max([1, *map(len, rows)])
+    rows = [row + [""] * (most - len(row)) for row in rows]
+    translations = [[terms.get(term, "") for term in row] for row in rows]
+    return {"terms": rows, "translations": translations}
 
 
 def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:

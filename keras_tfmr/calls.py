@@ -1,11 +1,18 @@
 """The calls of text models: the same of a model in this process and of one behind a server."""
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, AnyStr
 
 from keras_tfmr import markup, signatures
-from keras_tfmr._inputs import Text, check_sampling, checked_pairs, checked_texts, seeds_of
+from keras_tfmr._inputs import (
+    Text,
+    check_sampling,
+    checked_pairs,
+    checked_texts,
+    seeds_of,
+    terms_in,
+)
 from keras_tfmr.answers import (
     Classification,
     Completion,
@@ -114,6 +121,32 @@ class TranslatorCalls(Asked):
             return [document.text for document in self.translate_document(texts)]
 
         return markup.run(steps, texts_of)
+
+    def translate_with_terms(
+        self, texts: Iterable[Text], terms: Mapping[str, str], batch_size: int | None = None
+    ) -> list[Translation]:
+        """The best translation of each text, with given translations of terms.
+
+        Each place where a term stands in a text as whole words gets its translation, to the letter.
+        Of terms that begin at the same place, the longest counts. A term is found in any case,
+        unless it has a capital letter, and not within what is protected.
+
+        Args:
+            texts: List of str or bytes.
+            terms: Dict from terms to their translations. Only those that may occur in a text are
+                sent with it.
+            batch_size: As in `translate`.
+
+        Returns:
+            List of `Translation`, one for each text.
+
+        Raises:
+            TypeError, ValueError: If a term or translation is no str, or a term is blank.
+            ValueError, ServingError: If the model has no slots for them.
+        """
+        texts = checked_texts(texts)
+        inputs = {"text": texts, **terms_in(texts, terms)}
+        return self._ask(signatures.TRANSLATE_WITH_TERMS, inputs, batch_size)
 
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int | None = None

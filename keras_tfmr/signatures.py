@@ -29,11 +29,13 @@ class Signature(Generic[Answer]):
         outputs: The outputs that `answer` takes, in this order.
         answer: The answer to a text, from its outputs; None if only other clients ask.
         inputs: {name: dtype} of the inputs, each `[batch]`; the first one is the texts.
+        lists: Of the inputs, those that are `[batch, n]`: a list for each text.
         optional: Further outputs, which not every model has; `()` stands for a missing one.
         certain: Outputs that rounding to bfloat16 changes only slightly, None for all. The others
             can change completely, as the best of two labels does.
         large: Whether the answers are so large that the check of an export asks for one text only.
         method: TensorFlow Serving's method: "predict", "classify" or "regress".
+        needs: What a model without this signature lacks.
 
     >>> LOG_PROB.read({"log_prob": [-1.5], "tokens": [3], "truncated": [False]})
     [Likelihood(log_prob=-1.5, tokens=3, truncated=False)]
@@ -43,14 +45,21 @@ class Signature(Generic[Answer]):
     outputs: tuple[str, ...]
     answer: Callable[..., Answer] | None = None
     inputs: Mapping[str, str] = field(default_factory=lambda: {"text": "string"})
+    lists: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     certain: tuple[str, ...] | None = None
     large: bool = False
     method: str = "predict"
+    needs: str = ""
 
     def example(self, texts: Sequence[Text]) -> dict[str, list[Any]]:
         """{input: values} that every model takes, made from texts."""
         return {name: _EXAMPLES.get(name, list)([*texts]) for name in self.inputs}
+
+    def specs(self) -> dict[str, tuple[list[None], str]]:
+        """{name: (shape, dtype)} of the inputs."""
+        ranks = {name: 1 + (name in self.lists) for name in self.inputs}
+        return {name: ([None] * ranks[name], dtype) for name, dtype in self.inputs.items()}
 
     def read(self, outputs: Outputs) -> list[Answer]:
         """The answer to each text, from all outputs.
@@ -111,6 +120,9 @@ def _in_turn(*values):
 _EXAMPLES = {
     "reference": lambda texts: texts[::-1],
     "inputs": lambda texts: [example_of(text) for text in texts],
+    # The first word of each text, which becomes another one.
+    "terms": lambda texts: [[(text.split() or [text])[0], text[:0]] for text in texts],
+    "translations": lambda texts: [[text[:9], text[:0]] for text in texts],
     "length": _in_turn(16),  # long enough to go through several steps
     "temperature": _in_turn(1.0, 0.0, 0.7),
     "top_k": _in_turn(0, 0, 40),
@@ -132,6 +144,15 @@ TRANSLATE_DOCUMENT = Signature(
     ("translation", "sentences", "truncated", "source_pieces", "target_pieces"),
     _document,
     certain=("sentences", "truncated", "source_pieces"),
+)
+TRANSLATE_WITH_TERMS = Signature(
+    "translate_with_terms",
+    TRANSLATE.outputs,
+    answers.Translation,
+    inputs={"text": "string", "terms": "string", "translations": "string"},
+    lists=("terms", "translations"),
+    certain=TRANSLATE.certain,
+    needs="slots in its vocabulary: train it with --protect, or fine-tune it with --extend_vocab",
 )
 SCORE = Signature(
     "score",

@@ -10,6 +10,7 @@ answers are printed in order, one line for each text. Exit status: 0 done, 2 wro
 server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other error.
 """
 
+import functools
 import itertools
 import os
 import queue
@@ -42,6 +43,8 @@ def parse_arguments(arguments=None):
     what.add_argument(
         "--explain", metavar="FILE.png", help="draw what the translation of one TEXT attended to"
     )
+    terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
+    what.add_argument("--terms", metavar="FILE", type=_command_line.terms, help=terms)
     ask = "call another model than a translator, and print: label and probability (classify), "
     ask += "word/TAG (tag), a continuation (complete), log-probability and tokens (log_prob)"
     what.add_argument("--ask", choices=OTHERS, help=ask)
@@ -97,10 +100,13 @@ def print_translations(client, options):
     The first batch that fails stops it; the output then holds the answers before that batch.
     """
     call = options.ask or ("translate_nbest" if options.nbest else "translate")
+    ask = getattr(client, call)
+    if options.terms is not None:
+        ask = functools.partial(client.translate_with_terms, terms=options.terms)
     groups = [options.texts] if options.texts else lines(standard_input())
     numbers = itertools.count(1)
     requests = batches(groups, options.batch_size)
-    for answers in in_order(getattr(client, call), requests, client.in_flight):
+    for answers in in_order(ask, requests, client.in_flight):
         for answer in answers:
             show(call, next(numbers), answer)
         sys.stdout.flush()

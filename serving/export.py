@@ -18,7 +18,7 @@ FORMATS = ("saved_model", "ctranslate2", "marian")
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
     "num_beams", "num_return_sequences", "length_penalty", "max_length", "max_length_ratio",
-    "max_source_length", "max_new_tokens", "abbreviations", "language",
+    "max_source_length", "max_new_tokens", "abbreviations", "language", "protect",
 )  # fmt: skip
 
 
@@ -63,6 +63,9 @@ def parse_arguments(arguments=None):
     add("--abbreviations", metavar="CODE_OR_FILE", **ours, help=words)
     language = "target language of texts without a tag, if the model has several"
     add("--language", metavar="CODE", help=language)
+    spans = "what a translation has as it is: names such as url and code, patterns (RE2), or none "
+    spans += "(default: the preset's)"
+    add("--protect", nargs="+", metavar="NAME", help=spans)
     add("--no_check", action="store_true", **ours, help="do not load and query the result")
     options = parser.parse_args(arguments)
     if options.output is None and not Path(options.preset).is_dir():
@@ -87,9 +90,12 @@ def main(arguments=None):
 
 def export(options):
     """Exports the preset; returns what was written."""
+    from keras_tfmr import _command_line
     from keras_tfmr.text.text_model import TextModel
 
     given = {name: value for name in OF_PRESET if (value := vars(options)[name]) is not None}
+    if "protect" in given:
+        given["protect"] = _command_line.protected(options.protect)
     text_model = TextModel.from_preset(options.preset, options.weights or True, **given)
     return text_model.export(
         options.output or Path(options.preset, options.format),

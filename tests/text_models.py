@@ -23,8 +23,9 @@ TAGS = ["NOUN", "VERB", "SIGN", "OTHER"]
 
 
 @functools.cache
-def tokenizer():
-    return keras_tfmr.SubwordTokenizer.learn(LINES * 3, vocab_size=330)
+def tokenizer(symbols=()):
+    size = 330 + len(symbols)
+    return keras_tfmr.SubwordTokenizer.learn(LINES * 3, vocab_size=size, symbols=symbols)
 
 
 def tiny(model_class, *arguments, seed=5, scale=2, **fields):

@@ -18,8 +18,10 @@ site, of which only the text is translated.
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -69,6 +71,9 @@ def parse_arguments(arguments=None):
     add("--pairs", action="store_true", not_with=["--nbest", *one_line], help=pairs)
     scores = "append a column: the log-probability divided by the length penalty"
     add("--scores", action="store_true", not_with=["--nbest", "--documents"], help=scores)
+    terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
+    others = ["--nbest", "--sample", "--documents"]
+    add("--terms", metavar="FILE", type=_command_line.terms, not_with=others, help=terms)
     sample = "draw one translation of each text instead of searching for the best"
     add("--sample", action="store_true", not_with=["--documents"], help=sample)
     drawn = {"only_with": ["--sample"]}
@@ -83,6 +88,9 @@ def parse_arguments(arguments=None):
     add("--max_length", **count, help=longest)
     read = "maximum tokens read from a line (default: the preset's, else 128)"
     add("--max_source_length", **count, help=read)
+    spans = "what a translation has as it is: names such as url and code, patterns (RE2), or none "
+    spans += "(default: the preset's)"
+    add("--protect", nargs="+", metavar="NAME", help=spans)
     add("--weights", metavar="FILE", type=Path, help="weights to use (default: the preset's)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
@@ -319,8 +327,8 @@ def formatted(line, hypotheses, number, options):
 
 
 def flat(text):
-    """A text with single spaces between its words."""
-    return " ".join(text.split())
+    """A text without tabs and line ends; protected spans keep their spaces."""
+    return re.sub(r"\s*[\t\r\n]\s*", " ", text).strip()
 
 
 def make_callers(options):
@@ -351,6 +359,14 @@ def make_callers(options):
         callers = [documents] * options.threads
     elif options.sample:
         callers = [sampling_caller(translator, options) for _ in range(options.threads)]
+    elif options.terms is not None:
+        call = functools.partial(translator.translate_with_terms, terms=options.terms)
+        try:
+            call([])
+        except ValueError as error:
+            raise RunError(str(error)) from error
+        callers = [lambda texts, seed: [[one] for one in call(texts, batch_size=len(texts))]]
+        callers *= options.threads
     else:
         nbest = translator.translate_nbest
         callers = [lambda texts, seed: nbest(texts, len(texts))] * options.threads
@@ -359,13 +375,15 @@ def make_callers(options):
 
 def load(options):
     """The `Translator` of the preset."""
-    from keras_tfmr import Translator
+    from keras_tfmr import Translator, _command_line
     from keras_tfmr.export.calibration import texts_for
     from training.files import RunError
 
     n, given = options.nbest or 1, vars(options)
-    names = ("num_beams", "length_penalty", "max_length", "max_source_length")
+    names = ("num_beams", "length_penalty", "max_length", "max_source_length", "protect")
     chosen = {name: given[name] for name in names if given[name] is not None}
+    if "protect" in chosen:
+        chosen["protect"] = _command_line.protected(options.protect)
     translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
     beams = 1 if options.sample else max(translator.config.num_beams, n)
     texts = texts_for(translator, None)[:64]

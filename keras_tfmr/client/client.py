@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import tenacity
 
-from keras_tfmr._inputs import Text, batches, checked_texts, utf8
+from keras_tfmr._inputs import Text, batches, checked_texts, utf8, utf8_of
 from keras_tfmr.answers import Document
 from keras_tfmr.calls import ClassifierCalls, CompleterCalls, TaggerCalls, TranslatorCalls
 from keras_tfmr.client.background import BackgroundLoop
@@ -39,7 +39,7 @@ from keras_tfmr.signatures import Answer, Signature
 
 FEW = 8  # texts of a request whose answers are large
 SENT_AS: Mapping[str, Callable[[Any], Any]] = {
-    "string": utf8,
+    "string": utf8_of,
     "float32": float,
     "int32": int,
     "int64": int,
@@ -50,6 +50,13 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 log = logging.getLogger("keras_tfmr.client")
+
+
+def _bytes(value: Any) -> int:
+    """The size of a text, or of the texts in a list; numbers do not count."""
+    if isinstance(value, list):
+        return sum(map(_bytes, value))
+    return len(value) if isinstance(value, bytes) else 0
 
 
 @dataclass(repr=False, eq=False)
@@ -102,7 +109,7 @@ class _Client:
             name: [*map(SENT_AS[dtype], inputs[name])] for name, dtype in signature.inputs.items()
         }
         rows = zip(*columns.values(), strict=True)
-        sizes = [sum(len(one) for one in row if isinstance(one, bytes)) for row in rows]
+        sizes = [sum(map(_bytes, row)) for row in rows]
         parts = batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
         answers, waiting = {}, iter(parts)
 
@@ -128,7 +135,13 @@ class _Client:
     async def _request(self, signature, inputs):
         """The answers to one request."""
         send = functools.partial(self._transport.predict, signature, inputs)
-        outputs = await self._retried(send)
+        try:
+            outputs = await self._retried(send)
+        except ServingError as error:
+            if signature.needs and "ignature" in str(error):  # the server has none of this name
+                why = f"{signature.name} needs a model with {signature.needs}"
+                raise type(error)(f"{error}. {why}", error.code) from error
+            raise
         try:
             answers = signature.read(outputs)
         except KeyError as error:
@@ -295,6 +308,7 @@ class AsyncServingClient(_Client):
     translate = _awaited(TranslatorCalls.translate)
     translate_nbest = _awaited(TranslatorCalls.translate_nbest)
     translate_document = _awaited(TranslatorCalls.translate_document)
+    translate_with_terms = _awaited(TranslatorCalls.translate_with_terms)
     translate_html = _awaited(TranslatorCalls.translate_html)
     translate_markdown = _awaited(TranslatorCalls.translate_markdown)
     score = _awaited(TranslatorCalls.score)

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import itertools
 import json
 import math
 import re
@@ -158,10 +159,15 @@ def channel_options(tls, max_message_bytes):
 
 
 def tensor(values, dtype):
-    """A TensorProto [batch] of bytes or numbers."""
+    """A TensorProto [batch] of bytes or numbers, or [batch, n] of lists of them."""
     kind = {"string": _STRING, "float32": _FLOAT, "int32": _INT32, "int64": _INT64}[dtype]
+    shape = [len(values)]
+    if values and isinstance(values[0], list):
+        shape.append(len(values[0]))
+        values = [*itertools.chain.from_iterable(values)]
     filled = serving_pb2.TensorProto(dtype=kind, **{_LAYOUT[kind][0]: values})
-    filled.tensor_shape.dim.add(size=len(values))
+    for size in shape:
+        filled.tensor_shape.dim.add(size=size)
     return filled
 
 

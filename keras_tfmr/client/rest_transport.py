@@ -167,11 +167,13 @@ def _is_from(error, kind):
 
 
 def json_value(value):
-    """A text as a JSON string, in base64 if it is not UTF-8; a number as it is.
+    """A text as a JSON string, in base64 if it is not UTF-8; a list of them; a number as it is.
 
     >>> json_value("olá".encode()), json_value(b"ol\\xe1"), json_value(0.5)
     ('olá', {'b64': 'b2zh'}, 0.5)
     """
+    if isinstance(value, list):
+        return [*map(json_value, value)]
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError:

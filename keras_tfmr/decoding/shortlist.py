@@ -7,8 +7,8 @@ from keras import ops
 from keras_tfmr.config import Tensor
 from keras_tfmr.decoding.result import DecodingResult
 
-# The indices of the special ids.
-END, START = 1, 2
+# The indices of the special ids, and the first of other ones: slots come before the rest.
+END, START, TOKENS = 1, 2, 3
 
 
 class Shortlist(NamedTuple):

@@ -130,6 +130,7 @@ def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> 
             record["config"].setdefault("published", {})["target_language"] = language
         arguments["abbreviations"] = with_abbreviations(languages_of(config)[0])
         arguments["lexicon"] = folder.read_lexicon()
+        arguments["protect"] = settings.get("protect")
     return Parts(
         model=folder.model(weights),
         arguments=arguments | config.get("text_model", {}),

@@ -17,7 +17,7 @@ from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.text_model import TextModel
 
 # Arguments of a text model that config.json records; the others have files of their own.
-RECORDED = ("max_source_length", "max_length", "max_new_tokens", "abbreviations")
+RECORDED = ("max_source_length", "max_length", "max_new_tokens", "abbreviations", "protect")
 
 
 def save(text_model: TextModel, path: str | os.PathLike[str]) -> pathlib.Path:

@@ -126,6 +126,7 @@ class Lexicon:
         eos_id: int,
         bos_id: int,
         banned_ids: Sequence[int] = (),
+        slot_ids: Sequence[int] = (),
         least: int = STEP,
     ) -> Shortlist:
         """The shortlist for a batch of sources.
@@ -135,6 +136,7 @@ class Lexicon:
             eos_id: The id that ends a translation.
             bos_id: The id that begins one.
             banned_ids: Ids that are in no shortlist.
+            slot_ids: Ids that come first, and that every translation may have.
             least: The least number of candidates.
 
         Returns:
@@ -151,13 +153,14 @@ class Lexicon:
         always = np.zeros(vocab, bool)
         always[self.always] = True
         special = np.zeros(vocab, bool)
-        special[[0, eos_id, bos_id, *banned_ids]] = True
+        special[[0, eos_id, bos_id, *slot_ids, *banned_ids]] = True
         allowed = ((tf.reshape(counts, [batch, vocab]) > 0) | always) & ~special
         ids = tf.where(tf.reduce_any(allowed, axis=0))[:, 0]
-        ids = tf.concat([[0, eos_id, bos_id], tf.cast(ids, tf.int32)], axis=0)
+        ids = tf.concat([[0, eos_id, bos_id, *slot_ids], tf.cast(ids, tf.int32)], axis=0)
         count = -(-tf.maximum(tf.size(ids), least) // STEP) * STEP
         ids = tf.pad(ids, [[0, count - tf.size(ids)]])
-        allowed = tf.gather(allowed | (np.arange(vocab) == eos_id), ids, axis=1)
+        allowed |= np.isin(np.arange(vocab), [eos_id, *slot_ids])
+        allowed = tf.gather(allowed, ids, axis=1)
         return Shortlist(ids, allowed)
 
 

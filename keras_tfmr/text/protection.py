@@ -1,12 +1,23 @@
 """Protected spans inside the graph: slots for them in a text, and spans for slots afterwards."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
-from keras_tfmr.text.spans import PRIVATE, SLOTS
+from keras_tfmr.text.spans import DEFAULT, PATTERNS, PRIVATE, SLOTS, combined
+from keras_tfmr.text.subwords import valid_utf8
 
 # A byte that occurs in no UTF-8, so that no text has it.
 _MARK, _MARKED = b"\xff", b"\xff\\1\xff"
 _FIRST, _PRIVATE_CHARACTERS = ord(SLOTS[0]), 0x1000
+_NOTHING = r"[^\x{0}-\x{10FFFF}]"
+# Only separators and control characters; slots are among the latter.
+_BLANK = r"[\pZ\pC]*"
+
+
+def is_blank(texts: tf.Tensor) -> tf.Tensor:
+    """bool [batch]: which texts have nothing to translate."""
+    return tf.strings.regex_full_match(texts, _BLANK)
 
 
 def checked(pattern: str) -> str:
@@ -20,12 +31,15 @@ def checked(pattern: str) -> str:
     return pattern
 
 
-def protect(texts: tf.Tensor, pattern: str | tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
+def protect(
+    texts: tf.Tensor, pattern: str | tf.Tensor, most: int | None = None
+) -> tuple[tf.Tensor, tf.RaggedTensor]:
     """Texts with a slot for each span, and the spans.
 
     Args:
         texts: string [batch], valid UTF-8.
-        pattern: What to protect, in RE2's syntax.
+        pattern: What to protect, in RE2's syntax; string [batch] for one of each text.
+        most: The most spans of a text; what follows them is left as it is.
 
     Returns:
         Texts string [batch], in which the spans of each are U+E000, U+E001 and so on, from the
@@ -37,15 +51,39 @@ def protect(texts: tf.Tensor, pattern: str | tf.Tensor) -> tuple[tf.Tensor, tf.R
     >>> spans.to_list()
     [[b'{a}', b'{b}']]
     """
-    pieces, is_span = _split(texts, pattern)
+    pieces, is_span, number = _split(texts, pattern)
+    if most is not None:
+        is_span &= number < most
+    slots = tf.where(is_span, _slots(number), pieces.flat_values)
     spans = tf.ragged.boolean_mask(pieces, pieces.with_values(is_span))
-    number = tf.cumsum(tf.cast(is_span, tf.int64), exclusive=True)
-    number -= tf.gather(spans.row_starts(), pieces.value_rowids())  # among those of its text
-    codes = _FIRST + tf.cast(number % _PRIVATE_CHARACTERS, tf.int32)
-    slots = tf.strings.unicode_encode(codes[:, None], "UTF-8")
-    slotted = tf.where(is_span, slots, pieces.flat_values)
-    rows = pieces.nrows()
-    return tf.strings.unsorted_segment_join(slotted, pieces.value_rowids(), rows), spans
+    return _joined(slots, pieces.value_rowids(), pieces.nrows()), spans
+
+
+def protect_alike(texts: tf.Tensor, pattern: str, spans: tf.RaggedTensor) -> tf.Tensor:
+    """Texts with the slots that the same spans have elsewhere, as in a reference translation.
+
+    Args:
+        texts: string [batch], valid UTF-8.
+        pattern: As for `protect`.
+        spans: ragged string [batch, (spans)] of the other texts, up to 16 of each. The second of
+            equal ones stands for the second here, and so on.
+
+    Returns:
+        string [batch].
+    """
+    pieces, is_span, _ = _split(texts, pattern)
+    rows = pieces.value_rowids()
+    dense = spans.to_tensor("", shape=[None, len(SLOTS)])  # [batch, spans]
+    before = tf.linalg.band_part(dense[:, :, None] == dense[:, None], -1, 0)  # and itself
+    nth = tf.math.count_nonzero(before, axis=2)  # [batch, spans], from 1
+    same = is_span[:, None] & (pieces.flat_values[:, None] == tf.gather(dense, rows))
+    seen = tf.cumsum(tf.cast(same, tf.int64))  # [pieces, spans]
+    earlier = tf.pad(seen, [[1, 0], [0, 0]])
+    seen -= tf.gather(earlier, tf.gather(pieces.row_starts(), rows))  # in this text
+    same &= seen == tf.gather(nth, rows)
+    slots = _slots(tf.argmax(same, axis=1))
+    slots = tf.where(tf.reduce_any(same, axis=1), slots, pieces.flat_values)
+    return _joined(slots, rows, pieces.nrows())
 
 
 def restore(texts: tf.Tensor, spans: tf.RaggedTensor) -> tf.Tensor:
@@ -62,15 +100,14 @@ def restore(texts: tf.Tensor, spans: tf.RaggedTensor) -> tf.Tensor:
     >>> restore(tf.constant(["Ou \\ue001."]), spans).numpy()
     array([b'Ou {b}. {a}'], dtype=object)
     """
-    pieces, is_slot = _split(texts, PRIVATE)
+    pieces, is_slot, _ = _split(texts, PRIVATE)
     rows, flat = pieces.value_rowids(), tf.where(is_slot)  # [pieces], [slots, 1]
     codes = tf.strings.unicode_decode(tf.gather_nd(pieces.flat_values, flat), "UTF-8").flat_values
     number, row = tf.cast(codes - _FIRST, tf.int64), tf.gather_nd(rows, flat)
     known = number < tf.gather(spans.row_lengths(), row)
-    flat = flat[known]
     place = (tf.gather(spans.row_starts(), row) + number)[known]  # among all spans
     values = tf.tensor_scatter_nd_update(
-        pieces.flat_values, flat, tf.gather(spans.flat_values, place)
+        pieces.flat_values, flat[known], tf.gather(spans.flat_values, place)
     )
     missing = tf.tensor_scatter_nd_update(
         tf.where(spans.flat_values == "", "", " " + spans.flat_values),
@@ -78,14 +115,180 @@ def restore(texts: tf.Tensor, spans: tf.RaggedTensor) -> tf.Tensor:
         tf.fill(tf.shape(place), ""),
     )
     values, rows = tf.concat([values, missing], 0), tf.concat([rows, spans.value_rowids()], 0)
-    joined = tf.strings.unsorted_segment_join(values, rows, pieces.nrows())
+    joined = _joined(values, rows, pieces.nrows())
     return tf.where(texts == "", tf.strings.regex_replace(joined, "^ ", ""), joined)
 
 
 def _split(texts, pattern):
-    """Texts as ragged string [batch, (pieces)], and which of all pieces match, bool [pieces]."""
-    marked = tf.strings.regex_replace(texts, tf.strings.join(["(", pattern, ")"]), _MARKED)
+    """Texts in pieces: ragged string [batch, (pieces)]; which match, and how many do before them.
+
+    The latter are bool and int64 [pieces].
+    """
+    pattern = tf.strings.join(["(", pattern, ")"])
+    if pattern.shape.rank:
+        marked = tf.map_fn(
+            lambda each: tf.strings.regex_replace(*each, _MARKED),
+            (texts, pattern),
+            fn_output_signature=tf.TensorSpec([], tf.string),
+        )
+    else:
+        marked = tf.strings.regex_replace(texts, pattern, _MARKED)
     pieces = tf.strings.split(marked, _MARK)
-    place = tf.range(tf.size(pieces.flat_values, tf.int64))
-    place -= tf.gather(pieces.row_starts(), pieces.value_rowids())
-    return pieces, (place % 2 == 1) & (pieces.flat_values != "")
+    first = tf.gather(pieces.row_starts(), pieces.value_rowids())
+    place = tf.range(tf.size(pieces.flat_values, tf.int64)) - first
+    matches = (place % 2 == 1) & (pieces.flat_values != "")
+    before = tf.cumsum(tf.cast(matches, tf.int64), exclusive=True)
+    return pieces, matches, before - tf.gather(before, first)
+
+
+def _slots(numbers):
+    """The slots of numbers, string of their shape."""
+    codes = _FIRST + tf.cast(numbers % _PRIVATE_CHARACTERS, tf.int32)
+    return tf.strings.unicode_encode(codes[:, None], "UTF-8")
+
+
+def _joined(pieces, rows, count):
+    return tf.strings.unsorted_segment_join(pieces, rows, count)
+
+
+class Parts(NamedTuple):
+    """Texts with slots. Those with too many spans are in several parts.
+
+    Fields:
+        texts: string [parts], with up to 16 slots each.
+        rows: int64 [parts], ascending: the text of each.
+        spans: ragged string [parts, (spans)].
+        kept: bool [parts]: those without anything to translate, which stay as they are.
+        count: int64 scalar, the number of texts.
+    """
+
+    texts: tf.Tensor
+    rows: tf.Tensor
+    spans: tf.RaggedTensor
+    kept: tf.Tensor
+    count: tf.Tensor
+
+    def joined(self, translations, scores, truncated):
+        """The translations of texts, with their spans, of those of parts with slots.
+
+        `translations` string and `scores` float32 are [parts, n], `truncated` bool is [parts]; the
+        results are the same of texts. Scores are sums.
+        """
+        kept, shape = self.kept[:, None], tf.shape(translations)
+        flat = tf.reshape(tf.where(kept, self.texts[:, None], translations), [-1])
+        spans = tf.gather(self.spans, tf.repeat(tf.range(shape[0]), shape[1]))
+        translations = _joined(tf.reshape(restore(flat, spans), shape), self.rows, self.count)
+        # What is kept has one translation, and as many as there are beside other parts.
+        free = self._sums(tf.cast(~self.kept, tf.int32)) > 0
+        scores = tf.where(kept & tf.gather(free, self.rows)[:, None], 0.0, scores)
+        return translations, self._sums(scores), self._sums(tf.cast(truncated, tf.int32)) > 0
+
+    def _sums(self, values):
+        return tf.math.unsorted_segment_sum(values, self.rows, self.count)
+
+
+class Protection:
+    """What a translator protects.
+
+    Args:
+        protect: Names of `PATTERNS`, and patterns in RE2's syntax; None for `DEFAULT`, if both
+            vocabularies have slots.
+        source, target: The tokenizers.
+        splitter: The `SentenceSplitter` that cuts a text with too many spans.
+
+    Attributes:
+        possible: Whether both vocabularies have slots.
+        protect: The names and patterns; None if it is not possible.
+
+    Raises:
+        ValueError: If a pattern is wrong, or there are no slots for what to protect.
+    """
+
+    def __init__(self, protect, source, target, splitter):
+        self.slot_ids, self.splitter = source.slot_ids, splitter
+        self.possible = bool(source.slot_ids and target.slot_ids)
+        self.protect, self.pattern, self.private = None, _NOTHING, _NOTHING
+        if self.possible:
+            self.protect = DEFAULT if protect is None else tuple(protect)
+            for each in self.protect:
+                checked(PATTERNS.get(each, each))
+            self.pattern, self.private = checked(combined(self.protect)), PRIVATE
+        elif protect:
+            raise ValueError(
+                "To protect spans, both vocabularies must have slots for them: train the model "
+                "with --protect, or fine-tune it with --init_from and --extend_vocab. Received: "
+                f"protect={protect!r}"
+            )
+
+    def slotted(self, texts, most=None):
+        """Strings [batch] with slots for their spans, and these: see `protect`."""
+        return protect(valid_utf8(texts), self.pattern, most)
+
+    def numbered(self, pieces, spans):
+        """Pieces of texts with slots, string [pieces] in order, and the spans of each."""
+        pieces, own = protect(pieces, self.private)
+        return pieces, own.with_flat_values(spans.flat_values)
+
+    def parts(self, texts):
+        """The `Parts` of strings [batch]."""
+        return self.parts_of(*self.slotted(texts))
+
+    def parts_of(self, texts, spans):
+        """The `Parts` of texts with slots, of which there may be too many, and their spans."""
+        count, crowded = tf.size(texts, tf.int64), spans.row_lengths() > len(SLOTS)
+        texts, rows, spans = tf.cond(
+            tf.reduce_any(crowded),
+            lambda: self._cut(texts, spans, crowded),
+            lambda: (texts, tf.range(count), spans),
+        )
+        kept = (spans.row_lengths() > 0) | tf.gather(crowded, rows)
+        return Parts(texts, rows, spans, kept & is_blank(texts), count)
+
+    def _cut(self, texts, spans, crowded):
+        """Parts of texts of which some have too many spans: texts, their rows and their spans.
+
+        Spans between which there are only spaces become one. Texts that still have too many are cut
+        into sentences, and these further where they must be.
+        """
+        fewer, groups = protect(texts, f"{PRIVATE}(?:\\s*{PRIVATE})*")
+        groups = groups.with_flat_values(restore(*self.numbered(groups.flat_values, spans)))
+        texts, spans = tf.where(crowded, fewer, texts), _choose(crowded, groups, spans)
+        pieces, _ = self.splitter.split(texts, _SlotCounter, len(SLOTS) + 1)
+        whole = tf.RaggedTensor.from_tensor(texts[:, None])
+        pieces = _choose(spans.row_lengths() > len(SLOTS), pieces, whole)
+        texts, spans = self.numbered(pieces.flat_values, spans)
+        return texts, pieces.value_rowids(), spans
+
+    def due(self, source_ids, slot_ids):
+        """The slots of sources [rows, source] as options of a search, where they have these ids."""
+        if not self.possible:
+            return {}
+        same = source_ids[:, :, None] == tf.constant(self.slot_ids)  # [rows, source, slots]
+        bits = tf.bitwise.left_shift(1, tf.range(len(slot_ids)))
+        due = tf.where(tf.reduce_any(same, axis=1), bits, 0)  # [rows, slots]
+        return {"slot_ids": slot_ids, "slots": tf.reduce_sum(due, axis=1)}
+
+    def shown(self, tokenizer, ids, spans):
+        """The subwords of ids [batch, length], string of their shape, with spans for slots."""
+        pieces = tokenizer.pieces(ids)
+        if not self.possible:
+            return pieces
+        same = ids[:, :, None] == tf.constant(tokenizer.slot_ids)  # [batch, length, slots]
+        dense = spans.to_tensor("", shape=[None, len(SLOTS)])
+        own = tf.gather(dense, tf.argmax(same, axis=2), batch_dims=1)
+        return tf.where(tf.reduce_any(same, axis=2), own, pieces)
+
+
+class _SlotCounter:
+    """In place of a tokenizer, for a `SentenceSplitter`: only slots count."""
+
+    @staticmethod
+    def encode(texts, max_length):
+        return protect(texts, PRIVATE)[1][:, :max_length]
+
+
+def _choose(which, these, others):
+    """Rows of two ragged tensors, [batch, (n)] each: these where bool [batch] is True."""
+    count = tf.size(which)
+    chosen = tf.range(count) + tf.where(which, count, 0)
+    return tf.gather(tf.concat([others, these], 0), chosen)

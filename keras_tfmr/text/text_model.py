@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_tfmr._inputs import Text, batches, checked_texts, utf8
+from keras_tfmr._inputs import Text, batches, checked_texts, utf8, utf8_of
 from keras_tfmr.calls import Asked
 from keras_tfmr.optimize import optimize_for_decoding
 from keras_tfmr.precision import with_precision
@@ -171,7 +171,7 @@ class TextModel(Asked):
         self.default = signatures[0].name
         self.declared = {one.name: one for one in signatures}
         self.signatures: dict[str, Any] = {  # of `tf.function`s
-            name: traced(getattr(self, f"_{name}"), **one.inputs)
+            name: traced(getattr(self, f"_{name}"), **one.specs())
             for name, one in self.declared.items()
         }
 
@@ -243,6 +243,8 @@ class TextModel(Asked):
         batch_size: int | None = None,
     ) -> list[Answer]:
         """The answers, by batches of texts of similar length."""
+        if signature.needs and signature.name not in self.signatures:
+            raise ValueError(f"{signature.name} needs a model with {signature.needs}")
         function = self.signatures[signature.name]
         size = BATCH if batch_size is None else batch_size
         columns = [(inputs[name], dtype) for name, dtype in signature.inputs.items()]
@@ -259,7 +261,7 @@ class TextModel(Asked):
 
 
 def _value(value):
-    return utf8(value) if isinstance(value, str | bytes) else value
+    return utf8_of(value) if isinstance(value, str | bytes | list) else value
 
 
 def _lists(value):

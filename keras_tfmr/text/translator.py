@@ -7,28 +7,32 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from keras_tfmr import decoding
+from keras_tfmr import decoding, signatures
 from keras_tfmr._inputs import Text, batches, utf8
 from keras_tfmr.answers import Translation
 from keras_tfmr.calls import TranslatorCalls
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.decoding.shortlist import END, START, Shortlist
+from keras_tfmr.decoding.shortlist import END, START, TOKENS, Shortlist
 from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.models import TranslationModel
-from keras_tfmr.signatures import EXPLAIN, SCORE, TRANSLATE, TRANSLATE_DOCUMENT, TRANSLATE_NBEST
 from keras_tfmr.text.lexicon import Lexicon
+from keras_tfmr.text.protection import Protection, is_blank, protect_alike, restore
 from keras_tfmr.text.sentences import SentenceSplitter
-from keras_tfmr.text.subwords import Tokenizer
+from keras_tfmr.text.spans import SLOTS
+from keras_tfmr.text.subwords import Tokenizer, valid_utf8
+from keras_tfmr.text.terms import with_terms
 from keras_tfmr.text.text_model import BATCH, TextModel, at_least_one, shifted, traced
-
-# Only separators and control characters, so that there is nothing to translate.
-_BLANK = r"[\pZ\pC]*"
 
 
 class Translator(TranslatorCalls, TextModel):
     """Translates lists of strings with a model, its tokenizers and a decoding config.
 
     The translation of a text without visible characters is empty, with score 0.
+
+    Every protected span of a text stands in the translation exactly once, as it is: where the model
+    puts it, or at the end if the translation reaches its maximum length before. Of more than 16
+    spans, those that only spaces part count as one. A text that still has more is translated in
+    parts, and its score is their sum.
 
     Args:
         model: A translation model with `start` and `explain`, such as `TranslationModel`.
@@ -41,10 +45,14 @@ class Translator(TranslatorCalls, TextModel):
             makes likely, which takes less time; None for the whole vocabulary.
         abbreviations: The texts' language, for documents, such as "pt", or a file of its
             abbreviations; None for another language: see `SentenceSplitter`.
+        protect: What stands in a translation as it is: names ("code", "tag", "url", "email",
+            "placeholder", "option", "number") and patterns in RE2's syntax. None: all these names
+            but "number" if both vocabularies have the `SLOTS` for it, else nothing.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
-        ValueError: If vocabularies, lengths or lexicon do not fit the model.
+        ValueError: If vocabularies, lengths or lexicon do not fit the model, a pattern is wrong, or
+            the vocabularies have no slots for what to protect.
 
     >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -68,6 +76,7 @@ class Translator(TranslatorCalls, TextModel):
         max_source_length: int = 128,
         lexicon: Lexicon | None = None,
         abbreviations: str | os.PathLike[str] | None = None,
+        protect: Sequence[str] | None = None,
     ) -> None:
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
         super().__init__(model, tokenizers, max_source_length)
@@ -78,7 +87,11 @@ class Translator(TranslatorCalls, TextModel):
         self._check()
         self._into: dict[str, Self] = {}
         self.tables = [] if lexicon is None else [lexicon.candidates]
-        self._declare(TRANSLATE, TRANSLATE_NBEST, TRANSLATE_DOCUMENT, SCORE, EXPLAIN)
+        self.protection = Protection(protect, *tokenizers.values(), self.splitter)
+        self._parts = traced(self.protection.parts, text="string")
+        names = ["translate", "translate_nbest", "translate_document", "score", "explain"]
+        names += ["translate_with_terms"] * self.protection.possible
+        self._declare(*(getattr(signatures, name.upper()) for name in names))
         inputs = {
             "source_ids": ([None, None], tf.int32),
             "max_lengths": tf.int32,
@@ -119,6 +132,7 @@ class Translator(TranslatorCalls, TextModel):
             "max_source_length": self.max_source_length,
             "lexicon": self.lexicon,
             "abbreviations": self.splitter.abbreviations,
+            "protect": self.protection.protect,
         }
 
     def for_decoding(self, precision: str | None = None, texts: Sequence[Text] = ()) -> Self:
@@ -162,16 +176,12 @@ class Translator(TranslatorCalls, TextModel):
         return super()._ask(signature, inputs, batch_size)
 
     def examples(self, texts: Sequence[Text]) -> list[Any]:
-        texts = self.source_tokenizer.tagged(texts)
-        translations = self.translate(texts)
-        inputs = []
+        texts, inputs = [utf8(text) for text in self.source_tokenizer.tagged(texts)], []
         for rows in batches([1] * len(texts), BATCH):
-            source_ids, _, _ = self._read(tf.constant([utf8(text) for text in texts[rows]]))
-            target_ids, _ = self.target_tokenizer.encode_truncated(
-                tf.constant(translations[rows]), self.config.max_length
-            )
-            fed_ids = shifted(at_least_one(target_ids), self.target_tokenizer.bos_id)
-            inputs.append([source_ids, fed_ids])
+            source_ids, _, blank = self._read(self._parts(tf.constant(texts[rows])).texts)
+            result = self._decode(source_ids, blank, num_certain=1)
+            target_ids = result.ids[:, 0, : tf.maximum(tf.reduce_max(result.lengths[:, 0]), 1)]
+            inputs.append([source_ids, shifted(target_ids, self.target_tokenizer.bos_id)])
         return inputs
 
     def to_metadata(self) -> dict[str, Any]:
@@ -179,6 +189,7 @@ class Translator(TranslatorCalls, TextModel):
             "decoding": self.config.to_dict(),
             "max_source_length": self.max_source_length,
             "shortlist": self.lexicon is not None,
+            "protect": self.protection.protect,
         }
 
     def _translate(self, text):
@@ -187,13 +198,38 @@ class Translator(TranslatorCalls, TextModel):
         The score is the log-probability divided by the length penalty. A text without visible
         characters has an empty translation with score 0.
         """
-        source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, num_certain=1)
-        return {
-            "translation": self.target_tokenizer.decode(result.ids[:, 0]),
-            "score": result.scores[:, 0],
-            "truncated": truncated,
-        }
+        return self._best(self._parts(text))
+
+    def _translate_with_terms(self, text, terms, translations):
+        """`text` string [batch], `terms` and `translations` string [batch, n] -> as `_translate`.
+
+        A term that stands in its text as whole words has this translation. One without a capital
+        letter is found in any case. Rows are padded with empty strings.
+        """
+        pairs = tf.ensure_shape(terms, [None, None]), tf.ensure_shape(translations, [None, None])
+        for each in pairs:
+            tf.debugging.assert_equal(
+                tf.shape(each),
+                tf.stack([tf.size(text), tf.shape(terms)[1]]),
+                "text, terms and translations must have the same batch size, and each term a "
+                "translation",
+            )
+        found = with_terms(*self.protection.slotted(tf.ensure_shape(text, [None])), *pairs)
+        return self._best(self.protection.parts_of(*found))
+
+    def _best(self, parts):
+        translations, scores, truncated = self._translations(parts, num_certain=1)
+        answer = {"translation": translations[:, 0], "score": scores[:, 0]}
+        return {**answer, "truncated": truncated}
+
+    def _translations(self, parts, num_certain):
+        """The best translations of texts: string and float32 [batch, num_certain], bool [batch]."""
+        source_ids, truncated, blank = self._read(parts.texts)
+        result = self._decode(source_ids, blank, num_certain)
+        ids, scores = result.ids[:, :num_certain], result.scores[:, :num_certain]
+        flat = tf.reshape(ids, [-1, ids.shape[-1]])  # [parts * n, length]
+        translations = tf.reshape(self.target_tokenizer.decode(flat), tf.shape(scores))
+        return parts.joined(translations, scores, truncated)
 
     def _translate_nbest(self, text):
         """`text` string [batch] -> `translations` string, `scores` float32, both [batch, n].
@@ -201,13 +237,11 @@ class Translator(TranslatorCalls, TextModel):
         `truncated` bool [batch] is as in `_translate`. The best translation comes first. If there
         are fewer than n, the others are empty and their score is the lowest float32.
         """
-        source_ids, truncated, blank = self._read(text)
-        result = self._decode(source_ids, blank, num_certain=self.config.num_return_sequences)
-        flat = tf.reshape(result.ids, [-1, result.ids.shape[-1]])  # [batch * n, length]
-        translations = self.target_tokenizer.decode(flat)
+        n = self.config.num_return_sequences
+        translations, scores, truncated = self._translations(self._parts(text), n)
         return {
-            "translations": tf.reshape(translations, tf.shape(result.scores)),
-            "scores": tf.maximum(result.scores, tf.float32.min),
+            "translations": tf.where(tf.math.is_inf(scores), "", translations),
+            "scores": tf.maximum(scores, tf.float32.min),
             "truncated": truncated,
         }
 
@@ -218,20 +252,22 @@ class Translator(TranslatorCalls, TextModel):
         `source_pieces` and `target_pieces` string [batch, pieces] are the sentences and what is
         between them, of the text and of its translation, padded with empty strings.
         """
-        text = tf.ensure_shape(text, [None])
+        text, spans = self.protection.slotted(tf.ensure_shape(text, [None]))
+        text = tf.strings.regex_replace(text, self.protection.private, SLOTS[0])  # of one token
         pieces, real = self.splitter.split(text, self.source_tokenizer, self.max_source_length)
+        slotted, spans = self.protection.numbered(pieces.flat_values, spans)
         flat, rows = tf.where(real.flat_values), pieces.value_rowids()
-        sentences = tf.gather_nd(pieces.flat_values, flat)
+        sentences = tf.gather_nd(slotted, flat)
         order = tf.argsort(tf.strings.length(sentences), stable=True)
         translations, cut = self._in_batches(tf.gather(sentences, order))
         flat = tf.gather(flat, order)
-        translated = tf.tensor_scatter_nd_update(pieces.flat_values, flat, translations)
+        translated = restore(tf.tensor_scatter_nd_update(slotted, flat, translations), spans)
         count, own = tf.size(text, tf.int64), tf.gather_nd(rows, flat)
         return {
             "translation": tf.strings.unsorted_segment_join(translated, rows, count),
             "sentences": tf.math.unsorted_segment_sum(tf.ones_like(own, tf.int32), own, count),
             "truncated": tf.math.unsorted_segment_sum(tf.cast(cut, tf.int32), own, count) > 0,
-            "source_pieces": pieces.to_tensor(""),
+            "source_pieces": pieces.with_flat_values(restore(slotted, spans)).to_tensor(""),
             "target_pieces": pieces.with_flat_values(translated).to_tensor(""),
         }
 
@@ -268,10 +304,12 @@ class Translator(TranslatorCalls, TextModel):
         over `tokens` tokens, the last of which is the end id. A reference that is longer than the
         maximum length of a translation is cut to it. `truncated` means that either was cut.
         """
-        text, reference = tf.ensure_shape(text, [None]), tf.ensure_shape(reference, [None])
+        text, spans = self.protection.slotted(tf.ensure_shape(text, [None]), len(SLOTS))
+        reference = valid_utf8(tf.ensure_shape(reference, [None]))
         tf.debugging.assert_equal(
             tf.shape(text), tf.shape(reference), "text and reference must have the same batch size"
         )
+        reference = protect_alike(reference, self.protection.pattern, spans)
         source_ids, truncated, _ = self._read(text)
         target = self.target_tokenizer
         target_ids, cut = target.encode_truncated(reference, self.config.max_length)
@@ -293,6 +331,7 @@ class Translator(TranslatorCalls, TextModel):
         [batch, layers, heads, source, source], and `decoder_heads` [batch, layers, heads, target,
         target], whose column s is the token before target token s: the start id for s = 0.
         """
+        text, spans = self.protection.slotted(tf.ensure_shape(text, [None]), len(SLOTS))
         source_ids, _, blank = self._read(text)
         result = self._decode(source_ids, blank, num_certain=1)
         source_ids = source_ids[: tf.size(blank)]
@@ -302,8 +341,8 @@ class Translator(TranslatorCalls, TextModel):
         _, scores = self.model.explain(source_ids, fed_ids)
         heads = _stacked(scores.cross, target_ids, source_ids)
         outputs = {
-            "source_tokens": self.source_tokenizer.pieces(source_ids),
-            "target_tokens": self.target_tokenizer.pieces(target_ids),
+            "source_tokens": self.protection.shown(self.source_tokenizer, source_ids, spans),
+            "target_tokens": self.protection.shown(self.target_tokenizer, target_ids, spans),
             "attention": tf.reduce_mean(heads, axis=[1, 2]),
             "attention_heads": heads,
         }
@@ -321,7 +360,7 @@ class Translator(TranslatorCalls, TextModel):
         # The server does not check the rank of a request's inputs against the signature.
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.source_tokenizer.encode_truncated(text, self.max_source_length)
-        return at_least_one(ids), truncated, tf.strings.regex_full_match(text, _BLANK)
+        return at_least_one(ids), truncated, is_blank(text)
 
     def _decode(self, source_ids, blank, num_certain):
         """Decodes ids [rows, source]; the result is [batch, n, ...], the first ones certain.
@@ -341,9 +380,10 @@ class Translator(TranslatorCalls, TextModel):
         target = self.target_tokenizer
         return self.lexicon.shortlist(
             source_ids,
-            banned_ids=(target.unknown_id,),
+            banned_ids=(target.unknown_id, *target.slot_like_ids),
             eos_id=target.eos_id,
             bos_id=target.bos_id,
+            slot_ids=target.slot_ids,
             least=2 * self.config.num_beams * GROUP,
         )
 
@@ -351,10 +391,12 @@ class Translator(TranslatorCalls, TextModel):
         """From ids and maximum lengths to the `DecodingResult`."""
         config, ids = self.config, self.target_tokenizer
         start = {"num_beams": config.num_beams, "max_length": config.max_length}
-        bos_id, eos_id, banned_ids = ids.bos_id, ids.eos_id, (ids.unknown_id, ids.bos_id)
+        bos_id, eos_id, slot_ids = ids.bos_id, ids.eos_id, ids.slot_ids
+        banned_ids = (ids.unknown_id, bos_id, *ids.slot_like_ids)
         if shortlist:
             start["shortlist"] = Shortlist(*shortlist)
             bos_id, eos_id, banned_ids = START, END, (START,)
+            slot_ids = range(TOKENS, TOKENS + len(slot_ids))
         step, state = self.model.start(source_ids, **start)
         result = config.decode(
             step,
@@ -364,6 +406,7 @@ class Translator(TranslatorCalls, TextModel):
             banned_ids=banned_ids,
             max_lengths=max_lengths,
             num_certain=num_certain,
+            **self.protection.due(source_ids, slot_ids),
         )
         return start["shortlist"].restored(result) if shortlist else result
 

@@ -1,0 +1,224 @@
+"""Each span of a text stands in its translation exactly once, whatever the model is."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from text_models import LINES, tiny, tiny_model, tokenizer
+
+from keras_tfmr import TranslationModel, Translator, decoding, int8
+from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.text.lexicon import Lexicon
+from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern
+
+OWN = ("code", r"\{[a-z]+\}", "#[0-9]{2,}", "url")
+
+
+def protecting(seed=3, scale=3, *, protect=None, lexicon=None, **decoding):
+    """A translator with slots and random weights."""
+    size = tokenizer(SLOTS).vocab_size
+    model = tiny(TranslationModel, seed=seed, scale=scale, source_vocab=size, target_vocab=size)
+    decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 14, **decoding}
+    return Translator(
+        model, tokenizer(SLOTS), config=DecodingConfig(**decoding), max_source_length=24,
+        protect=protect, lexicon=lexicon,
+    )  # fmt: skip
+
+
+SPANS = st.sampled_from(
+    ["{nome}", "`a  b`", "https://a.b/c?d=ã", "<b>", "</b>", "%(n)d", "--all-of", "a@b.pt",
+     "#12345", "\ue001", "\ue00f\ue000", "\uefff", "``a ` b``", "<a href='x y'>", "{x}\0", "<é"]
+)  # fmt: skip
+WORDS = st.sampled_from(
+    ["gato", "Não ", ". ", "! ", " ", "  ", "\n", ", ", "(", ")", "é", "a b c. D "]
+)
+TEXTS = st.lists(SPANS | WORDS, max_size=60).map("".join)
+BATCHES = st.lists(TEXTS, min_size=1, max_size=4)
+
+
+def assert_once(text, translation, protect=DEFAULT):
+    spans = re.findall(python_pattern(protect), text)
+    for span in {*spans}:  # which may be a part of another one
+        count = sum(other.count(span) for other in spans)
+        assert translation.count(span) == count, (span, text, translation)
+    assert not {*re.findall("[\ue000-\uefff]", translation)} - {*text}
+
+
+def int8_session(translator, folder):
+    """The function from texts to translations of an export in int8, in a session."""
+    translator.signatures = {name: translator.signatures[name] for name in ("translate", "score")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(int8, "LEAST_WEIGHTS", 0)
+        options = {"precision": "int8", "texts": [*LINES, "O {a}."], "check": False}
+        session = SavedSession(translator.export(folder, **options))
+
+    def translate(texts):
+        texts = np.array([text.encode() for text in texts], object)
+        return [
+            [text.decode()] for text in session.run("translate", {"text": texts})["translation"]
+        ]
+
+    return translate
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return protecting()
+
+
+@pytest.fixture(scope="module", params=["beams", "documents", "lexicon", "session"])
+def way(request, translator, tmp_path_factory):
+    """A function from texts to the translations of each, and what is protected."""
+    if request.param == "beams":
+        return translator.translate_nbest, DEFAULT
+    if request.param == "session":
+        return int8_session(
+            protecting(scale=1, num_beams=2), tmp_path_factory.mktemp("export")
+        ), DEFAULT
+    greedy = {"num_beams": 1, "num_return_sequences": 1, "seed": 5, "scale": 2}
+    if request.param == "documents":
+        found = protecting(protect=OWN, max_length=9, **greedy).translate_document
+        return lambda texts: [[one.text] for one in found(texts)], OWN
+    size = tokenizer(SLOTS).vocab_size
+    few = Lexicon(np.zeros((size, 1)), np.arange(20, 70), size)
+    found = protecting(protect=OWN, lexicon=few, max_length=40, **greedy).translate
+    return lambda texts: [[one] for one in found(texts)], OWN
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts=BATCHES)
+def test_each_span_stands_once_in_what_any_model_says(way, texts):
+    translate, protect = way
+    for text, translations in zip(texts, translate(texts), strict=True):
+        assert translations
+        for translation in translations:
+            assert_once(text, translation, protect)
+
+
+def test_spans_are_one_token_and_attached_as_the_slots_are(translator):
+    """The same as the slots themselves, which are protected characters of a text."""
+    texts = ["Diz ({nome}), `a b`!", "Diz (\ue000), \ue001!"]
+    one, other = translator.translate(texts)
+    for slot, span in (("\ue000", "{nome}"), ("\ue001", "`a b`")):
+        other = other.replace(slot, span)
+    assert one == other
+    [explained] = translator.explain(texts[:1])
+    assert len(explained.source_tokens) == translator.token_counts(texts[1:])
+    for text in ("({nome})", "x{nome}, `a b`.", "{nome}{b}"):
+        slotted, spans = translator.protection.slotted(tf.constant([text]))
+        decoded = translator.target_tokenizer.decode(translator.source_tokenizer.encode(slotted))
+        assert decoded.numpy()[0] == slotted.numpy()[0] != text.encode() and spans.row_lengths()
+
+
+def test_a_text_with_too_many_spans_is_translated_in_parts(translator):
+    """As a document, whose sentences have few enough; a single sentence is cut within."""
+    texts = ["Diz " + " e ".join(f"{{n{i}}}" for i in range(k, k + 12)) + " já." for k in (1, 13)]
+    [whole] = translator.translate([" ".join(texts)])
+    assert whole == " ".join(found := translator.translate(texts))
+    assert whole.score == pytest.approx(sum(part.score for part in found), abs=1e-4)
+    assert whole.truncated and not translator.translate(["Diz {a}."])[0].truncated
+    assert len(translator.translate_nbest([" ".join(texts)])[0]) == 2
+    # 20 spans in groups of two are 10, which need not be cut.
+    text = "Diz " + " e ".join("{a} {b}" for _ in range(10)) + "."
+    parts = translator.protection.parts(tf.constant([text]))
+    assert parts.texts.shape == 1 and parts.spans.to_list() == [[b"{a} {b}"] * 10]
+    parts = translator.protection.parts(tf.constant(["; ".join(["{a} e {b}"] * 10)]))
+    assert max(parts.spans.row_lengths()) <= 16 < sum(parts.spans.row_lengths())
+
+
+def test_texts_of_spans_and_spaces_are_their_own_translations(translator):
+    texts = [" {a} ", "", " ", "`x` {b}" * 20]
+    expected = [" {a} ", "", "", "`x` {b}" * 20]
+    assert translator.translate(texts) == expected
+    assert [found.score for found in translator.translate(texts)] == [0.0] * 4
+    assert translator.translate_nbest(texts) == [[text] for text in expected]
+    assert [found.text for found in translator.translate_document(texts)] == texts
+
+
+def test_scores_and_explanations_see_slots(translator):
+    """Spans of a reference are numbered as in the text; the second of equal ones is the second."""
+    texts, references = ["Diz {a}, {b}, {a}."] * 2, ["{b} says {a} {c} {a} {a}", "no"]
+    slotted = [f"Diz {SLOTS[0]}, {SLOTS[1]}, {SLOTS[2]}."] * 2
+    given = [f"{SLOTS[1]} says {SLOTS[0]} {{c}} {SLOTS[2]} {{a}}", "no"]
+    source, _ = tokenizer(SLOTS).encode_truncated(slotted, 24)
+    target, _ = tokenizer(SLOTS).encode_truncated(given, 14)
+    fed = np.pad(target[:, :-1], [[0, 0], [1, 0]], constant_values=tokenizer().bos_id)
+    expected, tokens = decoding.score(translator.model([source, fed]), target)
+    found = translator.score(texts, references)
+    assert [one.tokens for one in found] == tokens.numpy().tolist()
+    np.testing.assert_allclose([one.log_prob for one in found], expected, rtol=1e-4)
+    [explained] = translator.explain(["Bom `dia x`! (https://a.b/c)."])
+    assert [t for t in explained.source_tokens if len(t) > 6] == ["`dia x`", "https://a.b/c"]
+    assert explained.target_tokens.count("`dia x`") == 1
+
+
+TERMS = {
+    "gato": "CAT", "gato preto": "black {cat}", "ção": "?", "C++": "C plus plus", "Ana": "Anna",
+    "d'água": "of water", "a.b": "AB", "preto": "", "  fim\tde  linha ": "end of line",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text, given, absent",
+    [
+        ("O gato  preto e o Gato.", ["black {cat}", "CAT"], ["gato"]),
+        ("Gatos, gatoé, nação, análi, axb", [], ["CAT", "?", "AB", "Anna"]),
+        ("ana e Ana: C++, a.b", ["Anna", "C plus plus", "AB"], []),
+        (
+            "`gato` e {gato}, FIM de\nlinha d'água",
+            ["`gato`", "{gato}", "end of line", "of water"],
+            [],
+        ),
+        ("gato " * 40, ["CAT"] * 40, []),
+        ("\ufdd0gato\ufdd0 \ue005", ["CAT", "\ue005"], []),
+    ],
+)
+def test_terms_have_the_given_translations(translator, text, given, absent):
+    [found] = translator.translate_with_terms([text], TERMS)
+    assert all(found.count(one) == given.count(one) for one in given), found
+    assert not any(one in found for one in absent), found
+
+
+def test_terms_of_each_text_are_its_own(translator):
+    texts = ["O gato preto.", "nada", "Ana {x}"]
+    found = translator.translate_with_terms(texts, TERMS)
+    assert found == [translator.translate_with_terms([text], TERMS)[0] for text in texts]
+    assert found[1] == translator.translate(texts)[1]
+    assert translator.translate_with_terms([], TERMS) == []
+    for wrong, error in (({"a": 1}, TypeError), (["a"], TypeError), ({" ": "x"}, ValueError)):
+        with pytest.raises(error, match="Received: "):
+            translator.translate_with_terms(["a"], wrong)
+    function = translator.signatures["translate_with_terms"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="and each term a translation"):
+        function(tf.constant(["a"]), tf.constant([["a", "b"]]), tf.constant([["a"]]))
+
+
+def test_what_is_protected_is_part_of_a_translator():
+    translator = protecting(protect=OWN)
+    assert translator.to_metadata()["protect"] == OWN
+    assert translator.replace(precision="bfloat16").protection.protect == OWN
+    assert translator.for_decoding().protection.protect == OWN
+    plain = Translator(tiny_model(), tokenizer())
+    assert plain.to_metadata()["protect"] is None and plain.protection.protect is None
+    for protect, message in ((("urls",), "'urls' is none of"), (("(",), "RE2 cannot read")):
+        with pytest.raises(ValueError, match=message):
+            protecting(protect=protect)
+    with pytest.raises(ValueError, match=r"both vocabularies must have slots.*--extend_vocab"):
+        Translator(tiny_model(), tokenizer(), protect=["url"])
+    with pytest.raises(ValueError, match="translate_with_terms needs a model with slots"):
+        plain.translate_with_terms(["o gato"], TERMS)
+
+
+def test_models_without_slots_leave_all_as_it_is():
+    """A slot in their texts is a character like others."""
+    texts = ["Diz {a} \ue000!", "\ue005"]
+    plain = Translator(tiny_model(), tokenizer(), config=DecodingConfig(max_length=12))
+    source, _ = tokenizer().encode_truncated(texts[:1], 128)
+    assert plain.explain(texts)[0].source_tokens == [
+        piece.decode() for piece in tokenizer().pieces(source).numpy()[0]
+    ]
+    assert plain.translate_document(["{a}\ue005\n\ue006"])[0].text.endswith("\n\ue006")
