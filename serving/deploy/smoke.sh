@@ -108,17 +108,25 @@ ask_container() { # ask_container IMAGE FOLDER
   fi
   url=http://$(docker port "$container" 8501/tcp | head -n 1)
   model=default
-  for _ in $(seq 120); do
-    available 2>/dev/null && break
-    [ -n "$(docker ps --quiet --no-trunc --filter "id=$container")" ] || break
-    sleep 1
-  done
-  ask_server "$url" "$(docker port "$container" 8500/tcp | head -n 1)"
+  if loads; then
+    ask_server "$url" "$(docker port "$container" 8500/tcp | head -n 1)"
+    say "requests are batched" batched
+  else
+    say "the container loads the model in two minutes" false
+  fi
   docker logs "$container" >"$work/log" 2>&1
   say "the warm-up was replayed" grep -Eq 'warmup records read: [1-9]' "$work/log"
-  say "requests are batched" batched
   [ "$failed" = 0 ] || tail -n 30 "$work/log"
   docker rm --force "$container" >/dev/null
+}
+
+loads() {
+  for _ in $(seq 120); do
+    available 2>/dev/null && return
+    [ -n "$(docker ps --quiet --no-trunc --filter "id=$container")" ] || return 1
+    sleep 1
+  done
+  return 1
 }
 
 batched() {
