@@ -223,8 +223,8 @@ PERHAPS_REFUSED = ", as from a server that refuses the client's certificate"
 
 def untrusted(details, target):
     """The exception for a certificate that one of both sides refuses."""
-    what = "An encrypted connection needs certificates that both sides trust (UNAUTHENTICATED)"
-    return ServingError(f"{what}. {target.server}: {details}", "UNAUTHENTICATED")
+    what = f"{target.server} and the client must trust each other's certificates"
+    return ServingError(f"{what} (UNAUTHENTICATED): {details}", "UNAUTHENTICATED")
 
 
 def from_http_status(status, details, target):
