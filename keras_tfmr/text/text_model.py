@@ -183,20 +183,23 @@ class TextModel(Asked):
         """Metadata of an export's JSON file, apart from the model."""
         return {"max_length": self.max_length}
 
-    def replace(self, *, model: keras.Model | None = None, precision: str | None = None) -> Self:
-        """A copy with another model, or with its weights in another precision.
+    def replace(
+        self, *, model: keras.Model | None = None, precision: str | None = None, **arguments: Any
+    ) -> Self:
+        """A copy with another model, with its weights in another precision, or other arguments.
 
         Args:
             model: A model for the same tokenizers; None keeps it.
             precision: "float32" or "bfloat16" for weights and layers; softmax and
                 log-probabilities are float32 in both. None keeps the precision.
+            **arguments: Arguments of the class, instead of those of this one.
 
         Returns:
             An object of the same class. It has its own model if the precision differs.
         """
         model = self.model if model is None else model
         model = model if precision is None else with_precision(model, precision)
-        copy = type(self)(model, **self.arguments())
+        copy = type(self)(model, **{**self.arguments(), **arguments})
         copy.record, copy.texts = self.record, self.texts
         return copy
 

@@ -161,9 +161,11 @@ class Translator(TranslatorCalls, TextModel):
             ValueError: If the model does not have the language, or has only one.
         """
         if language not in self._into:
-            tokenizer = self.source_tokenizer.into(language)
-            arguments = {**self.arguments(), "source_tokenizer": tokenizer}
-            self._into[language] = type(self)(self.model, **arguments)
+            copy = self.replace(source_tokenizer=self.source_tokenizer.into(language))
+            if config := self.record.get("config"):
+                published = config.get("published", {}) | {"target_language": language}
+                copy.record = self.record | {"config": config | {"published": published}}
+            self._into[language] = copy
         return self._into[language]
 
     def _ask(self, signature, inputs, batch_size=None):

@@ -56,6 +56,13 @@ def test_the_language_of_a_translator_is_that_of_all_calls_and_of_each_sentence(
     assert [text.decode() for text in exported] == translator.translate(TEXTS, language="fra")
 
 
+def test_a_translator_into_a_language_stays_one_when_it_is_saved(folder, tmp_path):
+    into = Translator.from_preset(folder).into("fra")
+    saved = Translator.from_preset(into.save_to_preset(tmp_path / "saved"))
+    assert saved.translate(TEXTS) == into.translate(TEXTS)
+    assert saved.record["config"]["published"]["target_language"] == "fra"
+
+
 def test_a_language_that_is_missing_or_unknown_is_an_error_with_those_that_there_are(
     translator, folder
 ):
