@@ -1,0 +1,169 @@
+"""Text models from presets, and back: what is written answers as what wrote it."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from marian_models import fixture, write_release, write_transformers_folder
+from text_models import KINDS, LINES, classifier, tiny, tiny_translator, tokenizer, write_run
+
+from keras_tfmr import Classifier, TranslationModel, Translator
+from keras_tfmr.export import ExportError
+from keras_tfmr.export.calibration import texts_for
+from keras_tfmr.presets import PresetError
+from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
+from keras_tfmr.text.lexicon import Lexicon
+from keras_tfmr.text.sentences import LANGUAGES
+from keras_tfmr.text.text_model import TextModel
+
+
+def recurrent():
+    size = tokenizer().vocab_size
+    return tiny_translator(
+        RNNSearchModel(RNNSearchConfig.preset("tiny", source_vocab=size, target_vocab=size))
+    )
+
+
+ANSWERS = {
+    "classifier": lambda model: model.classify(LINES),
+    "tagger": lambda model: model.tag(LINES),
+    "completer": lambda model: model.log_prob(LINES),
+    "translator": lambda model: model.translate(LINES),
+    "recurrent": lambda model: model.translate(LINES),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_is_saved_answers_as_before(name, tmp_path):
+    model = {**KINDS, "recurrent": recurrent}[name]()
+    model.texts = ["Uma frase.", "Outra\nfrase."]
+    path = model.save_to_preset(tmp_path / "a preset")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a preset"]
+    found = TextModel.from_preset(path)
+    assert isinstance(model, type(found)) and found.texts == ["Uma frase.", "Outra frase."]
+    assert ANSWERS[name](found) == ANSWERS[name](model)
+    mine, its = ({n: v for n, v in m.arguments().items() if n in OWN} for m in (model, found))
+    assert mine == its
+    with pytest.raises(ExportError, match="is not empty"):
+        classifier().save_to_preset(path)
+    fresh = type(found).from_preset(path, load_weights=False)
+    assert not np.allclose(fresh.model.get_weights()[0], model.model.get_weights()[0])
+
+
+OWN = {"labels", "tags", "max_length", "max_new_tokens", "config", "max_source_length"}
+
+
+def test_lora_and_another_precision_are_merged_and_rounded_back(tmp_path):
+    translator = tiny_translator()
+    table = translator.model.encoder.embedding.tokens
+    table.enable_lora(2)
+    table.lora_embeddings_b.assign(np.ones(table.lora_embeddings_b.shape))
+    found = Translator.from_preset(translator.save_to_preset(tmp_path / "lora"))
+    assert found.translate(LINES) == translator.translate(LINES)
+    rounded = tiny_translator().replace(precision="bfloat16")
+    found = Translator.from_preset(rounded.save_to_preset(tmp_path / "rounded"))
+    assert found.model.dtype_policy.name == "float32"
+    for weight, other in zip(found.model.weights, rounded.model.weights, strict=True):
+        np.testing.assert_array_equal(np.array(weight), np.array(other, "float32"))
+    with pytest.raises(PresetError, match="layers of its config"):
+        tiny_translator().for_decoding().save_to_preset(tmp_path / "fast")
+
+
+def test_a_run_folder_is_a_preset_with_options_in_its_place(tmp_path):
+    run = write_run(tmp_path / "run", num_beams=3, data=["tatoeba:por-eng"])
+    rows = "".join(f"{line}\tx\n" for line in LINES)
+    (run / "translations.tsv").write_text(f"source\treference\n{rows}", encoding="utf-8")
+    size = tokenizer().vocab_size
+    Lexicon(np.zeros((size, 1)), np.arange(size), size).save(run / "lexicon.npz")
+    found = Translator.from_preset(run)
+    assert (found.config.num_beams, found.config.num_return_sequences) == (3, 3)
+    assert found.splitter.abbreviations == "pt" and found.lexicon is not None
+    assert found.texts == texts_for(found, None) == list(LINES)
+    given = Translator.from_preset(run, num_beams=1, max_source_length=9, lexicon=None)
+    assert (given.config.num_beams, given.config.num_return_sequences) == (1, 1)
+    assert given.max_source_length == 9 and given.lexicon is None
+    copy = Translator.from_preset(given.save_to_preset(tmp_path / "copy"), num_beams=2)
+    assert copy.config == given.config.replace(num_beams=2, num_return_sequences=2)
+    assert copy.record["config"]["arguments"]["data"] == ["tatoeba:por-eng"]
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "copy")
+    assert Translator.from_preset(packed).translate(LINES) == given.translate(LINES)
+    other = tiny_translator(tiny(TranslationModel, seed=9)).model
+    other.save_weights(tmp_path / "other.weights.h5")
+    found = Translator.from_preset(run, load_weights=tmp_path / "other.weights.h5")
+    np.testing.assert_array_equal(found.model.get_weights()[0], other.get_weights()[0])
+
+
+def test_what_does_not_fit_is_one_line(tmp_path):
+    run = write_run(tmp_path / "run")
+    masked = write_run(tmp_path / "masked")
+    config = json.loads((masked / "config.json").read_text())
+    config["model"]["kind"] = "masked"
+    (masked / "config.json").write_text(json.dumps(config))
+    for ask, said in (
+        (lambda: Classifier.from_preset(run), r"run holds a Translator: expected Translator\.from"),
+        (lambda: Translator.from_preset(masked), "cannot be served"),
+        (lambda: Translator.from_preset(run, beams=2), "no option beams; expected some of: max_so"),
+        (lambda: Translator.from_preset(run, language="de"), "unknown target language 'de'"),
+        (lambda: Translator.from_preset("some/run"), "some/run; a model of the Hugging .*hf://OWN"),
+        (lambda: Translator.from_preset("hf://name"), "expected hf://OWNER/NAME or .*hf://name"),
+        (lambda: Translator.from_preset(tmp_path), r"Cannot read .*config\.json"),
+        (lambda: Translator.from_preset(run / "tokenizer.model"), "neither a folder nor a .zip"),
+    ):
+        with pytest.raises(PresetError, match=said) as raised:
+            ask()
+        assert "\n" not in str(raised.value)
+    (run / "weights" / "best.weights.h5").write_bytes(b"damaged")
+    with pytest.raises(PresetError, match=r"best\.weights\.h5 does not fit the model"):
+        Translator.from_preset(run)
+    with pytest.raises(PresetError, match="Received: a Plain"):
+        translator = tiny_translator()
+        translator.model = type("Plain", (TranslationModel,), {})(translator.model.config)
+        translator.save_to_preset(tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+
+
+def test_published_models_in_both_forms(tmp_path):
+    _, weights = fixture()
+    paths = (
+        write_transformers_folder(tmp_path / "opus-mt-por-eng", weights),
+        write_release(tmp_path / "release", weights),
+    )
+    (paths[1] / "news.test.txt").write_text("o gato\nthe cat\nthe cat\n\n", encoding="utf-8")
+    for path, texts in zip(paths, ([], ["o gato"]), strict=True):
+        found = TextModel.from_preset(path, language="eng", num_beams=2)
+        assert type(found) is Translator and found.texts == texts
+        assert found.config.num_beams == 2 and found.source_tokenizer.target_language == "eng"
+        copy = Translator.from_preset(found.save_to_preset(tmp_path / f"{path.name} copy"))
+        assert copy.config == found.config and copy.texts == texts
+        assert copy.translate(LINES[:3]) == found.translate(LINES[:3])
+        assert copy.record["config"]["published"]["target_language"] == "eng"
+    assert Translator.from_preset(paths[0]).splitter.abbreviations == "pt", "by its name"
+    with pytest.raises(PresetError, match="unknown target language 'deu'; the model's are: eng"):
+        Translator.from_preset(paths[0], language="deu")
+    with pytest.raises(PresetError, match="holds a Translator"):
+        Classifier.from_preset(paths[0])
+
+
+def test_int8_is_calibrated_on_texts_in_the_language_of_the_model(tmp_path):
+    model = tiny_translator().model
+    for language in LANGUAGES:
+        translator = Translator(model, tokenizer(), abbreviations=language)
+        texts = texts_for(translator, None)
+        assert len({*texts}) == len(texts) >= 16
+        assert texts_for(translator, LINES) == list(LINES)
+    unknown = Translator(model, tokenizer())
+    with pytest.raises(ValueError, match=r"int8 needs texts in the model's .*--calib"):
+        unknown.export(tmp_path, precision="int8")
+    for options, said in (
+        (
+            {"format": "onnx"},
+            "of 'saved_model', 'ctranslate2', 'marian'. Received: 'onnx'",
+        ),
+        ({"format": "marian", "precision": "int8"}, "precision has no effect on the format"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            unknown.export(tmp_path, **options)
+    with pytest.raises(ExportError, match=r"needs a translator\. Received: a Classifier"):
+        classifier().export(tmp_path, format="marian")
+    assert list(tmp_path.iterdir()) == []
