@@ -17,7 +17,8 @@ Encode = Callable[[str], str]  # from a text to how a page writes it
 _DEPTH = 64  # of elements in elements that are moved
 _STAND_INS = "\ue000-\uefff"  # a translator with slots protects them all
 _SPACE = " \t\r\n\f"
-_ENDS = re.compile(r"\A[\s.,;:!?…)\]}»”’]+")
+_CLOSING = r".,;:!?…)\]}»”’"
+_ENDS = re.compile(rf"\A[\s{_CLOSING}]+")
 _TOKEN = re.compile(rf"([{_SPACE}]*)([{_STAND_INS}]|[^{_SPACE}{_STAND_INS}]+)")
 
 
@@ -175,10 +176,12 @@ class _Translator:
         answer = translate_text(text, self.say)
         if sorted(re.findall(f"[{_STAND_INS}]", answer)) != [*groups]:
             return None
+        tight = {*re.findall(f"([{_STAND_INS}])[{_CLOSING}]", text)}  # no space between
         words: list[str] = []
-        gap, order = "", itertools.count()
+        gap, last, order = "", "", itertools.count()
         for space, token in _TOKEN.findall(answer):
-            gap = gap or space
+            gap = "" if last in tight and token[0] in _CLOSING else gap or space
+            last = token
             for each, opens in groups.get(token, ()):
                 if opens:
                     each.begin, each.order = len(words), next(order)

@@ -107,6 +107,7 @@ def arranged(template):
         ("Clique <b>aqui</b>!", "{0}Here{1}: click!", "<b>Here</b>: click!"),
         # Spaces within a pair go outside.
         ("Clique <b>aqui</b>!", "Click {0} here {1} now", "Click <b>here</b> now"),
+        ("Clique <b>aqui</b>!", "Click {0}here {1} ! Or ?", "Click <b>here</b>! Or ?"),
         # It closes before it opens, or has nothing in it: it is put around a word.
         ("Clique <b>aqui</b>!", "{1} Click {0} right here!", "Click <b>right</b> here!"),
         ("Clique <b>aqui</b>!", "Click here{0}{1}", "Click <b>here</b>"),
