@@ -17,6 +17,7 @@ Encode = Callable[[str], str]  # from a text to how a page writes it
 _DEPTH = 64  # of elements in elements that are moved
 _STAND_INS = "\ue000-\uefff"  # a translator with slots protects them all
 _SPACE = " \t\r\n\f"
+_CONTROLS = re.compile(r"[\0-\x08\x0b\x0e-\x1f\x7f]")  # no page may have them, but a model may
 _CLOSING = r".,;:!?…)\]}»”’"
 _ENDS = re.compile(rf"\A[\s{_CLOSING}]+")
 _TOKEN = re.compile(rf"([{_SPACE}]*)([{_STAND_INS}]|[^{_SPACE}{_STAND_INS}]+)")
@@ -85,7 +86,8 @@ def translate_text(text: str, say: Say) -> str:
         return text
     core = _ENDS.sub("", text).rstrip()
     before, _, after = text.partition(core)
-    return before + _one_line(say(_one_line(core))).strip() + after
+    said = _CONTROLS.sub("\ufffd", say(_one_line(core)))
+    return before + _one_line(said).strip() + after
 
 
 def _one_line(text):

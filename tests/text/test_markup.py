@@ -71,7 +71,9 @@ def scrambled(texts, seed=0):
     for text in texts:
         parts = re.findall(r"[\ue000-\uefff]|\w+|[^\w\s\ue000-\uefff]+", text)
         draw.shuffle(parts)
-        parts += draw.sample(["<b>", "&amp;", '"', "'", "<", "a  b", "*", "_c_", "[z](y)", "`"], 3)
+        parts += draw.sample(
+            ["<b>", "&amp;", '"', "'", "<", "a  b", "\0", "*", "_c_", "[z](y)", "`"], 3
+        )
         found.append("".join(part + draw.choice(["", " ", "  "]) for part in parts))
     return found
 
