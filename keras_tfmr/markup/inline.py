@@ -195,20 +195,26 @@ class _Translator:
                 words.append(gap + self.encode(token))
                 gap = ""
         element.begin, element.end = 0, len(words)
-        settle(element, len(words))
+        settle(element, words)
         before, _, after = answer.partition(answer.strip(_SPACE))
         return before + written(element, words, 0, len(words)).strip(_SPACE) + after
 
 
-def settle(element: Element, count: int) -> None:
-    """Puts an element that is empty now around the next of `count` words, and all around theirs."""
-    if count and element.end <= element.begin and element.has_words():
-        element.begin = min(element.begin, count - 1)
-        element.end = element.begin + 1
+def settle(element: Element, words: list[str]) -> None:
+    """Puts an element without a word around the next one, else the last; and all around theirs."""
+    if element.has_words() and not any(map(_is_word, words[element.begin : element.end])):
+        real = [i for i, word in enumerate(words) if _is_word(word)]
+        if real:
+            element.begin = next((i for i in real if i >= element.begin), real[-1])
+            element.end = element.begin + 1
     for child in element.elements:
-        settle(child, count)
+        settle(child, words)
         element.begin = min(element.begin, child.begin)
         element.end = max(element.end, child.end)
+
+
+def _is_word(token):
+    return any(map(str.isalnum, token))
 
 
 def written(element: Element, words: list[str], begin: int, end: int) -> str:

@@ -112,7 +112,7 @@ def arranged(template):
         ("Clique <b>aqui</b>!", "Click {0}here {1} ! Or ?", "Click <b>here</b>! Or ?"),
         # It closes before it opens, or has nothing in it: it is put around a word.
         ("Clique <b>aqui</b>!", "{1} Click {0} right here!", "Click <b>right</b> here!"),
-        ("Clique <b>aqui</b>!", "Click here{0}{1}", "Click <b>here</b>"),
+        ("Clique <b>aqui</b>!", "Click here{0} !{1}", "Click <b>here</b> !"),
         ("x <i></i> y", "{0}A b", "<i></i>A b"),
         # What is in an element stays in it; what is not stays out.
         ("<a>a <b>b</b> c</a> d", "{1}A {0}B{3} C {2}D", "<a><b>A B C</b></a> D"),
