@@ -27,8 +27,14 @@ def blocks(page, language):
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in ASK and blocks(p, "python")])
-def test_python_blocks_run(page):
-    exec("\n".join(blocks(page, "python")), {"__name__": "__main__"})
+def test_python_blocks_run(page, tmp_path, monkeypatch, whole):
+    """With a tiny translator in place of others, and exports that other tests check."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/phrasebook").symlink_to(whole)
+    program = re.sub('"hf://[^"]+"', '"runs/phrasebook"', "\n".join(blocks(page, "python")))
+    program = re.sub(r"\.export\((\"[^\"]+\")", r".export(\1, check=False", program)
+    exec(program, {"__name__": "__main__"})
 
 
 def test_commands_name_files_that_exist():
