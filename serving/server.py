@@ -1,7 +1,7 @@
 """The development server, for one machine and without a container.
 
     python serving/server.py runs/mine
-    python serving/server.py hf://Helsinki-NLP/opus-mt-tc-big-en-pt
+    python serving/server.py hf://Helsinki-NLP/opus-mt-tc-big-en-it
     python serving/server.py --model_base_path=runs/mine/saved_model
 
 It serves the newest version under a folder over gRPC and REST, as TensorFlow Serving does. PRESET,

@@ -1,6 +1,6 @@
 """Turns a published Marian model, such as one of OPUS-MT, into a run folder.
 
-    python training/import_marian.py hf://Helsinki-NLP/opus-mt-tc-big-en-pt --output runs/opus
+    python training/import_marian.py hf://Helsinki-NLP/opus-mt-tc-big-en-it --output runs/opus
     python training/import_marian.py opus-2020-01-01.zip --output runs/opus --target_language por
 
 MODEL is a folder, a .zip, a .tar.gz, or hf://OWNER/NAME on the Hugging Face Hub, which needs
