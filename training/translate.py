@@ -91,6 +91,8 @@ def parse_arguments(arguments=None):
     spans = "what a translation has as it is: names such as url and code, patterns (RE2), or none "
     spans += "(default: the preset's)"
     add("--protect", nargs="+", metavar="NAME", help=spans)
+    language = "target language of lines without a tag, if the model has several"
+    add("--language", metavar="CODE", help=language)
     add("--weights", metavar="FILE", type=Path, help="weights to use (default: the preset's)")
     precision = "precision of weights and layers"
     add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
@@ -380,23 +382,25 @@ def load(options):
     from training.files import RunError
 
     n, given = options.nbest or 1, vars(options)
-    names = ("num_beams", "length_penalty", "max_length", "max_source_length", "protect")
+    search = ("num_beams", "length_penalty", "max_length")
+    names = (*search, "max_source_length", "protect", "language")
     chosen = {name: given[name] for name in names if given[name] is not None}
     if "protect" in chosen:
         chosen["protect"] = _command_line.protected(options.protect)
     translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
+    source = translator.source_tokenizer
+    if source.target_languages and source.target_language is None:
+        known = ", ".join(source.target_languages)
+        raise RunError(
+            f"{options.preset} has several target languages: give --language, of {known}"
+        )
     beams = 1 if options.sample else max(translator.config.num_beams, n)
     texts = texts_for(translator, None)[:64]
     config = translator.config.replace(num_beams=beams, num_return_sequences=n)
     try:
-        return with_config(translator, config).for_decoding(options.precision, texts)
+        return translator.replace(config=config).for_decoding(options.precision, texts)
     except RuntimeError as error:  # this TensorFlow has no int8
         raise RunError(str(error)) from error
-
-
-def with_config(translator, config):
-    """A translator that searches in another way."""
-    return type(translator)(translator.model, **translator.arguments() | {"config": config})
 
 
 def sampling_caller(translator, options):
@@ -417,7 +421,7 @@ def sampling_caller(translator, options):
                 **{name: getattr(self, name) for name in fields}, **how,
             )  # fmt: skip
 
-    drawing = with_config(translator, Sampling(**translator.config.to_dict()))
+    drawing = translator.replace(config=Sampling(**translator.config.to_dict()))
 
     def call(texts, seed):
         state = int.from_bytes(str(seed).encode(), "little") % (2**32 - 5)  # a prime

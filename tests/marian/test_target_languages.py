@@ -7,6 +7,7 @@ from marian_models import TAGS, fixture, write_transformers_folder
 
 from keras_tfmr import Translator, marian
 from keras_tfmr.presets import PresetError
+from training import translate
 
 TEXTS = ["o gato preto", "a casa é grande"]
 
@@ -61,6 +62,18 @@ def test_a_translator_into_a_language_stays_one_when_it_is_saved(folder, tmp_pat
     saved = Translator.from_preset(into.save_to_preset(tmp_path / "saved"))
     assert saved.translate(TEXTS) == into.translate(TEXTS)
     assert saved.record["config"]["published"]["target_language"] == "fra"
+
+
+def test_lines_of_a_file_have_the_language_of_the_command(translator, folder, tmp_path, capsys):
+    lines, output = tmp_path / "lines", tmp_path / "output"
+    lines.write_text("".join(f"{text}\n" for text in TEXTS))
+    command = [str(folder), "--input", str(lines), "--output", str(output), "--max_length", "12"]
+    assert translate.main(command) == 1
+    said = capsys.readouterr().err
+    assert "several target languages: give --language, of eng, fra" in said
+    assert translate.main([*command, "--language", "fra", "--overwrite"]) == 0
+    expected = translator.translate(TEXTS, language="fra")
+    assert output.read_text().splitlines() == [translate.flat(text) for text in expected]
 
 
 def test_a_language_that_is_missing_or_unknown_is_an_error_with_those_that_there_are(
