@@ -62,7 +62,7 @@ def parse_arguments(arguments=None):
     words = "source language, or file of its abbreviations, for documents (default: the preset's)"
     add("--abbreviations", metavar="CODE_OR_FILE", **ours, help=words)
     language = "target language of texts without a tag, if the model has several"
-    add("--language", metavar="CODE", help=language)
+    add("--language", metavar="CODE", **ours, help=language)
     spans = "what a translation has as it is: names such as url and code, patterns (RE2), or none "
     spans += "(default: the preset's)"
     add("--protect", nargs="+", metavar="NAME", help=spans)
