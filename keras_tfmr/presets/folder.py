@@ -20,7 +20,8 @@ FILES = {
     "joint_tokenizer": "tokenizer.model", "source_tokenizer": "source.model",
     "target_tokenizer": "target.model", "lexicon": "lexicon.npz",
     "best": "weights/best.weights.h5", "translations": "translations.tsv",
-    "predictions": "predictions.tsv", "texts": "texts.txt", "results": "results.json",
+    "predictions": "predictions.tsv", "texts": "texts.txt",
+    "abbreviations": "abbreviations.txt", "results": "results.json",
     "config": "config.json",
 }  # fmt: skip
 # What NumPy raises for an .npz that is damaged, cut short, or none.

@@ -16,6 +16,7 @@ from keras_tfmr.presets.find import found, name_of
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.text.labels import Labels
+from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.text_model import TextModel
 
 # {kind of a model: its text model}; "masked" has none, and all others translate.
@@ -128,7 +129,9 @@ def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> 
         if language:
             arguments["source_tokenizer"] = _into(tokenizers[0], language)
             record["config"].setdefault("published", {})["target_language"] = language
-        arguments["abbreviations"] = with_abbreviations(languages_of(config)[0])
+        spoken = with_abbreviations(languages_of(config)[0])
+        own = folder.abbreviations.exists()
+        arguments["abbreviations"] = SentenceSplitter(folder.abbreviations if own else spoken)
         arguments["lexicon"] = folder.read_lexicon()
         arguments["protect"] = settings.get("protect")
     return Parts(

@@ -14,10 +14,11 @@ from keras_tfmr.presets import PresetError
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.models import MODELS, make_model
 from keras_tfmr.text.labels import Labels
+from keras_tfmr.text.sentences import LANGUAGES
 from keras_tfmr.text.text_model import TextModel
 
 # Arguments of a text model that config.json records; the others have files of their own.
-RECORDED = ("max_source_length", "max_length", "max_new_tokens", "abbreviations", "protect")
+RECORDED = ("max_source_length", "max_length", "max_new_tokens", "protect")
 
 
 def save(text_model: TextModel, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -35,10 +36,17 @@ def write(text_model: TextModel, folder: PresetFolder) -> None:
     search = arguments["config"].to_dict() if "config" in arguments else {}
     if search.get("num_return_sequences") == search.get("num_beams"):
         search.pop("num_return_sequences", None)  # as many as there are beams, of whatever number
+    own = {name: arguments[name] for name in RECORDED if name in arguments}
+    if splitter := arguments.get("abbreviations"):
+        if splitter.abbreviations in (None, *LANGUAGES):
+            own["abbreviations"] = splitter.abbreviations
+        else:
+            words = "\n".join(sorted(splitter.words))
+            folder.abbreviations.write_text(words, encoding="utf-8")
     config = before | {
         "model": described,
         "arguments": before.get("arguments", {}) | search,
-        "text_model": {name: arguments[name] for name in RECORDED if name in arguments},
+        "text_model": own,
         "versions": versions(*PACKAGES),
     }
     _write_json(folder.config, config)
@@ -56,7 +64,7 @@ def write(text_model: TextModel, folder: PresetFolder) -> None:
 
 
 def _write_json(path, value):
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=os.fspath)
+    text = json.dumps(value, indent=2, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 

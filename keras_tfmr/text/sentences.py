@@ -89,7 +89,7 @@ class SentenceSplitter:
 
     def __init__(self, abbreviations: str | os.PathLike[str] | None = None) -> None:
         self.abbreviations = abbreviations
-        words = _words(abbreviations)
+        self.words = words = _words(abbreviations)
         numbered = {word.removesuffix("#").strip() for word in words if word.endswith("#")}
         always = {word for word in words if not word.endswith("#")}
         self._not_after = [

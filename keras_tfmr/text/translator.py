@@ -44,7 +44,7 @@ class Translator(TranslatorCalls, TextModel):
         lexicon: A `Lexicon`. Translations are then searched for among the target subwords that it
             makes likely, which takes less time; None for the whole vocabulary.
         abbreviations: The texts' language, for documents, such as "pt", or a file of its
-            abbreviations; None for another language: see `SentenceSplitter`.
+            abbreviations, or a `SentenceSplitter`; None for another language.
         protect: What stands in a translation as it is: names ("code", "tag", "url", "email",
             "placeholder", "option", "number") and patterns in RE2's syntax. None: all these names
             but "number" if both vocabularies have the `SLOTS` for it, else nothing.
@@ -75,7 +75,7 @@ class Translator(TranslatorCalls, TextModel):
         *,
         max_source_length: int = 128,
         lexicon: Lexicon | None = None,
-        abbreviations: str | os.PathLike[str] | None = None,
+        abbreviations: str | os.PathLike[str] | SentenceSplitter | None = None,
         protect: Sequence[str] | None = None,
     ) -> None:
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
@@ -83,7 +83,8 @@ class Translator(TranslatorCalls, TextModel):
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
         self.max_source_length, self.lexicon = max_source_length, lexicon
-        self.splitter = SentenceSplitter(abbreviations)
+        known = isinstance(abbreviations, SentenceSplitter)
+        self.splitter = abbreviations if known else SentenceSplitter(abbreviations)
         self._check()
         self._into: dict[str, Self] = {}
         self.tables = [] if lexicon is None else [lexicon.candidates]
@@ -131,7 +132,7 @@ class Translator(TranslatorCalls, TextModel):
             "config": self.config,
             "max_source_length": self.max_source_length,
             "lexicon": self.lexicon,
-            "abbreviations": self.splitter.abbreviations,
+            "abbreviations": self.splitter,
             "protect": self.protection.protect,
         }
 

@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from marian_models import fixture, write_transformers_folder
+from text_models import write_run
+
+from training import phrasebook, translate
 
 ROOT = Path(__file__).resolve().parents[2]
 # Imported under another name than they are installed by.
@@ -126,29 +131,58 @@ def test_extras_install_what_their_part_imports_and_nothing_else():
     assert used == set().union(*wanted.values())
 
 
-LIBRARY = """
-import sys
-from keras_tfmr import (
-    SubwordTokenizer, TransformerConfig, TranslationModel, Translator
-)
-tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
-size = tokenizer.vocab_size
-config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
-translator = Translator(TranslationModel(config), tokenizer)
-print(translator.export(sys.argv[1]))
+# What the guide's three lines are followed by.
+REST = """
+import json, sys
+texts = json.loads(sys.argv[1])
+again = Translator.from_preset(sys.argv[2])
+tokens = [one.target_tokens for one in translator.explain(texts)]
+print(json.dumps([translator.translate(texts), tokens, again.translate(texts)]))
 """
 
 
-@pytest.mark.needs("uv")
-def test_models_and_export_work_from_it_alone(wheel, tmp_path):
+def by_transformers(folder, texts, tag):
+    """The translations of each text, and their tokens, by transformers."""
+    from transformers import MarianMTModel, MarianTokenizer
+
+    tokenizer, model = (kind.from_pretrained(folder) for kind in (MarianTokenizer, MarianMTModel))
+    rows = [model.generate(**tokenizer([f"{tag} {t}"], return_tensors="pt"))[0] for t in texts]
+    translations = [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+    return translations, [tokenizer.convert_ids_to_tokens(row)[1:] for row in rows]
+
+
+@pytest.mark.needs("uv", "torch", "transformers")
+def test_the_guide_s_three_lines_work_from_it_alone(wheel, tmp_path, capsys):
+    """A published model translates as in transformers, token by token; a run as by the script."""
     from uv import find_uv_bin
 
+    texts = [text for text, _ in phrasebook.generate(24, seed=2)]
+    # Greedily: transformers' beam search can end before the best hypothesis.
+    marian = write_transformers_folder(
+        tmp_path / "opus-mt-pt-en", fixture()[1], generation={"num_beams": 1}
+    )
+    run_folder = write_run(tmp_path / "a run", num_beams=2, max_length=12)
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    assert translate.main([str(run_folder), "--input", str(tmp_path / "in.txt")]) == 0
+    of_script = capsys.readouterr().out.splitlines()
+    page = (ROOT / "docs/guide/pretrained.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for ours, there in (
+        ("hf://Helsinki-NLP/opus-mt-tc-big-en-pt", marian), ('"por"', '"eng"'),
+        ("models/en-pt", tmp_path / "models"),
+    ):  # fmt: skip
+        assert ours in lines
+        lines = lines.replace(ours, str(there))
     run([find_uv_bin(), "venv", "-q", "--python", sys.executable, tmp_path / "venv"])
     python = tmp_path / "venv/bin/python"
     install = [find_uv_bin(), "pip", "install", "-q", "--python", python]
     run([*install, f"{wheel}[tensorflow]"], timeout=900)
-    output = run([python, "-c", LIBRARY, tmp_path / "models"], cwd=tmp_path, timeout=900)
-    assert output.splitlines()[-1] == str(tmp_path / "models/1")
+    command = [python, "-c", lines + REST, json.dumps(texts), run_folder]
+    output = run(command, cwd=tmp_path, timeout=900).splitlines()[-1]
+    translations, tokens, of_run = json.loads(output)
+    assert (translations, tokens) == by_transformers(marian, texts, ">>eng<<")
+    assert len({*translations}) > 5
+    assert [" ".join(text.split()) for text in of_run] == of_script
     check = [python, "-m", "keras_tfmr.export.check", tmp_path / "models/1"]
     assert "sound" in run(check, cwd=tmp_path, timeout=600)
 

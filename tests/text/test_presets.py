@@ -83,7 +83,11 @@ def test_a_run_folder_is_a_preset_with_options_in_its_place(tmp_path):
     given = Translator.from_preset(run, num_beams=1, max_source_length=9, lexicon=None)
     assert (given.config.num_beams, given.config.num_return_sequences) == (1, 1)
     assert given.max_source_length == 9 and given.lexicon is None
+    (tmp_path / "words").write_text("sr\nfig #\n", encoding="utf-8")
+    given = Translator(given.model, **given.arguments() | {"abbreviations": tmp_path / "words"})
+    given.record = found.record
     copy = Translator.from_preset(given.save_to_preset(tmp_path / "copy"), num_beams=2)
+    assert copy.splitter.words == {"sr", "fig #"}
     assert copy.config == given.config.replace(num_beams=2, num_return_sequences=2)
     assert copy.record["config"]["arguments"]["data"] == ["tatoeba:por-eng"]
     packed = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "copy")
