@@ -83,12 +83,15 @@ class Translator(TranslatorCalls, TextModel):
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
         self.max_source_length, self.lexicon = max_source_length, lexicon
-        known = isinstance(abbreviations, SentenceSplitter)
-        self.splitter = abbreviations if known else SentenceSplitter(abbreviations)
+        if not isinstance(abbreviations, SentenceSplitter):
+            abbreviations = SentenceSplitter(abbreviations)
+        self.splitter = abbreviations
         self._check()
         self._into: dict[str, Self] = {}
         self.tables = [] if lexicon is None else [lexicon.candidates]
-        self.protection = Protection(protect, *tokenizers.values(), self.splitter)
+        self.protection = Protection(
+            protect, self.source_tokenizer, self.target_tokenizer, self.splitter
+        )
         self._parts = traced(self.protection.parts, text="string")
         names = ["translate", "translate_nbest", "translate_document", "score", "explain"]
         names += ["translate_with_terms"] * self.protection.possible
