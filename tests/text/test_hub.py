@@ -34,7 +34,7 @@ class Hub(BaseHTTPRequestHandler):
             return self.describe(*api.groups()[:2])
         if file := re.fullmatch(r"/owner/model/resolve/(\w+)/([\w.-]+)", self.path):
             commit, content = SHAS.get(file[1], file[1]), FILES[file[2]]
-            etag = f'"{hashlib.sha1(content).hexdigest()}"'
+            etag = f'"{hashlib.sha256(content).hexdigest()}"'
             return self.answer(200, content, {"X-Repo-Commit": commit, "ETag": etag})
         return self.answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
 
@@ -97,6 +97,11 @@ def test_a_model_is_downloaded_once(hub, found):
     assert any("/revision/v1" in path for path in hub.asked)
     assert all(SHAS["v1"] in path for path in hub.asked if "/resolve/" in path)
     assert found("v1", HF_ENDPOINT="http://127.0.0.1:9") == str(folder)  # from the cache
+    blob = (folder / "model.npz").resolve()
+    blob.write_bytes(b"damaged")
+    assert found("v1") == f"model.npz is damaged: delete {blob}, and download it again"
+    blob.unlink()
+    assert found("v1") == str(folder) and blob.read_bytes() == WANTED["model.npz"]
 
 
 def test_what_cannot_be_downloaded_is_one_line(found):
