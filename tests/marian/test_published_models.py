@@ -18,6 +18,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 from marian_models import (
+    CONFIG,
     LONGEST,
     VOCAB,
     fixture,
@@ -34,9 +35,10 @@ from keras_tfmr.presets import PresetError
 from keras_tfmr.presets.find import unpacked
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from serving import export
-from training import import_marian
+from training import import_marian, phrasebook
 
 START = 2
+TEXTS = [source for source, _ in phrasebook.generate(5, seed=4)]
 RECORD, WEIGHTS = fixture()
 PEER = Path(__file__).resolve().parents[1] / "data" / "marian_peer.zip"
 PYTHON = os.environ.get("MARIAN_PYTHON")
@@ -99,6 +101,40 @@ def test_separate_vocabularies_and_an_output_layer_of_its_own(folder):
     config = marian.read(path, weights=False).model.config
     assert not config.joint_vocab and not config.tied_logits
     np.testing.assert_allclose(logits_of(path), RECORD["logits"], atol=1e-4)
+
+
+@pytest.mark.needs("torch", "transformers")
+@pytest.mark.parametrize("joint", [True, False])
+def test_what_transformers_saves_gives_its_translations_token_for_token(joint, tmp_path):
+    import torch
+    import transformers
+
+    tying = {"share_encoder_decoder_embeddings": joint, "tie_word_embeddings": joint}
+    config = transformers.MarianConfig(**CONFIG | tying, decoder_vocab_size=VOCAB)
+    model = transformers.MarianMTModel(config).eval()
+    state = {name: torch.tensor(value) for name, value in WEIGHTS.items()}
+    torch.manual_seed(3)
+    own = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    for name in () if joint else own:
+        noise = 1 + 0.3 * torch.randn(VOCAB, 1)
+        state[f"{name}.weight"] = noise * state["model.shared.weight"]
+    model.load_state_dict(state, strict=False)
+    path = write_transformers_folder(tmp_path / "opus-mt-pt-en", {})
+    if not joint:
+        shutil.copy(path / "vocab.json", path / "target_vocab.json")
+    ids = {"bad_words_ids": [[VOCAB - 1], [1]], "num_beams": 1, "max_new_tokens": 12}
+    model.generation_config.update(**ids)
+    model.save_pretrained(path)
+    texts = [f">>{language}<< {text}" for language in ("eng", "fra") for text in TEXTS]
+    inputs = transformers.MarianTokenizer.from_pretrained(path)(
+        texts, return_tensors="pt", padding=True
+    )
+    theirs = ours(transformers_folder.describe(path), model.generate(**inputs).numpy()[:, 1:])
+    translator = Translator.from_preset(path)
+    pieces = translator.target_tokenizer.pieces(theirs).numpy().tolist()
+    expected = [[piece.decode() for piece in row if piece] for row in pieces]
+    assert [one.target_tokens for one in translator.explain(texts)] == expected
+    assert len({*map(tuple, expected)}) > len(texts) / 3
 
 
 def zipped(folder):
