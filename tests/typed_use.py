@@ -49,6 +49,8 @@ def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -
     assert_type(translator.translate(["bom dia"]), list[Translation])
     assert_type(translator.translate_nbest(["bom dia"]), list[list[Translation]])
     assert_type(translator.export("models"), pathlib.Path)
+    assert_type(Translator.from_preset("runs/mine", num_beams=1), Translator)
+    translator.save_to_preset(7)  # type: ignore[arg-type]
     translator.export("models", precision=16)  # type: ignore[arg-type]
 
 

@@ -77,7 +77,10 @@ def _downloaded(name):
         )
     except (OSError, ValueError) as error:  # what huggingface_hub raises are these
         why = " ".join(str(error).split())[:300]
-        raise PresetError(f"cannot download {name} from the Hugging Face Hub: {why}") from error
+        raise PresetError(
+            f"cannot download {name} from the Hugging Face Hub: {why.rstrip('.')}. Without a "
+            "network, give a folder or an archive of the model"
+        ) from error
     folder = pathlib.Path(folder)
     for path in folder.rglob("*"):
         _check(path)

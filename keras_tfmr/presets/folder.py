@@ -55,7 +55,7 @@ class PresetFolder:
         parts = (config.get("model"), config.get("arguments")) if isinstance(config, dict) else ()
         if not (parts and all(isinstance(part, dict) for part in parts)):
             raise PresetError(
-                f"{self.config} is not the configuration of a run: choose another folder"
+                f"{self.config} is not the configuration of a run or preset: choose another folder"
             )
         return config
 
