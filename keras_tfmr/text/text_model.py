@@ -103,6 +103,17 @@ class TextModel(Asked):
             ExportError: If the folder is not empty, or cannot be written.
             PresetError: If the model is of no class of this package, or has other layers than its
                 config says, as a quantised one has.
+
+        >>> import tempfile
+        >>> from keras_tfmr import Completer, LanguageModel, SubwordTokenizer, TransformerConfig
+        >>> tokenizer = SubwordTokenizer.learn(["o gato preto"] * 9, vocab_size=300)
+        >>> config = TransformerConfig.preset("tiny", target_vocab=tokenizer.vocab_size,
+        ...     joint_vocab=False)
+        >>> completer = Completer(LanguageModel(config), tokenizer, max_length=64)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = completer.save_to_preset(f"{folder}/mine")
+        ...     print(Completer.from_preset(path).max_length)
+        64
         """
         from keras_tfmr.presets.save import save
 
