@@ -251,7 +251,7 @@ def _beginning(config):
     told = (
         f"The run began with the weights of `{start['path']}` (sha256 {start['weights_sha256']})."
     )
-    while start and "published" not in start:
+    while start and "name" not in start.get("published", ()):
         start = start.get("start")
     if start:
         told += (
