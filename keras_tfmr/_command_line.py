@@ -145,21 +145,21 @@ def protected(words: Sequence[str]) -> list[str]:
     return [] if [*words] == ["none"] else [*words]
 
 
-def terms(path: str) -> dict[str, str]:
-    """The type of `--terms`: a file of lines TERM<TAB>TRANSLATION, as a dict."""
+def terms(path: pathlib.Path) -> dict[str, str]:
+    """The file of `--terms`, of lines TERM<TAB>TRANSLATION; a ValueError if it is none."""
     found: dict[str, str] = {}
     try:
-        lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").splitlines()
+        lines = path.read_bytes().decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read {path}: {error}") from error
+        raise ValueError(f"--terms {path}: {error}") from error
     for number, line in enumerate(lines, 1):
         term, tab, translation = line.partition("\t")
         if not line.strip():
             continue
         if not tab or not term.strip() or found.get(term, translation) != translation:
-            raise argparse.ArgumentTypeError(
-                f"{path}, line {number}: expected TERM, a tab, TRANSLATION, each term with one "
-                f"translation only. Received: {line!r:.80}"
+            raise ValueError(
+                f"--terms {path}, line {number}: expected TERM, a tab, TRANSLATION, each term with "
+                f"one translation only. Received: {line!r:.80}"
             )
         found[term] = translation
     return found

@@ -145,7 +145,7 @@ class TranslatorCalls(Asked):
             ValueError, ServingError: If the model has no slots for them.
         """
         texts = checked_texts(texts)
-        inputs = {"text": texts, **terms_in(texts, terms)}
+        inputs: dict[str, list[Any]] = {"text": texts, **terms_in(texts, terms)}
         return self._ask(signatures.TRANSLATE_WITH_TERMS, inputs, batch_size)
 
     def score(

@@ -17,6 +17,7 @@ import queue
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 from keras_tfmr import _command_line
 from keras_tfmr.client import TLS, ServingClient, ServingError, Target
@@ -44,7 +45,7 @@ def parse_arguments(arguments=None):
         "--explain", metavar="FILE.png", help="draw what the translation of one TEXT attended to"
     )
     terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
-    what.add_argument("--terms", metavar="FILE", type=_command_line.terms, help=terms)
+    what.add_argument("--terms", metavar="FILE", type=Path, help=terms)
     ask = "call another model than a translator, and print: label and probability (classify), "
     ask += "word/TAG (tag), a continuation (complete), log-probability and tokens (log_prob)"
     what.add_argument("--ask", choices=OTHERS, help=ask)
@@ -102,7 +103,8 @@ def print_translations(client, options):
     call = options.ask or ("translate_nbest" if options.nbest else "translate")
     ask = getattr(client, call)
     if options.terms is not None:
-        ask = functools.partial(client.translate_with_terms, terms=options.terms)
+        terms = _command_line.terms(options.terms)
+        ask = functools.partial(client.translate_with_terms, terms=terms)
     groups = [options.texts] if options.texts else lines(standard_input())
     numbers = itertools.count(1)
     requests = batches(groups, options.batch_size)

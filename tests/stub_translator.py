@@ -51,6 +51,16 @@ def translate_nbest(texts):
     return {"translations": translations, "scores": scores, "truncated": too_long(texts)}
 
 
+def translate_with_terms(translations, texts, terms):
+    """As the real one, of whole words."""
+    outputs = translate(texts)
+    for row, pairs in enumerate(zip(terms, translations, strict=True)):
+        given = {term.decode(): given.decode() for term, given in zip(*pairs, strict=True)}
+        words = [given.get(word, word.upper()) for word in texts[row].split()]
+        outputs["translation"][row] = " ".join(words).encode()
+    return outputs
+
+
 def score(texts, references):
     lengths = np.array([len(reference.split()) for reference in references], "int32")
     log_prob = -0.5 * lengths.astype("float32")
@@ -90,7 +100,14 @@ def translate_document(texts):
 
 SIGNATURES = {
     function.__name__: function
-    for function in (translate_document, translate, translate_nbest, score, explain)
+    for function in (
+        translate_document,
+        translate,
+        translate_nbest,
+        translate_with_terms,
+        score,
+        explain,
+    )
 }
 
 

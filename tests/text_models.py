@@ -85,12 +85,13 @@ def tiny_translator(model=None, *, kind=keras_tfmr.Translator, max_source_length
     return kind(model or tiny_model(), tokenizer(), **options)
 
 
-def write_run(folder, **arguments):
+def write_run(folder, symbols=(), **arguments):
     """Writes what others read of a finished run with these arguments; the folder."""
-    model = tiny_model()
+    size = tokenizer(symbols).vocab_size
+    model = tiny_model(source_vocab=size, target_vocab=size)
     (folder / "weights").mkdir(parents=True)
     model.save_weights(folder / "weights" / "best.weights.h5")
-    tokenizer().save(folder / "tokenizer.model")
+    tokenizer(symbols).save(folder / "tokenizer.model")
     described = {"kind": "transformer", "config": model.config.to_dict()}
     config = {"model": described, "arguments": arguments, "training": {}, "corpus": {}}
     (folder / "config.json").write_text(json.dumps(config))

@@ -73,7 +73,7 @@ def parse_arguments(arguments=None):
     add("--scores", action="store_true", not_with=["--nbest", "--documents"], help=scores)
     terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
     others = ["--nbest", "--sample", "--documents"]
-    add("--terms", metavar="FILE", type=_command_line.terms, not_with=others, help=terms)
+    add("--terms", metavar="FILE", type=Path, not_with=others, help=terms)
     sample = "draw one translation of each text instead of searching for the best"
     add("--sample", action="store_true", not_with=["--documents"], help=sample)
     drawn = {"only_with": ["--sample"]}
@@ -337,12 +337,17 @@ def make_callers(options):
     """For each thread, a function that translates a batch; and one that counts tokens."""
     import tensorflow as tf
 
+    from keras_tfmr import _command_line
     from keras_tfmr.answers import Translation
     from training.files import RunError
 
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core per caller: several batches at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
+    try:
+        terms = options.terms and _command_line.terms(options.terms)
+    except ValueError as error:
+        raise RunError(str(error)) from error
     translator = load(options)
     if options.documents in ("html", "markdown"):
         translate_pages = getattr(translator, f"translate_{options.documents}")
@@ -362,7 +367,7 @@ def make_callers(options):
     elif options.sample:
         callers = [sampling_caller(translator, options) for _ in range(options.threads)]
     elif options.terms is not None:
-        call = functools.partial(translator.translate_with_terms, terms=options.terms)
+        call = functools.partial(translator.translate_with_terms, terms=terms)
         try:
             call([])
         except ValueError as error:

@@ -193,7 +193,7 @@ class Protection:
     Args:
         protect: Names of `PATTERNS`, and patterns in RE2's syntax; None for `DEFAULT`, if both
             vocabularies have slots.
-        source, target: The tokenizers.
+        tokenizers: Those of source and target.
         splitter: The `SentenceSplitter` that cuts a text with too many spans.
 
     Attributes:
@@ -204,9 +204,9 @@ class Protection:
         ValueError: If a pattern is wrong, or there are no slots for what to protect.
     """
 
-    def __init__(self, protect, source, target, splitter):
-        self.slot_ids, self.splitter = source.slot_ids, splitter
-        self.possible = bool(source.slot_ids and target.slot_ids)
+    def __init__(self, protect, tokenizers, splitter):
+        self.slot_ids, self.splitter = tokenizers[0].slot_ids, splitter
+        self.possible = all(tokenizer.slot_ids for tokenizer in tokenizers)
         self.protect, self.pattern, self.private = None, _NOTHING, _NOTHING
         if self.possible:
             self.protect = DEFAULT if protect is None else tuple(protect)
@@ -222,7 +222,8 @@ class Protection:
 
     def slotted(self, texts, most=None):
         """Strings [batch] with slots for their spans, and these: see `protect`."""
-        return protect(valid_utf8(texts), self.pattern, most)
+        # The server does not check the rank of a request's inputs against the signature.
+        return protect(valid_utf8(tf.ensure_shape(texts, [None])), self.pattern, most)
 
     def numbered(self, pieces, spans):
         """Pieces of texts with slots, string [pieces] in order, and the spans of each."""

@@ -28,6 +28,13 @@ def with_terms(texts, spans, terms, translations):
     Returns:
         Texts and spans, as before; those of terms are their translations.
     """
+    for each in terms, translations:
+        tf.debugging.assert_equal(
+            tf.shape(each),
+            tf.stack([tf.size(texts), tf.shape(terms)[1]]),
+            "text, terms and translations must have the same batch size, and each term a "
+            "translation",
+        )
     column = [[0, 0], [0, 1]]  # at least one, which is empty
     terms = tf.pad(tf.strings.strip(valid_utf8(terms)), column)
     translations = tf.pad(valid_utf8(translations), column)

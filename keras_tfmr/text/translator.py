@@ -89,9 +89,8 @@ class Translator(TranslatorCalls, TextModel):
         self._check()
         self._into: dict[str, Self] = {}
         self.tables = [] if lexicon is None else [lexicon.candidates]
-        self.protection = Protection(
-            protect, self.source_tokenizer, self.target_tokenizer, self.splitter
-        )
+        both = self.source_tokenizer, self.target_tokenizer
+        self.protection = Protection(protect, both, self.splitter)
         self._parts = traced(self.protection.parts, text="string")
         names = ["translate", "translate_nbest", "translate_document", "score", "explain"]
         names += ["translate_with_terms"] * self.protection.possible
@@ -212,21 +211,12 @@ class Translator(TranslatorCalls, TextModel):
         A term that stands in its text as whole words has this translation. One without a capital
         letter is found in any case. Rows are padded with empty strings.
         """
-        pairs = tf.ensure_shape(terms, [None, None]), tf.ensure_shape(translations, [None, None])
-        for each in pairs:
-            tf.debugging.assert_equal(
-                tf.shape(each),
-                tf.stack([tf.size(text), tf.shape(terms)[1]]),
-                "text, terms and translations must have the same batch size, and each term a "
-                "translation",
-            )
-        found = with_terms(*self.protection.slotted(tf.ensure_shape(text, [None])), *pairs)
+        found = with_terms(*self.protection.slotted(text), terms, translations)
         return self._best(self.protection.parts_of(*found))
 
     def _best(self, parts):
         translations, scores, truncated = self._translations(parts, num_certain=1)
-        answer = {"translation": translations[:, 0], "score": scores[:, 0]}
-        return {**answer, "truncated": truncated}
+        return {"translation": translations[:, 0], "score": scores[:, 0], "truncated": truncated}
 
     def _translations(self, parts, num_certain):
         """The best translations of texts: string and float32 [batch, num_certain], bool [batch]."""
@@ -258,7 +248,7 @@ class Translator(TranslatorCalls, TextModel):
         `source_pieces` and `target_pieces` string [batch, pieces] are the sentences and what is
         between them, of the text and of its translation, padded with empty strings.
         """
-        text, spans = self.protection.slotted(tf.ensure_shape(text, [None]))
+        text, spans = self.protection.slotted(text)
         text = tf.strings.regex_replace(text, self.protection.private, SLOTS[0])  # of one token
         pieces, real = self.splitter.split(text, self.source_tokenizer, self.max_source_length)
         slotted, spans = self.protection.numbered(pieces.flat_values, spans)
@@ -310,7 +300,7 @@ class Translator(TranslatorCalls, TextModel):
         over `tokens` tokens, the last of which is the end id. A reference that is longer than the
         maximum length of a translation is cut to it. `truncated` means that either was cut.
         """
-        text, spans = self.protection.slotted(tf.ensure_shape(text, [None]), len(SLOTS))
+        text, spans = self.protection.slotted(text, len(SLOTS))
         reference = valid_utf8(tf.ensure_shape(reference, [None]))
         tf.debugging.assert_equal(
             tf.shape(text), tf.shape(reference), "text and reference must have the same batch size"
@@ -337,7 +327,7 @@ class Translator(TranslatorCalls, TextModel):
         [batch, layers, heads, source, source], and `decoder_heads` [batch, layers, heads, target,
         target], whose column s is the token before target token s: the start id for s = 0.
         """
-        text, spans = self.protection.slotted(tf.ensure_shape(text, [None]), len(SLOTS))
+        text, spans = self.protection.slotted(text, len(SLOTS))
         source_ids, _, blank = self._read(text)
         result = self._decode(source_ids, blank, num_certain=1)
         source_ids = source_ids[: tf.size(blank)]
@@ -363,8 +353,6 @@ class Translator(TranslatorCalls, TextModel):
 
         An empty batch gets one row of padding.
         """
-        # The server does not check the rank of a request's inputs against the signature.
-        text = tf.ensure_shape(text, [None])
         ids, truncated = self.source_tokenizer.encode_truncated(text, self.max_source_length)
         return at_least_one(ids), truncated, is_blank(text)
 

@@ -63,6 +63,14 @@ def test_headers(server, stub):
         assert done.returncode == 2 and b"header" in done.stderr and done.stdout == b""
 
 
+def test_terms(server, tmp_path):
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("gato\tthe cat\n")
+    assert run(server, "--terms", str(terms), "um gato", "x").stdout == b"UM the cat\nX\n"
+    done = run(server, "--terms", str(tmp_path / "none.tsv"), "x")
+    assert done.returncode == 2 and b"none.tsv" in done.stderr
+
+
 def test_nbest(server):
     long = "x" * (LONGEST + 1)
     done = run(server, "--nbest", "um", "dois\nlinhas", long)

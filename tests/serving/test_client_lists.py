@@ -16,15 +16,15 @@ from keras_tfmr.client import AsyncServingClient, ServingClient, ServingError, U
 TEXTS = [f"texto {n}" for n in range(50)]
 
 
-def ask(kind, address, texts=TEXTS, call="translate", **options):
+def ask(kind, address, texts=TEXTS, call="translate", *more, **options):
     """The answers of a client to a call."""
     if kind is ServingClient:
         with ServingClient(address, **options) as client:
-            return getattr(client, call)(texts)
+            return getattr(client, call)(texts, *more)
 
     async def main():
         async with AsyncServingClient(address, **options) as client:
-            return await getattr(client, call)(texts)
+            return await getattr(client, call)(texts, *more)
 
     return asyncio.run(main())
 
@@ -106,6 +106,25 @@ def test_pages_are_asked_in_parts(kind, address, stub):
     assert found == ["<p>UM <b>GATO</b>", "<title>UM</title>"] and len(stub.requests) == 2
     found = ask(kind, address, [b"Um *gato* `preto`"], call="translate_markdown")
     assert found == [b"UM *GATO* `preto`"]
+
+
+@both
+@pytest.mark.parametrize("rest", [False, True])
+def test_texts_are_sent_with_the_terms_that_they_may_have(kind, rest, address, server, stub):
+    address = f"127.0.0.1:{server.rest_port}" if rest else address
+    if rest:  # the toys of the development server do not translate
+        with pytest.raises(ServingError, match="translate_with_terms needs a model with slots in"):
+            ask(kind, address, ["a"], "translate_with_terms", {"a": "b"}, rest=True)
+        return
+    terms = {"gato": "Cat", "Preto": "Black", "nada": "none"}
+    texts = ["um gato", "gato preto", "x", b"o preto"] * 2
+    found = ask(kind, address, texts, "translate_with_terms", terms, batch_texts=5)
+    assert found == ["UM Cat", "Cat PRETO", "X", "O PRETO"] * 2
+    shapes = [[d.size for d in one.inputs["terms"].tensor_shape.dim] for one in stub.requests]
+    assert sorted(shapes) == [[3, 2], [5, 2]]
+    stub.signatures = {"translate": stub.signatures["translate"]}
+    with pytest.raises(ServingError, match=r"not found.* needs a model with slots in its vocab"):
+        ask(kind, address, ["a"], "translate_with_terms", terms)
 
 
 @both

@@ -7,6 +7,7 @@ import itertools
 import json
 import lzma
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from text_models import LINES, tiny_translator, write_run
 
 from keras_tfmr.answers import Translation
+from keras_tfmr.text.spans import SLOTS
 from serving import server
 from training import streams, translate
 
@@ -50,7 +52,8 @@ def loaded_once():
     load, loaded = translate.load, {}
 
     def cached(options):
-        key = (options.nbest, options.sample, options.max_length)
+        names = ("preset", "nbest", "sample", "max_length", "protect")
+        key = str([getattr(options, name) for name in names])
         loaded[key] = loaded.get(key) or load(options)
         return loaded[key]
 
@@ -86,7 +89,7 @@ def read(path):
 
 
 def flat(text):
-    return " ".join(text.split())
+    return re.sub(r"\s*[\t\r\n]\s*", " ", text).strip()
 
 
 def joined(lines):
@@ -339,6 +342,31 @@ def test_a_translation_never_breaks_its_line():
     found, options = [Translation("a\nb", 0.0, False)], translate.parse_arguments(["run"])
     for options.documents in (None, "line", "paragraph"):
         assert translate.formatted(b"x", found, 1, options) == b"a b\n"
+
+
+def test_spans_and_terms_stand_in_the_lines_as_they_are(tmp_path, capsys):
+    run = write_run(tmp_path / "run", SLOTS, num_beams=2, protect=["code"])
+    source, terms = tmp_path / "in.txt", tmp_path / "terms.tsv"
+    source.write_text("O gato usa `a  b` e #12.\n")
+
+    def translated(*words):
+        command = [str(run), "--input", str(source), "--output", str(tmp_path / "out.txt")]
+        assert translate.main([*command, *LIMITS, "--overwrite", *words]) == 0
+        return (tmp_path / "out.txt").read_text()
+
+    assert translated().count("`a  b`") == 1 > translated().count("#12")
+    assert translated("--protect", "code", "#[0-9]+").count("#12") == 1
+    assert "`a  b`" not in translated("--protect", "none")
+    terms.write_text("gato\tCAT & <dog>\n\nusa\tUSES\n")
+    found = translated("--terms", str(terms))
+    assert "CAT & <dog>" in found and "USES" in found and "`a  b`" in found
+    plain = [str(write_run(tmp_path / "plain")), "--input", str(source), "--terms", str(terms)]
+    assert translate.main(plain) == 1
+    assert "translate_with_terms needs a model with slots" in capsys.readouterr().err
+    for wrong in ("gato", "a\tb\na\tc", " \tb"):
+        terms.write_text(f"x\ty\n{wrong}\n")
+        assert translate.main([str(run), "--terms", str(terms), "--input", str(source)]) == 1
+        assert re.search("terms.tsv, line [23]: expected TERM, a tab", capsys.readouterr().err)
 
 
 def test_lines_of_a_paragraph_are_joined(translated, one):
