@@ -53,7 +53,9 @@ def load(
 ) -> TextModel:
     """The text model of a preset: see `TextModel.from_preset`."""
     if (backend := keras.backend.backend()) != "tensorflow":
-        raise PresetError(f"Text models run on TensorFlow. Received: KERAS_BACKEND={backend}")
+        raise PresetError(
+            f"Translating and exporting run on TensorFlow. Received: KERAS_BACKEND={backend}"
+        )
     with found(preset) as path:
         published = marian.recognise(path) is not None
         kind = keras_tfmr.Translator if published else _kind_of(PresetFolder(path))

@@ -212,9 +212,9 @@ sys.modules["tensorflow"] = unittest.mock.MagicMock()
 from keras_tfmr.answers import Translation
 seconds = itertools.chain([0] * 64, itertools.repeat(60))
 class Slow:
-    model, config = None, types.SimpleNamespace(num_beams=1, replace=lambda **fields: None)
-    def __init__(self, model=None, config=None): pass
-    def arguments(self): return {}
+    config = types.SimpleNamespace(num_beams=1, replace=lambda **fields: None)
+    source_tokenizer = types.SimpleNamespace(target_language=None, target_languages=())
+    def replace(self, **how): return self
     def token_counts(self, texts): return [1] * len(texts)
     def for_decoding(self, *how): return self
     def translate_nbest(self, texts, size):
