@@ -22,7 +22,8 @@ MODEL = """--type transformer --enc-depth 1 --dec-depth 2 --dim-emb 24 --transfo
 TRAINING = """--mini-batch 64 --mini-batch-fit false --learn-rate 0.004 --lr-warmup 400
     --label-smoothing 0.1 --optimizer-params 0.9 0.98 1e-9 --clip-norm 1 --seed 1 --cpu-threads 2
     --workspace 500 --max-length 60 --after 1500u --quiet --overwrite"""
-DECODING = """--beam-size 1 --normalize 0 --mini-batch 1 --cpu-threads 2 --quiet
+# With two threads, pymarian 1.12.42 crashes now and then.
+DECODING = """--beam-size 1 --normalize 0 --mini-batch 1 --cpu-threads 1 --quiet
     --quiet-translation"""
 GREEDY = DecodingConfig(
     num_beams=1, length_penalty=0.0, max_length=512, max_length_ratio=3.0, max_length_extra=0
