@@ -79,10 +79,15 @@ class Plain(keras_tfmr.Translator):
         self.default = self.names[0]
 
 
-def tiny_translator(model=None, *, kind=keras_tfmr.Translator, max_source_length=24, **decoding):
+def tiny_translator(
+    model=None, *, kind=keras_tfmr.Translator, symbols=(), max_source_length=24, **decoding
+):
+    if model is None:
+        size = tokenizer(symbols).vocab_size
+        model = tiny_model(source_vocab=size, target_vocab=size)
     decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 12, **decoding}
     options = {"config": DecodingConfig(**decoding), "max_source_length": max_source_length}
-    return kind(model or tiny_model(), tokenizer(), **options)
+    return kind(model, tokenizer(symbols), **options)
 
 
 def write_run(folder, symbols=(), **arguments):

@@ -61,9 +61,10 @@ class Constraints:
         """The slots that are still to come after these tokens, int32 of the same shape; or ()."""
         if not self.slot_ids:
             return ()
-        same = ops.equal(tokens[..., None], np.array(self.slot_ids, "int32"))
-        came = ops.sum(ops.where(same, self.bits, 0), axis=-1)
-        return ops.bitwise_and(pending, ops.bitwise_not(came))
+        left = np.full(self.greatest + 2, -1, "int32")  # the bits that stay, by token
+        left[list(self.slot_ids)] = ~self.bits
+        left = ops.take(left, ops.minimum(tokens, len(left) - 1), axis=0)
+        return ops.bitwise_and(pending, left)
 
     def penalty(self, lengths):
         """The length penalty by which a log-probability is divided."""

@@ -18,6 +18,7 @@ ADVERSARIAL = (
     b"",
     b" \t\n",
     "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
+    b"Abra `a  b` em https://example.org/c, {nome}!",
     "مرحبا بالعالم".encode(),
     b"\xff\xfe caf\xe9 \xf0\x9f",
     b"nulo \x00 e \x07 sino",

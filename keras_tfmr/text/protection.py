@@ -124,15 +124,14 @@ def _split(texts, pattern):
 
     The latter are bool and int64 [pieces].
     """
-    pattern = tf.strings.join(["(", pattern, ")"])
-    if pattern.shape.rank:
+    if isinstance(pattern, str):
+        marked = tf.strings.regex_replace(texts, f"({pattern})", _MARKED)
+    else:
         marked = tf.map_fn(
             lambda each: tf.strings.regex_replace(*each, _MARKED),
-            (texts, pattern),
+            (texts, tf.strings.join(["(", pattern, ")"])),
             fn_output_signature=tf.TensorSpec([], tf.string),
         )
-    else:
-        marked = tf.strings.regex_replace(texts, pattern, _MARKED)
     pieces = tf.strings.split(marked, _MARK)
     first = tf.gather(pieces.row_starts(), pieces.value_rowids())
     place = tf.range(tf.size(pieces.flat_values, tf.int64)) - first

@@ -16,7 +16,7 @@ from keras_tfmr.decoding.shortlist import END, START, TOKENS, Shortlist
 from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.models import TranslationModel
 from keras_tfmr.text.lexicon import Lexicon
-from keras_tfmr.text.protection import Protection, is_blank, protect_alike, restore
+from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
@@ -92,6 +92,7 @@ class Translator(TranslatorCalls, TextModel):
         both = self.source_tokenizer, self.target_tokenizer
         self.protection = Protection(protect, both, self.splitter)
         self._parts = traced(self.protection.parts, text="string")
+        self._sentences = traced(self._translate_slotted, text="string")
         names = ["translate", "translate_nbest", "translate_document", "score", "explain"]
         names += ["translate_with_terms"] * self.protection.possible
         self._declare(*(getattr(signatures, name.upper()) for name in names))
@@ -214,6 +215,10 @@ class Translator(TranslatorCalls, TextModel):
         found = with_terms(*self.protection.slotted(text), terms, translations)
         return self._best(self.protection.parts_of(*found))
 
+    def _translate_slotted(self, text):
+        """As `_translate`, of texts with slots, which get no others."""
+        return self._best(self.protection.parts_of(*protect(text, self.protection.private)))
+
     def _best(self, parts):
         translations, scores, truncated = self._translations(parts, num_certain=1)
         return {"translation": translations[:, 0], "score": scores[:, 0], "truncated": truncated}
@@ -270,7 +275,7 @@ class Translator(TranslatorCalls, TextModel):
     def _in_batches(self, texts):
         """Translations string and truncated bool [texts], in the memory that one batch takes."""
 
-        one = self.signatures["translate"].get_concrete_function()  # not another copy of its graph
+        one = self._sentences.get_concrete_function()
 
         def translate(row, *arrays):
             answer = one(texts[row : row + BATCH])
