@@ -1,7 +1,7 @@
 """Turns a published Marian model, such as one of OPUS-MT, into a run folder.
 
     python training/import_marian.py hf://Helsinki-NLP/opus-mt-tc-big-en-it --output runs/opus
-    python training/import_marian.py opus-2020-01-01.zip --output runs/opus --target_language por
+    python training/import_marian.py opus-2020-01-01.zip --output runs/opus --language por
 
 MODEL is a folder, a .zip, a .tar.gz, or hf://OWNER/NAME on the Hugging Face Hub, which needs
 huggingface_hub and heeds HF_HOME, HF_TOKEN and HF_ENDPOINT. It is a Marian release (*.npz,
@@ -45,7 +45,7 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     add("model", metavar="MODEL", help="published model: a folder, an archive, or hf://OWNER/NAME")
     add("--output", metavar="DIR", type=Path, required=True, help="run folder to write")
-    add("--target_language", metavar="CODE", help="target language for texts without a tag")
+    add("--language", metavar="CODE", help="target language for texts without a tag")
     add("--overwrite", action="store_true", help="delete an earlier run in the folder")
     return parser.parse_args(arguments)
 
@@ -67,7 +67,7 @@ def import_to_folder(options):
     from training.files import RunError, explained, write_atomically
     from training.run_folder import RunFolder, begin, run_lock
 
-    folder, language = RunFolder(options.output), options.target_language
+    folder, language = RunFolder(options.output), options.language
     with run_lock(folder):
         begin(folder, {"folder": options.model}, overwrite=options.overwrite)
         translator = Translator.from_preset(options.model, language=language)

@@ -125,7 +125,7 @@ class Start:
         if (languages := found[0].target_languages) and found[0].target_language is None:
             raise RunError(
                 f"{self.path} has several target languages, and none for texts that choose none: "
-                f"repeat import_marian.py with --target_language, one of {', '.join(languages)}"
+                f"repeat import_marian.py with --language, one of {', '.join(languages)}"
             )
         return found
 

@@ -172,7 +172,7 @@ def test_a_release_is_taken_as_downloaded(release):
 
 def test_the_command_writes_a_run_that_translates(folder, tmp_path, capsys):
     path, run = folder(generation={"no_repeat_ngram_size": 3}), tmp_path / "run"
-    command = [str(path), "--output", str(run), "--target_language"]
+    command = [str(path), "--output", str(run), "--language"]
     assert import_marian.main([*command, "deu"]) == 1
     assert "unknown target language 'deu'; the model's are: eng, fra" in capsys.readouterr().err
     assert import_marian.main([*command, "eng", "--overwrite"]) == 0

@@ -71,8 +71,8 @@ def test_a_published_model_is_tuned_with_more_subwords_and_its_licence_kept(data
     before, tuned = RunFolder(tmp_path / "published"), RunFolder(tmp_path / "tuned")
     words = ("--init_from", before.path, "--data", data, "--output", tuned.path, *TUNING)
     assert train(*words) == 1
-    assert "import_marian.py with --target_language, one of eng, fra" in capsys.readouterr().err
-    assert import_marian.main([*command, "--target_language", "eng", "--overwrite"]) == 0
+    assert "import_marian.py with --language, one of eng, fra" in capsys.readouterr().err
+    assert import_marian.main([*command, "--language", "eng", "--overwrite"]) == 0
     assert train(*words, "--extend_vocab", "--vocab_size", "330") == 0
     for old, new in zip(before.tokenizers(), tuned.tokenizers(), strict=True):
         assert spellings_of(new)[: old.vocab_size] == spellings_of(old)[: old.vocab_size]
