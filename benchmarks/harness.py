@@ -222,10 +222,10 @@ def report(name, title, body, numbers, *, quick=False):
         (RESULTS / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
 
 
-def tiny_run(folder):
-    """A translator trained for a few updates on the phrasebook, for quick runs."""
+def tiny_run(folder, *more):
+    """A translator trained for a few updates on the phrasebook, for quick runs; more options."""
     words = ["--steps", 4, "--preset", "tiny", "--vocab_size", 800, "--set", "validation_pairs=8"]
-    command("training/train_pt_en.py", *words, "--output", folder / "run")
+    command("training/train_pt_en.py", *words, "--output", folder / "run", *more)
     return folder / "run"
 
 
