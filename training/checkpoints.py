@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 from keras import ops
 
-from keras_tfmr.presets.folder import DAMAGED
+from keras_tfmr._files import DAMAGED
 from training.files import RunError, write_atomically
 
 META = "meta"

@@ -10,7 +10,7 @@ import zlib
 
 import numpy as np
 
-from keras_tfmr.presets import PresetError
+from keras_tfmr._files import PresetError
 
 CHUNK = 1 << 20  # entries of an array handled at a time
 

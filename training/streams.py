@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from keras_tfmr.presets.folder import read_json
+from keras_tfmr._files import read_json
 from training import packed
 from training.files import RunError, write_json
 

@@ -2,8 +2,7 @@
 
 import re
 
-from keras_tfmr.presets import PresetError
-from keras_tfmr.presets.folder import read_json
+from keras_tfmr._files import PresetError, read_json
 
 
 def only(folder, *patterns):

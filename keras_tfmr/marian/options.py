@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+from keras_tfmr._files import PresetError
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.marian.tokenizer import MarianTokenizer, joined
-from keras_tfmr.presets import PresetError
 
 
 @dataclasses.dataclass(frozen=True)

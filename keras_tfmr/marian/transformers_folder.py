@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 
+from keras_tfmr._files import PresetError
 from keras_tfmr.marian.files import json_object, read_spms
 from keras_tfmr.marian.options import Description, Options, decoding_config
 from keras_tfmr.marian.vocabulary import vocabulary_of
 from keras_tfmr.marian.weights import BIAS, arrays_of, transformers_names, turned
-from keras_tfmr.presets import PresetError
 
 _ACTIVATIONS = {
     "relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from keras_tfmr.presets import PresetError
+from keras_tfmr._files import PresetError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """Presets: the folders, archives and repositories that text models are loaded from and saved to."""
 
+from keras_tfmr._files import PresetError
 
-class PresetError(ValueError):
-    """A preset cannot be found, read or written; the message is a line for users."""
+__all__ = ["PresetError"]

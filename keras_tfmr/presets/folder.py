@@ -1,14 +1,11 @@
 """The files of a preset: its config, tokenizers and weights, as a training run leaves them."""
 
 import csv
-import json
 import os
 import pathlib
-import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
-from keras_tfmr.presets import PresetError
+from keras_tfmr._files import DAMAGED, PresetError, read_json
 
 if TYPE_CHECKING:
     import keras
@@ -24,8 +21,6 @@ FILES = {
     "abbreviations": "abbreviations.txt", "results": "results.json",
     "config": "config.json",
 }  # fmt: skip
-# What NumPy raises for an .npz that is damaged, cut short, or none.
-DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 
 
 class PresetFolder:
@@ -123,16 +118,11 @@ class PresetFolder:
 
 
 def load_tokenizer(path: pathlib.Path) -> Any:
-    """The tokenizer of one side, or its `Labels`."""
+    """The tokenizer of one side, of whichever kind it is, or its `Labels`."""
+    from keras_tfmr.marian.tokenizer import MarianTokenizer, is_joined
     from keras_tfmr.text.labels import Labels
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
-    return Labels.of_bytes(path.read_bytes()) or SubwordTokenizer.load(path)
-
-
-def read_json(path: pathlib.Path) -> Any:
-    """The value of a JSON file; a PresetError if it cannot be read or is not JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PresetError(f"Cannot read {path}: {error}") from error
+    content = path.read_bytes()
+    kind = MarianTokenizer if is_joined(content) else SubwordTokenizer
+    return Labels.of_bytes(content) or kind.load(path)

@@ -10,8 +10,8 @@ import keras
 
 import keras_tfmr
 from keras_tfmr import marian
+from keras_tfmr._files import PresetError
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.presets import PresetError
 from keras_tfmr.presets.find import found, name_of
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.languages import languages_of, with_abbreviations

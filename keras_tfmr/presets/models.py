@@ -6,9 +6,9 @@ from typing import Any
 import keras
 
 from keras_tfmr import models, recurrent
+from keras_tfmr._files import PresetError
 from keras_tfmr.config import Config
 from keras_tfmr.precision import dtype_policy
-from keras_tfmr.presets import PresetError
 
 MODELS: dict[str, tuple[type[Config], type[keras.Model]]] = {  # kind: its config, and itself
     "transformer": (models.TransformerConfig, models.TranslationModel),

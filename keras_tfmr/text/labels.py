@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from keras_tfmr.presets import PresetError
+from keras_tfmr._files import PresetError
 
 MOST_LABELS = 1000  # more are probably free text, given by mistake
 

@@ -78,6 +78,14 @@ class Tokenizer(tf.Module):
         unfinished.write_bytes(self.model_bytes)
         os.replace(unfinished, path)
 
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """The tokenizer that `save` wrote to `path`; a ValueError if it holds none of this kind."""
+        try:
+            return cls(pathlib.Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
     def extended(self, other: "Tokenizer", share: float = 0.25) -> Self:
         """A tokenizer that has the subwords and symbols of another one too, after its own.
 

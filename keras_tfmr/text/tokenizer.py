@@ -5,16 +5,13 @@ the vocabulary lacks are encoded as bytes, so that no text is unknown.
 """
 
 import io
-import pathlib
 from collections.abc import Iterable
-from os import PathLike
 from typing import Self
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_tfmr.config import Tensor
-from keras_tfmr.marian.tokenizer import MarianTokenizer, is_joined
 from keras_tfmr.text.lines import SPACE_SIGN, SPACE_SIGN_ESCAPED, prepared
 from keras_tfmr.text.subwords import SPECIALS, Tokenizer, valid_utf8
 
@@ -126,20 +123,6 @@ class SubwordTokenizer(Tokenizer):
                 f"special ids take {260 + len(symbols)} ids, and each character needs one ({error})"
             ) from error
         return cls(model.getvalue())
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Tokenizer:
-        """The tokenizer that `save` wrote to `path`, of whichever kind it is."""
-        try:
-            return SubwordTokenizer.from_bytes(pathlib.Path(path).read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-
-    @staticmethod
-    def from_bytes(model_bytes: bytes) -> Tokenizer:
-        """The tokenizer of some `model_bytes`, of whichever kind it is."""
-
-        return (MarianTokenizer if is_joined(model_bytes) else SubwordTokenizer)(model_bytes)
 
     def decode(self, ids: Tensor) -> tf.Tensor:
         ids = self._real(ids)

@@ -9,6 +9,7 @@ import pytest
 import sentencepiece
 
 from keras_tfmr.marian.tokenizer import MarianTokenizer, joined
+from keras_tfmr.presets.folder import load_tokenizer
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import phrasebook
 
@@ -92,7 +93,7 @@ def test_what_is_written_is_what_sentencepiece_writes(published):
 def test_a_file_says_of_itself_which_kind_it_is_and_any_bytes_are_a_text(tmp_path, published):
     sides, _, pieces = published
     MarianTokenizer(joined(sides[0], pieces, reads_tags=True)).save(tmp_path / "source.model")
-    loaded = SubwordTokenizer.load(tmp_path / "source.model")
+    loaded = load_tokenizer(tmp_path / "source.model")
     assert type(loaded) is MarianTokenizer and loaded.target_languages == ("por", "eng")
     ids, _ = loaded.encode_truncated(np.random.default_rng(0).bytes(4000).split(b"a"), 16)
     assert (ids.numpy() < loaded.vocab_size).all() and (ids.numpy()[:, 0] > 0).all()

@@ -33,7 +33,7 @@ from keras_tfmr.marian import release as releases
 from keras_tfmr.marian import transformers_folder
 from keras_tfmr.presets import PresetError
 from keras_tfmr.presets.find import unpacked
-from keras_tfmr.text.tokenizer import SubwordTokenizer
+from keras_tfmr.presets.folder import PresetFolder
 from serving import export
 from training import import_marian, phrasebook
 
@@ -184,7 +184,7 @@ def test_the_command_writes_a_run_that_translates(folder, tmp_path, capsys):
     }  # fmt: skip
     assert config["published"]["target_languages"] == ["eng", "fra"]
     assert "CC BY 4.0" in (run / "report.md").read_text()
-    source, target = (SubwordTokenizer.load(run / f"{side}.model") for side in ("source", "target"))
+    source, target = PresetFolder(run).tokenizers()
     assert source.encode(["o gato"]).to_list()[0][0] == source.encode([">>eng<<"]).to_list()[0][0]
     assert target.encode([">>fra<< a"]).to_list() != target.encode(["a"]).to_list()
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfmr.presets.folder import read_json
+from keras_tfmr._files import read_json
 from keras_tfmr.text.lines import id_type
 from training.corpus.filter import summary
 from training.corpus.read import TextFile, sha256, stamp
