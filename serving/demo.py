@@ -170,11 +170,24 @@ async def document(request):
     """{"texts"} -> {"documents": [{"pieces": [[source, translation], ...]}, ...], "milliseconds"}.
 
     The pieces are the sentences of a text and what stands between them; "truncated" is beside them.
+    With {"terms": {term: translation}} too, each text is one piece.
     """
-    client, (texts, _) = request.app[CLIENT], await content_of(request)
+    client, (texts, options) = request.app[CLIENT], await content_of(request)
     start = time.perf_counter()
-    found = await client.translate_document(texts)
-    documents = [{"pieces": one.pieces, "truncated": one.truncated} for one in found]
+    if terms := options.get("terms"):
+        cores = [text.strip() for text in texts]  # white space stays around them
+        found = await client.translate_with_terms(cores, terms)
+        pieces = [
+            [(text, text.replace(core, one, 1))]
+            for text, core, one in zip(texts, cores, found, strict=True)
+        ]
+    else:
+        found = await client.translate_document(texts)
+        pieces = [one.pieces for one in found]
+    documents = [
+        {"pieces": each, "truncated": one.truncated}
+        for each, one in zip(pieces, found, strict=True)
+    ]
     milliseconds = 1000 * (time.perf_counter() - start)
     return web.json_response({"documents": documents, "milliseconds": milliseconds})
 
@@ -222,7 +235,7 @@ async def complete(request):
 
 
 async def content_of(request, most=LONGEST):
-    """The request's texts, and its options: numbers.
+    """The request's texts, and its options: numbers, and terms with their translations.
 
     Only JSON is accepted, which other sites' pages cannot send unasked.
     """
@@ -247,6 +260,13 @@ async def content_of(request, most=LONGEST):
     options = {name: content[name] for name in OPTIONS if name in content}
     if not all(type(value) in (int, float) for value in options.values()):
         raise web.HTTPBadRequest(text=f"Expected numbers. Received: {options}")
+    if terms := content.get("terms"):
+        strings = isinstance(terms, dict) and all(isinstance(one, str) for one in terms.values())
+        if not strings or not all(map(str.strip, terms)):
+            raise web.HTTPBadRequest(
+                text=f'Expected "terms" from words to translations. Received: {str(terms)[:60]}'
+            )
+        options["terms"] = terms
     return texts, options
 
 

@@ -14,7 +14,7 @@ const HINT = TOUCH
 const CHOOSE = `${TOUCH ? "tap" : "click"} a sentence to see its attention`;
 
 export class Translator {
-  constructor({ fails }) {
+  constructor({ later, fails }) {
     const [source, target] = ["source", "translation"].map(languageOf);
     this.names = { source: source ?? "Source", target: target ?? "Translation" };
     this.title = source && target ? `From ${source} to ${target}` : "A translator";
@@ -24,6 +24,10 @@ export class Translator {
       target: `within ${this.names.target}`,
     };
     this.fails = fails;
+    at("terms").addEventListener("input", () => {
+      this.forget();
+      later(250);
+    });
     this.graph = new Graph(at("graph"), this.names, (...word) => this.light(...word));
     this.texts = new Texts(at("source"), at("backdrop"), at("translation"));
     this.signal = null; // of the current text's requests
@@ -39,6 +43,13 @@ export class Translator {
   /** What the copy button copies. */
   get text() {
     return at("translation").textContent;
+  }
+
+  /** Terms and their given translations, as they are written below the text; null without any. */
+  get terms() {
+    const pairs = at("terms").value.split("\n").map((line) => line.split(/[=\t]/).map((part) => part.trim()));
+    const found = pairs.filter(([term, translation]) => term && translation);
+    return found.length ? Object.fromEntries(found) : null;
   }
 
   listen() {
@@ -83,7 +94,7 @@ export class Translator {
     let [milliseconds, truncated] = [0, false];
     const groups = this.texts.read();
     for (const group of groups) {
-      const answer = await ask("document", { texts: group }, signal);
+      const answer = await ask("document", { texts: group, terms: this.terms }, signal);
       this.texts.answer(group, answer.documents);
       milliseconds += answer.milliseconds;
       truncated ||= answer.documents.some((one) => one.truncated);
@@ -121,6 +132,7 @@ export class Translator {
   /** Shows the best translations and the attention of the chosen sentence. */
   async explain() {
     const { texts } = this;
+    if (this.terms) return this.showNothing(); // what is explained is translated without them
     const text = texts.chosen?.source ?? null;
     if (text !== null && text !== this.shown) {
       const [answer, best] = await this.answers(text);

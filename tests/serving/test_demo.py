@@ -108,6 +108,9 @@ def test_wrong_requests_are_refused(address):
     assert status == 400 and "20000" in answer["error"]
     assert ask(address, "translate", ["um"])[0] == 400
     assert ask(address, "explain", "um", "dois")[0] == 400
+    content = {"texts": ["um"], "terms": {"um": 1}}
+    answer = httpx.post(f"{address}/api/document", json=content, trust_env=False)
+    assert answer.status_code == 400 and "terms" in answer.json()["error"]
     assert ask(address, "classify", "um")[1]["code"] == "FAILED_PRECONDITION"
     assert ask(address, "document", "x" * 400_000)[0] == 413
 
@@ -303,6 +306,16 @@ def test_a_page_is_translated_by_paragraphs_and_its_sentences_explained(page, st
     page.one("#source").send_keys("Fim.")  # the sentence at the caret, and nothing else anew
     page.until(lambda: page.words("source") == ["Fim."])
     assert {text for texts in asked() for text in texts} <= {b"Linha 189.", b"Fim."}
+
+
+def test_terms_have_given_translations(page):
+    page.one("#glossary summary").click()
+    page.one("#terms").send_keys("gato = kitty")
+    page.shows("O kitty PRETO DORME")
+    assert not page.all("#nbest li")  # what is explained is translated without terms
+    page.one("#terms").clear()
+    page.one("#terms").send_keys(" ")
+    page.shows(TEXT.upper())
 
 
 def test_address_copy_and_no_text(page):
