@@ -60,4 +60,13 @@ def _serve(loop, last):
     """Runs a loop until it is stopped; then ends what it has not done."""
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.get_loop().run_forever()
-        runner.run(last())
+        runner.run(_ended(last))
+
+
+async def _ended(last):
+    """Cancels all tasks before the last one, which would make them fail where nobody looks."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await last()

@@ -36,6 +36,7 @@ SIGNATURES = {  # outputs: type and rank
         "translation": ("string", 1), "sentences": ("int32", 1), "truncated": ("bool", 1),
         "source_pieces": ("string", 2), "target_pieces": ("string", 2),
     },
+    "translate_with_terms": TRANSLATE,
     "score": {"log_prob": ("float32", 1), "tokens": ("int32", 1), "truncated": ("bool", 1)},
     "explain": {
         "source_tokens": ("string", 2), "target_tokens": ("string", 2),
@@ -82,8 +83,8 @@ def test_signatures_are_what_was_promised(session):
     }
     assert found == SIGNATURES
     for name, signature in session.signatures.items():
-        expected = {"text", "reference"} if name == "score" else {"text"}
-        assert set(signature.inputs) == expected
+        more = {"score": {"reference"}, "translate_with_terms": {"terms", "translations"}}
+        assert set(signature.inputs) == {"text"} | more.get(name, set())
         for info in [*signature.inputs.values(), *signature.outputs.values()]:
             assert info.tensor_shape.dim[0].size == -1
 
