@@ -186,8 +186,13 @@ class Translator(TranslatorCalls, TextModel):
         for rows in batches([1] * len(texts), BATCH):
             source_ids, _, blank = self._read(self._parts(tf.constant(texts[rows])).texts)
             result = self._decode(source_ids, blank, num_certain=1)
-            target_ids = result.ids[:, 0, : tf.maximum(tf.reduce_max(result.lengths[:, 0]), 1)]
-            inputs.append([source_ids, shifted(target_ids, self.target_tokenizer.bos_id)])
+            # Read again, as `score` reads a translation: its subwords may be others.
+            translations = self.target_tokenizer.decode(result.ids[:, 0])
+            target_ids, _ = self.target_tokenizer.encode_truncated(
+                translations, self.config.max_length
+            )
+            fed_ids = shifted(at_least_one(target_ids), self.target_tokenizer.bos_id)
+            inputs.append([source_ids, fed_ids])
         return inputs
 
     def to_metadata(self) -> dict[str, Any]:
