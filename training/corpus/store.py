@@ -134,7 +134,7 @@ class Encoder:
         ]
         sides = []
         for column, encoder in enumerate(self._encoders):
-            values, offsets = encoder.encode_lines(pair[column] for pair in pairs)
+            values, offsets = encoder.encode_lines([pair[column] for pair in pairs])
             sides.append((values, np.diff(offsets)))
         return len(pairs), len(read) - len(pairs), sides
 
