@@ -129,8 +129,9 @@ def test_loops_run_whole_and_no_node_is_for_nothing(session):
         assert {node.name for node in function.node_def} <= {n.split(":")[0] for n in needed}
 
 
-def test_a_failing_check_leaves_nothing_behind(translator, tmp_path, monkeypatch):
+def test_a_failing_check_leaves_nothing_behind(tmp_path, monkeypatch):
     # What would be written and asked does not matter here, and takes its time.
+    translator = tiny_translator(kind=Plain)
     monkeypatch.setattr(write, "_save", lambda *given: (given[-1] / "saved_model.pb").touch())
     monkeypatch.setattr(known_answers, "record", lambda translator: [])
     report = Report(problems=["it does not load", "nor run"])
