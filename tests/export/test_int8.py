@@ -150,6 +150,7 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
 
+@pytest.mark.slow
 def test_shortlist_in_int8_has_the_scores_of_the_whole_vocabulary(monkeypatch):
     monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
     translator, size = tiny_translator(num_beams=1, num_return_sequences=1), tokenizer().vocab_size

@@ -37,6 +37,7 @@ raise SystemExit(train_pt_en.main())
 """
 
 
+@pytest.mark.slow
 def test_the_weights_do_not_depend_on_devices_and_workers(tmp_path, unevaluated):
     """Without dropout, and to rounding; only the first worker writes and prints."""
     words = ("--data", write_pairs(tmp_path / "pairs.tsv"), *TINY, "--dropout_rate", "0")

@@ -64,6 +64,7 @@ def test_a_run_begins_with_the_weights_and_tokenizers_of_another(
     assert [row["step"] for row in history(now.path)] == ["1"]
 
 
+@pytest.mark.slow
 def test_a_published_model_is_tuned_with_more_subwords_and_its_licence_kept(data, tmp_path, capsys):
     folder = write_transformers_folder(tmp_path / "opus", fixture()[1])
     command = [str(folder), "--output", str(tmp_path / "published")]

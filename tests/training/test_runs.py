@@ -296,6 +296,7 @@ def test_averages_follow_the_weights_from_the_start(accumulated):
     np.testing.assert_allclose(np.array(copy.trainable_variables[0]), average, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_default_recipe_learns_a_toy(tmp_path):
     """A floor for BLEU in a short form; the README's figure is measured by its own command."""
     names = "one two three four five six seven eight nine ten"
