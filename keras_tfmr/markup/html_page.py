@@ -1,12 +1,9 @@
 """HTML: which parts of a page are text; everything else stays byte for byte.
 
-Python's own parser tells where tokens begin. No tree is built of a page, so that missing and wrong
-tags stay as they are.
+No tree is built of a page, so that missing and wrong tags stay as they are.
 """
 
 import html
-import html.parser
-import itertools
 import re
 from collections.abc import Iterator
 
@@ -25,7 +22,8 @@ _ALONE = _set("img wbr")  # inline elements without an end
 _VOID = _ALONE | _set("area base br col embed hr input link meta source track")
 # What stays with all that it holds; the first ones have a place in a sentence.
 _WORDS = _set("code kbd math samp svg var")
-_KEPT = _WORDS | _set("iframe noembed noframes object plaintext pre script style textarea xmp")
+_KEPT = _WORDS | _set("object pre")
+_RAW = "iframe|noembed|noframes|plaintext|script|style|textarea|xmp"  # also kept; holds no tags
 # Elements that end where one of these begins.
 _ENDED_BY = {
     **dict.fromkeys(["dd", "dt"], _set("dd dt")),
@@ -34,9 +32,22 @@ _ENDED_BY = {
     "p": _set("blockquote div dl h1 h2 h3 h4 h5 h6 ol p pre section table ul"),
 }
 _ATTRIBUTES = _set("alt aria-label placeholder title")
-_ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/>=]*)(?:(\s*=\s*)("[^"]*"|'[^']*'|[^\s>"']+))?""")
-_UNFINISHED = re.compile("<[a-zA-Z/!?]")
 _ENCODING = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w:.-]+)""", re.I)
+
+# Tokens as in HTML's standard. `html.parser` reads unfinished ones otherwise, as versions differ.
+_NAME = r"[^\s/>][^\s/>=]*+"
+_VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)"""
+_ATTRIBUTE = re.compile(rf"({_NAME})(?:(\s*=\s*)({_VALUE})?)?", re.A)
+_REST = rf"(?:[\s/]|{_NAME}(?:\s*=\s*{_VALUE}?)?)*+>"  # of a tag
+_TOKEN = re.compile(
+    rf"""(?P<text>(?:[^<]++|<(?![a-z/!?]))+)
+    |(?P<comment><!--(?:-?>|.*?--!?>))
+    |<(?P<raw>{_RAW})(?=[\s/>]){_REST}.*?(?:</(?P=raw)(?=[\s/>])[^>]*>|\Z)
+    |<(?P<start>[a-z][^\s/>]*+){_REST}
+    |</(?P<end>[a-z][^\s/>]*+){_REST}
+    |(?P<other><(?:/?[a-z]|!--).*|<[^>]*+>?)""",
+    re.X | re.A | re.I | re.S,
+)
 
 
 def declared_encoding(page: bytes) -> str | None:
@@ -52,26 +63,28 @@ def translate_page(page: str, say: Say) -> str:
 
 def pieces(page: str, say: Say) -> Iterator[Piece]:
     """The pieces of a page; the texts in their attributes are translated."""
-    tokens, i = _Tokens(page).found, 0
-    offsets = [*(offset for offset, *_ in tokens), len(page)]
+    tokens = [
+        (each.lastgroup, each[each.lastgroup].lower(), each[0]) for each in _TOKEN.finditer(page)
+    ]
+    i = 0
     while i < len(tokens):
-        offset, kind, name, attributes = tokens[i]
-        is_kept = kind == "start" and _is_kept(name, attributes)
-        after = _end_of(tokens, i) if is_kept else i + 1
-        raw = page[offset : offsets[after]]
-        if is_kept:
-            is_whole = name in _VOID or tokens[after - 1][1:3] == ("end", name)
+        kind, name, raw = tokens[i]
+        if kind == "start" and _is_kept(name, raw):
+            first, i = i, _end_of(tokens, i)
+            is_whole = name in _VOID or tokens[i - 1][:2] == ("end", name)
             is_inline = is_whole and name in _WORDS | INLINE | _ALONE
+            raw = "".join(raw for _, _, raw in tokens[first:i])
             yield Piece("kept" if is_inline else "block", raw)
         else:
-            yield _piece(kind, name, raw, attributes, say)
-        i = after
+            yield _piece(kind, name, raw, say)
+            i += 1
 
 
 def _end_of(tokens, first):
     """The number of the token after the element that begins with a token."""
     opened: list[str] = []
-    for i, (_, kind, name, _) in enumerate(tokens[first:], first):
+    for i in range(first, len(tokens)):
+        kind, name, _ = tokens[i]
         if kind == "start":
             while opened and name in _ENDED_BY.get(opened[-1], ()):
                 opened.pop()
@@ -88,60 +101,17 @@ def _end_of(tokens, first):
     return len(tokens)
 
 
-class _Tokens(html.parser.HTMLParser):
-    """Where the tokens of a page begin: a list of (offset, kind, name, attributes)."""
-
-    def __init__(self, page):
-        super().__init__()
-        lengths = (len(line) + 1 for line in page.split("\n"))
-        self._page, self._lines = page, [*itertools.accumulate(lengths, initial=0)]
-        self.found = []
-        try:
-            self.feed(page)
-            self.close()
-        except AssertionError:  # some Pythons give up at a declaration that they do not know
-            self._add("unfinished")
-
-    def _add(self, kind, name="", attributes=()):
-        self.found.append((self._offset(), kind, name, dict(attributes)))
-
-    def _offset(self):
-        line, column = self.getpos()
-        return self._lines[line - 1] + column
-
-    def handle_starttag(self, tag, attrs):
-        self._add("start", tag, attrs)
-
-    handle_startendtag = handle_starttag
-
-    def handle_endtag(self, tag):
-        self._add("end", tag)
-
-    def handle_data(self, data):
-        if _UNFINISHED.match(self._page, self._offset()):
-            self._add("unfinished")
-        elif not self.found or self.found[-1][1] not in ("text", "unfinished"):  # comes in parts
-            self._add("text")
-
-    def handle_comment(self, data):
-        self._add("comment")
-
-    def handle_decl(self, decl):
-        self._add("declaration")
-
-    handle_pi = unknown_decl = handle_decl
+def _is_kept(name, raw):
+    found = {each[1].lower(): _value(each[3]) for each in _ATTRIBUTE.finditer(raw, 1 + len(name))}
+    off = found.get("translate", "").lower() == "no"
+    return off or name in _KEPT or "notranslate" in found.get("class", "").split()
 
 
-def _is_kept(name, attributes):
-    off = (attributes.get("translate") or "").lower() == "no"
-    return off or name in _KEPT or "notranslate" in (attributes.get("class") or "").split()
-
-
-def _piece(kind, name, raw, attributes, say):
+def _piece(kind, name, raw, say):
     """The piece that a token is, outside of what is kept."""
     if kind == "text":
         return Piece("text", html.unescape(raw))
-    if kind == "start" and _ATTRIBUTES & attributes.keys():
+    if kind == "start":
         begin = 1 + len(name)
         raw = raw[:begin] + _ATTRIBUTE.sub(lambda match: _attribute(match, say), raw[begin:])
     if name in INLINE:
@@ -154,11 +124,15 @@ def _attribute(match, say):
     name, equals, value = match.groups()
     if name.lower() not in _ATTRIBUTES or not value:
         return match[0]
-    quote = value[0] if value[0] in "\"'" else ""
-    text = html.unescape(value.strip(quote) if quote else value)
-    quote = quote or '"'
-    text = _encode(translate_text(text, say)).replace(quote, f"&#{ord(quote)};")
+    quote = "'" if value[0] == "'" else '"'
+    text = _encode(translate_text(_value(value), say)).replace(quote, f"&#{ord(quote)};")
     return f"{name}{equals}{quote}{text}{quote}"
+
+
+def _value(raw):
+    """The text of an attribute, of which a page may write the value in quotes."""
+    raw = raw or ""
+    return html.unescape(raw[1:-1] if raw[:1] in ('"', "'") else raw)
 
 
 def _encode(text):

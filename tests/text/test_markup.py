@@ -132,6 +132,8 @@ TAGS = [
 ]
 PARTS = st.one_of(
     st.sampled_from([" ", "um", "dois ", " três", ". ", "&lt;", "&amp", "&nbsp;", "<", "&", "\n"]),
+    st.sampled_from(['"', "'", "=", "/>", "</", "<!--", "--!>", "<?", "<script>", "</script "]),
+    st.sampled_from(["<b =x>", '<b title="u>m">', "<p translate=no>", "<textarea>", "</textarea>"]),
     st.sampled_from(["<br>", "<img alt='um gato'>", "<!-- um -->", "<i class=x></i>", "<a "]),
     st.sampled_from(TAGS).map("<{}>".format),
     st.sampled_from(TAGS).map(lambda tag: f"</{tag.split()[0]}>"),
