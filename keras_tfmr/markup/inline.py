@@ -5,6 +5,7 @@ returns each of them once, anywhere. If they do not come back, the texts between
 translated one by one.
 """
 
+import bisect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +19,8 @@ _DEPTH = 64  # of elements in elements that are moved
 _STAND_INS = "\ue000-\uefff"  # a translator with slots protects them all
 _SPACE = " \t\r\n\f"
 _CONTROLS = re.compile(r"[\0-\x08\x0b\x0e-\x1f\x7f]")  # no page may have them, but a model may
-_CLOSING = r".,;:!?…)\]}»”’"
-_ENDS = re.compile(rf"\A[\s{_CLOSING}]+")
+_CLOSING = "].,;:!?…)}»”’"  # in this order, also the inside of a pattern's brackets
+_ENDS = re.compile(rf"\A[{_CLOSING}\s]+")
 _TOKEN = re.compile(rf"([{_SPACE}]*)([{_STAND_INS}]|[^{_SPACE}{_STAND_INS}]+)")
 
 
@@ -43,18 +44,18 @@ class Element:
     """An inline element, or what is kept, which has no children and no closing tag.
 
     Attributes:
+        children: Texts and elements; of a page, also its blocks.
         begin, end: Which of the words of the translation are in it.
         order: Of its opening tag among those in the translation.
-        space: Before what is kept, in the translation.
     """
 
-    opening: str
+    opening: str = ""
+    name: str = ""
     closing: str = ""
-    children: list["Element | str"] = field(default_factory=list)
+    children: list["Element | str | Piece"] = field(default_factory=list)
     begin: int = 0
     end: int = 0
     order: int = 0
-    space: str = ""
 
     @property
     def elements(self) -> list["Element"]:
@@ -103,118 +104,103 @@ def translate_pieces(pieces: Iterable[Piece], say: Say, encode: Encode, whole: b
         encode: Writes a text.
         whole: Whether tags may be moved; else the texts between them are translated one by one.
     """
-    translator = _Translator(say, encode, whole)
-    groups = itertools.groupby(paired([*pieces]), lambda piece: piece.kind == "block")
+
+    def translated(text):
+        return encode(translate_text(text, say))
+
+    groups = itertools.groupby(tree(pieces).children, lambda child: isinstance(child, Piece))
     return "".join(
-        "".join(piece.content for piece in some) if block else translator.inside(tree(some))
+        "".join(piece.content for piece in some)
+        if block
+        else inside(Element(children=[*some]), translated, whole)
         for block, some in groups
     )
 
 
-def paired(pieces: list[Piece]) -> list[Piece]:
-    """The pieces, of which tags without a partner between the same blocks are blocks, too."""
-    opened, alone = [], set()
-    for i, piece in enumerate(pieces):
-        if piece.kind == "close" and opened and pieces[opened[-1]].name == piece.name:
-            opened.pop()
-        elif piece.kind == "open" and len(opened) < _DEPTH:
-            opened.append(i)
-        elif piece.kind in ("open", "close", "block"):
-            alone |= {i, *opened}
-            opened = []
-    alone |= {*opened}
-    return [each._replace(kind="block") if i in alone else each for i, each in enumerate(pieces)]
-
-
 def tree(pieces: Iterable[Piece]) -> Element:
-    """An element with these pieces, in which each tag has its partner."""
-    stack = [Element("")]
-    for piece in pieces:
-        if piece.kind == "text":
-            stack[-1].children.append(piece.content)
-        elif piece.kind == "close":
+    """A page as an element. Tags without a partner between the same blocks are blocks, too."""
+    stack = [Element()]
+    for piece in [*pieces, Piece("block", "")]:
+        if piece.kind == "close" and piece.name == stack[-1].name:
             stack.pop().closing = piece.content
+        elif piece.kind == "open" and len(stack) <= _DEPTH:
+            stack.append(Element(piece.content, piece.name))
+            stack[-2].children.append(stack[-1])
+        elif piece.kind in ("text", "kept"):
+            is_text = piece.kind == "text"
+            stack[-1].children.append(piece.content if is_text else Element(piece.content))
         else:
-            stack[-1].children.append(element := Element(piece.content))
-            if piece.kind == "open":
-                stack.append(element)
+            while len(stack) > 1:
+                element = stack.pop()
+                stack[-1].children[-1:] = [Piece("block", element.opening), *element.children]
+            stack[0].children.append(piece)
     return stack[0]
 
 
-@dataclass
-class _Translator:
-    """Translates what is between two blocks; its arguments are those of `translate_pieces`."""
-
-    say: Say
-    encode: Encode
-    whole: bool
-
-    def inside(self, element: Element) -> str:
-        """What is in an element."""
-        if self.whole and element.elements and element.has_words():
-            found = self.as_one(element)
-            if found is not None:
-                return found
-        return "".join(
-            self.encode(translate_text(child, self.say))
-            if isinstance(child, str)
-            else child.opening + self.inside(child) + child.closing
-            for child in element.children
-        )
-
-    def as_one(self, element: Element) -> str | None:
-        """What is in an element, from one text; None if its stand-ins do not come back."""
-        source: list[str] = []
-        groups: dict[str, list[tuple[Element, bool]]] = {}  # of a stand-in, which is for neighbours
-        for tag in element.tags():
-            if isinstance(tag, str):
-                source.append(tag)
-            elif source and source[-1] in groups:
-                groups[source[-1]].append(tag)
-            else:
-                source.append(chr(0xE000 + len(groups)))
-                groups[source[-1]] = [tag]
-        text = "".join(source)
-        answer = translate_text(text, self.say)
-        if sorted(re.findall(f"[{_STAND_INS}]", answer)) != [*groups]:
-            return None
-        tight = {*re.findall(f"([{_STAND_INS}])[{_CLOSING}]", text)}  # no space between
-        words: list[str] = []
-        gap, last, order = "", "", itertools.count()
-        for space, token in _TOKEN.findall(answer):
-            gap = "" if last in tight and token[0] in _CLOSING else gap or space
-            last = token
-            for each, opens in groups.get(token, ()):
-                if opens:
-                    each.begin, each.order = len(words), next(order)
-                    if not each.children:
-                        each.space, gap = gap, ""
-                if not opens or not each.closing:
-                    each.end = len(words)
-            if token not in groups:
-                words.append(gap + self.encode(token))
-                gap = ""
-        element.begin, element.end = 0, len(words)
-        settle(element, words)
-        before, _, after = answer.partition(answer.strip(_SPACE))
-        return before + written(element, words, 0, len(words)).strip(_SPACE) + after
+def inside(element: Element, say: Say, whole: bool) -> str:
+    """What is in an element, translated; `say` answers with text as a page writes it."""
+    if whole and element.elements and element.has_words():
+        if (found := as_one(element, say)) is not None:
+            return found
+        whole = False
+    return "".join(
+        say(child)
+        if isinstance(child, str)
+        else child.opening + inside(child, say, whole) + child.closing
+        for child in element.children
+    )
 
 
-def settle(element: Element, words: list[str]) -> None:
-    """Puts an element without a word around the next one, else the last; and all around theirs."""
-    if element.has_words() and not any(map(_is_word, words[element.begin : element.end])):
-        real = [i for i, word in enumerate(words) if _is_word(word)]
-        if real:
-            element.begin = next((i for i in real if i >= element.begin), real[-1])
-            element.end = element.begin + 1
+def as_one(element: Element, say: Say) -> str | None:
+    """What is in an element, from one text; None if its stand-ins do not come back."""
+    text = ""
+    groups: dict[str, list[tuple[Element, bool]]] = {}  # of a stand-in, which is for neighbours
+    for tag in element.tags():
+        if isinstance(tag, str):
+            text += tag
+        elif text[-1:] in groups:
+            groups[text[-1]].append(tag)
+        else:
+            text += (stand_in := chr(0xE000 + len(groups)))
+            groups[stand_in] = [tag]
+    answer = say(text)
+    if sorted(re.findall(f"[{_STAND_INS}]", answer)) != [*groups]:
+        return None
+    tight = {*re.findall(f"([{_STAND_INS}])[{_CLOSING}]", text)}  # no space between
+    words: list[str] = []
+    gap, last, order = "", "", itertools.count()
+    for space, token in _TOKEN.findall(answer):
+        gap = "" if last in tight and token[0] in _CLOSING else gap or space
+        last = token
+        for each, opens in groups.get(token, ()):
+            if opens:
+                each.begin, each.order = len(words), next(order)
+                if not each.children:
+                    each.opening, gap = gap + each.opening, ""
+            if not opens or not each.closing:
+                each.end = len(words)
+        if token not in groups:
+            words.append(gap + token)
+            gap = ""
+    element.end = len(words)
+    settle(element, [i for i, word in enumerate(words) if any(map(str.isalnum, word))])
+    before, _, after = answer.partition(answer.strip(_SPACE))
+    return before + written(element, words, 0, len(words)).strip(_SPACE) + after
+
+
+def settle(element: Element, real: list[int]) -> None:
+    """Puts an element without a word around the next one, else the last; and all around theirs.
+
+    `real` are the numbers of the words that are more than punctuation.
+    """
+    if real and element.has_words():
+        word = real[min(bisect.bisect_left(real, element.begin), len(real) - 1)]
+        if not element.begin <= word < element.end:
+            element.begin, element.end = word, word + 1
     for child in element.elements:
-        settle(child, words)
+        settle(child, real)
         element.begin = min(element.begin, child.begin)
         element.end = max(element.end, child.end)
-
-
-def _is_word(token):
-    return any(map(str.isalnum, token))
 
 
 def written(element: Element, words: list[str], begin: int, end: int) -> str:
@@ -223,9 +209,9 @@ def written(element: Element, words: list[str], begin: int, end: int) -> str:
     for child in sorted(element.elements, key=lambda child: (child.begin, child.order)):
         first = min(max(child.begin, begin), end)
         last = min(max(child.end, first), end)
-        inside = written(child, words, first, last)
-        text = inside.lstrip()
-        space = child.space + inside[: len(inside) - len(text)]
+        content = written(child, words, first, last)
+        text = content.lstrip()
+        space = content[: len(content) - len(text)]
         found += [*words[begin:first], space, child.opening, text, child.closing]
         begin = last
     return "".join([*found, *words[begin:end]])
