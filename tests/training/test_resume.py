@@ -57,6 +57,11 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(
     check_same(whole, run)
 
 
+COMPILED_ONCE = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 ON_JAX = """
 import signal, sys
 from training import report, train_pt_en
@@ -84,12 +89,13 @@ assert command(run) == 0
 
 
 def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
-    """On two devices; TensorFlow evaluates and reports. Texts of one length compile once."""
-    words = ("--data", write_pairs(tmp_path / "pairs.tsv", words=(5, 5)), *TINY)
-    words += ("--validate_steps", 40, "--steps", 40, "--dropout_rate", "0.2", "--no_export")
+    """On two devices; TensorFlow evaluates and reports. Batches of one shape compile once."""
+    words = ("--data", write_pairs(tmp_path / "pairs.tsv", 1000, (5, 5)), *TINY, "max_tokens=7")
+    words += ("--validate_steps", 40, "--steps", 30, "--dropout_rate", "0.2", "--no_export")
     words += ("--devices", 2, "--overwrite")
     whole, run = tmp_path / "whole", tmp_path / "run"
-    environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    environment = {"KERAS_BACKEND": "jax", **COMPILED_ONCE}
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "compiled")
     said = finished(start(ON_JAX, whole, run, *words, script="-c", **environment))
     assert "Resuming from update 20" in said
     check_same(whole, run)
