@@ -222,7 +222,11 @@ class Protection:
     def slotted(self, texts, most=None):
         """Strings [batch] with slots for their spans, and these: see `protect`."""
         # The server does not check the rank of a request's inputs against the signature.
-        return protect(valid_utf8(tf.ensure_shape(texts, [None])), self.pattern, most)
+        texts = valid_utf8(tf.ensure_shape(texts, [None]))
+        if not self.possible:
+            counts = tf.zeros_like(texts, tf.int64)
+            return texts, tf.RaggedTensor.from_row_lengths(texts[:0], counts, validate=False)
+        return protect(texts, self.pattern, most)
 
     def numbered(self, pieces, spans):
         """Pieces of texts with slots, string [pieces] in order, and the spans of each."""
@@ -236,6 +240,8 @@ class Protection:
     def parts_of(self, texts, spans):
         """The `Parts` of texts with slots, of which there may be too many, and their spans."""
         count, crowded = tf.size(texts, tf.int64), spans.row_lengths() > len(SLOTS)
+        if not self.possible:
+            return Parts(texts, tf.range(count), spans, crowded, count)
         texts, rows, spans = tf.cond(
             tf.reduce_any(crowded),
             lambda: self._cut(texts, spans, crowded),
