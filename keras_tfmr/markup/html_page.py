@@ -41,11 +41,11 @@ _ATTRIBUTE = re.compile(rf"({_NAME})(?:(\s*=\s*)({_VALUE})?)?", re.A)
 _REST = rf"(?:[\s/]|{_NAME}(?:\s*=\s*{_VALUE}?)?)*+>"  # of a tag
 _TOKEN = re.compile(
     rf"""(?P<text>(?:[^<]++|<(?![a-z/!?]))+)
-    |(?P<comment><!--(?:-?>|.*?--!?>))
+    |(?P<kept><!--(?:-?>|.*?--!?>))
     |<(?P<raw>{_RAW})(?=[\s/>]){_REST}.*?(?:</(?P=raw)(?=[\s/>])[^>]*>|\Z)
     |<(?P<start>[a-z][^\s/>]*+){_REST}
     |</(?P<end>[a-z][^\s/>]*+){_REST}
-    |(?P<other><(?:/?[a-z]|!--).*|<[^>]*+>?)""",
+    |(?P<block><(?:/?[a-z]|!--).*|<[^>]*+>?)""",
     re.X | re.A | re.I | re.S,
 )
 
@@ -63,10 +63,13 @@ def translate_page(page: str, say: Say) -> str:
 
 def pieces(page: str, say: Say) -> Iterator[Piece]:
     """The pieces of a page; the texts in their attributes are translated."""
-    tokens = [
-        (each.lastgroup, each[each.lastgroup].lower(), each[0]) for each in _TOKEN.finditer(page)
-    ]
-    i = 0
+    return (piece(*token, say) for token in tokens_of(page))
+
+
+def tokens_of(page: str) -> Iterator[tuple[str, str, str]]:
+    """The tokens of a page: kind, name and what the page writes. What stays as it is, is one."""
+    tokens = [(each.lastgroup, each[each.lastgroup], each[0]) for each in _TOKEN.finditer(page)]
+    tokens, i = [(kind, name.lower(), raw) for kind, name, raw in tokens], 0
     while i < len(tokens):
         kind, name, raw = tokens[i]
         if kind == "start" and _is_kept(name, raw):
@@ -74,9 +77,9 @@ def pieces(page: str, say: Say) -> Iterator[Piece]:
             is_whole = name in _VOID or tokens[i - 1][:2] == ("end", name)
             is_inline = is_whole and name in _WORDS | INLINE | _ALONE
             raw = "".join(raw for _, _, raw in tokens[first:i])
-            yield Piece("kept" if is_inline else "block", raw)
+            yield "kept" if is_inline else "block", "", raw
         else:
-            yield _piece(kind, name, raw, say)
+            yield tokens[i]
             i += 1
 
 
@@ -107,8 +110,8 @@ def _is_kept(name, raw):
     return off or name in _KEPT or "notranslate" in found.get("class", "").split()
 
 
-def _piece(kind, name, raw, say):
-    """The piece that a token is, outside of what is kept."""
+def piece(kind: str, name: str, raw: str, say: Say) -> Piece:
+    """The piece that a token is."""
     if kind == "text":
         return Piece("text", html.unescape(raw))
     if kind == "start":
@@ -116,7 +119,7 @@ def _piece(kind, name, raw, say):
         raw = raw[:begin] + _ATTRIBUTE.sub(lambda match: _attribute(match, say), raw[begin:])
     if name in INLINE:
         return Piece("open" if kind == "start" else "close", raw, name)
-    return Piece("kept" if kind == "comment" or name in _ALONE else "block", raw)
+    return Piece("kept" if kind == "kept" or name in _ALONE else "block", raw)
 
 
 def _attribute(match, say):

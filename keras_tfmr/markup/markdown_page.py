@@ -132,8 +132,9 @@ def _pieces(token, say) -> Iterator[Piece]:
             continue
         yield from _texts(content[at:begin])
         if child.type == "html_inline":
-            piece = next(html_page.pieces(content[begin:], say))
-            end = max(end, begin + len(piece.content)) if piece.kind == "kept" else end
+            kind, name, raw = next(html_page.tokens_of(content[begin:]))
+            end = max(end, begin + len(raw))
+            piece = html_page.piece(kind, name, content[begin:end], say)
         else:
             piece = _piece(child, content, begin, end, say)
         yield piece if piece.kind == "block" else piece._replace(content=_flat(piece.content))

@@ -163,6 +163,12 @@ def test_markdown_keeps_what_is_not_text(page, line_end):
         assert tree(rendered(found)) == tree(rendered(page))
 
 
+def test_texts_behind_translated_attributes_are_not_lost():
+    page = '![um](um) <img alt="um"> dois <b title="um">três</b> <kbd>um</kbd>, <?um > ?> fim.'
+    found = markdown(page, lambda texts: [re.sub("um", "uma coisa", text) for text in texts])
+    assert found == re.sub('(?<=")um|(?<=!.)um', "uma coisa", page)
+
+
 LINES = st.lists(
     st.sampled_from(
         ["um", " dois", "*", "**", "_", "~~", "`", "[", "](x)", "](", "!", "<b>", "</b>", "\\*",
