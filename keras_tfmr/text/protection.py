@@ -51,12 +51,15 @@ def protect(
     >>> spans.to_list()
     [[b'{a}', b'{b}']]
     """
-    pieces, is_span, number = _split(texts, pattern)
+    pieces, is_span = _split(texts, pattern)
+    spans = tf.ragged.boolean_mask(pieces, is_span)
+    number = tf.ragged.range(spans.row_lengths(), row_splits_dtype=tf.int64).flat_values
+    codes = _FIRST + tf.cast(number % _PRIVATE_CHARACTERS, tf.int32)
+    slots = tf.strings.unicode_encode(codes[:, None], "UTF-8")
     if most is not None:
-        is_span &= number < most
-    slots = tf.where(is_span, _slots(number), pieces.flat_values)
-    spans = tf.ragged.boolean_mask(pieces, pieces.with_values(is_span))
-    return _joined(slots, pieces.value_rowids(), pieces.nrows()), spans
+        slots, spans = tf.where(number < most, slots, spans.flat_values), spans[:, :most]
+    flat = tf.tensor_scatter_nd_update(pieces.flat_values, tf.where(is_span.flat_values), slots)
+    return tf.strings.reduce_join(pieces.with_flat_values(flat), axis=1), spans
 
 
 def protect_alike(texts: tf.Tensor, pattern: str, spans: tf.RaggedTensor) -> tf.Tensor:
@@ -71,19 +74,15 @@ def protect_alike(texts: tf.Tensor, pattern: str, spans: tf.RaggedTensor) -> tf.
     Returns:
         string [batch].
     """
-    pieces, is_span, _ = _split(texts, pattern)
-    rows = pieces.value_rowids()
-    dense = spans.to_tensor("", shape=[None, len(SLOTS)])  # [batch, spans]
-    before = tf.linalg.band_part(dense[:, :, None] == dense[:, None], -1, 0)  # and itself
-    nth = tf.math.count_nonzero(before, axis=2)  # [batch, spans], from 1
-    same = is_span[:, None] & (pieces.flat_values[:, None] == tf.gather(dense, rows))
-    seen = tf.cumsum(tf.cast(same, tf.int64))  # [pieces, spans]
-    earlier = tf.pad(seen, [[1, 0], [0, 0]])
-    seen -= tf.gather(earlier, tf.gather(pieces.row_starts(), rows))  # in this text
-    same &= seen == tf.gather(nth, rows)
-    slots = _slots(tf.argmax(same, axis=1))
-    slots = tf.where(tf.reduce_any(same, axis=1), slots, pieces.flat_values)
-    return _joined(slots, rows, pieces.nrows())
+    pieces, is_span = _split(texts, pattern)
+    pieces, is_span = pieces.to_tensor(""), is_span.to_tensor(False)  # [batch, pieces]
+    spans = spans.to_tensor("", shape=[None, len(SLOTS)])
+    before = tf.linalg.band_part(spans[:, :, None] == spans[:, None], -1, 0)  # and itself
+    nth = tf.math.count_nonzero(before, axis=2, dtype=tf.int32)  # [batch, spans], from 1
+    same = is_span[:, :, None] & (pieces[:, :, None] == spans[:, None])  # [batch, pieces, spans]
+    same &= tf.cumsum(tf.cast(same, tf.int32), axis=1) == nth[:, None]
+    slots = tf.gather(tf.constant(SLOTS), tf.argmax(same, axis=2))
+    return tf.strings.reduce_join(tf.where(tf.reduce_any(same, axis=2), slots, pieces), axis=1)
 
 
 def restore(texts: tf.Tensor, spans: tf.RaggedTensor) -> tf.Tensor:
@@ -100,30 +99,27 @@ def restore(texts: tf.Tensor, spans: tf.RaggedTensor) -> tf.Tensor:
     >>> restore(tf.constant(["Ou \\ue001."]), spans).numpy()
     array([b'Ou {b}. {a}'], dtype=object)
     """
-    pieces, is_slot, _ = _split(texts, PRIVATE)
-    rows, flat = pieces.value_rowids(), tf.where(is_slot)  # [pieces], [slots, 1]
-    codes = tf.strings.unicode_decode(tf.gather_nd(pieces.flat_values, flat), "UTF-8").flat_values
-    number, row = tf.cast(codes - _FIRST, tf.int64), tf.gather_nd(rows, flat)
+    pieces, is_slot = _split(texts, PRIVATE)
+    rows, slots = pieces.value_rowids(), tf.where(is_slot.flat_values)  # [pieces], [slots, 1]
+    codes = tf.strings.unicode_decode(tf.gather_nd(pieces.flat_values, slots), "UTF-8").flat_values
+    number, row = tf.cast(codes - _FIRST, tf.int64), tf.gather_nd(rows, slots)
     known = number < tf.gather(spans.row_lengths(), row)
-    place = (tf.gather(spans.row_starts(), row) + number)[known]  # among all spans
+    span = (tf.gather(spans.row_starts(), row) + number)[known]  # among all spans
     values = tf.tensor_scatter_nd_update(
-        pieces.flat_values, flat[known], tf.gather(spans.flat_values, place)
+        pieces.flat_values, slots[known], tf.gather(spans.flat_values, span)
     )
     missing = tf.tensor_scatter_nd_update(
         tf.where(spans.flat_values == "", "", " " + spans.flat_values),
-        place[:, None],
-        tf.fill(tf.shape(place), ""),
+        span[:, None],
+        tf.fill(tf.shape(span), ""),
     )
     values, rows = tf.concat([values, missing], 0), tf.concat([rows, spans.value_rowids()], 0)
-    joined = _joined(values, rows, pieces.nrows())
+    joined = tf.strings.unsorted_segment_join(values, rows, pieces.nrows())
     return tf.where(texts == "", tf.strings.regex_replace(joined, "^ ", ""), joined)
 
 
 def _split(texts, pattern):
-    """Texts in pieces: ragged string [batch, (pieces)]; which match, and how many do before them.
-
-    The latter are bool and int64 [pieces].
-    """
+    """Texts in pieces, and which of them match: ragged string and bool [batch, (pieces)]."""
     if isinstance(pattern, str):
         marked = tf.strings.regex_replace(texts, f"({pattern})", _MARKED)
     else:
@@ -133,21 +129,8 @@ def _split(texts, pattern):
             fn_output_signature=tf.TensorSpec([], tf.string),
         )
     pieces = tf.strings.split(marked, _MARK)
-    first = tf.gather(pieces.row_starts(), pieces.value_rowids())
-    place = tf.range(tf.size(pieces.flat_values, tf.int64)) - first
-    matches = (place % 2 == 1) & (pieces.flat_values != "")
-    before = tf.cumsum(tf.cast(matches, tf.int64), exclusive=True)
-    return pieces, matches, before - tf.gather(before, first)
-
-
-def _slots(numbers):
-    """The slots of numbers, string of their shape."""
-    codes = _FIRST + tf.cast(numbers % _PRIVATE_CHARACTERS, tf.int32)
-    return tf.strings.unicode_encode(codes[:, None], "UTF-8")
-
-
-def _joined(pieces, rows, count):
-    return tf.strings.unsorted_segment_join(pieces, rows, count)
+    place = tf.ragged.range(pieces.row_lengths(), row_splits_dtype=tf.int64).flat_values
+    return pieces, pieces.with_flat_values((place % 2 == 1) & (pieces.flat_values != ""))
 
 
 class Parts(NamedTuple):
@@ -176,7 +159,8 @@ class Parts(NamedTuple):
         kept, shape = self.kept[:, None], tf.shape(translations)
         flat = tf.reshape(tf.where(kept, self.texts[:, None], translations), [-1])
         spans = tf.gather(self.spans, tf.repeat(tf.range(shape[0]), shape[1]))
-        translations = _joined(tf.reshape(restore(flat, spans), shape), self.rows, self.count)
+        restored = tf.reshape(restore(flat, spans), shape)
+        translations = tf.strings.unsorted_segment_join(restored, self.rows, self.count)
         # What is kept has one translation, and as many as there are beside other parts.
         free = self._sums(tf.cast(~self.kept, tf.int32)) > 0
         scores = tf.where(kept & tf.gather(free, self.rows)[:, None], 0.0, scores)
@@ -256,12 +240,13 @@ class Protection:
         Spans between which there are only spaces become one. Texts that still have too many are cut
         into sentences, and these further where they must be.
         """
-        fewer, groups = protect(texts, f"{PRIVATE}(?:\\s*{PRIVATE})*")
-        groups = groups.with_flat_values(restore(*self.numbered(groups.flat_values, spans)))
-        texts, spans = tf.where(crowded, fewer, texts), _choose(crowded, groups, spans)
-        pieces, _ = self.splitter.split(texts, _SlotCounter, len(SLOTS) + 1)
-        whole = tf.RaggedTensor.from_tensor(texts[:, None])
-        pieces = _choose(spans.row_lengths() > len(SLOTS), pieces, whole)
+        group = tf.where(crowded, f"{PRIVATE}(?:\\s*{PRIVATE})*", PRIVATE)
+        texts, groups = protect(texts, group)
+        spans = groups.with_flat_values(restore(*self.numbered(groups.flat_values, spans)))
+        crowded = spans.row_lengths() > len(SLOTS)
+        pieces, _ = self.splitter.split(tf.where(crowded, texts, ""), _SlotCounter, len(SLOTS) + 1)
+        whole = tf.ragged.boolean_mask(texts[:, None], ~crowded[:, None])
+        pieces = tf.concat([whole, pieces], axis=1)
         texts, spans = self.numbered(pieces.flat_values, spans)
         return texts, pieces.value_rowids(), spans
 
@@ -291,10 +276,3 @@ class _SlotCounter:
     @staticmethod
     def encode(texts, max_length):
         return protect(texts, PRIVATE)[1][:, :max_length]
-
-
-def _choose(which, these, others):
-    """Rows of two ragged tensors, [batch, (n)] each: these where bool [batch] is True."""
-    count = tf.size(which)
-    chosen = tf.range(count) + tf.where(which, count, 0)
-    return tf.gather(tf.concat([others, these], 0), chosen)

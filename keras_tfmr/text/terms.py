@@ -15,6 +15,11 @@ from keras_tfmr.text.subwords import valid_utf8
 _WORD, _SIGN = r"[\pL\pN\pM_]+", "\ufdd0"
 _MARKED = rf"{_SIGN}({_WORD}){_SIGN}"
 
+# On both sides of a term's translation, a surrogate: no text in UTF-8 has one.
+_EDGE = b"\xed\xa0\x80"
+# A character of words that spaces part.
+_LETTER = r"([^\PL\p{Han}\p{Hiragana}\p{Katakana}\p{Khmer}\p{Lao}\p{Myanmar}\p{Thai}]|[\pN_])"
+
 
 def with_terms(texts, spans, terms, translations):
     """Slots for terms too.
@@ -26,7 +31,7 @@ def with_terms(texts, spans, terms, translations):
         translations: string [batch, n].
 
     Returns:
-        Texts and spans, as before; those of terms are their translations.
+        Texts and spans, as before; those of terms are their translations, for `parted`.
     """
     for each in terms, translations:
         tf.debugging.assert_equal(
@@ -38,7 +43,8 @@ def with_terms(texts, spans, terms, translations):
     column = [[0, 0], [0, 1]]  # at least one, which is empty
     terms = tf.pad(tf.strings.strip(valid_utf8(terms)), column)
     translations = tf.pad(valid_utf8(translations), column)
-    order = tf.argsort(-tf.strings.length(terms), axis=1, stable=True)
+    longest = 2 * tf.strings.length(terms) + tf.cast(_is_cased(terms), tf.int32)
+    order = tf.argsort(-longest, axis=1, stable=True)
     terms = tf.gather(terms, order, batch_dims=1)
     translations = tf.gather(translations, order, batch_dims=1)
     texts = tf.strings.regex_replace(texts, PRIVATE, SLOTS[0])
@@ -48,6 +54,13 @@ def with_terms(texts, spans, terms, translations):
     before = tf.where(found.flat_values == SLOTS[0])
     flat = tf.tensor_scatter_nd_update(flat, before, spans.flat_values)
     return texts, found.with_flat_values(flat)
+
+
+def parted(texts):
+    """Translations with the spans of `with_terms`: a space between a term and another word."""
+    for _ in range(2):  # as the second of two borders may be one letter behind the first
+        texts = tf.strings.regex_replace(texts, rf"{_LETTER}\p{{Cs}}+{_LETTER}", r"\1 \2")
+    return tf.strings.regex_replace(texts, r"\p{Cs}", "")
 
 
 def _patterns(terms):
@@ -64,12 +77,12 @@ def _translated(found, terms, translations):
     """The translations of the terms that were found, string [found]; others as they are."""
     rows = found.value_rowids()
     pieces = tf.strings.regex_replace(found.flat_values, _MARKED, r"\1")
-    as_written, own = _one_line(pieces)[:, None], _one_line(tf.gather(terms, rows))  # [found, n]
+    as_written, own = _one_line(pieces)[:, None], tf.gather(_one_line(terms), rows)  # [found, n]
     lower = tf.strings.lower(as_written, "utf-8") == tf.strings.lower(own, "utf-8")
-    same = 2 * tf.cast(as_written == own, tf.int32)
-    same += tf.cast(lower & ~tf.gather(_is_cased(terms), rows), tf.int32)
+    same = tf.where(tf.gather(_is_cased(terms), rows), as_written == own, lower)
     best = tf.gather(tf.gather(translations, rows), tf.argmax(same, axis=1), batch_dims=1)
-    return tf.where(tf.reduce_any(same > 0, axis=1), best, pieces)
+    best = tf.strings.regex_replace(best, "(?s)(.+)", _EDGE + rb"\1" + _EDGE)
+    return tf.where(tf.reduce_any(same, axis=1), best, pieces)
 
 
 def _mark(texts):

@@ -20,7 +20,7 @@ from keras_tfmr.text.protection import Protection, is_blank, protect, protect_al
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
-from keras_tfmr.text.terms import with_terms
+from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
 
@@ -217,8 +217,9 @@ class Translator(TranslatorCalls, TextModel):
         A term that stands in its text as whole words has this translation. One without a capital
         letter is found in any case. Rows are padded with empty strings.
         """
-        found = with_terms(*self.protection.slotted(text), terms, translations)
-        return self._best(self.protection.parts_of(*found))
+        slotted = with_terms(*self.protection.slotted(text), terms, translations)
+        found = self._best(self.protection.parts_of(*slotted))
+        return found | {"translation": parted(found["translation"])}
 
     def _translate_slotted(self, text):
         """As `_translate`, of texts with slots, which get no others."""

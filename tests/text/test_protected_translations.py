@@ -14,7 +14,9 @@ from keras_tfmr import TranslationModel, Translator, decoding, int8
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import Lexicon
+from keras_tfmr.text.protection import restore
 from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern
+from keras_tfmr.text.terms import parted, with_terms
 
 OWN = ("code", r"\{[a-z]+\}", "#[0-9]{2,}", "url")
 
@@ -193,6 +195,17 @@ def test_terms_have_the_given_translations(translator, text, given, absent):
     [found] = translator.translate_with_terms([text], TERMS)
     assert all(found.count(one) == given.count(one) for one in given), found
     assert not any(one in found for one in absent), found
+
+
+def test_spaces_part_terms_from_other_words():
+    """A model may put a subword without a space behind a slot. Other spans stay as it says."""
+    terms = {"um": "ONE", "dois": "(two)", "três": "três\nx", "Ana": "機", "a": "a", "b": ""}
+    columns = [tf.constant([[*column]]) for column in (terms, terms.values())]
+    text = f"um dois {SLOTS[0]} três Ana a b"
+    _, spans = with_terms(tf.constant([text]), tf.ragged.constant([["x\0é"]]), *columns)
+    said = "x{0}é{1}y {2}{3}5{4}.{2}z{5}z{0}{6}z".format(*SLOTS)
+    found = parted(restore(tf.constant([said]), spans)).numpy()[0].decode()
+    assert found == "x ONE é(two)y x\0é três\nx 5機.x\0éz a z ONE z"
 
 
 def test_terms_of_each_text_are_its_own(translator):
