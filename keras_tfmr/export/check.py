@@ -114,24 +114,35 @@ def _check_running(path, cases, tolerance, report):
         absent = {case["signature"] for case in known} - session.signatures.keys()
         report.problems += [f"there is no signature {name}" for name in sorted(absent)]
         ask = functools.partial(_ask, session, known, warm, tolerance)
+        names = {*session.signatures, *(each.signature for each in warm)}
         # The first request to a signature is mostly work of one thread.
-        for problems in pool.map(ask, {*session.signatures, *(each.signature for each in warm)}):
+        for problems in pool.map(ask, _by_tensors(session, names)):
             report.problems += problems
         if not report.problems:
             report.problems += known_answers.load_as_users_do(session, path)
         report.facts["warm-up requests"] = len(warm)
 
 
-def _ask(session, cases, warm, tolerance, name):
-    """Queries one signature; returns the problems."""
+def _by_tensors(session, names):
+    """Lists of names; those of one list are signatures of the same tensors, prepared together."""
+    lists = {}
+    for name in sorted(names):
+        tensors = session.tensors(name) if name in session.signatures else name
+        lists.setdefault(tensors, []).append(name)
+    return lists.values()
+
+
+def _ask(session, cases, warm, tolerance, names):
+    """Queries signatures one after the other; returns the problems."""
     from keras_tfmr.export import known_answers, warmup
 
     problems = []
-    if name in session.signatures:
-        problems += known_answers.run_batches(session, name, BATCHES)
-        own = [case for case in cases if case["signature"] == name]
-        problems += known_answers.compare(session, own, tolerance)
-    warmup.replay(session, [each for each in warm if each.signature == name], problems)
+    for name in names:
+        if name in session.signatures:
+            problems += known_answers.run_batches(session, name, BATCHES)
+            own = [case for case in cases if case["signature"] == name]
+            problems += known_answers.compare(session, own, tolerance)
+        warmup.replay(session, [each for each in warm if each.signature == name], problems)
     return problems
 
 

@@ -63,18 +63,24 @@ class SavedSession:
         Raises:
             tf.errors.OpError: If the run fails.
         """
+        tensors = self.tensors(signature)
+        # The default signature is prepared once with the one that it is, as in a server.
+        if tensors not in self._callables:
+            self._callables[tensors] = compat.unchecked_callable(self.session, *tensors)
         definition = self.signatures[signature]
         names, outputs = sorted(definition.inputs), sorted(definition.outputs)
-        if signature not in self._callables:
-            self._callables[signature] = compat.unchecked_callable(
-                self.session,
-                [definition.inputs[name].name for name in names],
-                [definition.outputs[name].name for name in outputs],
-            )
-        values = self._callables[signature](*(np.asarray(inputs[name]) for name in names))
+        values = self._callables[tensors](*(np.asarray(inputs[name]) for name in names))
         # A single string comes as `bytes`, from which NumPy would strip zero bytes at the end.
         values = [np.array(v, object) if isinstance(v, bytes) else v for v in values]
         return dict(zip(outputs, values, strict=True))
+
+    def tensors(self, signature):
+        """The names of a signature's inputs and of its outputs in the graph, two tuples."""
+        definition = self.signatures[signature]
+        return tuple(
+            tuple(infos[alias].name for alias in sorted(infos))
+            for infos in (definition.inputs, definition.outputs)
+        )
 
     def close(self):
         """Frees the session; no run may be in progress."""

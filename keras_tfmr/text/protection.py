@@ -196,6 +196,10 @@ class Protection:
             for each in self.protect:
                 checked(PATTERNS.get(each, each))
             self.pattern, self.private = checked(combined(self.protect)), PRIVATE
+            text = tf.TensorSpec([None], tf.string), tf.RaggedTensorSpec([None, None], tf.string)
+            specs = [*text, tf.TensorSpec([None], tf.bool)]
+            # One graph for all signatures, which is large and seldom runs.
+            self._parted = tf.function(self._cut, input_signature=specs, autograph=False)
         elif protect:
             raise ValueError(
                 "To protect spans, both vocabularies must have slots for them: train the model "
@@ -228,7 +232,7 @@ class Protection:
             return Parts(texts, tf.range(count), spans, crowded, count)
         texts, rows, spans = tf.cond(
             tf.reduce_any(crowded),
-            lambda: self._cut(texts, spans, crowded),
+            lambda: self._parted(texts, spans, crowded),
             lambda: (texts, tf.range(count), spans),
         )
         kept = (spans.row_lengths() > 0) | tf.gather(crowded, rows)
