@@ -109,11 +109,10 @@ def _placed(name, rule):
             for token in tokens:
                 token.meta["at"] = begin, begin + len(token.content)
                 begin += len(token.content)
-        elif name in ("image", "link"):
-            label = begin + len("![" if name == "image" else "[")
-            closes = state.md.helpers.parseLinkLabel(state, label - 1)
-            tokens[-1].meta.update(at=(closes, end), label=(label, closes))
-            tokens[0].meta["at"] = begin, label if name == "link" else end
+        elif name == "link":
+            closes = state.md.helpers.parseLinkLabel(state, begin)
+            tokens[0].meta["at"], tokens[-1].meta["at"] = (begin, begin + 1), (closes, end)
+            tokens[-1].content = state.src[begin + 1 : closes]  # its label, as images have theirs
         else:
             tokens[0].meta["at"] = begin, end
         return True
@@ -123,7 +122,7 @@ def _placed(name, rule):
 
 def _pieces(token, say) -> Iterator[Piece]:
     """The pieces of a block's text."""
-    content, at = token.content, 0
+    content, at = token.content.replace("\n", " "), 0
     children = [child for child in token.children if "at" in child.meta]
     for child in sorted(children, key=lambda child: child.meta["at"]):
         begin, end = child.meta["at"]
@@ -134,10 +133,9 @@ def _pieces(token, say) -> Iterator[Piece]:
         if child.type == "html_inline":
             kind, name, raw = next(html_page.tokens_of(content[begin:]))
             end = max(end, begin + len(raw))
-            piece = html_page.piece(kind, name, content[begin:end], say)
+            yield html_page.piece(kind, name, content[begin:end], say)
         else:
-            piece = _piece(child, content, begin, end, say)
-        yield piece if piece.kind == "block" else piece._replace(content=_flat(piece.content))
+            yield _piece(child, content[begin:end], say)
         at = end
     yield from _texts(content[at:])
 
@@ -148,23 +146,19 @@ def _texts(text):
             stays = part in ("[ ]", "[x]", "[X]") or part.endswith(":")
             yield Piece("block" if stays else "kept", part)
         elif part:
-            yield Piece("text", _flat(part))
+            yield Piece("text", part)
 
 
-def _flat(text):
-    return text.replace("\n", " ")
-
-
-def _piece(child, content, begin, end, say):
+def _piece(child, raw, say):
     """The piece that a token is."""
     name, _, side = child.type.rpartition("_")
     if child.type == "text_special":  # escaped
         return Piece("text", child.content)
     if child.type == "hardbreak":
-        return Piece("block", content[begin:end].rstrip(" "))
-    if "label" in child.meta:
-        opens, closes = child.meta["label"]
-        label, rest = content[opens:closes], content[closes:end]
+        return Piece("block", raw.strip(" ") + "\n")
+    if child.type in ("image", "link_close"):
+        label = child.content.replace("\n", " ")
+        rest = raw.removeprefix(f"![{label}")
         if rest in ("]", "][]") and has_words(label):  # it names its address
             rest = f"][{label}]"
         if side == "close":
@@ -172,5 +166,5 @@ def _piece(child, content, begin, end, say):
         alt = label if _SPECIAL.search(label) else _encode(translate_text(label, say))
         return Piece("kept", f"![{alt}{rest}")
     if side in ("open", "close") and child.markup != "autolink":
-        return Piece(side, content[begin:end], name)
-    return Piece("kept", content[begin:end])
+        return Piece(side, raw, name)
+    return Piece("kept", raw)
