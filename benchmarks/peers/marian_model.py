@@ -1,9 +1,9 @@
 """Marian, run by the `pymarian` of another environment, trained from scratch at our model's size.
 
 The recipe is that of `--task transformer-base` (arXiv 1804.00344): post-norm, tied embeddings,
-Adam(0.9, 0.98), label smoothing 0.1, inverse square root after a warm-up; but with the caller's
-rate and warm-up, because its own are for many more updates. MARIAN_REPLICAS says how many copies of
-the model share an update.
+Adam(0.9, 0.98), label smoothing 0.1, inverse square root after a warm-up, smoothed weights; but
+with the caller's rate and warm-up and ten times its smoothing, because its own are for many more
+updates. MARIAN_REPLICAS says how many copies of the model share an update.
 """
 
 import io
@@ -22,8 +22,8 @@ MODEL = """--type transformer --tied-embeddings-all --enc-depth 3 --dec-depth 3 
     --transformer-heads 4 --transformer-dim-ffn 768 --transformer-ffn-activation relu
     --transformer-postprocess dan --transformer-dropout 0.1"""
 RECIPE = """--mini-batch 64 --maxi-batch 1000 --label-smoothing 0.1 --optimizer-params 0.9 0.98 1e-9
-    --clip-norm 1 --sync-sgd --max-length 100 --workspace 2000 --seed 1
-    --shuffle-in-ram --disp-freq 50u --disp-label-counts"""
+    --clip-norm 1 --exponential-smoothing 0.001 --sync-sgd --max-length 100 --workspace 2000
+    --seed 1 --shuffle-in-ram --disp-freq 50u --disp-label-counts"""
 DECODING = """--beam-size 1 --normalize 0 --mini-batch 64 --maxi-batch 100 --cpu-threads 2
     --max-length-factor 3 --quiet --quiet-translation"""
 
