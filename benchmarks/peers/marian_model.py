@@ -94,6 +94,8 @@ def trained(args, folder):
         time.sleep(0.1)
     begun = time.time()
     time.sleep(60 * args.minutes)
+    while process.poll() is None and not any(folder.glob("model.iter*.npz")):
+        time.sleep(0.1)  # a few seconds may not be enough for the first model
     process.terminate()  # Marian saves and ends
     process.communicate()
     return begun, list(folder.glob("model.iter*.npz"))
