@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
-from text_models import tiny_model, tiny_translator
+from text_models import Plain, tiny_model, tiny_translator
 
 from keras_tfmr.export import check, graph_edits, known_answers, warmup
 from keras_tfmr.export.check import check_saved_model
@@ -216,7 +216,7 @@ def test_what_rounding_may_change_and_what_not():
 def test_what_a_search_decides_is_not_certain_when_rounded():
     """Two searches of one model, as rounding leads one elsewhere; a model that differs is found."""
     model = with_precision(tiny_model(), "bfloat16")
-    known = known_answers.record(tiny_translator(model, num_beams=3))
+    known = known_answers.record(tiny_translator(model, kind=Plain, num_beams=3))
 
     def problems(translator):
         def run(name, inputs):
@@ -225,9 +225,9 @@ def test_what_a_search_decides_is_not_certain_when_rounded():
 
         return known_answers.compare(types.SimpleNamespace(run=run), known, 5e-2)
 
-    assert problems(tiny_translator(model, num_beams=2)) == []
+    assert problems(tiny_translator(model, kind=Plain, num_beams=2)) == []
     other = with_precision(tiny_model(norm_first=True), "bfloat16")
-    assert "signature score" in "".join(problems(tiny_translator(other, num_beams=3)))
+    assert "signature score" in "".join(problems(tiny_translator(other, kind=Plain)))
 
 
 def test_what_is_no_servable_is_found(tmp_path):
