@@ -17,6 +17,7 @@ from keras_tfmr.precision import dtype_policy
 TINY = TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1
 )
+RECURRENT = recurrent.RNNSearchConfig.preset("tiny", source_vocab=20, target_vocab=20)
 VARIANTS = {
     "joint_tied": TINY,
     "separate": TINY.replace(
@@ -101,17 +102,16 @@ class Counting:
 
 
 @pytest.mark.parametrize(
-    "kind, policy, jit_compile",
+    "kind, config, policy, jit_compile",
     [
-        (TranslationModel, "float32", True),
-        (TranslationModel, "mixed_float16", False),
-        (recurrent.RNNSearchModel, "float32", False),
+        (TranslationModel, TINY, "float32", True),
+        (TranslationModel, TINY, "mixed_float16", False),
+        (recurrent.RNNSearchModel, RECURRENT, "float32", False),
     ],
 )
-def test_training_lowers_the_loss_in_one_trace(kind, policy, jit_compile):
+def test_training_lowers_the_loss_in_one_trace(kind, config, policy, jit_compile):
     """Keras by itself has the optimizer make its variables in the first trace, and traces again."""
     with dtype_policy(policy), no_warnings():
-        config = kind.config_class.preset("tiny", source_vocab=20, target_vocab=20)
         model = type("Own", (Counting, kind), {})(config)
         symbolic = model([keras.Input((None,), dtype="int32") for _ in range(2)])
         assert (symbolic.dtype, symbolic.shape) == ("float32", (None, None, 20))
