@@ -31,7 +31,8 @@ def translate_page(page: str, say: Say) -> str:
     lines = map(len, _LINE_ENDS.split(page[start:]))
     offsets = [*itertools.accumulate(lines, initial=start)]
     found, at, before, env = [], 0, "", {}
-    for token in _parser().parse(page[start:], env):
+    # Without a last line end, markdown-it-py 4 raises an IndexError on some pages.
+    for token in _parser().parse(page[start:] + "\n", env):
         if token.type == "html_block" and not token.level:
             begin, end = (offsets[line] for line in token.map)
             found += [page[at:begin], html_page.translate_page(page[begin:end], say)]
