@@ -24,13 +24,14 @@ KEPT = {"code", "kbd", "math", "pre", "samp", "script", "style", "svg", "textare
 def tree(page, kept=True):
     """How often a page has each element, as html5lib reads it: the way to it from the root.
 
-    With `kept`, also what must not be translated.
+    With `kept`, also what must not be translated, and the places of comments: on a broken page,
+    `</i>` may leave a `<b>` that begins again at the next text or tag, but not at a comment.
     """
     found = collections.Counter()
 
     def walk(node, way, stays):
         if callable(node.tag):
-            found[way, "comment", node.text] += 1
+            found[way if kept else (), "comment", node.text] += 1
             return
         attributes = {k: (k in TRANSLATED and not stays) or v for k, v in node.attrib.items()}
         stays |= kept and (

@@ -42,7 +42,7 @@ _REST = rf"(?:[\s/]|{_NAME}(?:\s*=\s*{_VALUE}?)?)*+>"  # of a tag
 _TOKEN = re.compile(
     rf"""(?P<text>(?:[^<]++|<(?![a-z/!?]))+)
     |(?P<kept><!--(?:-?>|.*?--!?>))
-    |<(?P<raw>{_RAW})(?=[\s/>]){_REST}.*?(?:</(?P=raw)(?=[\s/>])[^>]*>|\Z)
+    |<(?P<raw>{_RAW})(?=[\s/>]){_REST}.*?(?:</(?P=raw)(?=[\s/>]){_REST}|\Z)
     |<(?P<start>[a-z][^\s/>]*+){_REST}
     |</(?P<end>[a-z][^\s/>]*+){_REST}
     |(?P<block><(?:/?[a-z]|!--).*|<[^>]*+>?)""",
@@ -56,9 +56,9 @@ def declared_encoding(page: bytes) -> str | None:
     return match and match[1].decode()
 
 
-def translate_page(page: str, say: Say) -> str:
-    """A page whose texts are translated."""
-    return translate_pieces(pieces(page, say), say, _encode)
+def translate_page(page: str, say: Say, whole: bool = True) -> str:
+    """A page whose texts are translated; `whole` as for `translate_pieces`."""
+    return translate_pieces(pieces(page, say), say, _encode, whole)
 
 
 def pieces(page: str, say: Say) -> Iterator[Piece]:

@@ -35,7 +35,7 @@ def translate_page(page: str, say: Say) -> str:
     for token in _parser().parse(page[start:] + "\n", env):
         if token.type == "html_block" and not token.level:
             begin, end = (offsets[line] for line in token.map)
-            found += [page[at:begin], html_page.translate_page(page[begin:end], say)]
+            found += [page[at:begin], _translate_html(page[begin:end], say)]
             at = end
         elif token.type == "inline" and has_words(token.content):
             cell = before in ("td_open", "th_open")
@@ -48,6 +48,19 @@ def translate_page(page: str, say: Say) -> str:
             at = places[-1][1]
         before = token.type
     return "".join([*found, page[at:]])
+
+
+def _translate_html(block, say):
+    """A block of HTML, which is kept as it is if it would be no block of HTML any more."""
+    for whole in (True, False):
+        text = html_page.translate_page(block, say, whole)
+        if _kinds(text) == _kinds(block):
+            return text
+    return block
+
+
+def _kinds(text):
+    return [token.type for token in _parser().parse(text)]
 
 
 def _places(page, token, offsets, after):

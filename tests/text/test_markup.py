@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pages import MARKDOWN, PAGES, parsed, rendered, tree, words
@@ -142,6 +142,8 @@ PARTS = st.one_of(
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(PARTS, max_size=30).map("".join), st.integers(0, 999))
+@example("<i><b =x></i>um<!-- um -->", 1)
+@example('<script></script <b title="u>m"><!--', 0)
 def test_broken_pages_keep_their_tags(page, seed):
     for translate in (lambda texts: scrambled(texts, seed), without_stand_ins):
         assert tree(html(page, translate), False) == tree(page, False)
@@ -183,6 +185,7 @@ LINES = st.lists(
 
 @settings(deadline=None, max_examples=200)
 @given(LINES.map("".join), st.integers(0, 999))
+@example("<b>  \n</b>um", 0)
 def test_odd_markdown_keeps_what_is_not_text(page, seed):
     # Not as GitHub's program reads it, which knows other delimiters in odd places.
     read = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render
