@@ -84,6 +84,7 @@ def test_multi_head_attention_where_a_query_may_attend_to_nothing(cached):
     "fields",
     [{}, {"positions": "rotary", "num_kv_heads": 1}, {"positions": "relative"},
      {"positions": "learned", "decoder_self": "ssru"}],
+    ids=["sinusoidal", "rotary", "relative", "ssru"],
 )  # fmt: skip
 def test_sequences_of_no_positions(fields, beams):
     """A source of length 0 is a source of padding alone."""
