@@ -214,7 +214,8 @@ def page(numbers):
     lines = []
     for model, group in itertools.groupby(numbers["rows"], key=lambda row: row["model"]):
         group = list(group)
-        lines.append(f"\n## {model}\n\nCommit {group[0]['commit']}, {group[0]['date']}.\n")
+        about = "{commit}, {date}, {machine}".format(**group[0])
+        lines.append(f"\n## {model}\n\nCommit {about}.\n")
         rows = [
             [row["beams"], row["sentences"], row["engine"], f"{row['bleu']:.2f}", row["same"],
              float(row["rate"]), float(row["ms"]), row["setting"],
@@ -250,7 +251,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         rows, numbers["sentences"] = measured(args, Path(folder))
     kept = [] if args.quick else harness.kept("decoding").get("rows", [])
-    rows = [{**row, "date": numbers["date"], "commit": numbers["commit"]} for row in rows]
+    about = {name: numbers[name] for name in ("date", "commit", "machine")}
+    rows = [{**row, **about} for row in rows]
     numbers["rows"] = [row for row in kept if row["model"] != args.name] + rows
     harness.report(
         "decoding", "Decoding of real sentences", page(numbers), numbers, quick=args.quick
