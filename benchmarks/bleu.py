@@ -18,7 +18,7 @@ from pathlib import Path
 
 import harness
 
-from training.run_folder import RunFolder
+from training.run.run_folder import RunFolder
 
 SIDES = {"keras_tfmr": "keras_tfmr, its defaults", "marian": "Marian itself, of our size"}
 HOW = """Cased, detokenised BLEU (sacrebleu) of greedy translations of validation sentences, at the

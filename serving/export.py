@@ -77,7 +77,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.process import without_noise
+    from training.run.process import without_noise
 
     with without_noise():
         try:

@@ -161,7 +161,7 @@ def whole(once):
 @pytest.fixture
 def unevaluated(monkeypatch):
     """Trainings in this process end after the last update: no evaluation, report or pictures."""
-    from training import report
+    from training.run import report
 
     monkeypatch.setattr(report, "finish", lambda *arguments: None)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from training.files import RunError, chunks, drop_pages
+from training.run.files import RunError, chunks, drop_pages
 
 LONGEST = 256  # tokens of a side; longer pairs are dropped
 TARGET_LENGTHS = 12  # maximum number of target lengths of buckets

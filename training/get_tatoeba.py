@@ -28,7 +28,7 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
-    from training.process import command
+    from training.run.process import command
 
     return command("get_tatoeba.py", get, options)
 

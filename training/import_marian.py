@@ -54,7 +54,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.process import command
+    from training.run.process import command
 
     return command("import_marian.py", import_to_folder, options)
 
@@ -64,8 +64,8 @@ def import_to_folder(options):
     from keras_tfmr import Translator
     from keras_tfmr.presets.save import write
     from training.corpus.store import delete
-    from training.files import RunError, explained, write_atomically
-    from training.run_folder import RunFolder, begin, run_lock
+    from training.run.files import RunError, explained, write_atomically
+    from training.run.run_folder import RunFolder, begin, run_lock
 
     folder, language = RunFolder(options.output), options.language
     with run_lock(folder):

@@ -37,7 +37,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.process import command
+    from training.run.process import command
 
     return command("learn_lexicon.py", learn, options)
 
@@ -48,8 +48,8 @@ def learn(options):
     from training.corpus.filter import Rules
     from training.corpus.held_out import read_pairs
     from training.corpus.sources import Source
-    from training.files import RunError, write_atomically
-    from training.run_folder import RunFolder
+    from training.run.files import RunError, write_atomically
+    from training.run.run_folder import RunFolder
 
     folder = RunFolder(options.run)
     config, tokenizers = folder.read_config()["model"], folder.tokenizers()

@@ -11,16 +11,16 @@ def train(settings, signals):
     """Trains, evaluates and exports as the settings say; returns whether the run is finished."""
     import keras
 
-    from training import callbacks as own
-    from training.checkpoints import Checkpoints, restore
+    from training.corpus.prepare import prepare
     from training.corpus.sources import check_apart
-    from training.distributed import connect
-    from training.evaluate import Evaluator
-    from training.init_from import Start
     from training.optimizer import make_optimizer
-    from training.prepare import prepare
-    from training.report import finish, finish_on_tensorflow
-    from training.run_folder import RunFolder, begin, describe, run_lock, settle
+    from training.run import callbacks as own
+    from training.run.checkpoints import Checkpoints, restore
+    from training.run.distributed import connect
+    from training.run.evaluate import Evaluator
+    from training.run.report import finish, finish_on_tensorflow
+    from training.run.run_folder import RunFolder, begin, describe, run_lock, settle
+    from training.settings.init_from import Start
 
     keras.utils.set_random_seed(settings.seed)
     folder, workers, asked = RunFolder(settings.output), connect(settings), settings

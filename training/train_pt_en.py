@@ -10,10 +10,10 @@ import sys
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
-    from training.command_line import parse_arguments
+    from training.settings.command_line import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.process import command, until_stopped
+    from training.run.process import command, until_stopped
     from training.train import train
 
     return command("train_pt_en.py", until_stopped, train, settings)

@@ -14,11 +14,11 @@ import sys
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
-    from training.command_line import parse_arguments
-    from training.config import TextConfig
+    from training.settings.command_line import parse_arguments
+    from training.settings.config import TextConfig
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
-    from training.process import command, until_stopped
+    from training.run.process import command, until_stopped
     from training.train import train
 
     return command("train_text.py", until_stopped, train, settings)

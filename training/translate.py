@@ -124,7 +124,7 @@ def check(options):
     if documents in FILE_NAMES:
         check_folders(documents, options.input, options.output)
     elif options.shard:
-        from training.packed import is_packed
+        from training.corpus.packed import is_packed
 
         if not (options.input and options.output) or is_packed(options.input) or nbest:
             raise ValueError("--shard needs --input, not packed, and --output, and has no --nbest")
@@ -172,7 +172,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.process import command
+    from training.run.process import command
 
     translate = translate_files if options.documents in FILE_NAMES else translate_lines
     return command("translate.py", translate, options)
@@ -180,7 +180,7 @@ def main(arguments=None):
 
 def translate_lines(options):
     """Translates the lines or paragraphs of a file or of standard input."""
-    from training.streams import Output, Progress, Stream, is_complete, opened_input, paragraphs
+    from training.run.streams import Output, Progress, Stream, is_complete, opened_input, paragraphs
 
     path = options.output
     if options.shard and not options.overwrite and is_complete(path):
@@ -207,8 +207,8 @@ def translate_lines(options):
 
 def translate_files(options):
     """Translates files; those that have been translated are left as they are."""
-    from training.files import write_atomically
-    from training.packed import lines, packer
+    from training.corpus.packed import lines, packer
+    from training.run.files import write_atomically
 
     is_folder = options.input.is_dir()
     names = FILE_NAMES[options.documents] if is_folder else ()
@@ -338,8 +338,8 @@ def make_callers(options):
     import tensorflow as tf
 
     from keras_tfmr import _command_line
-    from keras_tfmr.answers import Translation
-    from training.files import RunError
+    from keras_tfmr.signatures.answers import Translation
+    from training.run.files import RunError
 
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core per caller: several batches at once gain more than threads within an operation.
@@ -384,7 +384,7 @@ def load(options):
     """The `Translator` of the preset."""
     from keras_tfmr import Translator, _command_line
     from keras_tfmr.export.calibration import texts_for
-    from training.files import RunError
+    from training.run.files import RunError
 
     n, given = options.nbest or 1, vars(options)
     search = ("num_beams", "length_penalty", "max_length")

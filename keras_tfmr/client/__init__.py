@@ -6,15 +6,6 @@
 []
 """
 
-from keras_tfmr.answers import (
-    Classification,
-    Completion,
-    Document,
-    Explanation,
-    Likelihood,
-    Tags,
-    Translation,
-)
 from keras_tfmr.client.client import AsyncServingClient, ServingClient
 from keras_tfmr.client.connection import (
     TLS,
@@ -24,6 +15,15 @@ from keras_tfmr.client.connection import (
     ServingError,
     Target,
     UnavailableError,
+)
+from keras_tfmr.signatures.answers import (
+    Classification,
+    Completion,
+    Document,
+    Explanation,
+    Likelihood,
+    Tags,
+    Translation,
 )
 
 __all__ = [

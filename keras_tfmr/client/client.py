@@ -19,9 +19,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import tenacity
 
-from keras_tfmr._inputs import Text, batches, checked_texts, utf8, utf8_of
-from keras_tfmr.answers import Document
-from keras_tfmr.calls import ClassifierCalls, CompleterCalls, TaggerCalls, TranslatorCalls
 from keras_tfmr.client.background import BackgroundLoop
 from keras_tfmr.client.connection import (
     GRPC_PORT,
@@ -35,7 +32,15 @@ from keras_tfmr.client.connection import (
 )
 from keras_tfmr.client.grpc_transport import GrpcTransport
 from keras_tfmr.client.rest_transport import RestTransport
-from keras_tfmr.signatures import Answer, Signature
+from keras_tfmr.signatures.answers import Document
+from keras_tfmr.signatures.calls import (
+    ClassifierCalls,
+    CompleterCalls,
+    TaggerCalls,
+    TranslatorCalls,
+)
+from keras_tfmr.signatures.inputs import Text, batches, checked_texts, utf8, utf8_of
+from keras_tfmr.signatures.signature import Answer, Signature
 
 FEW = 8  # texts of a request whose answers are large
 SENT_AS: Mapping[str, Callable[[Any], Any]] = {

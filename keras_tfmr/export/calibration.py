@@ -3,7 +3,7 @@
 import importlib.resources
 from collections.abc import Iterable
 
-from keras_tfmr._inputs import Text, checked_texts
+from keras_tfmr.signatures.inputs import Text, checked_texts
 from keras_tfmr.text.sentences import LANGUAGES
 from keras_tfmr.text.text_model import TextModel
 

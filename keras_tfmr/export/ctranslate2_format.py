@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.format_parts import COMMON, check_architecture, folder, tokens
-from keras_tfmr.precision import to_numpy
+from keras_tfmr.faster.precision import to_numpy
 from keras_tfmr.text.translator import Translator
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.

@@ -5,9 +5,9 @@ import os
 import pathlib
 from collections.abc import Iterable
 
-from keras_tfmr._inputs import Text
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.write import write_saved_model
+from keras_tfmr.signatures.inputs import Text
 from keras_tfmr.text.text_model import TextModel
 
 SAVED_MODEL = "saved_model"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_tfmr import compat
-from keras_tfmr.precision import precision_of
+from keras_tfmr.faster.precision import precision_of
 
 # Short and long texts, with and without accents, which any model of text should answer.
 TEXTS = (
@@ -61,7 +61,7 @@ def _open(info):
 def _made_up(info, batch, method):
     import tensorflow as tf
 
-    from keras_tfmr._inputs import example_of
+    from keras_tfmr.signatures.inputs import example_of
 
     dtype = tf.as_dtype(info.dtype)
     sizes = [-1] if info.tensor_shape.unknown_rank else [d.size for d in info.tensor_shape.dim]

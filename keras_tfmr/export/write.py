@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_tfmr._inputs import Text
 from keras_tfmr.config import versions
 from keras_tfmr.export import (
     batching,
@@ -22,7 +21,8 @@ from keras_tfmr.export import (
 )
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.export.check import ExportError, FreshProcess
-from keras_tfmr.precision import precision_of
+from keras_tfmr.faster.precision import precision_of
+from keras_tfmr.signatures.inputs import Text
 from keras_tfmr.text.text_model import TextModel
 
 PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr import compat
-from keras_tfmr._inputs import utf8
+from keras_tfmr.signatures.inputs import utf8
 from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
 from keras_tfmr.text.subwords import SPECIALS, Tokenizer, mix, valid_utf8
 

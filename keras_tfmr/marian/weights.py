@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_tfmr._files import PresetError
-from keras_tfmr.precision import to_numpy
+from keras_tfmr.faster.precision import to_numpy
 
 BIAS, LOGITS = "decoder_ff_logit_out_b", "decoder_ff_logit_out_W"
 # A logit bias with which the probability of an id is 0.

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import AnyStr
 
-from keras_tfmr._inputs import checked_texts
 from keras_tfmr.markup import html_page
+from keras_tfmr.signatures.inputs import checked_texts
 
 # Yields texts, is sent their translations, and returns pages.
 Steps = Generator[list[str], Sequence[str], list[AnyStr]]

@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr.compat import flatten_layers
 from keras_tfmr.config import Tensor
 from keras_tfmr.decoding import score
+from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import (
     ALiBi,
     CausalDecoder,
@@ -25,7 +26,6 @@ from keras_tfmr.layers import (
     TiedLogits,
 )
 from keras_tfmr.models.config import TransformerConfig
-from keras_tfmr.precision import dtype_policy
 
 
 def embedding(config, vocab_size, name):

@@ -7,10 +7,10 @@ from keras import ops
 
 from keras_tfmr._checks import positive_int
 from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import Encoder, LMHead
 from keras_tfmr.models import _parts
 from keras_tfmr.models.config import TransformerConfig
-from keras_tfmr.precision import dtype_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -7,10 +7,10 @@ from keras import ops
 
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.transformer_step import TransformerStep
+from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import CausalDecoder
 from keras_tfmr.models import _parts
 from keras_tfmr.models.config import TransformerConfig
-from keras_tfmr.precision import dtype_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

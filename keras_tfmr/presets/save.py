@@ -10,7 +10,7 @@ from keras_tfmr._files import PresetError
 from keras_tfmr.config import versions
 from keras_tfmr.export import publishing
 from keras_tfmr.export.write import PACKAGES
-from keras_tfmr.precision import assign, merged_weights
+from keras_tfmr.faster.precision import assign, merged_weights
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.models import MODELS, make_model
 from keras_tfmr.text.labels import Labels

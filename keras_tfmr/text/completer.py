@@ -8,9 +8,9 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr import decoding
-from keras_tfmr._inputs import Text, texts_of, utf8
-from keras_tfmr.calls import CompleterCalls
-from keras_tfmr.signatures import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
+from keras_tfmr.signatures.calls import CompleterCalls
+from keras_tfmr.signatures.inputs import Text, texts_of, utf8
+from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
 from keras_tfmr.text.tokenizer import most_characters

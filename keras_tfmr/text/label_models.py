@@ -6,9 +6,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_tfmr._inputs import texts_of
-from keras_tfmr.calls import ClassifierCalls, TaggerCalls
-from keras_tfmr.signatures import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS_EXAMPLES, TAG, TAG_WORDS
+from keras_tfmr.signatures.calls import ClassifierCalls, TaggerCalls
+from keras_tfmr.signatures.inputs import texts_of
+from keras_tfmr.signatures.signature import (
+    CLASSIFY,
+    CLASSIFY_EXAMPLES,
+    REGRESS_EXAMPLES,
+    TAG,
+    TAG_WORDS,
+)
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.text_model import TextModel, at_least_one, traced
 

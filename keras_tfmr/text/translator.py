@@ -7,14 +7,15 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from keras_tfmr import decoding, signatures
-from keras_tfmr._inputs import Text, batches, utf8
-from keras_tfmr.answers import Translation
-from keras_tfmr.calls import TranslatorCalls
+from keras_tfmr import decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.decoding.shortlist import END, START, TOKENS, Shortlist
 from keras_tfmr.decoding.topk import GROUP
 from keras_tfmr.models import TranslationModel
+from keras_tfmr.signatures import signature as signatures
+from keras_tfmr.signatures.answers import Translation
+from keras_tfmr.signatures.calls import TranslatorCalls
+from keras_tfmr.signatures.inputs import Text, batches, utf8
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
 from keras_tfmr.text.sentences import SentenceSplitter

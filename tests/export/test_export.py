@@ -17,10 +17,11 @@ from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
-from keras_tfmr import Translator, compat, int8
+from keras_tfmr import Translator, compat
 from keras_tfmr.export import known_answers, publishing, warmup, write
 from keras_tfmr.export.check import ExportError, Report
 from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.faster import int8
 from keras_tfmr.presets.folder import PresetFolder
 from serving import export as command
 from training import translate

@@ -13,7 +13,7 @@ from text_models import Plain, tiny_model, tiny_translator
 from keras_tfmr.export import check, graph_edits, known_answers, warmup
 from keras_tfmr.export.check import check_saved_model
 from keras_tfmr.export.graph_checks import TEXT_OPS, core_ops
-from keras_tfmr.precision import with_precision
+from keras_tfmr.faster.precision import with_precision
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 NUMBERS = tf.TensorSpec([None, 8], tf.float32, name="x")

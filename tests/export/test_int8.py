@@ -11,12 +11,13 @@ import pytest
 import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator, tokenizer
 
-from keras_tfmr import TransformerConfig, TranslationModel, int8, optimize
+from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.export import METADATA_FILE, ExportError, known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.int8 import Int8Dense
-from keras_tfmr.optimize import optimize_for_decoding
+from keras_tfmr.faster import int8, optimize
+from keras_tfmr.faster.int8 import Int8Dense
+from keras_tfmr.faster.optimize import optimize_for_decoding
 from keras_tfmr.text.lexicon import Lexicon
 
 # oneDNN then takes a processor without VNNI, whatever this one is.

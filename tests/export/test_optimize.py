@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers import OPTIONS, random_ids, randomize, to_numpy
 
+from keras_tfmr.faster.optimize import FusedSelfAttention, FusedSSRU, optimize_for_decoding
+from keras_tfmr.faster.precision import with_precision
 from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models import LanguageModel, SequenceClassifier, TransformerConfig, TranslationModel
-from keras_tfmr.optimize import FusedSelfAttention, FusedSSRU, optimize_for_decoding
-from keras_tfmr.precision import with_precision
 
 TINY = TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1

@@ -7,9 +7,10 @@ import sys
 import pytest
 from text_models import LINES, Plain, tiny_translator
 
-from keras_tfmr import Translator, int8
+from keras_tfmr import Translator
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.check import FreshProcess
+from keras_tfmr.faster import int8
 from keras_tfmr.text.spans import SLOTS
 
 PACKAGES = ("tensorflow-cpu", "tensorflow-text", "tensorflow-serving-api")

@@ -13,10 +13,10 @@ from stub_translator import serving
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 from text_models import LABELS, LINES, classifier, completer, tagger
 
-from keras_tfmr._inputs import example_of
 from keras_tfmr.client import ServingClient, ServingError
 from keras_tfmr.export import known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.signatures.inputs import example_of
 from serving import client as client_command
 
 MODELS = {"classifier": classifier, "tagger": tagger, "completer": completer}

@@ -9,8 +9,8 @@ import pytest
 from helpers import POLICIES, randomize, to_numpy
 
 from keras_tfmr import Decoder, Encoder, PositionalEmbedding, TiedLogits, models, recurrent
+from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
-from keras_tfmr.precision import dtype_policy
 from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel, MemoryNetwork, MemoryNetworkConfig
 
 SIZES = dict(source_vocab=20, target_vocab=20)

@@ -11,8 +11,8 @@ from helpers import flat_numpy, no_warnings, random_ids, randomize, to_numpy
 
 from keras_tfmr import LabelSmoothedCrossEntropy, MultiHeadAttention, SequenceClassifier, recurrent
 from keras_tfmr.decoding import beam_search
+from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
-from keras_tfmr.precision import dtype_policy
 
 TINY = TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1

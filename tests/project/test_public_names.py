@@ -69,7 +69,7 @@ print(type(keras.models.load_model(sys.argv[1])).__name__)
 """
 
 
-@pytest.mark.parametrize("first", ["keras", "keras_tfmr.precision", "keras_tfmr.layers"])
+@pytest.mark.parametrize("first", ["keras", "keras_tfmr.faster.precision", "keras_tfmr.layers"])
 def test_models_load_too_when_it_is_imported_before_keras(saved, first):
     """Also when a module that the classes need is the first to import Keras."""
     command = [sys.executable, "-c", BEFORE_KERAS.format(first=first), saved]

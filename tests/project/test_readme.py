@@ -15,7 +15,7 @@ import pytest
 from tiny_runs import ROOT, free_ports, train, write_pairs
 
 from training import phrasebook, train_pt_en, translate
-from training.run_folder import RunFolder
+from training.run.run_folder import RunFolder
 
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs/guide").glob("*.md"))]
 # Ask a server: see `test_commands_train_serve_and_translate`.

@@ -37,9 +37,9 @@ EXTRAS_OF = {
     "markup": {"markup"},
     "marian": {"tensorflow"},
     "plots.py": {"plots"},
-    "_inputs.py": {"tensorflow"},
+    "signatures": {"tensorflow"},
     "compat.py": {"tensorflow"},
-    "int8.py": {"tensorflow"},
+    "faster": {"tensorflow"},
 }
 
 

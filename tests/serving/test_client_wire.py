@@ -11,9 +11,9 @@ from google.protobuf import descriptor_pb2
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import predict_pb2
 
-from keras_tfmr import signatures
 from keras_tfmr.client import ServingError, Target, serving_pb2
 from keras_tfmr.client.grpc_transport import predict_request, to_lists
+from keras_tfmr.signatures import signature as signatures
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [b"bom dia", b"", "olá 🙂".encode(), b"ol\xe1"]

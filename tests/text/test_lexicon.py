@@ -11,8 +11,8 @@ from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import Lexicon
 from training import learn_lexicon
-from training.files import RunError
-from training.run_folder import RunFolder
+from training.run.files import RunError
+from training.run.run_folder import RunFolder
 
 VOCAB = tokenizer().vocab_size
 TEXTS = [*LINES, "", "Olá 👋", b"\xff\xfe caf\xe9", "gato " * 40]

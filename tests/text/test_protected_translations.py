@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from pages import PAGES, tree
 from text_models import LINES, tiny, tiny_model, tokenizer
 
-from keras_tfmr import TranslationModel, Translator, decoding, int8
+from keras_tfmr import TranslationModel, Translator, decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.faster import int8
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.protection import restore
 from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern

@@ -13,9 +13,9 @@ import yaml
 from kubeflow.training import models as kubeflow_models
 from tiny_runs import ROOT, TINY, finished, free_ports, last_arrays, start, train, write_pairs
 
-from training.config import TrainingConfig
-from training.distributed import connect
-from training.files import RunError
+from training.run.distributed import connect
+from training.run.files import RunError
+from training.settings.config import TrainingConfig
 from training.translate import parse_arguments
 
 DEPLOY = ROOT / "training" / "deploy"
@@ -31,7 +31,8 @@ def weights_of(run):
 
 
 UNEVALUATED = """
-from training import report, train_pt_en
+from training import train_pt_en
+from training.run import report
 report.finish = lambda *arguments: None
 raise SystemExit(train_pt_en.main())
 """

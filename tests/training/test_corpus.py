@@ -14,15 +14,15 @@ from backports import zstd
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
-from training.config import TrainingConfig
 from training.corpus import held_out, sources, store, workers
 from training.corpus import read as reading
 from training.corpus.filter import REASONS, Cleaner, Rules, summary
+from training.corpus.prepare import encode, make_batches
 from training.corpus.read import in_memory
 from training.corpus.sources import Source
 from training.corpus.unique import UniquePairs
-from training.files import RunError
-from training.prepare import encode, make_batches
+from training.run.files import RunError
+from training.settings.config import TrainingConfig
 from training.tasks import Translation
 
 PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}

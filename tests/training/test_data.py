@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_tfmr import SubwordTokenizer
+from training.corpus.subwords import SampledSubwords
 from training.data import Batches, Part
-from training.subwords import SampledSubwords
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 END = 1

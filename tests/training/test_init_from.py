@@ -13,11 +13,11 @@ from keras_tfmr import SubwordTokenizer, TransformerConfig
 from keras_tfmr.presets.models import make_model
 from keras_tfmr.text.spans import SLOTS
 from training import import_marian
-from training.command_line import completed
-from training.config import TrainingConfig
-from training.files import RunError
-from training.init_from import LEAST_BIAS, Start, carry_over, spread_layers
-from training.run_folder import RunFolder
+from training.run.files import RunError
+from training.run.run_folder import RunFolder
+from training.settings.command_line import completed
+from training.settings.config import TrainingConfig
+from training.settings.init_from import LEAST_BIAS, Start, carry_over, spread_layers
 from training.tasks import Translation, make_config
 
 TUNING = (  # one update of a rate that changes nothing

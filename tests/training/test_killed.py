@@ -21,12 +21,14 @@ import numpy as np
 import pytest
 
 from keras_tfmr.presets import folder as presets
-from training import callbacks, evaluate, optimizer, prepare, report, run_folder, train
-from training.checkpoints import Checkpoints
-from training.config import TrainingConfig
+from training import optimizer, train
+from training.corpus import prepare
 from training.corpus.read import sha256
-from training.files import RunError, write_atomically, write_json
-from training.process import Signals
+from training.run import callbacks, evaluate, report, run_folder
+from training.run.checkpoints import Checkpoints
+from training.run.files import RunError, write_atomically, write_json
+from training.run.process import Signals
+from training.settings.config import TrainingConfig
 
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
 TINY = {

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.text.spans import DEFAULT, SLOTS
-from training.config import TrainingConfig
+from training.corpus.prepare import encode
 from training.corpus.protect import Protection
-from training.files import write_json
-from training.init_from import Start
-from training.prepare import encode
-from training.run_folder import RunFolder, begin, settle
+from training.run.files import write_json
+from training.run.run_folder import RunFolder, begin, settle
+from training.settings.config import TrainingConfig
+from training.settings.init_from import Start
 from training.tasks import Translation
 
 SPANS = ("`c`", "<b>", "</b>", "{x}", "--o", "https://a.b/c")

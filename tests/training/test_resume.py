@@ -7,7 +7,7 @@ import time
 import numpy as np
 from tiny_runs import TINY, finished, history, last_arrays, start, train, write_pairs
 
-from training.checkpoints import Checkpoints
+from training.run.checkpoints import Checkpoints
 
 
 def newest_step(run):
@@ -64,8 +64,9 @@ COMPILED_ONCE = {
 }
 ON_JAX = """
 import signal, sys
-from training import report, train_pt_en
-from training.checkpoints import Checkpoints
+from training import train_pt_en
+from training.run import report
+from training.run.checkpoints import Checkpoints
 
 whole, run, *words = sys.argv[1:]
 save, finish = Checkpoints.save, report.finish_on_tensorflow

@@ -13,14 +13,16 @@ import pytest
 from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from serving import export
-from training import callbacks, config, phrasebook, train_pt_en, translate
-from training.checkpoints import Checkpoints, damage, restore
-from training.config import TrainingConfig
+from training import phrasebook, train_pt_en, translate
 from training.corpus.sources import check_apart
-from training.files import RunError, replacing, write_atomically
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
-from training.process import Signals, peak_memory_mib
-from training.run_folder import RunFolder, begin, run_lock
+from training.run import callbacks
+from training.run.checkpoints import Checkpoints, damage, restore
+from training.run.files import RunError, replacing, write_atomically
+from training.run.process import Signals, peak_memory_mib
+from training.run.run_folder import RunFolder, begin, run_lock
+from training.settings import config
+from training.settings.config import TrainingConfig
 
 
 @pytest.fixture

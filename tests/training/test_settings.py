@@ -6,10 +6,10 @@ import json
 import pytest
 import yaml
 
-from training.command_line import assigned, parse_arguments
-from training.config import PHRASEBOOK_STEPS, SIZES, TEXT_TASKS, TextConfig, TrainingConfig
-from training.fields import what_is_wrong
-from training.recipes import PRESETS, noam_peak
+from training.settings.command_line import assigned, parse_arguments
+from training.settings.config import PHRASEBOOK_STEPS, SIZES, TEXT_TASKS, TextConfig, TrainingConfig
+from training.settings.fields import what_is_wrong
+from training.settings.recipes import PRESETS, noam_peak
 
 
 def parse(*words, config_class=TrainingConfig):

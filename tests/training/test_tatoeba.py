@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from training import get_tatoeba
-from training.config import TrainingConfig
 from training.corpus import sources, tatoeba
 from training.corpus.held_out import given_sets, read_pairs
-from training.files import RunError
+from training.run.files import RunError
+from training.settings.config import TrainingConfig
 
 NUMBERS = range(1, 101)
 EXPORTS = {  # by hand, in the form of Tatoeba's weekly exports

@@ -15,16 +15,16 @@ from keras_tfmr import Classifier, Completer
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.labels import Labels
 from serving import export
-from training import report
-from training.command_line import parse_arguments
-from training.config import TEXT_TASKS, TextConfig, TrainingConfig
+from training.corpus.prepare import prepare
 from training.corpus.read import LONGEST_LINE
 from training.corpus.read import rows as rows_of
 from training.corpus.sources import Source
-from training.evaluate import accuracy_and_f1, class_scores, confusion
-from training.files import RunError
-from training.prepare import prepare
-from training.run_folder import RunFolder
+from training.run import report
+from training.run.evaluate import accuracy_and_f1, class_scores, confusion
+from training.run.files import RunError
+from training.run.run_folder import RunFolder
+from training.settings.command_line import parse_arguments
+from training.settings.config import TEXT_TASKS, TextConfig, TrainingConfig
 from training.tasks import MASKED, SHARE, TASKS
 
 SMALL = (

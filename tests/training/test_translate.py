@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 from text_models import LINES, tiny_translator, write_run
 
-from keras_tfmr.answers import Translation
+from keras_tfmr.signatures.answers import Translation
 from keras_tfmr.text.spans import SLOTS
 from serving import server
-from training import streams, translate
+from training import translate
+from training.run import streams
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [" ".join(LINES[i % 6].split()[: 1 + i % 5]) for i in range(60)]
@@ -209,7 +210,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
 SLOW = """
 import itertools, runpy, sys, time, types, unittest.mock
 sys.modules["tensorflow"] = unittest.mock.MagicMock()
-from keras_tfmr.answers import Translation
+from keras_tfmr.signatures.answers import Translation
 seconds = itertools.chain([0] * 64, itertools.repeat(60))
 class Slow:
     config = types.SimpleNamespace(num_beams=1, replace=lambda **fields: None)

@@ -2,5 +2,5 @@
 
 A line goes one way: `read` has it from its file, `filter` cleans or drops it, `unique` drops it if
 it occurs twice, and `store` writes its ids, from which `training.data` makes batches.
-`training.prepare` calls them one after the other; each knows only those before it.
+`training.corpus.prepare` calls them one after the other; each knows only those before it.
 """

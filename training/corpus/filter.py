@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from training.corpus.read import rows
-from training.files import RunError
+from training.run.files import RunError
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from training.corpus.filter import Cleaner, Rules, summary
 from training.corpus.sources import Source, tagged, tags_of
-from training.files import RunError
+from training.run.files import RunError
 
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 

@@ -13,8 +13,8 @@ import os
 import re
 from typing import NamedTuple
 
-from training import packed
-from training.files import RunError
+from training.corpus import packed
+from training.run.files import RunError
 
 LINES, BYTES = 20_000, 1 << 24  # in a block, at most; a line is never cut
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words

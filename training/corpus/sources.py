@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from training.corpus import tatoeba
 from training.corpus.read import in_memory, read_blocks
-from training.files import RunError
+from training.run.files import RunError
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 

@@ -19,7 +19,7 @@ from training.corpus.filter import summary
 from training.corpus.read import TextFile, sha256, stamp
 from training.corpus.unique import NOTHING_LEFT, learned, pairs_of
 from training.corpus.workers import in_processes
-from training.files import RunError, mapped, record, write_json
+from training.run.files import RunError, mapped, record, write_json
 
 SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))

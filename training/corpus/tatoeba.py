@@ -17,7 +17,7 @@ import numpy as np
 
 from training.corpus.filter import Cleaner, Rules
 from training.corpus.read import in_memory
-from training.files import RunError, write_atomically
+from training.run.files import RunError, write_atomically
 
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
 SUMS = "SHA256SUMS"  # written last

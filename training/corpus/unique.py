@@ -7,7 +7,7 @@ import numpy as np
 
 from training.corpus.sources import tagged
 from training.corpus.workers import in_processes
-from training.files import RunError, chunks
+from training.run.files import RunError, chunks
 
 NOTHING_LEFT = "no pair is left to learn from: every pair shares a sentence with held-out pairs"
 

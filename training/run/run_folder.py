@@ -13,9 +13,9 @@ from pathlib import Path
 from keras_tfmr.config import versions
 from keras_tfmr.presets.folder import FILES, PresetFolder
 from keras_tfmr.text.spans import DEFAULT
-from training.config import best_precision
 from training.corpus.read import sha256
-from training.files import RunError, explained, write_atomically, write_json
+from training.run.files import RunError, explained, write_atomically, write_json
+from training.settings.config import best_precision
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 # The last one marks the folder as that of a run.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from keras_tfmr import answers
-from keras_tfmr._inputs import Text, example_of
+from keras_tfmr.signatures import answers
+from keras_tfmr.signatures.inputs import Text, example_of
 
 Answer = TypeVar("Answer")
 Outputs = Mapping[str, Any]  # {name: lists nested like its tensor, strings as str}

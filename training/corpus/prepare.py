@@ -16,8 +16,8 @@ from training.corpus.read import rows, text_column
 from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
 from training.data import Batches, Part
-from training.files import RunError
-from training.run_folder import differences, in_words
+from training.run.files import RunError
+from training.run.run_folder import differences, in_words
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
@@ -203,7 +203,7 @@ def make_batches(settings, task, found, replicas=1):
     parts = [Part(e - n, e, rate) for e, n, rate in zip(ends, sizes, shares, strict=True) if n]
     sampled = None
     if settings.subword_sampling:
-        from training.subwords import SampledSubwords
+        from training.corpus.subwords import SampledSubwords
 
         sampled = [
             SampledSubwords(

@@ -13,12 +13,12 @@ import time
 import keras
 from keras import ops
 
-from training.checkpoints import read_meta, uncounted
-from training.evaluate import in_words
-from training.files import RunError, save_weights, write_table
 from training.optimizer import assign_average
-from training.process import peak_memory_mib
-from training.run_folder import record_steps
+from training.run.checkpoints import read_meta, uncounted
+from training.run.evaluate import in_words
+from training.run.files import RunError, save_weights, write_table
+from training.run.process import peak_memory_mib
+from training.run.run_folder import record_steps
 
 SAID = 60.0  # seconds between two lines off a terminal
 MEASURED = 20  # updates that are timed at least before the rest is estimated

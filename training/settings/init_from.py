@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_tfmr.text.spans import SLOTS
-from training.config import NOTHING, SIZES, TrainingConfig
 from training.corpus.read import sha256
-from training.files import RunError
-from training.recipes import RECIPES
-from training.run_folder import RunFolder, differences, in_words
+from training.run.files import RunError
+from training.run.run_folder import RunFolder, differences, in_words
+from training.settings.config import NOTHING, SIZES, TrainingConfig
+from training.settings.recipes import RECIPES
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.

@@ -11,7 +11,7 @@ import dataclasses
 from pathlib import Path
 
 from keras_tfmr.text.spans import PATTERNS, python_pattern
-from training.fields import (
+from training.settings.fields import (
     NOT_NEGATIVE,
     ONE_OR_MORE,
     SEED,
@@ -21,7 +21,7 @@ from training.fields import (
     setting,
     what_is_wrong,
 )
-from training.recipes import PRESETS, RECIPES
+from training.settings.recipes import PRESETS, RECIPES
 
 TEXT_TASKS = ("classify", "tag", "language", "masked")
 TRANSLATION = ("translation",)

@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 
 from training.data import gather
-from training.files import chunks, drop_pages
+from training.run.files import chunks, drop_pages
 
 LINES = 1 << 18  # lines to process at a time
 SPELLINGS = 8  # the most probable splits of a word that are used

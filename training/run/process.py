@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 
-from training.files import RunError
+from training.run.files import RunError
 
 _NOISE = re.compile(
     rb"WARNING: All log messages before|To enable the following instructions|normalizer\.cc"

@@ -4,16 +4,9 @@ import abc
 from collections.abc import Iterable, Mapping
 from typing import Any, AnyStr
 
-from keras_tfmr import markup, signatures
-from keras_tfmr._inputs import (
-    Text,
-    check_sampling,
-    checked_pairs,
-    checked_texts,
-    seeds_of,
-    terms_in,
-)
-from keras_tfmr.answers import (
+from keras_tfmr import markup
+from keras_tfmr.signatures import signature as signatures
+from keras_tfmr.signatures.answers import (
     Classification,
     Completion,
     Document,
@@ -22,7 +15,15 @@ from keras_tfmr.answers import (
     Tags,
     Translation,
 )
-from keras_tfmr.signatures import Answer, Signature
+from keras_tfmr.signatures.inputs import (
+    Text,
+    check_sampling,
+    checked_pairs,
+    checked_texts,
+    seeds_of,
+    terms_in,
+)
+from keras_tfmr.signatures.signature import Answer, Signature
 
 
 class Asked(abc.ABC):

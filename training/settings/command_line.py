@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 from keras_tfmr import _command_line
-from training.config import TrainingConfig
-from training.fields import what_is_wrong
+from training.settings.config import TrainingConfig
+from training.settings.fields import what_is_wrong
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):
@@ -146,7 +146,7 @@ def assigned(word, fields):
 
 def completed(given, config_class):
     """The given settings, with those that follow from the run that the training begins from."""
-    from training.init_from import Start
+    from training.settings.init_from import Start
 
     start = Start(given["init_from"])
     translates = config_class is TrainingConfig

@@ -10,12 +10,19 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfmr import compat, int8
+from keras_tfmr import compat
+from keras_tfmr.faster import int8
+from keras_tfmr.faster.precision import (
+    assign,
+    is_quantized,
+    merged_weights,
+    to_numpy,
+    with_precision,
+)
 from keras_tfmr.layers import SSRU, MultiHeadAttention, TiedLogits
 from keras_tfmr.layers.attention_sublayers import CrossAttention
 from keras_tfmr.layers.dot_product import flat
 from keras_tfmr.models import LanguageModel, TranslationModel
-from keras_tfmr.precision import assign, is_quantized, merged_weights, to_numpy, with_precision
 
 
 def optimize_for_decoding(model, precision=None, examples=()):

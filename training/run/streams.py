@@ -7,8 +7,8 @@ import sys
 import time
 
 from keras_tfmr._files import read_json
-from training import packed
-from training.files import RunError, write_json
+from training.corpus import packed
+from training.run.files import RunError, write_json
 
 
 class Lines:

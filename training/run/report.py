@@ -12,7 +12,7 @@ import sacrebleu
 
 from keras_tfmr.text.text_model import TextModel
 from training import phrasebook
-from training.evaluate import (
+from training.run.evaluate import (
     BATCH,
     SCORES,
     Evaluator,
@@ -21,9 +21,9 @@ from training.evaluate import (
     in_words,
     spread,
 )
-from training.files import RunError, explained, write_atomically, write_json
-from training.process import command, peak_memory_mib
-from training.run_folder import RunFolder
+from training.run.files import RunError, explained, write_atomically, write_json
+from training.run.process import command, peak_memory_mib
+from training.run.run_folder import RunFolder
 
 SAMPLES = 12
 LONGEST = 64  # tokens of the text in the picture of the attention
@@ -81,7 +81,7 @@ def _tell_what_next(settings, task, folder):
 
 def finish_on_tensorflow(folder):
     """Finishes a run that was trained on JAX by TensorFlow, which makes the exports."""
-    command = [sys.executable, "-m", "training.report", str(folder.path)]
+    command = [sys.executable, "-m", "training.run.report", str(folder.path)]
     if subprocess.run(command, env=os.environ | {"KERAS_BACKEND": "tensorflow"}).returncode:
         raise RunError(
             "The training is complete, but TensorFlow failed to evaluate or export the model: to "
@@ -91,10 +91,10 @@ def finish_on_tensorflow(folder):
 
 def finish_trained(folder):
     """Evaluates, reports and exports a run whose training is over, from its folder alone."""
-    from training.callbacks import RunState
-    from training.checkpoints import Checkpoints
-    from training.config import TextConfig, TrainingConfig
-    from training.prepare import prepare
+    from training.corpus.prepare import prepare
+    from training.run.callbacks import RunState
+    from training.run.checkpoints import Checkpoints
+    from training.settings.config import TextConfig, TrainingConfig
 
     config = folder.read_config()
     arguments = {n: tuple(v) if isinstance(v, list) else v for n, v in config["arguments"].items()}
