@@ -62,7 +62,12 @@ class Completer(CompleterCalls, TextModel):
         )
         shorter = (length for length in _PROMPT_LENGTHS if length < max_length)
         self._searches = {length: self._search(length) for length in (*shorter, max_length)}
-        self._declare(COMPLETE_GREEDILY, COMPLETE, LOG_PROB, REGRESS_EXAMPLES)
+        self._serve(
+            (COMPLETE_GREEDILY, self._complete_greedily),
+            (COMPLETE, self._complete),
+            (LOG_PROB, self._log_prob),
+            (REGRESS_EXAMPLES, self._regress_examples),
+        )
 
     def arguments(self) -> dict[str, Any]:
         return {

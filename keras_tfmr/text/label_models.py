@@ -105,8 +105,12 @@ class Classifier(ClassifierCalls, LabelModel):
         max_length: int = 128,
     ) -> None:
         super().__init__(model, tokenizer, labels, max_length)
-        two = (REGRESS_EXAMPLES,) if len(self.labels) == 2 else ()
-        self._declare(CLASSIFY, CLASSIFY_EXAMPLES, *two)
+        of_two_labels = [(REGRESS_EXAMPLES, self._regress_examples)]
+        self._serve(
+            (CLASSIFY, self._classify),
+            (CLASSIFY_EXAMPLES, self._classify_examples),
+            *(of_two_labels if len(self.labels) == 2 else ()),
+        )
 
     def _classify(self, text):
         """`text` string [batch] -> the labels, the most probable first.
@@ -184,7 +188,7 @@ class Tagger(TaggerCalls, LabelModel):
         max_length: int = 128,
     ) -> None:
         super().__init__(model, tokenizer, tags, max_length)
-        self._declare(TAG, TAG_WORDS)
+        self._serve((TAG, self._tag), (TAG_WORDS, self._tag_words))
 
     def _tag(self, text):
         return self._tagged(text, words_of)

@@ -177,13 +177,15 @@ class TextModel(Asked):
 
         return formats.export(self, directory, format, precision, texts, check)
 
-    def _declare(self, *signatures: Signature[Any]) -> None:
-        """Makes the functions of these signatures, of the methods `_NAME`; the first is default."""
-        self.default = signatures[0].name
-        self.declared = {one.name: one for one in signatures}
+    def _serve(self, *served: tuple[Signature[Any], Callable]) -> None:
+        """Makes a graph function for each pair of a signature and its method; the first is default.
+
+        The method takes a tensor for each input and returns a dict of the outputs.
+        """
+        self.default = served[0][0].name
+        self.declared = {signature.name: signature for signature, _ in served}
         self.signatures: dict[str, Any] = {  # of `tf.function`s
-            name: traced(getattr(self, f"_{name}"), **one.specs())
-            for name, one in self.declared.items()
+            signature.name: traced(method, **signature.specs()) for signature, method in served
         }
 
     @abc.abstractmethod

@@ -1,5 +1,6 @@
 """Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -92,19 +93,15 @@ class Translator(TranslatorCalls, TextModel):
         self.tables = [] if lexicon is None else [lexicon.candidates]
         both = self.source_tokenizer, self.target_tokenizer
         self.protection = Protection(protect, both, self.splitter)
-        self._parts = traced(self.protection.parts, text="string")
-        self._sentences = traced(self._translate_slotted, text="string")
-        names = ["translate", "translate_nbest", "translate_document", "score", "explain"]
-        names += ["translate_with_terms"] * self.protection.possible
-        self._declare(*(getattr(signatures, name.upper()) for name in names))
-        inputs = {
-            "source_ids": ([None, None], tf.int32),
-            "max_lengths": tf.int32,
-            "num_certain": ([], tf.int32),
-        }
-        if lexicon is not None:
-            inputs |= {"ids": tf.int32, "allowed": ([None, None], tf.bool)}
-        self._search = traced(self._searched, **inputs)  # one graph for all signatures
+        with_slots = [(signatures.TRANSLATE_WITH_TERMS, self._translate_with_terms)]
+        self._serve(
+            (signatures.TRANSLATE, self._translate),
+            (signatures.TRANSLATE_NBEST, self._translate_nbest),
+            (signatures.TRANSLATE_DOCUMENT, self._translate_document),
+            (signatures.SCORE, self._score),
+            (signatures.EXPLAIN, self._explain),
+            *(with_slots if self.protection.possible else ()),
+        )
 
     def _check(self):
         for side, tokenizer in self.tokenizers.items():
@@ -204,6 +201,11 @@ class Translator(TranslatorCalls, TextModel):
             "protect": self.protection.protect,
         }
 
+    @functools.cached_property
+    def _parts(self):
+        """`Protection.parts` as one graph for all signatures."""
+        return traced(self.protection.parts, text="string")
+
     def _translate(self, text):
         """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
 
@@ -221,6 +223,11 @@ class Translator(TranslatorCalls, TextModel):
         slotted = with_terms(*self.protection.slotted(text), terms, translations)
         found = self._best(self.protection.parts_of(*slotted))
         return found | {"translation": parted(found["translation"])}
+
+    @functools.cached_property
+    def _sentences(self):
+        """`_translate_slotted` as one graph for all batches of a document."""
+        return traced(self._translate_slotted, text="string")
 
     def _translate_slotted(self, text):
         """As `_translate`, of texts with slots, which get no others."""
@@ -392,6 +399,18 @@ class Translator(TranslatorCalls, TextModel):
             slot_ids=target.slot_ids,
             least=2 * self.config.num_beams * GROUP,
         )
+
+    @functools.cached_property
+    def _search(self):
+        """`_searched` as one graph for all signatures."""
+        inputs = {
+            "source_ids": ([None, None], tf.int32),
+            "max_lengths": tf.int32,
+            "num_certain": ([], tf.int32),
+        }
+        if self.lexicon is not None:
+            inputs |= {"ids": tf.int32, "allowed": ([None, None], tf.bool)}
+        return traced(self._searched, **inputs)
 
     def _searched(self, source_ids, max_lengths, num_certain, *shortlist):
         """From ids and maximum lengths to the `DecodingResult`."""
