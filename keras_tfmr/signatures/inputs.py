@@ -5,6 +5,7 @@ Imports neither Keras nor TensorFlow, because the client must not; what needs th
 
 import math
 import secrets
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 Text = str | bytes
@@ -92,15 +93,20 @@ def terms_in(texts: Sequence[Text], terms: Mapping[str, str]) -> dict[str, list[
             raise TypeError(f"`terms` must be a dict of str. Received: {pair!r:.80}")
         if not pair[0].strip():
             raise ValueError(f"A term must have visible characters. Received: {pair!r:.80}")
-    words = {term: term.casefold().split() for term in terms}
+    words = {term: _folded(term).split() for term in terms}
     rows = []
     for text in texts:
-        known = utf8(text).decode("utf-8", "replace").casefold()
+        known = _folded(utf8(text).decode("utf-8", "replace"))
         rows.append([term for term, some in words.items() if all(word in known for word in some)])
     most = max([1, *map(len, rows)])
     rows = [row + [""] * (most - len(row)) for row in rows]
     translations = [[terms.get(term, "") for term in row] for row in rows]
     return {"terms": rows, "translations": translations}
+
+
+def _folded(text):
+    """A text in which the search for terms sees no difference of case and composition."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
 def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:

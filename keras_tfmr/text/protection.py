@@ -4,7 +4,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_tfmr.text.spans import DEFAULT, PATTERNS, PRIVATE, SLOTS, combined
+from keras_tfmr.text.spans import (
+    DEFAULT,
+    MATCHES_NOTHING,
+    PATTERNS,
+    PRIVATE,
+    SLOTS,
+    combined,
+    without_borders,
+)  # fmt: skip
 from keras_tfmr.text.subwords import valid_utf8
 
 # A byte that occurs in no UTF-8, so that no text has it.
@@ -21,13 +29,14 @@ def is_blank(texts: tf.Tensor) -> tf.Tensor:
 
 
 def checked(pattern: str) -> str:
-    """The pattern; a ValueError unless RE2 reads it, or if it matches the empty text."""
+    """The pattern; a ValueError unless RE2 reads it, or if it can match nothing."""
     try:
-        empty = bool(tf.strings.regex_full_match("", pattern))
+        tf.strings.regex_full_match("", pattern)
+        empty = bool(tf.strings.regex_full_match("", without_borders(pattern)))
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(f"RE2 cannot read the pattern {pattern!r}: {error.message}") from None
     if empty:
-        raise ValueError(f"A pattern must not match the empty text. Received: {pattern!r}")
+        raise ValueError(MATCHES_NOTHING.format(pattern))
     return pattern
 
 

@@ -1,10 +1,13 @@
 """Terms with given translations: protected spans that stand in the translation as these.
 
-A term is found where it stands as whole words. One with a capital letter is found as it is written,
-another one in any case. Where several begin at the same place, the longest one counts.
+A term is found where it stands as whole words, with any space between them. One with a capital
+letter is found as it is written, another one in any case, as Unicode folds it: `straße` is found in
+`STRASSE`. Composed and decomposed letters (NFC, NFD) are the same. Where several begin at the same
+place, the longest one counts.
 """
 
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from keras_tfmr.text.protection import protect
 from keras_tfmr.text.spans import PRIVATE, SLOTS
@@ -14,6 +17,8 @@ from keras_tfmr.text.subwords import valid_utf8
 # words of ASCII only.
 _WORD, _SIGN = r"[\pL\pN\pM_]+", "\ufdd0"
 _MARKED = rf"{_SIGN}({_WORD}){_SIGN}"
+
+_SPACE = r"[\s\pZ]+"
 
 # On both sides of a term's translation, a surrogate: no text in UTF-8 has one.
 _EDGE = b"\xed\xa0\x80"
@@ -41,7 +46,9 @@ def with_terms(texts, spans, terms, translations):
             "translation",
         )
     column = [[0, 0], [0, 1]]  # at least one, which is empty
-    terms = tf.pad(tf.strings.strip(valid_utf8(terms)), column)
+    # As the tokenizer composes them, too.
+    texts, terms = (tf_text.normalize_utf8(valid_utf8(given), "NFC") for given in (texts, terms))
+    terms = tf.pad(tf.strings.regex_replace(terms, rf"\A{_SPACE}|{_SPACE}\z", ""), column)
     translations = tf.pad(valid_utf8(translations), column)
     longest = 2 * tf.strings.length(terms) + tf.cast(_is_cased(terms), tf.int32)
     order = tf.argsort(-longest, axis=1, stable=True)
@@ -65,8 +72,10 @@ def parted(texts):
 def _patterns(terms):
     """A pattern for each row of terms, string [batch]; each finds slots, too."""
     escaped = _mark(tf.strings.regex_replace(terms, r"([\\.+*?()|\[\]{}^$])", r"\\\1"))
-    escaped = tf.strings.regex_replace(escaped, r"\s+", r"\\s+")
-    patterns = tf.where(_is_cased(terms), escaped, tf.strings.join(["(?i:", escaped, ")"]))
+    escaped = tf.strings.regex_replace(escaped, _SPACE, _SPACE.replace("\\", r"\\"))
+    # RE2 knows the other case of a letter, but not that of ß, which is two.
+    any_case = tf.strings.regex_replace(escaped, "(?i:ss|ß)", "(?:ss|ß)")
+    patterns = tf.where(_is_cased(terms), escaped, tf.strings.join(["(?i:", any_case, ")"]))
     patterns = tf.ragged.boolean_mask(patterns, terms != "")
     patterns = tf.concat([tf.fill([patterns.nrows(), 1], SLOTS[0]), patterns], 1)
     return tf.strings.reduce_join(patterns, axis=1, separator="|")
@@ -77,8 +86,8 @@ def _translated(found, terms, translations):
     rows = found.value_rowids()
     pieces = tf.strings.regex_replace(found.flat_values, _MARKED, r"\1")
     as_written, own = _one_line(pieces)[:, None], tf.gather(_one_line(terms), rows)  # [found, n]
-    lower = tf.strings.lower(as_written, "utf-8") == tf.strings.lower(own, "utf-8")
-    same = tf.where(tf.gather(_is_cased(terms), rows), as_written == own, lower)
+    any_case = tf_text.case_fold_utf8(as_written) == tf_text.case_fold_utf8(own)
+    same = tf.where(tf.gather(_is_cased(terms), rows), as_written == own, any_case)
     best = tf.gather(tf.gather(translations, rows), tf.argmax(same, axis=1), batch_dims=1)
     best = tf.strings.regex_replace(best, "(?s)(.+)", _EDGE + rb"\1" + _EDGE)
     return tf.where(tf.reduce_any(same, axis=1), best, pieces)
@@ -89,7 +98,7 @@ def _mark(texts):
 
 
 def _one_line(texts):
-    return tf.strings.regex_replace(texts, r"\s+", " ")
+    return tf.strings.regex_replace(texts, _SPACE, " ")
 
 
 def _is_cased(terms):

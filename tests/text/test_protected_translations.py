@@ -174,6 +174,7 @@ def test_scores_and_explanations_see_slots(translator):
 TERMS = {
     "gato": "CAT", "gato preto": "black {cat}", "ção": "?", "C++": "C plus plus", "Ana": "Anna",
     "d'água": "of water", "a.b": "AB", "preto": "", "  fim\tde  linha ": "end of line",
+    "soma\xa0": "SUM", "straße ": "road", "Maçã": "Apple",
 }  # fmt: skip
 
 
@@ -189,6 +190,13 @@ TERMS = {
             [],
         ),
         ("gato " * 40, ["CAT"] * 40, []),
+        # Equal for Unicode, in other bytes.
+        ("gato\xa0preto, fim\u2003de\u2009linha", ["black {cat}", "end of line"], ["CAT"]),
+        (
+            "A ſoma: STRASSE, STRAẞE, ſtraße, Mac\u0327a\u0303",
+            ["SUM", *["road"] * 3, "Apple"],
+            ["SS"],
+        ),
         ("\ufdd0gato\ufdd0 \ue005", ["CAT", "\ue005"], []),
     ],
 )

@@ -29,6 +29,16 @@ FOUND = {
         "{} {0:.2f} {{ nome }} {nome!r}, ${x}: %(n)d %1$s, 100 % de 20%de %s.": [
             "{}", "{0:.2f}", "{{ nome }}", "{nome!r}", "${x}", "%(n)d", "%1$s", "%s",
         ],
+        "{{{ a }}} {{ b | upper }}, {{ c[0].d }} {{ _('x') }}{% if a < 1 %}{# e f #}{#if g}": [
+            "{{{ a }}}", "{{ b | upper }}", "{{ c[0].d }}", "{{ _('x') }}", "{% if a < 1 %}",
+            "{# e f #}", "{#if g}",
+        ],
+        "{n, plural, one {# um} other {{m, select, a {x {y}} other {}}}}! <%= a > b %> %": [
+            "{n, plural, one {# um} other {{m, select, a {x {y}} other {}}}}", "<%= a > b %>",
+        ],
+        "<?php if ($a->b): ?>${a + {b: 1}} {x[0].y:{n}} {um gato}, {{ aberto {a}": [
+            "<?php if ($a->b): ?>", "${a + {b: 1}}", "{x[0].y:{n}}", "{a}",
+        ],
     },
     "option": {"Com --all-of e --x=1.5, não a--b ou ---": ["--all-of", "--x=1.5"]},
     "number": {"Às 10:30 de 1.234,5.": ["10:30", "1.234,5"]},
@@ -70,6 +80,25 @@ def test_spans_stand_where_their_slots_do_and_missing_ones_at_the_end():
     assert found == ["(</b>), <b>a x y", f"a{SLOTS[3]}", "{a}"]
 
 
+def test_texts_of_odd_characters_take_no_long():
+    """Python's `re` would take minutes where a pattern can go on from each place to the end."""
+    pattern = python_pattern(DEFAULT)
+    for text in (
+        "x",
+        "{{",
+        "{{ a ",
+        "{a}{{",
+        "{%",
+        "<% ",
+        "<?",
+        "<!-- ",
+        "{a, plural,",
+        '<a "',
+        "`",
+    ):
+        assert pattern.sub("", text * (100_000 // len(text))) is not None
+
+
 def test_wrong_patterns_are_named():
     with pytest.raises(ValueError, match=r"'urls' is none of code, tag, url.*give '\(urls\)'"):
         combined(["urls"])
@@ -77,6 +106,14 @@ def test_wrong_patterns_are_named():
         combined("url")
     with pytest.raises(ValueError, match=r"RE2 cannot read the pattern '\(a'"):
         checked("(a")
-    with pytest.raises(ValueError, match=r"must not match the empty text\. Received: 'a\*'"):
-        checked("a*")
+    for pattern in (
+        "a*",
+        r"\b",
+        r"\Bx?",
+        "a|^",
+        r"(?:\bx?)*$",
+    ):  # some match "" in other texts only
+        for check in (checked, lambda own: python_pattern(["url", own])):
+            with pytest.raises(ValueError, match=r"must not match nothing.*Received: "):
+                check(pattern)
     assert spans_of("urls", combined(["(urls)"]))[1] == ["urls"]
