@@ -1,72 +1,80 @@
-"""Coroutines for callers that wait: an event loop in a thread of its own."""
+"""The event loop of all clients that wait: one for the process, in a thread of its own.
+
+One, because gRPC's coroutines belong to one loop: of several, one that ends takes the others'
+events with it. Coroutines, because only asyncio ends an HTTP request that gets a byte now and then,
+where httpx limits each wait for a byte; and both protocols have one implementation.
+"""
 
 import asyncio
 import concurrent.futures
-import functools
+import os
 import threading
-import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from keras_tfmr.client.connection import ServingError
+from keras_tfmr.client.connection import DeadlineExceededError, ServingError
 
 Result = TypeVar("Result")
 
+PATIENCE = 5  # seconds in which a loop that runs does what takes no time
 
-class BackgroundLoop:
-    """Runs the coroutines of all threads in one, which starts with the first of them.
 
-    One loop, so that both protocols have one implementation: and only asyncio ends an HTTP request
-    that gets a byte now and then, where httpx limits each wait for a byte.
+class _Background:
+    """A loop that starts with its first coroutine and ends with the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, coroutine: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+_process = _Background()
+_of_parents: list[
+    Any
+] = []  # what a fork has copied is kept as it is: its sockets are the parent's too
+
+
+def _begin_anew() -> None:
+    """In the child of a fork, which has the loop but not its thread, and maybe a taken lock."""
+    global _process
+    _of_parents.append(_process)
+    _process = _Background()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
+def start(coroutine: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
+    """Runs a coroutine without waiting for it."""
+    return _process.submit(coroutine)
+
+
+def run(coroutine: Coroutine[Any, Any, Result], seconds: float) -> Result:
+    """The result of a coroutine, or its error.
 
     Args:
-        last: Is awaited at the end: when this is closed, or nothing refers to it any more.
+        coroutine: It limits its own time, if the loop runs.
+        seconds: After each so many, the loop is asked whether it still runs.
+
+    Raises:
+        DeadlineExceededError: If it does not.
+        ServingError: If the coroutine was cancelled.
     """
-
-    def __init__(self, last: Callable[[], Awaitable[None]]) -> None:
-        self._last = last
-        self._lock, self._closed = threading.Lock(), False
-
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """The coroutine's result or error; a ServingError if this is closed meanwhile."""
-        with self._lock:
-            if self._closed:
-                coroutine.close()
-                raise ServingError("The client is closed", "CANCELLED")
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError as error:
-            raise ServingError("The client was closed", "CANCELLED") from error
-        finally:
-            future.cancel()  # after Ctrl-C
-
-    def close(self) -> None:
-        """Ends the loop, and cancels what it has not done."""
-        with self._lock:
-            self._closed = True
-            if "_loop" in self.__dict__:
-                self._stop()
-
-    @functools.cached_property
-    def _loop(self):
-        loop = asyncio.new_event_loop()
-        threading.Thread(target=_serve, args=(loop, self._last), daemon=True).start()
-        self._stop = weakref.finalize(self, loop.call_soon_threadsafe, loop.stop)
-        return loop
-
-
-def _serve(loop, last):
-    """Runs a loop until it is stopped; then ends what it has not done."""
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.get_loop().run_forever()
-        runner.run(_ended(last))
-
-
-async def _ended(last):
-    """Cancels all tasks before the last one, which would make them fail where nobody looks."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await last()
+    future = start(coroutine)
+    try:
+        while not concurrent.futures.wait([future], seconds).done:
+            sign_of_life = start(asyncio.sleep(0))
+            if not concurrent.futures.wait([sign_of_life], PATIENCE).done:
+                raise DeadlineExceededError("The client's event loop stands", "DEADLINE_EXCEEDED")
+        return future.result()
+    except concurrent.futures.CancelledError as error:
+        raise ServingError("The client was closed", "CANCELLED") from error
+    finally:
+        future.cancel()  # after Ctrl-C

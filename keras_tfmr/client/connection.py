@@ -1,11 +1,41 @@
 """The address of a model, certificates, and what can go wrong: an exception for each kind."""
 
+import collections.abc
+import dataclasses
 import ipaddress
+import numbers
 import re
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 GRPC_PORT, REST_PORT = 8500, 8501  # TensorFlow Serving's defaults
+LARGEST_VERSION = 2**63 - 1  # an int64
+
+# What an annotation takes: any number that can stand for one, but no bool.
+_NUMBERS = {int: numbers.Integral, float: numbers.Real}
+
+
+def check_types(instance: Any) -> None:
+    """Raises a TypeError for a field of a dataclass whose value its annotation does not allow.
+
+    The protocols would disagree about it: one of them sends the string "1" as a version.
+    """
+    hints = typing.get_type_hints(type(instance))
+    for name in (field.name for field in dataclasses.fields(instance)):
+        hint = hints[name]
+        kinds = [typing.get_origin(kind) or kind for kind in typing.get_args(hint)]
+        if typing.get_origin(hint) is collections.abc.Mapping or not kinds:
+            kinds = [typing.get_origin(hint) or hint]
+        value = getattr(instance, name)
+        if isinstance(value, bool):
+            allowed = bool in kinds
+        else:
+            allowed = isinstance(value, tuple(_NUMBERS.get(kind, kind) for kind in kinds))
+        if not allowed:
+            expected = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
+            raise TypeError(f"{name} must be {expected}. Received: {value!r:.80}")
 
 
 @dataclass(frozen=True)
@@ -20,7 +50,9 @@ class Target:
         label: Version label, such as `stable`, instead of a version number.
 
     Raises:
-        ValueError: If both a version and a label are given, or a name is empty.
+        TypeError: If an argument is of another type.
+        ValueError: If both a version and a label are given, a version is no int64 of 0 or more, or
+            a name is empty or no Unicode.
     """
 
     server: str = "127.0.0.1"
@@ -29,13 +61,19 @@ class Target:
     label: str | None = None
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.version is not None and self.label is not None:
             raise ValueError(
                 f"Give a version or a label, not both. Received: version={self.version}, "
                 f"label={self.label!r}"
             )
-        if "" in (self.server, self.model, self.label):
-            raise ValueError(f"A server, model or label must have a name. Received: {self}")
+        if self.version is not None and not 0 <= self.version <= LARGEST_VERSION:
+            raise ValueError(f"version must be 0 to {LARGEST_VERSION}. Received: {self.version}")
+        for name in filter(lambda name: name is not None, (self.server, self.model, self.label)):
+            if not name or not name.isprintable():
+                raise ValueError(
+                    f"A server, model or label must have a printable name. Received: {self}"
+                )
 
     def described(self) -> str:
         """`model NAME`, with the version or label if there is one."""
@@ -56,6 +94,7 @@ class TLS:
             does not count behind a proxy of the environment, where httpx has no such option.
 
     Raises:
+        TypeError: If an argument is no str.
         ValueError: If only one of `cert` and `key` is given.
     """
 
@@ -65,6 +104,7 @@ class TLS:
     server_name: str | None = None
 
     def __post_init__(self) -> None:
+        check_types(self)
         if (self.cert is None) != (self.key is None):
             raise ValueError(
                 "A client certificate and its key must be given together. Received: "
@@ -114,12 +154,21 @@ _VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers; a ValueError for one that HTTP or gRPC could not send, without its value.
+    """The headers; a TypeError unless they are a dict of str.
+
+    A ValueError for one that HTTP or gRPC could not send, without its value.
 
     >>> checked_headers({"authorization": "Bearer secret"})
     {'authorization': 'Bearer secret'}
     """
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers must be a dict of str. Received a {type(headers).__name__}")
     for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(
+                "headers must be a dict of str. Received a pair of "
+                f"{type(name).__name__} and {type(value).__name__}"
+            )
         if not _NAME.fullmatch(name):
             raise ValueError(
                 "A header must have a name in lower case, like authorization, and none of the "
@@ -158,6 +207,10 @@ class ServingError(Exception):
     Args:
         message: The error message.
         code: Name of the gRPC status code, for requests over REST too.
+
+    Attributes:
+        answers: Of a list that was sent in several requests: the answer to each text, None for
+            those without one. Otherwise empty.
     """
 
     exit_code = 1
@@ -165,6 +218,7 @@ class ServingError(Exception):
     def __init__(self, message: str, code: str = "UNKNOWN") -> None:
         super().__init__(message)
         self.code = code
+        self.answers: list[Any] = []
 
 
 class UnavailableError(ServingError):

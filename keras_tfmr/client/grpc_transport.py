@@ -1,16 +1,16 @@
 """Requests over gRPC, by the full names of the methods, which is all that official stubs do."""
 
 import asyncio
-import functools
-import itertools
 import json
 import math
+import os
 import re
-import struct
+import weakref
 
 import grpc
 
-from keras_tfmr.client import connection, serving_pb2
+from keras_tfmr.client import connection, serving_pb2, tensors
+from keras_tfmr.client.transport import Transport
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
@@ -29,19 +29,23 @@ _HUNG_UP = "Socket closed"
 _GATEWAYS = re.compile(r"Received http2 header with status: (\d+)")  # no server's of gRPC
 
 _MOST = 1 << 27  # elements of an answer: a shape of a few bytes may promise any number
-_FLOAT, _DOUBLE, _INT32, _STRING, _INT64, _BOOL = 1, 2, 3, 7, 9, 10
-# data type -> (field of TensorProto, struct letter of one value in tensor_content, zero)
-_LAYOUT = {
-    _FLOAT: ("float_val", "f", 0.0),
-    _DOUBLE: ("double_val", "d", 0.0),
-    _INT32: ("int_val", "i", 0),
-    _STRING: ("string_val", None, b""),
-    _INT64: ("int64_val", "q", 0),
-    _BOOL: ("bool_val", "?", False),
-}
+
+# Of this process. A channel that is closed has its threads until nothing refers to it any more.
+_channels: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
+_threads_lost = False  # whether gRPC has threads in the parent that this process lacks
 
 
-class GrpcTransport:
+def _count_losses() -> None:
+    """In the child of a fork: gRPC, which had channels, would wait for its threads for ever."""
+    global _threads_lost
+    _threads_lost = _threads_lost or bool(_channels)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_count_losses)
+
+
+class GrpcTransport(Transport):
     """Requests over one channel.
 
     Args:
@@ -51,7 +55,7 @@ class GrpcTransport:
     """
 
     def __init__(self, target, tls, max_message_bytes):
-        self.target, self._closed = target, False
+        super().__init__(target)
         if target.server.startswith(("http://", "https://")):
             raise ValueError(f"A URL needs rest=True; gRPC, HOST:PORT. Received: {target.server!r}")
         host = target.server.rpartition("/")[2].rpartition(":")[0]
@@ -63,39 +67,39 @@ class GrpcTransport:
             self._credentials = grpc.ssl_channel_credentials(*files)
 
     async def predict(self, signature, inputs, headers, timeout):
-        """Sends {input name: bytes or numbers}; returns {output name: nested lists}."""
         request = predict_request(self.target, signature, inputs)
         kind = serving_pb2.PredictResponse
         response = await self._call(_PREDICT, request, kind, headers, timeout)
-        return {name: to_lists(value) for name, value in response.outputs.items()}
+        return {name: answered(name, proto) for name, proto in response.outputs.items()}
 
     async def status(self, headers, timeout):
-        """List of (version, state, message)."""
         request = serving_pb2.GetModelStatusRequest(model_spec=_spec(self.target))
         kind = serving_pb2.GetModelStatusResponse
         response = await self._call(_STATUS, request, kind, headers, timeout)
         return [
-            (each.version, _STATES.get(each.state, "UNKNOWN"), each.status.error_message)
-            for each in response.model_version_status
+            (known.version, _STATES.get(known.state, "UNKNOWN"), known.status.error_message)
+            for known in response.model_version_status
         ]
 
-    async def close(self):
-        """Closes the channel; calls under way are cancelled."""
-        self._closed = True
-        if "_channel" in self.__dict__:
-            await self._channel.close()
-
-    @functools.cached_property
-    def _channel(self):
-        """Made at the first request, because it belongs to the event loop that runs then."""
+    def connect(self):
+        if _threads_lost:
+            raise connection.ServingError(
+                "gRPC cannot go on in a process that was forked while a client was connected. "
+                "Close the clients before the fork, or use rest=True",
+                "FAILED_PRECONDITION",
+            )
         if self._credentials is None:
-            return grpc.aio.insecure_channel(self.target.server, self._options)
-        return grpc.aio.secure_channel(self.target.server, self._credentials, self._options)
+            channel = grpc.aio.insecure_channel(self.target.server, self._options)
+        else:
+            channel = grpc.aio.secure_channel(self.target.server, self._credentials, self._options)
+        _channels.add(channel)
+        return channel
+
+    async def disconnect(self, channel):
+        await channel.close()
 
     async def _call(self, path, request, response, headers, timeout):
-        if self._closed:
-            raise self._error("CANCELLED", "the client is closed")
-        method = self._channel.unary_unary(
+        method = self.connection().unary_unary(
             path,
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
@@ -103,20 +107,20 @@ class GrpcTransport:
         try:
             return await method(request, timeout=timeout, metadata=[*headers.items()])
         except grpc.RpcError as error:
-            raise self._error(error.code().name, error.details() or "") from error
+            raise self._failed(error.code().name, error.details() or "") from error
         except asyncio.CancelledError as error:
-            if not self._closed:
+            if not self.closed:
                 raise
-            raise self._error("CANCELLED", "the client was closed") from error
+            raise self.error("CANCELLED", "the client was closed") from error
 
-    def _error(self, code, details):
+    def _failed(self, code, details):
         if code == "UNAVAILABLE" and any(sign in details for sign in _WRONG_CERTIFICATE):
             return connection.untrusted(details, self.target)  # trying again does not help
         if code == "UNAVAILABLE" and self._credentials is not None and _HUNG_UP in details:
             details += connection.PERHAPS_REFUSED
         if status := _GATEWAYS.search(details):
             return connection.from_http_status(int(status[1]), details, self.target)
-        return connection.from_status(code, details, self.target)
+        return self.error(code, details)
 
 
 def predict_request(target, signature, inputs):
@@ -124,7 +128,8 @@ def predict_request(target, signature, inputs):
     request = serving_pb2.PredictRequest(model_spec=_spec(target))
     request.model_spec.signature_name = signature.name
     for name, values in inputs.items():
-        request.inputs[name].CopyFrom(tensor(values, signature.inputs[name]))
+        tensor = tensors.from_lists(values, signature.inputs[name])
+        request.inputs[name].CopyFrom(tensors.to_proto(tensor))
     return request
 
 
@@ -158,51 +163,22 @@ def channel_options(tls, max_message_bytes):
     return options
 
 
-def tensor(values, dtype):
-    """A TensorProto [batch] of bytes or numbers, or [batch, n] of lists of them."""
-    kind = {"string": _STRING, "float32": _FLOAT, "int32": _INT32, "int64": _INT64}[dtype]
-    shape = [len(values)]
-    if values and isinstance(values[0], list):
-        shape.append(len(values[0]))
-        values = [*itertools.chain.from_iterable(values)]
-    filled = serving_pb2.TensorProto(dtype=kind, **{_LAYOUT[kind][0]: values})
-    for size in shape:
-        filled.tensor_shape.dim.add(size=size)
-    return filled
+def answered(name, proto):
+    """The values of an output as nested lists, with str for bytes.
 
-
-def to_lists(tensor):
-    """The values of a TensorProto as lists nested like its shape; bytes become str.
-
-    >>> to_lists(tensor([b"bom", b"dia"], "string"))
-    ['bom', 'dia']
+    Raises:
+        ServingError: If the message is no tensor that a client reads.
     """
-    if tensor.dtype not in _LAYOUT:
-        raise connection.ServingError(
-            f"The server answered with a tensor of data type {tensor.dtype}; expected float32, "
-            "float64, int32, int64, bool or string"
-        )
-    field, letter, zero = _LAYOUT[tensor.dtype]
-    shape = [dim.size for dim in tensor.tensor_shape.dim]
-    size, content = math.prod(shape), tensor.tensor_content
-    if min(shape, default=0) < 0 or size > _MOST:
-        raise connection.ServingError(f"The server answered with a tensor of shape {shape}")
-    if content:
-        if len(content) != struct.calcsize(f"<{size}{letter}"):
-            raise connection.ServingError(
-                f"The server answered with a tensor of {size} elements in {len(content)} bytes"
-            )
-        values = list(struct.unpack(f"<{size}{letter}", content))
-    else:  # fewer values than elements: the last one stands for the rest
-        values = list(getattr(tensor, field))[:size]
-        values += [values[-1] if values else zero] * (size - len(values))
-    if tensor.dtype == _STRING:
-        values = [value.decode("utf-8", "replace") for value in values]
-    return _nest(values, shape)
+    try:
+        tensor = tensors.from_proto(proto, _check)
+    except ValueError as error:
+        raise connection.ServingError(f"The output {name} of the server {error}") from error
+    if tensor.dtype == "string":
+        texts = [value.decode("utf-8", "replace") for value in tensor.values]
+        tensor = tensor._replace(values=texts)
+    return tensors.to_lists(tensor)
 
 
-def _nest(values, shape):
-    if len(shape) < 2:
-        return values if shape else values[0]
-    step = len(values) // max(shape[0], 1)
-    return [_nest(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
+def _check(dtype, shape):
+    if math.prod(shape) > _MOST:
+        raise ValueError(f"has the shape {shape}, more than {_MOST} elements")

@@ -1,7 +1,5 @@
 """Requests over TensorFlow Serving's REST API, by httpx."""
 
-import asyncio
-import base64
 import json
 import math
 import re
@@ -10,12 +8,13 @@ import urllib.parse
 
 import httpx
 
-from keras_tfmr.client import connection
+from keras_tfmr.client import connection, tensors
+from keras_tfmr.client.transport import Transport
 
 _HUNG_UP = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
 
 
-class RestTransport:
+class RestTransport(Transport):
     """Requests over connections that are kept open.
 
     Args:
@@ -29,7 +28,7 @@ class RestTransport:
     """
 
     def __init__(self, target, tls, max_message_bytes):
-        self.target = target
+        super().__init__(target)
         self._limit = math.inf if max_message_bytes < 0 else max_message_bytes
         url = _url(target.server, tls)
         model, label = (urllib.parse.quote(x or "", safe="") for x in (target.model, target.label))
@@ -39,25 +38,24 @@ class RestTransport:
         self._options = {}
         if tls is not None and tls.server_name is not None:
             self._options["extensions"] = {"sni_hostname": tls.server_name}
-        verify = _context(tls) if url.scheme == "https" else False
-        options = {"verify": verify, "trust_env": not connection.is_loopback(url.host)}
-        try:
-            self._client = httpx.AsyncClient(**options, limits=httpx.Limits(), timeout=None)
+        self._verify = _context(tls) if url.scheme == "https" else False
+        self._trust_env = not connection.is_loopback(url.host)
+        try:  # now, and not at the first request
+            self.connect()
         except (ImportError, ValueError, httpx.InvalidURL) as error:
             raise ValueError(f"The environment's proxy cannot be used: {error}") from error
 
     async def predict(self, signature, inputs, headers, timeout):
-        """Sends {input name: bytes or numbers}; returns {output name: nested lists}."""
-        columns = {name: [json_value(value) for value in values] for name, values in inputs.items()}
+        columns = {}
+        for name, values in inputs.items():
+            tensor = tensors.from_lists(values, signature.inputs[name])
+            columns[name] = tensors.to_json(tensor, tensors.text_or_base64)
         body = json.dumps({"signature_name": signature.name, "inputs": columns}).encode()
-        sent = self._send("POST", f"{self._url}:predict", headers, body)
-        outputs = await self._read(sent, timeout, "outputs")
+        outputs = await self._read("POST", ":predict", headers, body, "outputs")
         return outputs if isinstance(outputs, dict) else {"outputs": outputs}  # the only one
 
     async def status(self, headers, timeout):
-        """List of (version, state, message)."""
-        sent = self._send("GET", self._url, headers)
-        versions = await self._read(sent, timeout, "model_version_status")
+        versions = await self._read("GET", "", headers, b"", "model_version_status")
         try:
             return [
                 (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
@@ -66,48 +64,44 @@ class RestTransport:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._not_servings(versions) from error
 
-    async def close(self):
-        """Closes the connections; calls under way are cancelled."""
-        await self._client.aclose()
+    def connect(self):
+        return httpx.AsyncClient(
+            verify=self._verify, trust_env=self._trust_env, limits=httpx.Limits(), timeout=None
+        )
 
-    async def _read(self, sent, timeout, key):
+    async def disconnect(self, client):
+        await client.aclose()
+
+    async def _read(self, method, path, headers, body, key):
         """The value of a key in the JSON answer; raises the error that the answer reports."""
         try:
-            async with asyncio.timeout(timeout):
-                status, content = await sent
-        except TimeoutError as error:
-            raise self._error("DEADLINE_EXCEEDED", f"no answer within {timeout:.3g} s") from error
+            status, content = await self._send(method, self._url + path, headers, body)
         except (httpx.HTTPError, ssl.SSLError) as error:
             details = str(error) or type(error).__name__
             # In TLS 1.3 a server refuses our certificate after the handshake, which may come past
             # httpx.
             if _is_from(error, ssl.SSLError):
                 raise connection.untrusted(details, self.target) from error
-            if self._client.is_closed:
-                raise self._error("CANCELLED", "the client was closed") from error
+            if self.closed:
+                raise self.error("CANCELLED", "the client was closed") from error
             if self._url.startswith("https") and isinstance(error, _HUNG_UP):
                 details += connection.PERHAPS_REFUSED
             # Trying again does not help against broken encodings.
             code = "UNAVAILABLE" if isinstance(error, httpx.TransportError) else "UNKNOWN"
-            raise self._error(code, details) from error
+            raise self.error(code, details) from error
         return self._decoded(status, content, key)
 
-    async def _send(self, method, url, headers, body=b""):
+    async def _send(self, method, url, headers, body):
         """(status, content) of the answer."""
         self._check_size("request", body)
-        if self._client.is_closed:
-            raise self._error("CANCELLED", "the client is closed")
         headers = {"Content-Type": "application/json", **headers}
-        sent = self._client.stream(method, url, content=body, headers=headers, **self._options)
+        sent = self.connection().stream(method, url, content=body, headers=headers, **self._options)
         content = bytearray()
         async with sent as response:
             async for chunk in response.aiter_bytes():
                 content += chunk
                 self._check_size("answer", content)
         return response.status_code, bytes(content)
-
-    def _error(self, code, details):
-        return connection.from_status(code, details, self.target)
 
     def _not_servings(self, received):
         return connection.ServingError(
@@ -164,17 +158,3 @@ def _is_from(error, kind):
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error is not None
-
-
-def json_value(value):
-    """A text as a JSON string, in base64 if it is not UTF-8; a list of them; a number as it is.
-
-    >>> json_value("olá".encode()), json_value(b"ol\\xe1"), json_value(0.5)
-    ('olá', {'b64': 'b2zh'}, 0.5)
-    """
-    if isinstance(value, list):
-        return [*map(json_value, value)]
-    try:
-        return value.decode("utf-8") if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode("ascii")}

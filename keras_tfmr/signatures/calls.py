@@ -15,14 +15,7 @@ from keras_tfmr.signatures.answers import (
     Tags,
     Translation,
 )
-from keras_tfmr.signatures.inputs import (
-    Text,
-    check_sampling,
-    checked_pairs,
-    checked_texts,
-    seeds_of,
-    terms_in,
-)
+from keras_tfmr.signatures.inputs import Text, pairs_of, sampling_of, text_of, with_terms
 from keras_tfmr.signatures.signature import Answer, Signature
 
 
@@ -54,7 +47,7 @@ class TranslatorCalls(Asked):
         Returns:
             List of `Translation`, each a str with a score, one for each text, in order.
         """
-        return self._ask(signatures.TRANSLATE, {"text": checked_texts(texts)}, batch_size)
+        return self._ask(signatures.TRANSLATE, text_of(texts), batch_size)
 
     def translate_nbest(
         self, texts: Iterable[Text], batch_size: int | None = None
@@ -68,7 +61,7 @@ class TranslatorCalls(Asked):
         Returns:
             List of lists of `Translation`, best first; there can be fewer than n.
         """
-        return self._ask(signatures.TRANSLATE_NBEST, {"text": checked_texts(texts)}, batch_size)
+        return self._ask(signatures.TRANSLATE_NBEST, text_of(texts), batch_size)
 
     def translate_document(self, texts: Iterable[Text]) -> list[Document]:
         """The translation of each text sentence by sentence, whatever its length.
@@ -82,8 +75,8 @@ class TranslatorCalls(Asked):
         Returns:
             List of `Document`, one for each text.
         """
-        texts = checked_texts(texts)
-        return self._ask(signatures.TRANSLATE_DOCUMENT, {"text": texts}, max(len(texts), 1))
+        inputs = text_of(texts)
+        return self._ask(signatures.TRANSLATE_DOCUMENT, inputs, max(len(inputs["text"]), 1))
 
     def translate_html(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
         """Pages of HTML with the same tags, in which the texts are translated.
@@ -99,7 +92,7 @@ class TranslatorCalls(Asked):
         Returns:
             List of str or of bytes, as the pages are.
         """
-        return self._translate_pages(markup.html(pages))
+        return markup.run(markup.html(pages), self._translated)
 
     def translate_markdown(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
         """Pages of Markdown, in which the texts are translated: see `translate_html`.
@@ -115,13 +108,10 @@ class TranslatorCalls(Asked):
         Raises:
             ImportError: If markdown-it-py is not installed.
         """
-        return self._translate_pages(markup.markdown(pages))
+        return markup.run(markup.markdown(pages), self._translated)
 
-    def _translate_pages(self, steps):
-        def texts_of(texts):
-            return [document.text for document in self.translate_document(texts)]
-
-        return markup.run(steps, texts_of)
+    def _translated(self, texts: list[str]) -> list[str]:
+        return [document.text for document in self.translate_document(texts)]
 
     def translate_with_terms(
         self, texts: Iterable[Text], terms: Mapping[str, str], batch_size: int | None = None
@@ -145,9 +135,7 @@ class TranslatorCalls(Asked):
             TypeError, ValueError: If a term or translation is no str, or a term is blank.
             ValueError, ServingError: If the model has no slots for them.
         """
-        texts = checked_texts(texts)
-        inputs: dict[str, list[Any]] = {"text": texts, **terms_in(texts, terms)}
-        return self._ask(signatures.TRANSLATE_WITH_TERMS, inputs, batch_size)
+        return self._ask(signatures.TRANSLATE_WITH_TERMS, with_terms(texts, terms), batch_size)
 
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int | None = None
@@ -165,8 +153,7 @@ class TranslatorCalls(Asked):
         Raises:
             ValueError: If there are more or fewer references than texts.
         """
-        texts, references = checked_pairs(texts, references)
-        return self._ask(signatures.SCORE, {"text": texts, "reference": references}, batch_size)
+        return self._ask(signatures.SCORE, pairs_of(texts, references), batch_size)
 
     def explain(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Explanation]:
         """What each token of each translation attended to.
@@ -178,7 +165,7 @@ class TranslatorCalls(Asked):
         Returns:
             List of `Explanation`, one for each text.
         """
-        return self._ask(signatures.EXPLAIN, {"text": checked_texts(texts)}, batch_size)
+        return self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
 
 
 class ClassifierCalls(Asked):
@@ -197,7 +184,7 @@ class ClassifierCalls(Asked):
         Returns:
             List of `Classification`, one for each text.
         """
-        return self._ask(signatures.CLASSIFY, {"text": checked_texts(texts)}, batch_size)
+        return self._ask(signatures.CLASSIFY, text_of(texts), batch_size)
 
 
 class TaggerCalls(Asked):
@@ -218,8 +205,12 @@ class TaggerCalls(Asked):
         Returns:
             List of `Tags`, one for each text.
         """
-        signature = signatures.TAG if split else signatures.TAG_WORDS
-        return self._ask(signature, {"text": checked_texts(texts)}, batch_size)
+        return self._ask(tagging(split), text_of(texts), batch_size)
+
+
+def tagging(split: bool) -> Signature[Tags]:
+    """The signature that splits punctuation marks off words, or the one that does not."""
+    return signatures.TAG if split else signatures.TAG_WORDS
 
 
 class CompleterCalls(Asked):
@@ -258,17 +249,7 @@ class CompleterCalls(Asked):
         Raises:
             ValueError: If an option is out of range.
         """
-        prompts = checked_texts(prompts, "prompts")
-        check_sampling(length, temperature, top_k, top_p)
-        count = len(prompts)
-        inputs = {
-            "prompt": prompts,
-            "length": [length] * count,
-            "temperature": [temperature] * count,
-            "top_k": [top_k] * count,
-            "top_p": [top_p] * count,
-            "seed": seeds_of(seed, count),
-        }
+        inputs = sampling_of(prompts, length, temperature, top_k, top_p, seed)
         return self._ask(signatures.COMPLETE, inputs, batch_size)
 
     def log_prob(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Likelihood]:
@@ -281,4 +262,4 @@ class CompleterCalls(Asked):
         Returns:
             List of `Likelihood`, one for each text.
         """
-        return self._ask(signatures.LOG_PROB, {"text": checked_texts(texts)}, batch_size)
+        return self._ask(signatures.LOG_PROB, text_of(texts), batch_size)

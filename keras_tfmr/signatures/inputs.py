@@ -4,11 +4,14 @@ Imports neither Keras nor TensorFlow, because the client must not; what needs th
 """
 
 import math
+import numbers
 import secrets
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 Text = str | bytes
+Inputs = dict[str, list[Any]]  # {name of an input: its value for each text}
 
 
 def checked_texts(texts: Iterable[Text], name: str = "texts") -> list[Text]:
@@ -24,17 +27,20 @@ def checked_texts(texts: Iterable[Text], name: str = "texts") -> list[Text]:
     return texts
 
 
-def checked_pairs(
-    texts: Iterable[Text], references: Iterable[Text]
-) -> tuple[list[Text], list[Text]]:
-    """Both as lists; a ValueError unless each text has one reference."""
+def text_of(texts: Iterable[Text]) -> Inputs:
+    """The inputs of a call that takes texts only."""
+    return {"text": checked_texts(texts)}
+
+
+def pairs_of(texts: Iterable[Text], references: Iterable[Text]) -> Inputs:
+    """The inputs of `score`; a ValueError unless each text has one reference."""
     texts, references = checked_texts(texts), checked_texts(references, "references")
     if len(texts) != len(references):
         raise ValueError(
             f"Each text needs one reference. Received: {len(texts)} texts, "
             f"{len(references)} references"
         )
-    return texts, references
+    return {"text": texts, "reference": references}
 
 
 def batches(sizes: Sequence[int], batch_size: int, most: float = math.inf) -> list[slice]:
@@ -78,6 +84,12 @@ def utf8_of(value: Text | Sequence[Text]) -> bytes | list[bytes]:
     return utf8(value) if isinstance(value, str | bytes) else [*map(utf8, value)]
 
 
+def with_terms(texts: Iterable[Text], terms: Mapping[str, str]) -> Inputs:
+    """The inputs of `translate_with_terms`: see `terms_in`."""
+    texts = checked_texts(texts)
+    return {"text": texts, **terms_in(texts, terms)}
+
+
 def terms_in(texts: Sequence[Text], terms: Mapping[str, str]) -> dict[str, list[list[str]]]:
     """For each text, the terms that it may have, and their translations, padded to one length.
 
@@ -109,8 +121,27 @@ def _folded(text):
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
-def check_sampling(length: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raises a ValueError if an option of `complete` is out of range."""
+def sampling_of(
+    prompts: Iterable[Text],
+    length: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | None,
+) -> Inputs:
+    """The inputs of `complete`.
+
+    Raises:
+        TypeError: If an option is no number, or not a whole one where that is expected.
+        ValueError: If one is out of range.
+    """
+    prompts = checked_texts(prompts, "prompts")
+    _check_number("length", length, numbers.Integral, "a whole number")
+    _check_number("top_k", top_k, numbers.Integral, "a whole number")
+    _check_number("temperature", temperature, numbers.Real, "a number")
+    _check_number("top_p", top_p, numbers.Real, "a number")
+    if seed is not None:
+        _check_number("seed", seed, numbers.Integral, "a whole number or None")
     if not 1 <= length < 2**31:
         raise ValueError(f"length must be at least 1 and an int32. Received: {length}")
     if not 0 <= temperature < float("inf"):
@@ -119,6 +150,20 @@ def check_sampling(length: int, temperature: float, top_k: int, top_p: float) ->
         raise ValueError(f"top_k must be 0 or more and an int32. Received: {top_k}")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")
+    count = len(prompts)
+    return {
+        "prompt": prompts,
+        "length": [length] * count,
+        "temperature": [temperature] * count,
+        "top_k": [top_k] * count,
+        "top_p": [top_p] * count,
+        "seed": seeds_of(seed, count),
+    }
+
+
+def _check_number(name, value, kind, expected):
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{name} must be {expected}. Received: {value!r:.80}")
 
 
 def seeds_of(seed: int | None, count: int) -> list[int]:

@@ -1,24 +1,28 @@
-"""ServingClient against a server built with the official stubs, over real sockets."""
+"""The clients on the wire, over gRPC and REST: sockets, errors, certificates, loops and forks."""
 
+import asyncio
 import contextlib
+import gc
 import http.server
 import json
-import pickle
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-import stub_translator
-from stub_translator import HYPOTHESES, LONGEST, serving, unused_port
+from stub_translator import LONGEST, serving, unused_port
 
 from keras_tfmr.client import (
     TLS,
+    AsyncServingClient,
     DeadlineExceededError,
     MessageTooLargeError,
     ModelNotFoundError,
@@ -26,17 +30,13 @@ from keras_tfmr.client import (
     ServingError,
     Target,
     UnavailableError,
+    background,
 )
 from keras_tfmr.client.connection import from_http_status
 
+protocols = pytest.mark.parametrize("rest", [False, True], ids=["gRPC", "REST"])
 LONG = "x" * (LONGEST + 1)
 TEXTS = ["bom dia", "", "olá 🙂", "שלום", "a\x01b\tc", LONG]
-
-
-@pytest.fixture
-def client(address):
-    with ServingClient(address) as client:
-        yield client
 
 
 def refused(kind, words, address, text="a", **options):
@@ -69,18 +69,11 @@ def http_server(*parts, encoding="identity", seconds=0, tls=None):
         server.shutdown()
 
 
-def refuse(times, code="UNAVAILABLE"):
-    """Behaviour: the first `times` requests fail."""
-    left = iter(range(times))
-
-    def behave(request, context):
-        if next(left, None) is not None:
-            context.abort(grpc.StatusCode[code], "in words")
-
-    return behave
+def port_of(server, rest):
+    return server.rest_port if rest else server.port
 
 
-@pytest.mark.parametrize("rest", [False, True])
+@protocols
 def test_translations_come_back_in_order_and_unharmed(address, server, rest):
     """Over gRPC from the stub, over REST from the development server."""
     address = f"127.0.0.1:{server.rest_port}" if rest else address
@@ -95,101 +88,11 @@ def test_translations_come_back_in_order_and_unharmed(address, server, rest):
         assert client.status() == [(1 if rest else 7, "AVAILABLE", "")]
         with ThreadPoolExecutor(16) as pool:
             texts = [[f"texto {n} {k}" for k in range(n % 4 + 1)] for n in range(60)]
-            for asked, found in zip(texts, pool.map(client.translate, texts), strict=True):
-                assert [answer.text for answer in found] == [text.upper() for text in asked]
-
-
-def test_nbest_scores_and_explanations(client):
-    two, empty, long = client.translate_nbest(["dois", "", LONG])
-    assert two == ["DOIS", "DOIS 1", "DOIS 2"] and [one.score for one in two] == [0.0, -0.25, -0.5]
-    same = pickle.loads(pickle.dumps(two[1]))
-    assert (same.text, same.score, same.truncated) == ("DOIS 1", -0.25, False)
-    assert [repr(one) for one in empty] == ["Translation(text='', score=-0.0, truncated=False)"]
-    assert [one.truncated for one in long] == [True] * HYPOTHESES
-    scores = client.score(["um", LONG], ["one", "two of them"])
-    assert scores == [(-0.5, 1, False), (-1.5, 3, True)]
-    short, empty, long = client.explain(["a b", "", "c d e"])
-    assert short.source_tokens == ["▁a", "▁b"] and short.target_tokens == ["▁A", "▁B"]
-    assert np.shape(short.attention) == (2, 2) and np.shape(short.attention_heads) == (2, 4, 2, 2)
-    assert empty.source_tokens == [] and empty.attention == []
-    one_ahead = np.roll(np.eye(3), 1, axis=1)
-    np.testing.assert_array_equal(long.attention_heads[0][1], one_ahead)
-    np.testing.assert_array_equal(long.encoder_heads[0][2], one_ahead)  # the stub's, in reverse
-    np.testing.assert_array_equal(long.decoder_heads[0][1], one_ahead)
-    words = " ".join(["w"] * 400)  # 2 x 4 x 400 x 400 floats: beyond gRPC's default of 4 MiB
-    assert len(client.explain([words])[0].target_tokens) == 400
-
-
-def test_documents_and_streams_of_their_lines(client, stub):
-    found = client.translate_document(["um\n\n  dois ", "", LONG])
-    pieces = [("um", "UM"), ("\n\n  ", "\n\n  "), ("dois ", "DOIS ")]
-    assert found[:2] == [("UM\n\n  DOIS ", 2, False, pieces), ("", 0, False, [])]
-    assert found[2] == (LONG.upper(), 1, True, [(LONG, LONG.upper())])
-    lines = ["um\r\n", "\n", "\r", *[f"{'dois ' * 300}\n"] * 8, "quatro"]
-    stream = client.stream_document("".join(lines))
-    found = [next(stream).text]
-    assert len(stub.requests) == 2  # no more than it gives
-    found += [document.text for document in stream]
-    assert found == [line.upper() for line in lines] and 4 <= len(stub.requests) <= 9
-    assert [*client.stream_document("")] == []
-    assert len([*client.stream_document("\n" * 600)]) == 600  # servers limit the texts of a request
-    assert max(one.inputs["text"].tensor_shape.dim[0].size for one in stub.requests) <= 256
-
-
-def test_wrong_arguments_are_refused_before_anything_is_sent(client, stub):
-    with pytest.raises(TypeError, match="list of str"):
-        client.translate("bom dia")
-    with pytest.raises(ValueError, match="2 texts, 1 references"):
-        client.score(["a", "b"], ["c"])
-    assert stub.requests == []
-
-
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        ("not both", {"version": 1, "label": "stable"}),
-        ("must have a name", {"model": ""}),
-        ("timeout must be", {"timeout": 0}),
-        ("timeout must be", {"timeout": float("nan")}),
-        ("timeout must be", {"timeout": float("inf")}),
-        ("max_message_bytes", {"max_message_bytes": 0}),
-        ("in_flight must be", {"in_flight": 0}),
-        ("lower case.*'Authorization'", {"headers": {"Authorization": "Bearer a"}}),
-        ("protocol's own.*'grpc-timeout'", {"headers": {"grpc-timeout": "1S"}}),
-        ("authorization must be .* 9 characters", {"headers": {"authorization": "Bearer a\n"}}),
-        ("needs rest=True", {"server": "https://localhost"}),
-        ("ftp", {"server": "ftp://localhost", "rest": True}),
-        ("localhost:99999", {"server": "localhost:99999", "rest": True}),
-        ("query", {"server": "http://localhost?a=b", "rest": True}),
-        ("not encrypted", {"server": "http://localhost", "rest": True, "tls": TLS()}),
-    ],
-)
-def test_arguments_that_contradict_each_other_or_the_protocol(words, options):
-    with pytest.raises(ValueError, match=words):
-        ServingClient(**options)
-
-
-def test_a_certificate_needs_its_key():
-    with pytest.raises(ValueError, match="key"):
-        TLS(cert="client.pem")
-
-
-def test_unavailable_is_tried_again_unless_one_wants_no_retry(client, address, stub):
-    stub.behave = refuse(3)
-    assert client.translate(["a"])[0].text == "A" and len(stub.requests) == 4
-    stub.behave = refuse(99)
-    refused(UnavailableError, "in words", address, retry=False)
-    assert len(stub.requests) == 5
-    start = time.monotonic()
-    refused((UnavailableError, DeadlineExceededError), ".", address, timeout=0.5)
-    assert time.monotonic() - start < 2 and len(stub.requests) > 6
-
-
-@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "INTERNAL", "RESOURCE_EXHAUSTED"])
-def test_nothing_else_is_tried_again(address, stub, code):
-    stub.behave = refuse(99, code)
-    assert refused(ServingError, f"{code}.*in words", address).code == code
-    assert len(stub.requests) == 1
+            for asked, answers in zip(texts, pool.map(client.translate, texts), strict=True):
+                assert answers == [text.upper() for text in asked]
+        if not rest:
+            words = " ".join(["w"] * 400)  # 2 x 4 x 400 x 400 floats: gRPC's default is 4 MiB
+            assert len(client.explain([words])[0].target_tokens) == 400
 
 
 def test_rest_errors_are_those_of_grpc(server):
@@ -204,19 +107,13 @@ def test_rest_errors_are_those_of_grpc(server):
     with unused_port() as port:
         address = f"127.0.0.1:{port}"
         refused(UnavailableError, f"{address} does not answer", address, rest=True, timeout=0.5)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address, start = f"127.0.0.1:{silent.getsockname()[1]}", time.monotonic()
+    with silent_server() as address:
+        start = time.monotonic()
         refused(DeadlineExceededError, "in time", address, rest=True, timeout=0.3)
         assert time.monotonic() - start < 2
 
 
 STATUS = {"model_version_status": [{"version": "1", "state": "AVAILABLE"}]}
-
-
-def columns(**changed):
-    """An answer to two texts, with other columns."""
-    rows = {"translation": ["A", "B"], "score": [0.5, 0.5], "truncated": [False, False]}
-    return {"outputs": rows | changed}
 
 
 @pytest.mark.parametrize(
@@ -227,32 +124,15 @@ def columns(**changed):
         (STATUS, "TensorFlow Serving's JSON.*AVAILABLE"),
         (b"[" * 100_000, "TensorFlow Serving's JSON"),
         ({"outputs": ["A", "B"]}, "without translation, score, truncated"),
-        (columns(score=[0.5]), "cannot be read"),
-        (columns(score=None), "cannot be read"),
-        ({"outputs": {"translation": ["A"], "score": [0], "truncated": [False]}}, "1 rows to 2"),
     ],
     ids=str,
 )
-def test_rest_refuses_answers_that_are_not_those_of_the_texts(answer, words):
+def test_rest_refuses_what_is_not_json_of_tensorflow_serving(answer, words):
     answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     with http_server(b"\r\n", answer) as address:
         client = ServingClient(address, rest=True)
         with client, pytest.raises(ServingError, match=words):
             client.translate(["a", "b"])
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda outputs: {name: value[:1] for name, value in outputs.items()}, "1 rows to 2"),
-        (lambda outputs: {"y": [1]}, "without translation, score, truncated"),  # no translator
-    ],
-)
-def test_grpc_refuses_them_too(address, monkeypatch, change, words):
-    signatures, translate = stub_translator.SIGNATURES, stub_translator.translate
-    monkeypatch.setitem(signatures, "translate", lambda texts: change(translate(texts)))
-    with ServingClient(address) as client, pytest.raises(ServingError, match=words):
-        client.translate(["a", "b"])
 
 
 def test_rest_says_so_when_a_status_or_an_encoding_is_broken():
@@ -273,24 +153,156 @@ def test_the_timeout_is_that_of_the_whole_call(head):
         assert 0.5 <= time.monotonic() - start < 2
 
 
-def test_a_client_that_is_closed_ends_its_calls_and_its_thread():
-    before = threading.active_count()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = ServingClient(f"127.0.0.1:{silent.getsockname()[1]}", rest=True)
-        with ThreadPoolExecutor(1) as pool:
+def test_a_server_that_comes_later_is_waited_for(stub):
+    with socket.socket() as bound, ThreadPoolExecutor(1) as pool:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        with ServingClient(f"127.0.0.1:{port}") as client:
             asked = pool.submit(client.translate, ["a"])
-            connection, _ = silent.accept()
-            connection.recv(9)
-            client.close()
-            assert asked.exception(timeout=9).code == "CANCELLED"
-    with pytest.raises(ServingError, match="closed"):
-        client.status()
+            time.sleep(0.3)
+            with serving(stub, port):
+                assert asked.result() == ["A"]
+            client.retry = False
+            with pytest.raises(UnavailableError):
+                client.translate(["a"])
+
+
+@contextlib.contextmanager
+def silent_server():
+    """`HOST:PORT` that accepts connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"127.0.0.1:{silent.getsockname()[1]}"
+
+
+@protocols
+def test_closing_a_client_ends_its_own_calls_and_no_others(rest, server):
+    """Of many that share a thread; a client that nobody refers to closes itself."""
+    threads = threading.active_count()
+    with silent_server() as silent, ThreadPoolExecutor(9) as pool:
+        closed = ServingClient(silent, rest=rest, retry=False)
+        waiting = [pool.submit(closed.translate, ["a"]) for _ in range(4)]
+        with ServingClient(f"127.0.0.1:{port_of(server, rest)}", rest=rest) as other:
+            asked = [pool.submit(other.translate, [f"{n}"] * 9, 1) for n in range(4)]
+            time.sleep(0.2)
+            closed.close()
+            for call in waiting:
+                assert call.exception(timeout=9).code == "CANCELLED"
+            assert [call.result() for call in asked] == [[f"{n}"] * 9 for n in range(4)]
+            with pytest.raises(ServingError, match="closed"):
+                closed.status()
+            client = ServingClient(other.target.server, rest=rest)
+            assert client.translate(["a"]) == ["A"]
+            left, transport = weakref.ref(client), client._transport
+            del client
+            wait_until(lambda: gc.collect() >= 0 and left() is None and transport.closed)
+    wait_until(lambda: threading.active_count() <= threads + 2)  # one is gRPC's
+
+
+def wait_until(condition):
     end = time.monotonic() + 9
-    while threading.active_count() > before:
+    while not condition():
         assert time.monotonic() < end
+        time.sleep(0.01)
 
 
-@pytest.mark.parametrize("rest", [False, True])
+@protocols
+def test_coroutines_share_a_client_without_threads(rest, server):
+    """In one event loop at a time. A call that is cancelled disturbs no other."""
+    texts = [f"texto {n}" for n in range(50)]
+    client = AsyncServingClient(f"127.0.0.1:{port_of(server, rest)}", rest=rest)
+
+    async def ask():
+        answers = await asyncio.gather(*(client.translate([text]) for text in texts))
+        assert answers == [[text.upper()] for text in texts]
+        return await client.status()
+
+    async def close():
+        async with client:
+            assert await ask() == [(1, "AVAILABLE", "")]
+            with pytest.raises(ServingError, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, client.status())
+        with silent_server() as silent:
+            other = AsyncServingClient(silent, rest=rest, retry=False)
+            asked, cancelled = (asyncio.create_task(other.translate(["a"])) for _ in "ab")
+            await asyncio.sleep(0.1)
+            cancelled.cancel()
+            await asyncio.sleep(0.05)
+            assert cancelled.cancelled() and not asked.done()
+            await other.close()
+            for call in (asked, other.status()):
+                with pytest.raises(ServingError, match="closed") as caught:
+                    await asyncio.wait_for(call, 9)
+                assert caught.value.code == "CANCELLED"
+
+    threads = threading.active_count()
+    asyncio.run(ask())
+    asyncio.run(close())  # the loop before is closed
+    assert threading.active_count() <= threads + (not rest)  # gRPC has one
+
+
+FORK = """
+import os, sys, time
+from keras_tfmr.client import ServingClient, ServingError
+
+server, rest = sys.argv[1], sys.argv[2] == "True"
+client = ServingClient(server, rest=rest, timeout=5)
+
+def ask(client):
+    try:
+        return client.translate(["a"])[0]
+    except ServingError as error:
+        return str(error)
+
+def in_child(*clients):
+    sys.stdout.flush()
+    if (pid := os.fork()) == 0:
+        start = time.monotonic()
+        print("child", *[ask(each) for each in clients], time.monotonic() - start < 3, sep="|")
+        sys.exit()
+    print(os.waitpid(pid, 0)[1], ask(client) if client else "", sep="|")
+
+in_child(client)
+in_child(client, ServingClient(server, rest=rest, timeout=5))
+client.close()
+client = None
+in_child(ServingClient(server, rest=rest, timeout=5))
+"""
+
+
+@protocols
+def test_a_client_works_in_a_forked_process_or_says_that_it_cannot(rest, server):
+    """Unused, used, and after all were closed; the parent's connection goes on."""
+    command = [sys.executable, "-c", FORK, f"127.0.0.1:{port_of(server, rest)}", str(rest)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr, done.stderr
+    unused, used, after_close = done.stdout.splitlines()[::2]
+    assert unused == after_close == "child|A|True"
+    assert done.stdout.splitlines()[1::2] == ["0|A", "0|A", "0|"]
+    if rest:
+        assert used == "child|A|A|True"
+    else:
+        assert used.count("Close the clients before the fork, or use rest=True") == 2, used
+
+
+def test_the_time_limit_holds_when_the_event_loop_stands(monkeypatch):
+    stop = threading.Event()
+    monkeypatch.setattr(background, "PATIENCE", 0.1)
+    monkeypatch.setattr(background, "_process", background._Background())
+
+    async def block():
+        stop.wait(20)
+
+    background.start(block())
+    with ServingClient("127.0.0.1:1", timeout=0.2) as client:
+        start = time.monotonic()
+        with pytest.raises(DeadlineExceededError, match="event loop stands"):
+            client.translate(["a"])
+        assert 0.3 <= time.monotonic() - start < 5
+    stop.set()
+
+
+@protocols
 def test_both_sides_show_a_certificate_and_anybody_else_is_refused(rest, stub, certificates):
     files, own = certificates, [certificates["client.pem"], certificates["client.key"]]
     pem = {name: Path(path).read_bytes() for name, path in files.items()}

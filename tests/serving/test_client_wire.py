@@ -12,7 +12,7 @@ from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import predict_pb2
 
 from keras_tfmr.client import ServingError, Target, serving_pb2
-from keras_tfmr.client.grpc_transport import predict_request, to_lists
+from keras_tfmr.client.grpc_transport import answered, predict_request
 from keras_tfmr.signatures import signature as signatures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,15 +72,15 @@ def test_answers_are_read_in_both_encodings():
             proto = TensorProto(dtype=tf.as_dtype(array.dtype).as_datatype_enum, **content)
             proto.tensor_shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
             read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
-            assert to_lists(read) == array.tolist()
+            assert answered("y", read) == array.tolist()
 
 
 def test_repeated_other_and_broken_values():
     proto = tf.make_tensor_proto(0.5, dtype="float32", shape=[2, 3])  # one, for all of them
     read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
-    assert to_lists(read) == tf.make_ndarray(proto).tolist() == [[0.5] * 3] * 2
+    assert answered("y", read) == tf.make_ndarray(proto).tolist() == [[0.5] * 3] * 2
     with pytest.raises(ServingError, match="data type 17"):
-        to_lists(serving_pb2.TensorProto(dtype=17))
+        answered("y", serving_pb2.TensorProto(dtype=17))
     shape = {"dim": [{"size": 2}]}
     with pytest.raises(ServingError, match="3 bytes"):
-        to_lists(serving_pb2.TensorProto(dtype=1, tensor_content=b"abc", tensor_shape=shape))
+        answered("y", serving_pb2.TensorProto(dtype=1, tensor_content=b"abc", tensor_shape=shape))

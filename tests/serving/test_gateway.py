@@ -1,4 +1,4 @@
-"""Both clients through what stands before a server: a gateway that demands a token, a proxy."""
+"""The client through what stands before a server: a gateway that demands a token, a proxy."""
 
 import contextlib
 import re
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from stub_translator import unused_port
-from test_client_lists import ask, both
 
 from keras_tfmr.client import (
     TLS,
@@ -43,6 +42,11 @@ http {{
     {server}
 }}
 """
+
+
+def ask(address, texts, **options):
+    with ServingClient(address, **options) as client:
+        return client.translate(texts)
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +82,16 @@ def tls(certificates):
 
 @pytest.mark.needs("nginx", "openssl")
 @protocols
-@both
-def test_ten_thousand_texts_through_a_gateway_that_demands_a_token(kind, rest, gateway, tls):
-    answers = ask(kind, gateway, TEXTS, rest=rest, tls=tls, headers=TOKEN)
+def test_ten_thousand_texts_through_a_gateway_that_demands_a_token(rest, gateway, tls):
+    answers = ask(gateway, TEXTS, rest=rest, tls=tls, headers=TOKEN)
     assert [one.text for one in answers] == [text.upper() for text in TEXTS]
     for headers in ({}, {"authorization": "Bearer wrong"}):
         with pytest.raises(ServingError, match=r"UNAUTHENTICATED.*401.*token") as caught:
-            ask(kind, gateway, TEXTS, rest=rest, tls=tls, headers=headers)
+            ask(gateway, TEXTS, rest=rest, tls=tls, headers=headers)
         assert caught.value.code == "UNAUTHENTICATED" and "wrong" not in str(caught.value)
     whole = {"batch_texts": len(TEXTS), "batch_bytes": 1 << 30}
     with pytest.raises(MessageTooLargeError, match="413"):
-        ask(kind, gateway, TEXTS, rest=rest, tls=tls, headers=TOKEN, **whole)
+        ask(gateway, TEXTS, rest=rest, tls=tls, headers=TOKEN, **whole)
 
 
 class Proxy(socketserver.ThreadingTCPServer):
@@ -147,16 +150,15 @@ def proxy(monkeypatch):
 
 
 @protocols
-@both
-def test_the_proxy_of_the_environment(kind, rest, server, proxy, monkeypatch):
+def test_the_proxy_of_the_environment(rest, server, proxy, monkeypatch):
     port = server.rest_port if rest else server.port
-    assert ask(kind, f"server.test:{port}", ["a"], rest=rest) == ["A"]
+    assert ask(f"server.test:{port}", ["a"], rest=rest) == ["A"]
     (line,) = proxy.asked
     assert f"server.test:{port}" in line
-    assert ask(kind, f"127.0.0.1:{port}", ["a"], rest=rest) == ["A"] and proxy.asked == [line]
+    assert ask(f"127.0.0.1:{port}", ["a"], rest=rest) == ["A"] and proxy.asked == [line]
     monkeypatch.setenv("no_proxy", "server.test")
     with pytest.raises(UnavailableError):  # only the proxy knows this name
-        ask(kind, f"server.test:{port}", ["a"], rest=rest, retry=False)
+        ask(f"server.test:{port}", ["a"], rest=rest, retry=False)
     assert proxy.asked == [line]
 
 
