@@ -5,7 +5,9 @@ for an option that would have no effect.
 import argparse
 import functools
 import math
+import os
 import pathlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +19,8 @@ class _Option(argparse.Action):
         only_with: Options without which it has no effect, one of which must be given too: a name,
             or a name and a value, as in `--documents file`.
         not_with: Options that it cannot be given with.
+        any_bytes: Whether a value may be no UTF-8. A path that is none could be opened, but not
+            recorded in any file, nor told.
         options: As for `argparse.Action`.
     """
 
@@ -25,10 +29,11 @@ class _Option(argparse.Action):
         *args: Any,
         only_with: Sequence[str] = (),
         not_with: Sequence[str] = (),
+        any_bytes: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.only_with, self.not_with = only_with, not_with
+        self.only_with, self.not_with, self.any_bytes = only_with, not_with, any_bytes
         value, text = self.default, self.help or ""
         unsaid = value is None or value is False or value in ("", ()) or "default: " in text
         if not unsaid:
@@ -39,6 +44,9 @@ class _Option(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         if values == [] and self.const is not None:
             values = self.const
+        if not self.any_bytes:
+            for value in values if isinstance(values, list) else [values]:
+                self._check_utf8(value)
         if option_string is not None:
             if self in parser.given and self.nargs not in ("+", "*"):
                 raise argparse.ArgumentError(self, "given twice")
@@ -46,6 +54,16 @@ class _Option(argparse.Action):
                 values = [*parser.given[self], *values]
             parser.given[self] = values
         setattr(namespace, self.dest, values)
+
+    def _check_utf8(self, value):
+        text = str(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            message = f"expected UTF-8. Received: {os.fsencode(text)!r}"
+            if (encoding := sys.getfilesystemencoding()) != "utf-8":
+                message += f", which Python reads as {encoding}: set PYTHONUTF8=1"
+            raise argparse.ArgumentError(self, message) from None
 
 
 class Switch(_Option):
@@ -136,6 +154,27 @@ def at_least(least: float) -> Callable[[str], float]:
     return read
 
 
+def above(least: float) -> Callable[[str], float]:
+    """The type of an option that is a number greater than `least`.
+
+    >>> above(0.0)("0.5")
+    0.5
+    """
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least < value < math.inf:
+            raise argparse.ArgumentTypeError(
+                f"must be a number greater than {least:g}. Received: {text!r}"
+            )
+        return value
+
+    return read
+
+
 def protected(words: Sequence[str]) -> list[str]:
     """What `--protect` names; nothing for `none`.
 
@@ -145,21 +184,27 @@ def protected(words: Sequence[str]) -> list[str]:
     return [] if [*words] == ["none"] else [*words]
 
 
+def lines(option: str, path: pathlib.Path) -> list[str]:
+    """The lines of the file that an option names; a ValueError that names both if it is no text."""
+    try:
+        return path.read_bytes().decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise ValueError(f"{option} {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{option} {path}: {error}") from error
+
+
 def terms(path: pathlib.Path) -> dict[str, str]:
     """The file of `--terms`, of lines TERM<TAB>TRANSLATION; a ValueError if it is none."""
-    found: dict[str, str] = {}
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--terms {path}: {error}") from error
-    for number, line in enumerate(lines, 1):
+    given: dict[str, str] = {}
+    for number, line in enumerate(lines("--terms", path), 1):
         term, tab, translation = line.partition("\t")
         if not line.strip():
             continue
-        if not tab or not term.strip() or found.get(term, translation) != translation:
+        if not tab or not term.strip() or given.get(term, translation) != translation:
             raise ValueError(
                 f"--terms {path}, line {number}: expected TERM, a tab, TRANSLATION, each term with "
                 f"one translation only. Received: {line!r:.80}"
             )
-        found[term] = translation
-    return found
+        given[term] = translation
+    return given

@@ -37,7 +37,7 @@ def parse_arguments(arguments=None):
     """The command line as a namespace."""
     parser = _command_line.parser(__doc__)
     texts = "texts to send (default: the lines of standard input)"
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help=texts)
+    parser.add_argument("texts", nargs="*", metavar="TEXT", any_bytes=True, help=texts)
     what = parser.add_mutually_exclusive_group()
     nbest = "print all hypotheses: number of the text, score, translation"
     what.add_argument("--nbest", action="store_true", help=nbest)

@@ -14,6 +14,8 @@ wrong arguments.
 import sys
 from pathlib import Path
 
+from keras_tfmr import _command_line
+
 FORMATS = ("saved_model", "ctranslate2", "marian")
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
@@ -24,8 +26,6 @@ OF_PRESET = (
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from keras_tfmr import _command_line
-
     parser = _command_line.parser(__doc__)
     add = parser.add_argument
     count = {"type": _command_line.at_least(1), "metavar": "N"}
@@ -54,7 +54,8 @@ def parse_arguments(arguments=None):
     add("--max_length", **count, help=longest)
     factor = "maximum tokens of a translation per source token, plus 8 "
     factor += "(default: the preset's, else 3)"
-    add("--max_length_ratio", **amount, help=factor)
+    positive = {"type": _command_line.above(0.0), "metavar": "X"}
+    add("--max_length_ratio", **positive, help=factor)
     read = "maximum tokens read from a text to translate (default: the preset's, else 128)"
     add("--max_source_length", **count, help=read)
     longest = "maximum tokens of a completion (default: the preset's, else 128)"
@@ -77,33 +78,38 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.process import without_noise
+    from training.run.process import command, in_two_steps
 
-    with without_noise():
-        try:
-            print(export(options))
-        except (RuntimeError, ValueError, OSError) as error:  # a RuntimeError where int8 is not
-            print(f"export.py: error: {error}", file=sys.stderr)
-            return 1
-    return 0
+    return command("export.py", in_two_steps, prepare, options)
 
 
-def export(options):
-    """Exports the preset; returns what was written."""
-    from keras_tfmr import _command_line
-    from keras_tfmr.text.text_model import TextModel
+def prepare(options):
+    """Checks all that the export needs; returns the function that writes it."""
+    from training.run.files import check_writable, refusing
 
+    output = options.output or Path(options.preset, options.format)
+    check_writable(output, is_folder=True)
     given = {name: value for name in OF_PRESET if (value := vars(options)[name]) is not None}
     if "protect" in given:
         given["protect"] = _command_line.protected(options.protect)
-    text_model = TextModel.from_preset(options.preset, options.weights or True, **given)
-    return text_model.export(
-        options.output or Path(options.preset, options.format),
-        format=options.format,
-        precision=options.precision,
-        texts=options.calibrate and options.calibrate.read_text("utf-8").splitlines(),
-        check=not options.no_check,
-    )
+    with refusing(ValueError):
+        texts = options.calibrate and _command_line.lines("--calibrate", options.calibrate)
+        from keras_tfmr.text.text_model import TextModel  # now: it imports TensorFlow
+
+        text_model = TextModel.from_preset(options.preset, options.weights or True, **given)
+
+    def export():
+        with refusing(RuntimeError, ValueError):  # also where TensorFlow has no int8
+            path = text_model.export(
+                output,
+                format=options.format,
+                precision=options.precision,
+                texts=texts,
+                check=not options.no_check,
+            )
+        print(path)
+
+    return export
 
 
 if __name__ == "__main__":

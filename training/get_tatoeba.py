@@ -28,16 +28,28 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
-    from training.run.process import command
+    from training.run.process import command, in_two_steps
 
-    return command("get_tatoeba.py", get, options)
+    return command("get_tatoeba.py", in_two_steps, prepare, options)
 
 
-def get(options):
+def prepare(options):
+    """Checks the names and the folders; returns the function that gets the pairs."""
+    from training.corpus import tatoeba
+    from training.run.files import check_writable
+
+    names = tatoeba.export_names(options.pair)
+    if options.exports:
+        tatoeba.check_exports(options.exports, names)
+    folder = (options.folder or tatoeba.cache()) / options.pair
+    check_writable(folder, is_folder=True)
+    return lambda: get(options, folder)
+
+
+def get(options, folder):
     """Downloads the exports, unless a folder of them is given, and builds the splits."""
     from training.corpus import tatoeba
 
-    folder = (options.folder or tatoeba.cache()) / options.pair
     counts = tatoeba.fetch(options.pair, folder, options.exports)
     print(f"{folder}: " + ", ".join(f"{count:,} {name} pairs" for name, count in counts.items()))
     print((folder / tatoeba.SUMS).read_text(), end="")

@@ -12,6 +12,7 @@ target.spm). Export the run folder like any other: python serving/export.py RUN.
 
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 
 REPORT = """# {published[name]}
@@ -54,31 +55,49 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.process import command
+    from training.run.process import command, in_two_steps
 
-    return command("import_marian.py", import_to_folder, options)
+    return command("import_marian.py", in_two_steps, prepare, options)
 
 
-def import_to_folder(options):
-    """Reads the model, and writes it in place of a run."""
-    from keras_tfmr import Translator
+def prepare(options):
+    """Reads the model and checks the folder; returns the function that writes."""
+    from training.run.files import RunError, check_writable
+    from training.run.run_folder import RunFolder, begin
+
+    folder = RunFolder(options.output)
+    check_writable(folder.path, is_folder=True)
+    begin(folder, {"folder": options.model}, overwrite=options.overwrite)
+    from keras_tfmr import Translator  # now: it imports TensorFlow
+
+    translator = Translator.from_preset(options.model, language=options.language)
+    if not translator.record["config"].get("published"):
+        raise RunError(f"{options.model} is a run, not a published model")
+    return lambda: import_to_folder(options, folder, translator)
+
+
+def import_to_folder(options, folder, translator):
+    """Writes the model in place of a run, whose files stay until the new ones are complete."""
+    from keras_tfmr.presets.folder import PresetFolder
     from keras_tfmr.presets.save import write
     from training.corpus.store import delete
-    from training.run.files import RunError, explained, write_atomically
-    from training.run.run_folder import RunFolder, begin, run_lock
+    from training.run.files import explained, write_atomically
+    from training.run.run_folder import begin, run_lock
 
-    folder, language = RunFolder(options.output), options.language
-    with run_lock(folder):
+    config = translator.record["config"]
+    published = config["published"]
+    config["command"] = shlex.join(["python", *sys.argv])
+    beside = {"prefix": ".unfinished-", "dir": folder.path}
+    with run_lock(folder), explained(folder.path), tempfile.TemporaryDirectory(**beside) as whole:
         begin(folder, {"folder": options.model}, overwrite=options.overwrite)
-        translator = Translator.from_preset(options.model, language=language)
-        config = translator.record["config"]
-        if not (published := config.get("published")):
-            raise RunError(f"{options.model} is a run, not a published model")
-        config["command"] = shlex.join(["python", *sys.argv])
+        write(translator, PresetFolder(whole))
         folder.clear()
         delete(folder.encoded)
-        with explained(folder.path):
-            write(translator, folder)
+        files = [path for path in Path(whole).rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path.name != "config.json"):
+            place = folder.path / path.relative_to(whole)
+            place.parent.mkdir(exist_ok=True)
+            path.replace(place)
         report = REPORT.format(
             command=config["command"],
             published=published,

@@ -37,18 +37,17 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.process import command
+    from training.run.process import command, in_two_steps
 
-    return command("learn_lexicon.py", learn, options)
+    return command("learn_lexicon.py", in_two_steps, prepare, options)
 
 
-def learn(options):
-    """Learns the lexicon of a run and writes it into its folder."""
-    from keras_tfmr.text.lexicon import Lexicon
+def prepare(options):
+    """Checks the run and reads the pairs; returns the function that learns and writes."""
     from training.corpus.filter import Rules
     from training.corpus.held_out import read_pairs
     from training.corpus.sources import Source
-    from training.run.files import RunError, write_atomically
+    from training.run.files import RunError, check_writable
     from training.run.run_folder import RunFolder
 
     folder = RunFolder(options.run)
@@ -58,9 +57,18 @@ def learn(options):
             f"A lexicon needs a Transformer that translates. Received: {folder.path}, a run of "
             f"{config['kind']}"
         )
+    check_writable(folder.lexicon)
     rules = Rules(options.max_characters)
-    found = read_pairs([Source(str(options.data))], rules=rules, most=options.most)
-    columns = zip(*found.pairs, strict=True)
+    read = read_pairs([Source(str(options.data))], rules=rules, most=options.most)
+    return lambda: learn(options, folder, config, tokenizers, read.pairs)
+
+
+def learn(options, folder, config, tokenizers, pairs):
+    """Learns the lexicon of a run from pairs, and writes it into its folder."""
+    from keras_tfmr.text.lexicon import Lexicon
+    from training.run.files import write_atomically
+
+    columns = zip(*pairs, strict=True)
     sides = [encoded(side, lines) for side, lines in zip(tokenizers, columns, strict=True)]
     lexicon = Lexicon.learn(
         list(zip(*sides, strict=True)),

@@ -19,6 +19,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -155,7 +156,7 @@ class FreshProcess:
 
     def __init__(self, path: str | os.PathLike[str], tolerance: float = 1e-4):
         command = [sys.executable, "-m", "keras_tfmr.export.check", str(path)]
-        command += ["--child", str(tolerance)]
+        command += ["--child", str(tolerance), "--parent"]
         # The package is found from where it was imported, whatever the working directory is.
         root = str(pathlib.Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -164,10 +165,13 @@ class FreshProcess:
             **os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1",
             "KERAS_BACKEND": "tensorflow",
         }  # fmt: skip
+        # The process ends when this end of a pipe is closed, however this process ends.
+        watched, self._alive = os.pipe()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=environment,
+            [*command, str(watched)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=environment, pass_fds=[watched],
         )  # fmt: skip
+        os.close(watched)
 
     def report(self, cases: Cases = (), timeout: float = 1800) -> Report:
         """Lets it begin, since the SavedModel is complete, and returns what it found.
@@ -197,6 +201,17 @@ class FreshProcess:
     def __exit__(self, *exception: object) -> None:
         self._process.kill()  # if it is still there
         self._process.communicate()
+        os.close(self._alive)
+
+
+def _end_with(descriptor):
+    """Ends this process as soon as the other end of a pipe is closed, that of its parent."""
+
+    def watch():
+        os.read(descriptor, 1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -205,11 +220,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("path", help="folder of the version, which holds saved_model.pb")
     # Of a `FreshProcess`: the tolerance; cases come through standard input.
     parser.add_argument("--child", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child is None:
         report = check_saved_model(options.path)
         print(report.text(options.path))
     else:
+        _end_with(options.parent)
         from keras_tfmr.export import graph_checks, known_answers, saved_session, warmup  # noqa: F401
 
         sys.stdin.buffer.readline()

@@ -5,6 +5,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+from keras_tfmr.export import publishing
 from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.write import write_saved_model
 from keras_tfmr.signatures.inputs import Text
@@ -27,6 +28,7 @@ def export(
     check: bool,
 ) -> pathlib.Path:
     """Writes a text model in a format: see `TextModel.export`."""
+    publishing.check(directory, empty=format != SAVED_MODEL)
     if format == SAVED_MODEL:
         return write_saved_model(text_model, directory, precision, texts, check)
     if format not in OTHERS:

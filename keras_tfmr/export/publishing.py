@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
+from keras_tfmr._files import check_writable
 from keras_tfmr.export.check import ExportError
 
 _UNFINISHED = ".unfinished-"  # not a number, so that no server loads it
@@ -69,13 +70,21 @@ def _locked(folder):
     return descriptor
 
 
+def check(path: str | os.PathLike[str], empty: bool = False) -> None:
+    """Raises an ExportError if a folder cannot be written to, or is to be empty and is not."""
+    path = pathlib.Path(path)
+    with writing(path):
+        check_writable(path, is_folder=True)
+        if empty and path.exists() and any(path.iterdir()):
+            raise ExportError(f"{path} is not empty")
+
+
 @contextlib.contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """A folder to write to, which appears at `path` complete: an empty folder, or missing."""
     path = pathlib.Path(path)
+    check(path, empty=True)
     with writing(path), unfinished(path.resolve().parent) as folder:
-        if path.exists() and any(path.iterdir()):
-            raise ExportError(f"{path} is not empty")
         yield folder
         folder.rename(path.resolve())
 

@@ -78,11 +78,13 @@ class PresetFolder:
         """The model with its weights, or with those of another file; with new ones for False."""
         from keras_tfmr.presets.models import make_model
 
+        path = self.best if isinstance(weights, bool | None) else pathlib.Path(weights)
+        if weights is not False and not path.is_file():
+            raise PresetError(f"there is no file of weights {path}")
         described = self.read_config()["model"]
         model = make_model(described["kind"], described["config"], described.get("classes"))
         if weights is False:
             return model
-        path = self.best if weights in (None, True) else weights
         try:
             model.load_weights(path)
         except (OSError, ValueError, KeyError) as error:

@@ -4,8 +4,11 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import time
 import types
 import warnings
 from unittest import mock
@@ -26,6 +29,7 @@ from keras_tfmr.presets.folder import PresetFolder
 from serving import export as command
 from training import translate
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRANSLATE = {"translation": ("string", 1), "score": ("float32", 1), "truncated": ("bool", 1)}
 SIGNATURES = {  # outputs: type and rank
     "serving_default": TRANSLATE,
@@ -191,6 +195,53 @@ def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path):
             assert len(left) == 1 and left < names, "one still runs"
             publishing.publish(folder, folder.parent)
     assert [path.name for path in (tmp_path / "a path").iterdir()] == ["1"]
+
+
+def is_running(number):
+    """Whether there is a process of this number that has not ended."""
+    try:
+        return pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends(number, seconds=30):
+    """Whether a process ends within so many seconds."""
+    until = time.monotonic() + seconds
+    while is_running(number) and time.monotonic() < until:
+        time.sleep(0.1)
+    return not is_running(number)
+
+
+CHECKING = """
+import sys
+from keras_tfmr.export.check import FreshProcess
+with FreshProcess("none") as check:
+    print(check._process.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_no_check_outlives_an_export_that_is_killed():
+    command = [sys.executable, "-c", CHECKING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        check = int(process.stdout.readline())
+        assert is_running(check)
+        process.kill()
+        assert ends(check)
+
+
+def test_ctrl_c_ends_an_export_and_leaves_nothing(tmp_path):
+    run, models = write_run(tmp_path / "run", num_beams=1), tmp_path / "models"
+    command = [sys.executable, "serving/export.py", str(run), "--output", str(models)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        while not [*models.glob(".unfinished-*")]:
+            assert process.poll() is None
+            time.sleep(0.05)
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130 and process.stderr.read() == ""
+    assert not [*models.iterdir()] and all(ends(int(child), 1) for child in children.split())
 
 
 def test_the_next_free_number_is_taken(tmp_path):

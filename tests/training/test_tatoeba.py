@@ -164,7 +164,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path, capsys):
     with pytest.raises(RunError, match=r"run `python training/get_tatoeba.py por-eng`"):
         list(sources.parse([f"tatoeba:{tmp_path}/por-eng"])[0].blocks("train", []))
     for words, message in (
-        (["por-eng", "--exports"], "por-eng_links.tsv.bz2 is missing"),
+        (["por-eng", "--exports"], "por_sentences.tsv.bz2 is missing"),
         (["pt-en", "--exports"], "codes of three letters"),
     ):
         assert get_tatoeba.main([*words, str(tmp_path), "--folder", str(tmp_path / "data")]) == 1

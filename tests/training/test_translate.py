@@ -22,7 +22,7 @@ from keras_tfmr.signatures.answers import Translation
 from keras_tfmr.text.spans import SLOTS
 from serving import server
 from training import translate
-from training.run import streams
+from training.translating import callers, options, streams, windows
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [" ".join(LINES[i % 6].split()[: 1 + i % 5]) for i in range(60)]
@@ -50,23 +50,23 @@ def expected(translator):
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once():
     """Each model is loaded and traced once for all commands."""
-    load, loaded = translate.load, {}
+    load, loaded = callers.load, {}
 
     def cached(options):
-        names = ("preset", "nbest", "sample", "max_length", "protect")
+        names = ("preset", "nbest", "sample", "max_length", "protect", "weights")
         key = str([getattr(options, name) for name in names])
         loaded[key] = loaded.get(key) or load(options)
         return loaded[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translate, "load", cached)
+        patch.setattr(callers, "load", cached)
         yield
 
 
 @pytest.fixture
 def translated(run, tmp_path, monkeypatch):
     """`translated(text, *words)` is what the command writes for a file."""
-    monkeypatch.setattr(translate, "WINDOW", 16)
+    monkeypatch.setattr(windows, "WINDOW", 16)
 
     def translated(text, *words, ending=".txt"):
         source, target = tmp_path / f"in{ending}", tmp_path / f"out{ending}"
@@ -179,7 +179,8 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
     count = 64 * 20
     source.write_text(joined(TEXTS[i % 60] for i in range(count)))
     words = [str(run), "--input", str(source), "--output", str(target), *LIMITS]
-    code = "from training import translate; translate.WINDOW = 64; translate.main()"
+    code = "from training.translating import windows; windows.WINDOW = 64\n"
+    code += "from training import translate; translate.main()"
     process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT)
     progress = Path(f"{target}.progress")
     while not (progress.exists() and json.loads(progress.read_text())["lines"]):
@@ -192,7 +193,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
     with target.open("ab") as file:
         file.write(b"half of a li")  # as a kill within a write leaves it
     certain = target.read_bytes()[: before["bytes"]]
-    monkeypatch.setattr(translate, "WINDOW", 64)
+    monkeypatch.setattr(windows, "WINDOW", 64)
     assert translate.main([*words, "--scores"]) == 1
     assert "was started by another command" in capsys.readouterr().err
     target.write_bytes(certain[:-1])
@@ -208,24 +209,15 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
 
 # The script, with a translator that sleeps for a minute over each batch after the first 64.
 SLOW = """
-import itertools, runpy, sys, time, types, unittest.mock
-sys.modules["tensorflow"] = unittest.mock.MagicMock()
+import itertools, runpy, sys, time, types
 from keras_tfmr.signatures.answers import Translation
 seconds = itertools.chain([0] * 64, itertools.repeat(60))
-class Slow:
-    config = types.SimpleNamespace(num_beams=1, replace=lambda **fields: None)
-    source_tokenizer = types.SimpleNamespace(target_language=None, target_languages=())
-    def replace(self, **how): return self
-    def token_counts(self, texts): return [1] * len(texts)
-    def for_decoding(self, *how): return self
-    def translate_nbest(self, texts, size):
-        time.sleep(next(seconds))
-        return [[Translation(text.decode(), 0.0, False)] for text in texts]
-    @classmethod
-    def from_preset(cls, *how, **more): return cls()
-for name, found in (("text.translator", {"Translator": Slow}),
-                    ("export.calibration", {"texts_for": lambda *about: []})):
-    sys.modules[f"keras_tfmr.{name}"] = types.SimpleNamespace(**found)
+def translate(texts, seed):
+    time.sleep(next(seconds))
+    return [[Translation(text.decode(), 0.0, False)] for text in texts]
+slow = types.SimpleNamespace(callers=[translate] * 2, token_counts=lambda texts: [1] * len(texts))
+own = types.SimpleNamespace(Callers=lambda options: slow)
+sys.modules["training.translating.callers"] = own
 runpy.run_path("training/translate.py", run_name="__main__")
 """
 
@@ -249,7 +241,7 @@ def test_it_ends_at_once_and_quietly(tmp_path, stop, status):
 def test_cores_are_counted_on_any_system(monkeypatch):
     for name in ("sched_getaffinity", "process_cpu_count"):
         monkeypatch.delattr(os, name, raising=False)  # as on macOS
-    assert translate.parse_arguments(["run"]).threads == os.cpu_count()
+    assert options.parse_arguments("", ["run"]).threads == os.cpu_count()
     assert server.parse_arguments(["--model_base_path", "models"]).threads == os.cpu_count()
     pages = itertools.chain(*(ROOT.glob(f"{folder}/**/*.py") for folder in FOLDERS))
     counting = [page.name for page in pages if "sched_getaffinity" in page.read_text()]
@@ -258,8 +250,7 @@ def test_cores_are_counted_on_any_system(monkeypatch):
 
 def test_no_more_is_read_than_is_under_way(monkeypatch):
     """What is in memory does not grow with the file: lines are read as windows are taken."""
-    monkeypatch.setattr(translate, "WINDOW", 10)
-    options = types.SimpleNamespace(column=1, batch_size=4, seed=1)
+    monkeypatch.setattr(windows, "WINDOW", 10)
     read = []
 
     def lines():
@@ -267,12 +258,15 @@ def test_no_more_is_read_than_is_under_way(monkeypatch):
             read.append(number)
             yield b"%d" % number
 
-    callers = [lambda texts, seed: [text.upper() for text in texts]]
-    results = translate.translated(lines(), callers, lambda texts: [1] * len(texts), options)
+    upper = types.SimpleNamespace(
+        callers=[lambda texts, seed: [text.upper() for text in texts]],
+        token_counts=lambda texts: [1] * len(texts),
+    )
+    results = windows.translated(lines(), upper, lambda line: line, 4)
     for number in range(50):
-        window, found = next(results)
-        assert window == found == [b"%d" % i for i in range(10 * number, 10 * number + 10)]
-        assert len(read) <= 10 * (number + 1 + translate.AHEAD)
+        window, answers = next(results)
+        assert window == answers == [b"%d" % i for i in range(10 * number, 10 * number + 10)]
+        assert len(read) <= 10 * (number + 1 + windows.AHEAD)
     results.close()
 
 
@@ -295,7 +289,7 @@ def test_arguments_that_do_not_go_together(capsys):
         ("--documents paragraph --input a --output b --shard 1/2", "--shard has no"),
     ):
         with pytest.raises(SystemExit):
-            translate.parse_arguments(["run", *words.split()])
+            options.parse_arguments("", ["run", *words.split()])
         assert message in capsys.readouterr().err
 
 
@@ -340,9 +334,9 @@ def test_lines_are_translated_by_sentence_in_their_layout(translated, one):
 
 def test_a_translation_never_breaks_its_line():
     """Bytes of the vocabulary can spell a line end."""
-    found, options = [Translation("a\nb", 0.0, False)], translate.parse_arguments(["run"])
-    for options.documents in (None, "line", "paragraph"):
-        assert translate.formatted(b"x", found, 1, options) == b"a b\n"
+    best, given = [Translation("a\nb", 0.0, False)], options.parse_arguments("", ["run"])
+    for given.documents in (None, "line", "paragraph"):
+        assert translate.formatted(b"x", best, 1, given) == b"a b\n"
 
 
 def test_spans_and_terms_stand_in_the_lines_as_they_are(tmp_path, capsys):

@@ -17,11 +17,10 @@ import numpy as np
 
 from training.corpus.filter import Cleaner, Rules
 from training.corpus.read import in_memory
-from training.run.files import RunError, write_atomically
+from training.run.files import RunError, explained, write_atomically
 
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
 SUMS = "SHA256SUMS"  # written last
-EARLIER = pathlib.Path("data/tatoeba")  # where pairs were kept before there was a cache
 FAILURES, PAUSE, TIMEOUT = 3, 1.0, 20.0  # failures in a row, seconds after each, seconds of silence
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 1000  # pairs in validation and in test, each at most a twentieth of all
@@ -53,7 +52,7 @@ def split_path(name, split):
     """
     folder = pathlib.Path(name)
     if "/" not in name:
-        folder = EARLIER / name if (EARLIER / name / SUMS).exists() else cache() / name
+        folder = cache() / name
         if not (folder / SUMS).exists():
             fetch(name, folder)
     path = folder / f"{split}.tsv"
@@ -129,6 +128,13 @@ def export_names(pair):
     ]
 
 
+def check_exports(folder, names):
+    """Raises a RunError if a folder lacks one of these exports."""
+    for name in names:
+        if not (path := folder / pathlib.Path(name).name).is_file():
+            raise RunError(f"{path} is missing: download {EXPORTS}/{name} first")
+
+
 def download(url, path):
     """Downloads a file that is not here yet, or what is missing of it.
 
@@ -171,9 +177,10 @@ def receive(url, part, tag):
             raise OSError("the server sent a different part of the file than requested")
         version = answer.headers["ETag"] or answer.headers["Last-Modified"]
         tag.write_text(version) if version else tag.unlink(missing_ok=True)
-        with part.open("ab" if begin else "wb") as file:
+        with part.open("ab" if begin else "wb", buffering=0) as file:
             while chunk := answer.read(1 << 16):
-                begin += file.write(chunk)
+                with explained(part):  # a full disk is no reason to try again
+                    begin += file.write(chunk)
                 show(f"{part.stem}: {begin / 1e6:,.1f} of {total / 1e6:,.1f} MB")
     if begin < total:
         raise OSError(f"the connection broke off after {begin:,} of {total:,} bytes")

@@ -10,6 +10,7 @@ import zlib
 
 import numpy as np
 
+from keras_tfmr import _files as files
 from keras_tfmr._files import PresetError
 
 CHUNK = 1 << 20  # entries of an array handled at a time
@@ -28,6 +29,21 @@ def explained(path):
         # HDF5's errors have an errno too, but messages of several lines.
         reason = os.strerror(error.errno) if error.errno else error
         raise RunError(f"Cannot write {path}: {reason}") from error
+
+
+@contextlib.contextmanager
+def refusing(*kinds):
+    """Turns errors of the library about what it was given, such as ValueError, into a RunError."""
+    try:
+        yield
+    except kinds as error:
+        raise RunError(str(error)) from error
+
+
+def check_writable(path, is_folder=False):
+    """Raises a RunError if a file, or a folder, could not be written; it touches nothing."""
+    with explained(path):
+        files.check_writable(path, is_folder)
 
 
 @contextlib.contextmanager

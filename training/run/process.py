@@ -44,6 +44,22 @@ def until_stopped(train, settings):
     return 0 if done else 128 + (signals.received or signal.SIGTERM)
 
 
+def in_two_steps(prepare, *arguments):
+    """Does the work of a script so that a command that cannot succeed touches no file.
+
+    Args:
+        prepare: `prepare(*arguments)` reads and checks all that the work depends on: model, terms,
+            languages, encodings, paths. It changes no file, and returns the function that does the
+            work and writes.
+        arguments: Those of `prepare`.
+
+    Returns:
+        What the work returns: the exit status, or None.
+    """
+    work = prepare(*arguments)
+    return work()
+
+
 def keep_freed_memory():
     """Makes glibc keep the memory that the process frees.
 

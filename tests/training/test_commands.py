@@ -1,0 +1,172 @@
+"""Commands that write: a wrong one touches no file, and the corrected one then does its work."""
+
+import bz2
+import hashlib
+import shutil
+import signal
+
+import pytest
+from helpers import full_disk
+from text_models import LINES, write_run
+
+from keras_tfmr.presets.folder import PresetFolder
+from keras_tfmr.text.spans import SLOTS
+from serving import export
+from training import get_tatoeba, import_marian, learn_lexicon, train_pt_en, translate
+from training.translating import streams
+
+LIMITS = ["--max_length", "12", "--max_source_length", "24"]
+# Command lines, and what is said of each. `{run}` is a run, `{here}` a folder that has old outputs.
+WRONG = {
+    translate: (
+        ("{run}no --input {here}/in.txt --output {here}/out.txt --overwrite", "{run}no"),
+        ("{run} --input {here}/no.txt --output {here}/out.txt --overwrite", "{here}/no.txt"),
+        ("{run} --input {here}/bad.gz --output {here}/out.txt --overwrite", "bad.gz: not a whole"),
+        ("{run} --input {here}/in.txt --output {here}/in.txt/out", "{here}/in.txt/out: Not a"),
+        ("{run} --input {here}/in.txt --output {here}/old", "Cannot write {here}/old: Is a dir"),
+        ("{run} --input {here}/in.txt --output {here}/out.txt", "{here}/out.txt exists"),
+        ("{to_out} --terms {here}/no.tsv", "--terms {here}/no.tsv: No such file"),
+        ("{to_out} --terms {here}/in.txt", "in.txt, line 1: expected TERM, a tab"),
+        ("{to_out} --language deu", "deu"),
+        ("{to_out} --weights {here}/no.h5", "there is no file of weights {here}/no.h5"),
+        ("{to_out} --protect ur", "'ur' is none of"),
+        ("{run} --documents file --input {here}/old --output {here}/in.txt/x", "Not a directory"),
+        ("{to_out} --num_beams 0", "must be a whole number of 1 or more"),
+        ("{to_out} --sample --temperature 0", "must be a number greater than 0"),
+    ),
+    export: (
+        ("{run}no --output {here}/old", "{run}no"),
+        ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
+        ("{run} --output {here}/old --format ctranslate2", "{here}/old is not empty"),
+        ("{run} --output {here}/old --weights {here}/no.h5", "no file of weights {here}/no.h5"),
+        ("{run} --output {here}/old --calibrate {here}/no.txt", "--calibrate {here}/no.txt: No"),
+        ("{run} --output {here}/old --calibrate {here}/bad.gz", "bad.gz: 'utf-8' codec can't"),
+        ("{run} --output {here}/old --max_length_ratio 0", "must be a number greater than 0"),
+        ("{run} --output {here}/old --protect ur", "'ur' is none of"),
+        ("{run} --output {here}/old --abbreviations xx", "xx"),
+        ("{run} --output {here}/old --nbest 9", "num_return_sequences must lie between"),
+    ),
+    import_marian: (
+        ("{here}/no --output {here}/old --overwrite", "{here}/no"),
+        ("{run} --output {here}/new --overwrite", "is a run, not a published model"),
+        ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
+    ),
+    learn_lexicon: (
+        ("{run} --data {here}/no.tsv", "{here}/no.tsv"),
+        ("{run} --data {here}/in.txt", "in.txt, line 1"),
+        ("{here}/old --data {here}/in.txt", "config.json"),
+    ),
+    get_tatoeba: (
+        ("por-english --folder {here}/new", "Expected two language codes"),
+        ("por-eng --folder {here}/new --exports {here}", "por_sentences.tsv.bz2 is missing"),
+        ("por-eng --folder {here}/in.txt --exports {here}/exports", "Cannot write {here}/in.txt"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run folder with a tiny model of random weights."""
+    return write_run(tmp_path_factory.mktemp("run"), SLOTS, num_beams=2)
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A folder with inputs and old outputs."""
+    (tmp_path / "in.txt").write_text("\n".join(LINES[:3]))
+    (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b\xff\xff")
+    (tmp_path / "out.txt").write_text("old")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "kept.txt").write_text("old")
+    (tmp_path / "exports").mkdir()
+    for name in ("por_sentences", "eng_sentences", "por-eng_links"):
+        (tmp_path / "exports" / f"{name}.tsv.bz2").write_bytes(bz2.compress(b""))
+    return tmp_path
+
+
+def tree(*folders):
+    """{path: time of its last change and checksum} of everything below folders."""
+    paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
+    return {
+        path: (path.stat().st_mtime_ns, path.is_file() and hashlib.md5(path.read_bytes()).digest())
+        for path in paths
+    }
+
+
+@pytest.mark.parametrize("script", WRONG, ids=lambda script: script.__name__)
+def test_a_wrong_command_touches_nothing(script, run, here, capsys):
+    to_out = f"{run} --input {here}/in.txt --output {here}/out.txt --overwrite"
+    places = {"run": run, "here": here, "to_out": to_out}
+    before = tree(run, here)
+    wrong = []
+    for words, said in WRONG[script]:
+        try:
+            status = script.main(words.format(**places).split())
+        except SystemExit as ended:
+            status = ended.code
+        told = capsys.readouterr().err
+        if status not in (1, 2) or said.format(**places) not in told or "Traceback" in told:
+            wrong.append((words, said, told))
+        assert tree(run, here) == before, words
+    assert not wrong
+
+
+def begun(monkeypatch, *words):
+    """A translation that is stopped when it has written all, but not yet marked that."""
+
+    def stop(record):
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(streams.Record, "remove", stop)
+        assert translate.main(list(map(str, words))) == 130
+
+
+def test_what_a_resumed_output_depends_on_is_known_by_its_content(run, here, capsys, monkeypatch):
+    mine, terms, text = here / "mine", here / "terms.tsv", here / "in.txt"
+    shutil.copytree(run, mine)
+    terms.write_text("gato\tCAT\n")
+    (here / "pages").mkdir()
+    (here / "pages" / "a.txt").write_text(LINES[0])
+    words = [mine, "--input", text, "--output", here / "new.txt", "--terms", terms, *LIMITS]
+    pages = [mine, "--documents", "file", "--input", here / "pages", "--output", here / "to"]
+    begun(monkeypatch, *words)
+    begun(monkeypatch, *pages, *LIMITS)
+    (here / "pages" / "b.txt").write_text(LINES[1])  # another one to translate
+    text_before, weights = text.read_text(), mine / "weights/best.weights.h5"
+    weights_before = weights.read_bytes()
+
+    def refused(words, *said):
+        assert translate.main(list(map(str, words))) == 1
+        told = capsys.readouterr().err
+        assert "was started by another command" in told and all(x in told for x in said), told
+
+    text.write_text(text_before.replace("dia", "DIA"))
+    refused(words, "input beginning: ")
+    text.write_text(text_before)
+    terms.write_text("gato\tDOG\n")
+    refused(words, "terms gato: CAT, now DOG")
+    terms.write_text("gato\tCAT\n")
+    refused([*words, "--num_beams", "3"], "options num_beams: None, now 3")
+    PresetFolder(mine).model(False).save_weights(weights)  # random ones
+    refused(words, "model weights: ")
+    refused([*pages, *LIMITS], "model weights: ")
+    weights.write_bytes(weights_before)
+    shutil.move(mine, here / "moved")  # which changes no content
+    assert translate.main(list(map(str, [here / "moved", *words[1:]]))) == 0
+    assert translate.main(list(map(str, [here / "moved", *pages[1:], *LIMITS]))) == 0
+    assert not list(here.glob("*.progress")) and (here / "to" / "b.txt").exists()
+
+
+def test_a_full_disk_is_named(run, here, capsys):
+    words = f"{run} --input {here}/in.txt --output {here}/new.txt".split()
+    with full_disk(10):
+        assert translate.main([*words, *LIMITS]) == 1
+    assert f"error: Cannot write {here}/new.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", [train_pt_en, export])
+def test_a_path_that_cannot_be_recorded_is_refused_by_the_parser(script, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        script.main(["--output", "new/\udce1"])
+    assert r"--output: expected UTF-8. Received: b'new/\xe1'" in capsys.readouterr().err
