@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import itertools
 import os
 import random
 import socket
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training import train_pt_en, train_text
+from training import phrasebook, train_pt_en, train_text
+from training.corpus import packed
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = ("um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito", "nove", "dez")
@@ -27,6 +29,17 @@ def write_pairs(path, count=400, words=(2, 9), translate=reversed):
             text = draw.choices(WORDS, k=draw.randint(*words))
             file.write(f"{' '.join(text)}\t{' '.join(translate(text))}\n")
     return path
+
+
+def small_phrasebook(monkeypatch, folder, to_learn, others):
+    """Runs without `--data` read a folder that has so many lines of the phrasebook's files."""
+    folder.mkdir()
+    for path in phrasebook.FOLDER.glob("*.tsv*"):
+        count = to_learn if path.stem in ("train.tsv", "pairs") else others
+        lines = packed.lines(path.open("rb"), path)
+        content = b"".join(itertools.islice(lines, count))
+        (folder / path.name).write_bytes(packed.packer(path)(content))
+    monkeypatch.setattr(phrasebook, "FOLDER", folder)
 
 
 def train(*words, text=False):

@@ -5,7 +5,7 @@
     python training/train_text.py --task masked --data texts.txt --output runs/encoder
     python training/train_text.py --task classify --data few.tsv --init_from runs/encoder
 
-Without --data it trains on sentences of a built-in grammar, which needs no network.
+Without --data it trains on the sentences of a built-in phrasebook, which needs no network.
 After an interruption, run the same command again to resume.
 """
 

@@ -22,7 +22,7 @@ from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text.translator import Translator
 from training import phrasebook
 
-PAIRS = phrasebook.generate(600, seed=1)
+PAIRS = phrasebook.pairs(600)
 TEXTS = [source for source, _ in PAIRS[:30]]
 DECODING = DecodingConfig(num_beams=1, length_penalty=0.0, max_length=10)
 

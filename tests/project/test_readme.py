@@ -1,6 +1,5 @@
 """The code of README.md and of the guides, extracted and run; commands with a small model."""
 
-import functools
 import json
 import os
 import re
@@ -12,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_runs import ROOT, free_ports, train, write_pairs
+from tiny_runs import ROOT, free_ports, small_phrasebook, train, write_pairs
 
-from training import phrasebook, train_pt_en, translate
+from training import train_pt_en, translate
 from training.run.run_folder import RunFolder
 
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs/guide").glob("*.md"))]
@@ -92,10 +91,7 @@ def test_commands_train_serve_and_translate(clone, whole, monkeypatch, capsys):
     server, the client, curl and the guides' programs, word for word but for the ports."""
     assert command("-r serving/requirements.txt").endswith("/python training/train_pt_en.py")
     monkeypatch.chdir(clone)
-    split = functools.partial(phrasebook.split, train=2000, validation=20, test=20)
-    monkeypatch.setattr(phrasebook, "split", split)
-    everyday = phrasebook.everyday()[:16]
-    monkeypatch.setattr(phrasebook, "everyday", lambda: everyday)
+    small_phrasebook(monkeypatch, clone / "phrasebook", to_learn=2000, others=16)
     assert train_pt_en.main(SMALL.split()) == 0
     told = capsys.readouterr().out
     assert re.search(r"\neveryday: BLEU .*on 16 texts\n( +.*->.*\n){10}validation: BLEU", told)

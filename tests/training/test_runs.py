@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
-from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
+from tiny_runs import TINY, WORDS, history, last_arrays, small_phrasebook, train, write_pairs
 
 from serving import export
-from training import phrasebook, train_pt_en, translate
+from training import train_pt_en, translate
 from training.corpus.sources import check_apart
 from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
 from training.run import callbacks
@@ -88,14 +88,11 @@ def test_minutes_become_updates_of_several_batches(
 
 def test_a_slow_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, capsys, monkeypatch):
     """The phrasebook's number of updates belongs to its recipe; here both are short."""
-    lines = write_pairs(tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
-    pairs = [tuple(line.split("\t")) for line in lines]
-    splits = phrasebook.Split(pairs[80:], pairs[:20], pairs[20:40], pairs[40:80])
-    monkeypatch.setattr(phrasebook, "split", lambda seed, task: splits)
+    small_phrasebook(monkeypatch, tmp_path / "phrasebook", to_learn=200, others=20)
     monkeypatch.setitem(config.PHRASEBOOK_STEPS, "translation", 40)
     clock = SimpleNamespace(monotonic=lambda: 1000 * time.monotonic())
     monkeypatch.setattr(callbacks, "time", clock)
-    assert train("--output", tmp_path / "run", *TINY) == 0
+    assert train("--output", tmp_path / "run", *TINY, "--vocab_size", 400) == 0
     assert history(tmp_path / "run")[-1]["step"] == "40"
     said = capsys.readouterr().out
     assert re.search(r"40 updates: about \d\d[\d.,]+ minutes at the present pace", said)

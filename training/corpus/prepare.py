@@ -22,9 +22,9 @@ from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
 PHRASEBOOK = (
-    "The built-in phrasebook has everyday sentences: most come from a grammar, 4,000 were written "
-    "by hand. Look at the `everyday` score first: its sentences were written by hand too, and no "
-    "run learns from them; `validation` and `test` come from the grammar. For other text, give "
+    "The built-in phrasebook has everyday sentences: most were made by a grammar, 4,000 written by "
+    "hand. Look at the `everyday` score first: its sentences were written by hand too, and no run "
+    "learns from them; `validation` and `test` were made by the grammar. For other text, give "
     "--data."
 )
 

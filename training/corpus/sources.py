@@ -1,15 +1,14 @@
 """The corpora that `--data` names: files, patterns, data sets, the phrasebook."""
 
 import dataclasses
-import functools
 import glob
 import os
 import pathlib
 import re
-from collections.abc import Callable
 
+from training import phrasebook
 from training.corpus import tatoeba
-from training.corpus.read import in_memory, read_blocks
+from training.corpus.read import read_blocks
 from training.run.files import RunError
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
@@ -40,12 +39,12 @@ class Source:
         """
         for paths in self.paths(split):
             yield from read_blocks(paths, read)
-            if self.has_splits:
+            if self.is_of_tatoeba:
                 tatoeba.check(read[-1])
 
     def paths(self, split):
         """The files of a split, each a tuple of one path or two."""
-        if self.name.startswith("tatoeba:"):
+        if self.is_of_tatoeba:
             return [(tatoeba.split_path(self.name.removeprefix("tatoeba:"), split),)]
         if not self.aligned:
             return [(path,) for path in find(self.name)]
@@ -58,52 +57,43 @@ class Source:
         return list(zip(*pairs, strict=True))
 
     @property
-    def has_splits(self):
-        """Whether it has its own validation and test pairs."""
+    def is_of_tatoeba(self):
+        """Whether it is a pair of languages of Tatoeba."""
         return self.name.startswith("tatoeba:")
-
-
-@dataclasses.dataclass(frozen=True)
-class Phrasebook:
-    """A part of the built-in corpus: the sentences of its grammar, or the whole pairs.
-
-    Fields:
-        splits: A function that gives the phrasebook's `Split`.
-        train: The field of it that is learned from.
-        weight: As of a `Source`.
-    """
-
-    splits: Callable
-    train: str = "train"
-    weight: float | None = None
-    name, tag = "phrasebook", ""
-    paths = staticmethod(lambda split: ())
-
-    @classmethod
-    def parts(cls, seed, task):
-        """The parts for a task; a translator reads a whole pair for every three of the grammar."""
-        from training import phrasebook
-
-        splits = functools.cache(lambda: phrasebook.split(seed, task=task))
-        if task != "translation":
-            return [cls(splits)]
-        return [cls(splits, weight=3.0), cls(splits, "whole", weight=1.0)]
 
     @property
     def has_splits(self):
         """Whether it has its own validation and test pairs."""
-        return self.train == "train"
+        return self.is_of_tatoeba
+
+
+@dataclasses.dataclass(frozen=True)
+class Phrasebook(Source):
+    """The files of the built-in phrasebook that have a split each, and columns for every task."""
+
+    task: str = "translation"
+    has_splits = True
+
+    def paths(self, split):
+        return [(phrasebook.path(split),)]
 
     def blocks(self, split, read):
-        """As `Source.blocks`."""
-        found = getattr(self.splits(), self.train if split == "train" else split)
-        return in_memory((row,) if isinstance(row, str) else row for row in found)
+        for block in super().blocks(split, read):
+            yield block._replace(texts=(phrasebook.for_task(block.texts[0], self.task),))
+
+
+def of_phrasebook(task):
+    """What a run without `--data` reads: of a translator, every fourth pair is one by hand."""
+    if task != "translation":
+        return [Phrasebook("phrasebook", task=task)]
+    by_hand = Source(str(phrasebook.FOLDER / "pairs.tsv"), weight=1.0)
+    return [Phrasebook("phrasebook", weight=3.0), by_hand]
 
 
 def corpora_of(settings):
     """The sources of a run, a list."""
     if settings.phrasebook:
-        return Phrasebook.parts(settings.seed, settings.task)
+        return of_phrasebook(settings.task)
     if settings.source:
         return [Source(settings.source, aligned=settings.target)]
     found = parse(settings.data, settings.tag, also=settings.validation)

@@ -1,120 +1,62 @@
-"""Portuguese and English sentence pairs of everyday language: a grammar and whole pairs.
+"""Portuguese and English sentence pairs of everyday language, to try the scripts without data.
 
-With it one can try the scripts without data and without a network. The tables in this folder have
-its words and kinds of sentences; what no grammar would write is in `pairs.tsv`, what is only
-measured on in `everyday.tsv`. The seed determines everything.
+| file | lines of |
+|---|---|
+| `train.tsv.xz`, `validation.tsv`, `test.tsv` | Portuguese, English, its type, parts of speech |
+| `pairs.tsv` | Portuguese, English; to learn from, too |
+| `everyday.tsv` | Portuguese, English; only measured on, by topic from family to plans |
+
+The first three were written once by a grammar, which the history has (`git log -- '*/grammar.py'`):
+those of its sentences that bring something new. The others were written by hand. No sentence of
+one file that is measured on is in another file.
 """
 
-import functools
 import itertools
-import random
+import lzma
 import re
-from typing import NamedTuple
+from pathlib import Path
 
-from training.phrasebook.grammar import Sentence
-from training.phrasebook.lexicon import plain, table
-from training.phrasebook.tags import tags
-
-
-class Pair(NamedTuple):
-    """A sentence in both languages, its type, and the English with tags: `She/PRON runs/VERB`."""
-
-    portuguese: str
-    english: str
-    type: str
-    tagged: str
-
-
-class Split(NamedTuple):
-    """Three lists of examples that share no sentence, and the whole pairs, to train on too."""
-
-    train: list
-    validation: list
-    test: list
-    whole: list
-
-
-def pairs(seed=0):
-    """Yields `Pair`s of distinct Portuguese without end; none is one of `everyday`."""
-    draw, seen = random.Random(seed), _held_out()
-    weights, rows = zip(*((float(row[0]), row[1:]) for row in table("sentences")), strict=True)
-    weights = list(itertools.accumulate(weights))
-    while True:
-        kind, moods, *row = draw.choices(rows, cum_weights=weights)[0]
-        written, tagged = Sentence(draw, draw.choice(moods)).write(*row)
-        pair = Pair(written, plain(tagged), kind, tagged)
-        if seen.isdisjoint(map(_bare, pair[:2])):
-            seen.add(_bare(written))
-            yield pair
-
-
-@functools.cache
-def whole_pairs():
-    """The pairs of `pairs.tsv`, a list of (Portuguese, English); none is one of `everyday`."""
-    return [pair for pair in map(tuple, table("pairs")) if _held_out().isdisjoint(map(_bare, pair))]
-
-
-@functools.cache
-def everyday():
-    """The pairs of `everyday.tsv`, on which a model is measured; never trained on."""
-    return list(map(tuple, table("everyday")))
-
-
-def _held_out():
-    return set(map(_bare, itertools.chain(*everyday())))
-
-
-def _bare(text):
-    """A sentence without what makes no difference: case and marks."""
-    return re.sub(r"[^\w' -]", "", text.replace("’", "'")).lower()
-
-
-def generate(n, seed=0):
-    """The first `n` distinct pairs of a seed, a list of (Portuguese, English).
-
-    >>> generate(1, seed=5)[0] == generate(1000, seed=5)[0]
-    True
-    """
-    return [pair[:2] for pair in itertools.islice(pairs(seed), n)]
-
-
-def split(seed=0, train=None, validation=500, test=500, task="translation"):
-    """Examples for training, validation and test, as a `Split`.
-
-    Args:
-        seed: Int.
-        train, validation, test: Numbers of examples; `train` is 100,000 by default, and 20,000
-            with labels or tags.
-        task: "translation" gives (Portuguese, English), and the whole pairs beside those of the
-            grammar; "classify" (Portuguese, type of sentence); "tag" (tokens, parts of speech) of
-            English, each separated by spaces; any other task English sentences.
-
-    >>> split(task="classify", train=3).train[0][1] in ("doing", "wish", "place", "quality")
-    True
-    """
-    column, make = _TASKS.get(task, _TASKS["text"])
-    train = train or (20_000 if task in ("classify", "tag") else 100_000)
-    distinct, whole = _distinct(pairs(seed), column), []
-    held_out = list(itertools.islice(distinct, validation + test))
-    if task == "translation":  # its training sentences may repeat English, but none held out
-        known = {text for pair in held_out for text in pair[:2]}
-        distinct = (pair for pair in pairs(seed) if known.isdisjoint(pair[:2]))
-        whole = [pair for pair in whole_pairs() if known.isdisjoint(pair)]
-    found = [make(pair) for pair in itertools.islice(distinct, train)]
-    held_out = [make(pair) for pair in held_out]
-    return Split(found, held_out[:validation], held_out[validation:], whole)
-
-
-def _distinct(found, column):
-    """Those whose text of a column has not been there before."""
-    seen = set()
-    return (pair for pair in found if not (pair[column] in seen or seen.add(pair[column])))
-
-
-# The column that no two parts share, and the example made of a pair.
-_TASKS = {
-    "translation": (1, lambda pair: pair[:2]),
-    "classify": (0, lambda pair: (pair.portuguese, pair.type)),
-    "tag": (1, lambda pair: tuple(" ".join(column) for column in tags(pair))),
-    "text": (1, lambda pair: pair.english),
+FOLDER = Path(__file__).parent
+# The places in English between which there is no space, but two tokens of Universal Dependencies
+# (arXiv 2004.10643), to which the tags belong: do|n't, she|'s, home|.
+_JOINT = re.compile(r"(?<=\w)(?=n't\b|'(?:m|s|re|ll|ve|d)\b|[,.?!;:](?: |$))|(?<=s)(?=' )")
+# What each task learns of a line.
+_COLUMNS = {
+    "translation": lambda portuguese, english, kind, tags: (portuguese, english),
+    "classify": lambda portuguese, english, kind, tags: (portuguese, kind),
+    "tag": lambda portuguese, english, kind, tags: (_JOINT.sub(" ", english), tags),
+    "language": lambda portuguese, english, kind, tags: (english,),
 }
+_COLUMNS["masked"] = _COLUMNS["language"]
+
+
+def path(split):
+    """The file of a split: `train`, `validation` or `test`."""
+    return FOLDER / ("train.tsv.xz" if split == "train" else f"{split}.tsv")
+
+
+def pairs(count=None):
+    """The first pairs of `train`, or all, a list of (Portuguese, English)."""
+    with lzma.open(path("train"), "rt", encoding="utf-8") as file:
+        return [tuple(line.split("\t")[:2]) for line in itertools.islice(file, count)]
+
+
+def everyday():
+    """The pairs of `everyday.tsv`, a list of (Portuguese, English).
+
+    >>> everyday()[1]
+    ('O meu irmão ainda está dormindo.', 'My brother is still sleeping.')
+    """
+    text = (FOLDER / "everyday.tsv").read_text(encoding="utf-8")
+    return [tuple(line.split("\t")) for line in text.splitlines()]
+
+
+def for_task(text, task):
+    """Lines of four columns, as bytes, in the form that `--data` has for a task.
+
+    >>> for_task(b"Ele vem.\\tHe's coming.\\tdoing\\tPRON AUX VERB PUNCT", "tag")
+    b"He 's coming .\\tPRON AUX VERB PUNCT\\n"
+    """
+    columns = _COLUMNS[task]
+    rows = (columns(*line.split("\t")) for line in text.decode().splitlines())
+    return "".join("\t".join(row) + "\n" for row in rows).encode()

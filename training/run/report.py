@@ -41,7 +41,7 @@ def finish(settings, task, folder, data, state):
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
     if settings.phrasebook and settings.task == "translation":
-        # First, because it says more than sentences of the grammar that the model has learned.
+        # First, because it says more than sentences made like those that were learned.
         sets = {"everyday": phrasebook.everyday()} | sets
     examples = []
     evaluators = {name: Evaluator(task, model, rows) for name, rows in sets.items()}
