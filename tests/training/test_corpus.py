@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import lzma
 import unicodedata
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -199,6 +200,17 @@ def test_an_error_of_another_process_names_its_line(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "ALONE", 1)
     with pytest.raises(RunError, match=r"bad\.tsv, line 101: expected"):
         unique_of(tmp_path, [reading.read_blocks([tmp_path / "bad.tsv"], [])], Rules())
+
+
+def test_a_full_disk_is_named_by_its_file(tmp_path):
+    full = Path("/dev/full")
+    with pytest.raises(RunError, match="Cannot write /dev/full: No space left"):
+        UniquePairs(full, [in_memory([("um", "one")])], Cleaner(Rules()), [""])
+    unique = pile_of(tmp_path, [("um", "one")])
+    tokenizer = SubwordTokenizer.learn(["um one"] * 9, 270)
+    (tmp_path / "target.values").symlink_to(full)
+    with pytest.raises(RunError, match=r"Cannot write .*target\.values: No space left"):
+        store.write(tmp_path, unique, (tokenizer, tokenizer), {}, [])
 
 
 def test_patterns_name_many_files(write):

@@ -19,7 +19,7 @@ from training.corpus.filter import summary
 from training.corpus.read import TextFile, sha256, stamp
 from training.corpus.unique import NOTHING_LEFT, learned, pairs_of
 from training.corpus.workers import in_processes
-from training.run.files import RunError, mapped, record, write_json
+from training.run.files import RunError, appending, mapped, record, write_json
 
 SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
@@ -145,7 +145,7 @@ def _write_ids(folder, unique, tokenizers):
     jobs = ((p, np.array(unique.kept[p.first : p.first + p.pairs])) for p in unique.pieces)
     results = in_processes(Encoder(unique, tokenizers), jobs)
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context((folder / name).open("wb")) for name in ARRAYS]
+        files = [stack.enter_context(appending(folder / name)) for name in ARRAYS]
 
         def put(number, array):
             files[number].write(content := array.tobytes())

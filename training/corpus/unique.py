@@ -7,7 +7,7 @@ import numpy as np
 
 from training.corpus.sources import tagged
 from training.corpus.workers import in_processes
-from training.run.files import RunError, chunks
+from training.run.files import RunError, appending, chunks
 
 NOTHING_LEFT = "no pair is left to learn from: every pair shares a sentence with held-out pairs"
 
@@ -51,7 +51,7 @@ class UniquePairs:
                     parts.append(number)
                     yield block
 
-        with path.open("wb") as text:
+        with appending(path) as text:
             for cleaned in in_processes(cleaner, blocks()):
                 size = len(cleaned.keys)
                 place = (text.tell(), len(cleaned.text), count, size)

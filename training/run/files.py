@@ -31,6 +31,19 @@ def explained(path):
         raise RunError(f"Cannot write {path}: {reason}") from error
 
 
+class _Named(io.FileIO):
+    """A file whose errors of writing name it; also those of what a buffer before it has left."""
+
+    def write(self, content):
+        with explained(self.name):
+            return super().write(content)
+
+
+def appending(path):
+    """A new binary file to write little by little; a full disk is a RunError that names it."""
+    return io.BufferedWriter(_Named(path, "w"))
+
+
 @contextlib.contextmanager
 def refusing(*kinds):
     """Turns errors of the library about what it was given, such as ValueError, into a RunError."""
