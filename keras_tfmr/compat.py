@@ -125,21 +125,36 @@ def registered_ops():
     return {op.name for op in op_def_pb2.OpList.FromString(registered).op}
 
 
-def unchecked_callable(session, feeds, fetches):
-    """A function from arrays to the values of tensors, without Python's checks of shapes.
+def run_unchecked(session, feeds, fetches, timeout=None):
+    """Runs the graph of a session as TensorFlow Serving does, without Python's checks of shapes.
 
-    Private: `_make_callable_from_options`. The public `Session.run` refuses inputs that do not fit
-    a signature's shapes; TensorFlow Serving runs them.
+    Private: `_call_tf_sessionrun`, `_as_tf_output`, `pywrap_tf_session`. The public `Session.run`
+    refuses inputs that do not fit a signature's shapes, and the public callables of a session have
+    no time limit of a call.
 
     Args:
         session: A `tf.compat.v1.Session`.
-        feeds: Names of the tensors that the function takes.
-        fetches: Names of the tensors that it returns.
+        feeds: {name of a tensor: array}.
+        fetches: Names of tensors.
+        timeout: Seconds, or None.
+
+    Returns:
+        A list of the tensors' values.
     """
     from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.client import pywrap_tf_session
 
-    options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
-    return session._make_callable_from_options(options)
+    def output(name):
+        return session.graph.get_tensor_by_name(name)._as_tf_output()
+
+    milliseconds = 0 if timeout is None else max(1, int(timeout * 1000))
+    content = config_pb2.RunOptions(timeout_in_ms=milliseconds).SerializeToString()
+    options = pywrap_tf_session.TF_NewBufferFromString(content)
+    try:
+        arrays = {output(name): array for name, array in feeds.items()}
+        return session._call_tf_sessionrun(options, arrays, [*map(output, fetches)], [], None)
+    finally:
+        pywrap_tf_session.TF_DeleteBuffer(options)
 
 
 @contextlib.contextmanager

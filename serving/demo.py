@@ -12,22 +12,27 @@ the port is in use.
 
 import asyncio
 import contextlib
+import functools
 import html
+import ipaddress
 import json
+import logging
 import re
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from keras_tfmr import _command_line
 from keras_tfmr.client import AsyncServingClient, ServingError, Target
 from keras_tfmr.client.connection import with_default_port
 from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
-from serving.devserver.errors import ServingError as NoVersionError
+from serving.devserver.errors import StatusError
 from serving.devserver.versions import versions_on_disk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +58,7 @@ SAY_SO = 5  # seconds in which open pages learn that the server has ended
 CLIENT = web.AppKey("client", AsyncServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that this started has ended
 ORIGIN = web.AppKey("origin", Origin)
+HOST = web.AppKey("host", str)
 KINDS = web.AppKey("kinds", dict)  # {version: what its model is asked}
 OPTIONS = ("length", "temperature")  # of a completion
 # The kinds of models, by what they are asked: options that make the answer to "" a short one.
@@ -99,23 +105,27 @@ def parse_arguments(arguments=None):
     return parser.parse_args(arguments)
 
 
-def application(client, origin):
+def application(client, origin, host):
     """The page, and the JSON API that it calls.
 
     Args:
         client: An `AsyncServingClient`, best without retries, because the page itself retries.
         origin: An `Origin`.
+        host: The name or address that it listens on.
 
     Returns:
         An aiohttp application: `/api/...` answers JSON, every other path is a file.
     """
-    app = web.Application(middlewares=[answer_errors], client_max_size=16 * LONGEST)
-    app[CLIENT], app[ENDED], app[ORIGIN], app[KINDS] = client, asyncio.Event(), origin, {}
+    middlewares = [refuse_foreign_hosts, answer_errors]
+    app = web.Application(middlewares=middlewares, client_max_size=16 * LONGEST)
+    app[CLIENT], app[ORIGIN], app[HOST] = client, origin, host
+    app[ENDED], app[KINDS] = asyncio.Event(), {}
     app.router.add_get("/api/status", status)
     for answer in (document, translate, explain, classify, tag, complete):
         app.router.add_post(f"/api/{answer.__name__}", answer)
     app.router.add_get("/", index)
-    app.router.add_static("/", PAGE)
+    for file in sorted(PAGE.iterdir()):  # no path of a request is looked up on the disk
+        app.router.add_get(f"/{file.name}", functools.partial(send, file))
     app.on_response_prepare.append(add_headers)
     return app
 
@@ -126,6 +136,11 @@ async def index(request):
     for side, code in zip(("source", "target"), request.app[ORIGIN].languages, strict=True):
         page = page.replace(f'lang="{side}"', f'lang="{html.escape(code)}"')
     return web.Response(text=page, content_type="text/html")
+
+
+async def send(file, request):
+    """One of the page's files."""
+    return web.FileResponse(file)
 
 
 async def status(request):
@@ -176,17 +191,17 @@ async def document(request):
     start = time.perf_counter()
     if terms := options.get("terms"):
         cores = [text.strip() for text in texts]  # white space stays around them
-        found = await client.translate_with_terms(cores, terms)
+        answers = await client.translate_with_terms(cores, terms)
         pieces = [
-            [(text, text.replace(core, one, 1))]
-            for text, core, one in zip(texts, cores, found, strict=True)
+            [(text, text.replace(core, translation, 1))]
+            for text, core, translation in zip(texts, cores, answers, strict=True)
         ]
     else:
-        found = await client.translate_document(texts)
-        pieces = [one.pieces for one in found]
+        answers = await client.translate_document(texts)
+        pieces = [answer.pieces for answer in answers]
     documents = [
-        {"pieces": each, "truncated": one.truncated}
-        for each, one in zip(pieces, found, strict=True)
+        {"pieces": pairs, "truncated": answer.truncated}
+        for pairs, answer in zip(pieces, answers, strict=True)
     ]
     milliseconds = 1000 * (time.perf_counter() - start)
     return web.json_response({"documents": documents, "milliseconds": milliseconds})
@@ -196,8 +211,8 @@ async def translate(request):
     """{"texts": [one]} -> {"hypotheses": [{"text", "score"}, ...]}, the best translation first."""
     texts, _ = await content_of(request, most=1)
     (hypotheses,) = await request.app[CLIENT].translate_nbest(texts)
-    found = [{"text": one.text, "score": one.score} for one in hypotheses]
-    return web.json_response({"hypotheses": found})
+    listed = [{"text": one.text, "score": one.score} for one in hypotheses]
+    return web.json_response({"hypotheses": listed})
 
 
 async def explain(request):
@@ -292,10 +307,32 @@ async def answer_errors(request, handler):
         return web.json_response(
             {"error": str(error), "code": await code_of(request.app, error)}, status=502
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # of an option out of its range
         return web.json_response({"error": str(error)}, status=400)
     except web.HTTPClientError as error:
         return web.json_response({"error": error.text}, status=error.status)
+
+
+@web.middleware
+async def refuse_foreign_hosts(request, handler):
+    """Refuses a request by a name that is not this machine's.
+
+    The owner of another site could let its name lead to this address, and its pages would then be
+    allowed to ask the model (DNS rebinding). Nobody else can own an address or these names.
+    """
+    host = re.sub(r":\d*$", "", request.headers.get("Host", "localhost")).strip("[]").lower()
+    if not is_own(host, request.app[HOST]):
+        what = f"This page has no name {host!r:.80}. Open it by an address or as localhost"
+        return web.json_response({"error": what}, status=403)
+    return await handler(request)
+
+
+def is_own(host, listened):
+    """Whether a host is an address, localhost, this machine's name or the one of `--host`."""
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    name = socket.gethostname().lower()
+    return host.rstrip(".") in ("localhost", name, f"{name}.local", listened.lower())
 
 
 async def code_of(app, error):
@@ -334,7 +371,7 @@ async def own_server(directory, model):
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "serving" / "server.py"),
-        *("--port=0", "--rest_api_port=0"),
+        *("--port=0", "--rest_api_port=0", "--grace_seconds=1"),
         *(f"--model_base_path={directory}", f"--model_name={model}"),
         stdout=asyncio.subprocess.PIPE,
     )
@@ -357,7 +394,7 @@ def origin_of(directory):
         examples = [text for text in metadata.get("examples", ()) if isinstance(text, str)]
         config = metadata["run"].get("config", {})
         return Origin(languages_of(config), is_of_phrasebook(config), examples)
-    except (AttributeError, LookupError, NoVersionError, OSError, TypeError, ValueError):
+    except (AttributeError, LookupError, StatusError, OSError, TypeError, ValueError):
         return Origin()
 
 
@@ -380,7 +417,7 @@ async def serve(options):
         client = AsyncServingClient(server, rest=options.rest, model=options.model, retry=False)
         if options.languages:
             origin = origin._replace(languages=options.languages)
-        app = application(await stack.enter_async_context(client), origin)
+        app = application(await stack.enter_async_context(client), origin, options.host)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
@@ -406,10 +443,18 @@ async def ended(process, stop):
     return not stop.is_set()
 
 
+def is_worth_a_line(record):
+    """Whether a log record is of more than a client that does not speak HTTP."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 def main():
     options = parse_arguments()
+    logging.getLogger("aiohttp.server").addFilter(is_worth_a_line)
     try:
         return asyncio.run(serve(options))
+    except KeyboardInterrupt:  # before `serve` listens to signals
+        return 128 + signal.SIGINT
     except (OSError, OverflowError, ValueError) as error:
         print(f"demo.py: error: {error}", file=sys.stderr)
         return 2

@@ -7,7 +7,8 @@
 It serves the newest version under a folder over gRPC and REST, as TensorFlow Serving does. PRESET,
 a run or a published model, is exported into a temporary folder first. Use it to try a model out and
 for tests; in production, use TensorFlow Serving itself (serving/deploy). Exit status: 0 after
-SIGTERM, 1 if it could not start, 2 wrong arguments.
+Ctrl-C or SIGTERM, 130 or 143 if they came while PRESET was exported, 1 if it could not start,
+2 wrong arguments.
 """
 
 import asyncio
@@ -60,27 +61,35 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """Runs the server; returns its exit status."""
     options = parse_arguments(arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with contextlib.ExitStack() as stack:
         if options.preset:
             options.model_base_path = stack.enter_context(tempfile.TemporaryDirectory())
             if status := export(options.preset, options.model_base_path):
                 return status
-        return serve(options)
+        return serve(options, stack.close)
 
 
 def export(preset, folder):
     """Exports a preset by a process of its own, whose memory is free again; its exit status."""
     script = pathlib.Path(__file__).with_name("export.py")
     command = [sys.executable, script, preset, "--output", folder, "--no_check"]
-    signal.signal(signal.SIGTERM, lambda *about: sys.exit(0))  # and leave no temporary folder
-    try:
-        return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            return process.wait()
+        finally:  # with all that it has started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
-def serve(options):
-    """Serves the folder of versions; returns the exit status."""
+def serve(options, clean_up):
+    """Serves the folder of versions; returns the exit status.
+
+    Args:
+        options: The command line.
+        clean_up: Is called if the process must end at once.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # clients that do not speak HTTP
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -88,10 +97,13 @@ def serve(options):
     sys.modules.update(keras=None, jax=None)
     from serving.devserver import app
 
-    return asyncio.run(app.serve(options))
+    return asyncio.run(app.serve(options, clean_up))
 
 
 if __name__ == "__main__":
-    status = main()
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
     sys.stdout.flush()
     os._exit(status)  # at once: a thread may still be loading a model, and cannot be stopped

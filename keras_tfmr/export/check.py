@@ -103,7 +103,7 @@ def _check_running(path, cases, tolerance, report):
     try:
         session = saved_session.SavedSession(path)
     except Exception as error:  # any error of the loader is a problem to report
-        report.problems.append(f"it does not load: {known_answers.first_lines(error)}")
+        report.problems.append(f"it does not load: {saved_session.first_lines(error)}")
         return
     with session, concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         report.facts["signatures"] = len(session.signatures)

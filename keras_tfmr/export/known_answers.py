@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_tfmr import compat
+from keras_tfmr.export.saved_session import first_lines
 from keras_tfmr.faster.precision import precision_of
 
 # Short and long texts, with and without accents, which any model of text should answer.
@@ -108,11 +109,6 @@ def load_as_users_do(session, path):
         return [f"tf.saved_model.load, or what it loads, fails: {first_lines(error)}"]
     missing = sorted(set(definition.outputs) - set(outputs))
     return [f"what tf.saved_model.load loads has no output {alias}" for alias in missing]
-
-
-def first_lines(error):
-    """The first two lines of an error's message, without the trace that TensorFlow appends."""
-    return " ".join(str(error).strip().splitlines()[:2])
 
 
 def record(text_model):

@@ -20,6 +20,7 @@ class SavedSession:
 
     Args:
         path: The folder that holds `saved_model.pb`.
+        config: A `tf.compat.v1.ConfigProto`; None for TensorFlow's defaults.
 
     Attributes:
         signatures: A dict from name to `SignatureDef`, without the initialiser.
@@ -28,13 +29,13 @@ class SavedSession:
         Whatever TensorFlow raises when the graph or its variables cannot be loaded.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, config=None):
         import tensorflow as tf
 
         register_text_ops()
         graph = tf.Graph()
         # Without soft placement, as in the server, so that pinned nodes fail here too.
-        self.session = tf.compat.v1.Session(graph=graph)
+        self.session = tf.compat.v1.Session(graph=graph, config=config)
         try:
             with graph.as_default():
                 load = tf.compat.v1.saved_model.load
@@ -48,14 +49,15 @@ class SavedSession:
             for name, signature in sorted(self.meta_graph.signature_def.items())
             if name != INIT_SIGNATURE
         }
-        self._callables = {}
 
-    def run(self, signature, inputs):
+    def run(self, signature, inputs, outputs=None, timeout=None):
         """Runs one signature.
 
         Args:
             signature: Its name.
             inputs: A dict from input names to arrays.
+            outputs: The names of outputs; None for all.
+            timeout: Seconds that it may take, or None.
 
         Returns:
             A dict from output names to NumPy arrays; strings are bytes in an object array.
@@ -63,16 +65,14 @@ class SavedSession:
         Raises:
             tf.errors.OpError: If the run fails.
         """
-        tensors = self.tensors(signature)
-        # The default signature is prepared once with the one that it is, as in a server.
-        if tensors not in self._callables:
-            self._callables[tensors] = compat.unchecked_callable(self.session, *tensors)
         definition = self.signatures[signature]
-        names, outputs = sorted(definition.inputs), sorted(definition.outputs)
-        values = self._callables[tensors](*(np.asarray(inputs[name]) for name in names))
+        names = sorted(definition.outputs) if outputs is None else outputs
+        feeds = {info.name: np.asarray(inputs[name]) for name, info in definition.inputs.items()}
+        fetches = [definition.outputs[name].name for name in names]
+        values = compat.run_unchecked(self.session, feeds, fetches, timeout)
         # A single string comes as `bytes`, from which NumPy would strip zero bytes at the end.
-        values = [np.array(v, object) if isinstance(v, bytes) else v for v in values]
-        return dict(zip(outputs, values, strict=True))
+        values = [np.array(v, object) if isinstance(v, bytes) else np.asarray(v) for v in values]
+        return dict(zip(names, values, strict=True))
 
     def tensors(self, signature):
         """The names of a signature's inputs and of its outputs in the graph, two tuples."""
@@ -83,8 +83,7 @@ class SavedSession:
         )
 
     def close(self):
-        """Frees the session; no run may be in progress."""
-        self._callables.clear()
+        """Frees the session and stops what still runs in it."""
         self.session.close()
 
     def __enter__(self):
@@ -92,6 +91,11 @@ class SavedSession:
 
     def __exit__(self, *exception):
         self.close()
+
+
+def first_lines(error):
+    """The first two lines of an error's message, without the trace that TensorFlow appends."""
+    return " ".join(str(error).strip().splitlines()[:2])
 
 
 def register_text_ops():

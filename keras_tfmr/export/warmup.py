@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfmr.export import known_answers
 from keras_tfmr.export.batching import MAX_EXECUTION_BATCH_SIZE
+from keras_tfmr.export.saved_session import first_lines
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
@@ -73,6 +73,8 @@ def requests(text_model, texts, batches=BATCHES):
     Returns:
         A list for `write`, the default signature first.
     """
+    from keras_tfmr.export import known_answers  # imports Keras, which a server does without
+
     default = text_model.default
     names = [default, *(name for name in text_model.signatures if name != default)]
     return [
@@ -122,7 +124,7 @@ def read(path, problems):
     except ImportError:
         problems.append("the warm-up file can only be read with tensorflow-serving-api installed")
     except Exception as error:  # after any error, the server refuses the version
-        problems.append(f"warm-up request {number} fails: {known_answers.first_lines(error)}")
+        problems.append(f"warm-up request {number} fails: {first_lines(error)}")
     return listed
 
 
@@ -148,7 +150,7 @@ def replay(session, requests, problems):
         try:
             _replay_one(session, request)
         except Exception as error:  # after any error, the server refuses the version
-            said = known_answers.first_lines(error)
+            said = first_lines(error)
             problems.append(f"warm-up request {request.number} fails: {said}")
             return
 

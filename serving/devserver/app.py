@@ -12,24 +12,29 @@ from .errors import log
 from .versions import Versions
 
 
-async def serve(options):
+async def serve(options, clean_up):
     """Serves until SIGTERM or SIGINT; returns 0 after a signal, 1 if it could not start.
 
     A second signal a second later ends the process at once, and so does the end of the seconds of
-    grace, whatever still runs or waits. (A wrapper may send a signal twice.)
+    grace, whatever still runs or waits. (A wrapper may send a signal twice.) Before that it calls
+    `clean_up`.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def leave():
+        clean_up()
+        os._exit(0)
 
     def end():
         if not stop.is_set():
             stop.set()
             end.patience = loop.time() + 1
             # aiohttp would wait for the seconds of grace twice.
-            last = threading.Timer(options.grace_seconds + 1, os._exit, [0])
+            last = threading.Timer(options.grace_seconds + 1, leave)
             last.daemon = True
             last.start()
         elif loop.time() > end.patience:
-            os._exit(0)
+            leave()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
@@ -57,7 +62,7 @@ async def serve(options):
 
 
 async def load_and_watch(versions, health):
-    """Loads the first version, or raises a `ServingError`; then looks for others for ever."""
+    """Loads the first version, or raises a `StatusError`; then looks for others for ever."""
     await versions.load_newest()
     await grpc_api.set_serving(health, True)
     await versions.watch()

@@ -21,7 +21,7 @@ HTTP_STATUS = {
 MAX_MESSAGE = 1024  # characters; a message may quote the request
 
 
-class ServingError(Exception):
+class StatusError(Exception):
     """A failed request or load: the code, the sentence and the HTTP status for the client."""
 
     def __init__(self, code, message, http_status=None):
@@ -34,7 +34,7 @@ class ServingError(Exception):
 
 def invalid(message):
     """The error for a request that is wrong."""
-    return ServingError(Code.INVALID_ARGUMENT, message)
+    return StatusError(Code.INVALID_ARGUMENT, message)
 
 
 def unknown_label(label):
@@ -45,16 +45,16 @@ def unknown_label(label):
 def unimplemented(what):
     """The error for what only TensorFlow Serving has."""
     where = "is not in the development server; TensorFlow Serving has it (serving/deploy)"
-    return ServingError(Code.UNIMPLEMENTED, f"{what} {where}")
+    return StatusError(Code.UNIMPLEMENTED, f"{what} {where}")
 
 
 def from_exception(error):
-    """Any exception as a `ServingError`; those that are the server's own fault are logged."""
-    if isinstance(error, ServingError):
+    """Any exception as a `StatusError`; those that are the server's own fault are logged."""
+    if isinstance(error, StatusError):
         return error
     if isinstance(error, TimeoutError):
-        return ServingError(Code.DEADLINE_EXCEEDED, "The model did not answer before the deadline")
+        return StatusError(Code.DEADLINE_EXCEEDED, "The model did not answer before the deadline")
     if code := CODES.get(getattr(error, "error_code", None)):  # one of tf.errors
-        return ServingError(code, error.message)
+        return StatusError(code, error.message)
     log.error("Internal error", exc_info=error)
-    return ServingError(Code.INTERNAL, f"{type(error).__name__}: {error}")
+    return StatusError(Code.INTERNAL, f"{type(error).__name__}: {error}")

@@ -4,12 +4,12 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from keras_tfmr.client import serving_pb2
+from keras_tfmr.client import serving_pb2, tensors
 from keras_tfmr.client.connection import with_default_port
 
 from . import metrics
-from .errors import ServingError, invalid, unimplemented, unknown_label
-from .predict import check_names, from_proto, predict, to_proto
+from .errors import StatusError, invalid, unimplemented, unknown_label
+from .predict import checker, naming, predict
 from .versions import STATES
 
 
@@ -36,7 +36,7 @@ class Api(grpc.GenericRpcHandler):
                         raise unimplemented(details.method.strip("/"))
                     answer = await method(content, context)
                     return answer.SerializeToString()
-            except ServingError as error:
+            except StatusError as error:
                 await context.abort(error.code, error.message)
 
         return grpc.unary_unary_rpc_method_handler(handle)
@@ -47,16 +47,20 @@ class Api(grpc.GenericRpcHandler):
         version = self._versions.get(spec.name, number_of(request))
 
         def read(signature):
-            check_names(request.inputs.keys(), signature)
-            return {
-                key: from_proto(key, proto, signature.inputs[key], options)
-                for key, proto in request.inputs.items()
-            }
+            if request.inputs.keys() != signature.inputs.keys():
+                wanted, given = (", ".join(sorted(of.inputs)) for of in (signature, request))
+                raise invalid(f"Expected the inputs {wanted}. Received: {given or 'none'}")
+            inputs = {}
+            for key, proto in request.inputs.items():
+                with naming(f"Input {key}"):
+                    check = checker(signature.inputs[key], options)
+                    inputs[key] = tensors.from_proto(proto, check)
+            return inputs
 
         def write(name, outputs):
             answer = serving_pb2.PredictResponse()
-            for key, array in outputs.items():
-                to_proto(array, answer.outputs[key])
+            for key, tensor in outputs.items():
+                answer.outputs[key].CopyFrom(tensors.to_proto(tensor))
             answer.model_spec.name, answer.model_spec.signature_name = spec.name, name
             answer.model_spec.version.value = version.number
             return answer
@@ -78,11 +82,11 @@ class Api(grpc.GenericRpcHandler):
         request = parsed(serving_pb2.GetModelStatusRequest, content)
         answer = serving_pb2.GetModelStatusResponse()
         for version in self._versions.listed(request.model_spec.name, number_of(request)):
-            one = answer.model_version_status.add(version=version.number)
-            one.state = STATES[version.state]
+            state = STATES[version.state]
+            status = answer.model_version_status.add(version=version.number, state=state).status
             if version.error is not None:
-                one.status.error_code = version.error.code.value[0]
-                one.status.error_message = version.error.message
+                status.error_code = version.error.code.value[0]
+                status.error_message = version.error.message
         return answer
 
 
@@ -92,7 +96,9 @@ def metadata(name, version):
 
     answer = get_model_metadata_pb2.GetModelMetadataResponse()
     answer.model_spec.name, answer.model_spec.version.value = name, version.number
-    signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=version.model.signatures)
+    signatures = get_model_metadata_pb2.SignatureDefMap(
+        signature_def=version.session.meta_graph.signature_def
+    )
     answer.metadata["signature_def"].Pack(signatures)
     return answer
 

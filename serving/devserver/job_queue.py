@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 
-from .errors import Code, ServingError
+from .errors import Code, StatusError
 
 
 class JobQueue:
@@ -23,11 +23,11 @@ class JobQueue:
         """What `work`, a function of the seconds that are left, returns in a thread.
 
         Raises TimeoutError after the deadline, a time of the event loop's clock or None,
-        `ServingError` if the queue is full, and what the work raises.
+        `StatusError` if the queue is full, and what the work raises.
         """
         if self._waiting >= self._max_queue:
             text = f"The queue is full: {self._max_queue} requests wait. Try again later"
-            raise ServingError(Code.UNAVAILABLE, text)
+            raise StatusError(Code.UNAVAILABLE, text)
         loop = asyncio.get_running_loop()
         async with asyncio.timeout_at(deadline):
             self._waiting += 1

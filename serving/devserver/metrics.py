@@ -23,7 +23,7 @@ LATENCY = prometheus_client.Histogram(
 
 @contextlib.contextmanager
 def request(model, entrypoint, api):
-    """Turns a request's exception into a `ServingError`; counts the request if it is a Predict."""
+    """Turns a request's exception into a `StatusError`; counts the request if it is a Predict."""
     started, code = time.monotonic(), Code.OK
     try:
         yield

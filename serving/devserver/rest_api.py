@@ -8,10 +8,11 @@ import prometheus_client
 from aiohttp import web
 from google.protobuf import json_format
 
-from . import grpc_api, metrics, tensors_json
-from .errors import Code, ServingError, invalid, unimplemented, unknown_label
+from keras_tfmr.client.connection import LARGEST_VERSION
+
+from . import grpc_api, metrics, rest_bodies
+from .errors import Code, StatusError, invalid, unimplemented, unknown_label
 from .predict import predict
-from .versions import LARGEST
 
 PATH = re.compile(
     r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
@@ -38,8 +39,8 @@ class Api:
             with metrics.request(self._versions.name, "REST", method):
                 async with asyncio.timeout(self._timeout):
                     body, status = await self._answer(request, match, method), 200
-        except ServingError as error:
-            body, status = tensors_json.dump({"error": error.message}), error.http_status
+        except StatusError as error:
+            body, status = rest_bodies.dump({"error": error.message}), error.http_status
         return web.Response(body=body, status=status, content_type="application/json")
 
     async def _answer(self, request, match, method):
@@ -48,13 +49,13 @@ class Api:
             if path.startswith("/v1/"):
                 raise invalid(f"Malformed request: {request.method} {path}")
             text = f"No such path: {path}. Paths begin with /v1/models/NAME"
-            raise ServingError(Code.NOT_FOUND, text)
+            raise StatusError(Code.NOT_FOUND, text)
         name, label = (urllib.parse.unquote(match[key] or "") for key in ("name", "label"))
         if label:
             raise unknown_label(label)
         version = match["version"]
-        if version and (len(version) > 1000 or int(version) > LARGEST):
-            raise invalid(f"A version is at most {LARGEST}. Received: {version}")
+        if version and (len(version) > 1000 or int(version) > LARGEST_VERSION):
+            raise invalid(f"A version is at most {LARGEST_VERSION}. Received: {version}")
         number = int(version) if version else None
         if method == "predict":
             return await self._predict(request, name, number)
@@ -65,17 +66,17 @@ class Api:
         return status(self._versions.listed(name, number))
 
     async def _predict(self, request, name, number):
-        document = tensors_json.parse(await body_of(request))
+        document = rest_bodies.parse(await body_of(request))
         version = self._versions.get(name, number)
         wanted = document.get("signature_name", "")
         if not isinstance(wanted, str):
             raise invalid(f"Expected a string as signature_name. Received: {wanted!r}")
 
         def read(signature):
-            return tensors_json.inputs_of(document, signature, self._versions.options)
+            return rest_bodies.inputs_of(document, signature, self._versions.options)
 
         def write(_, outputs):
-            return tensors_json.answer(outputs, rows="instances" in document)
+            return rest_bodies.answer(outputs, rows="instances" in document)
 
         return await predict(version, wanted, read, write, self._timeout)
 
@@ -88,18 +89,18 @@ def metadata(name, version):
         always_print_fields_with_no_presence=True,
     )
     answer["metadata"]["signature_def"].pop("@type")
-    return tensors_json.dump(answer)
+    return rest_bodies.dump(answer)
 
 
 def status(versions):
     """The JSON of the versions' states."""
-    found = []
+    states = []
     for version in versions:
         error = version.error
         code, text = ("OK", "") if error is None else (error.code.name, error.message)
-        one = {"version": str(version.number), "state": version.state}
-        found.append(one | {"status": {"error_code": code, "error_message": text}})
-    return tensors_json.dump({"model_version_status": found})
+        status = {"error_code": code, "error_message": text}
+        states.append({"version": str(version.number), "state": version.state, "status": status})
+    return rest_bodies.dump({"model_version_status": states})
 
 
 async def body_of(request):
@@ -107,7 +108,7 @@ async def body_of(request):
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
-        raise ServingError(Code.RESOURCE_EXHAUSTED, error.text, http_status=413) from None
+        raise StatusError(Code.RESOURCE_EXHAUSTED, error.text, http_status=413) from None
     except (web.RequestPayloadError, web.HTTPException, ConnectionError) as error:
         raise invalid(f"The body could not be read: {error}") from None
 

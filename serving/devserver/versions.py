@@ -6,38 +6,40 @@ import dataclasses
 import math
 import pathlib
 import time
+from typing import Any
 
-from .errors import Code, ServingError, from_exception, log
+from keras_tfmr.client.connection import LARGEST_VERSION
+
+from .errors import Code, StatusError, from_exception, log
 from .job_queue import JobQueue
-from .model import Model
+from .model import load
 
 RETRY_SECONDS = 10
-LARGEST = 2**63 - 1  # a version is an int64
 STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}  # numbers of the API
 
 
 @dataclasses.dataclass(eq=False)
 class Version:
-    """One version and what became of it; `model` and `run` are set while it serves."""
+    """One version and what became of it; `session` and `run` are set while it serves."""
 
     number: int
     path: pathlib.Path
     state: str = "LOADING"
-    error: ServingError | None = None
+    error: StatusError | None = None
     retry: float = 0.0  # time of the monotonic clock; one that failed may be a copy in progress
-    model: Model | None = None
+    session: Any = None  # a `SavedSession`
     run: JobQueue | None = None
 
 
 def versions_on_disk(folder):
     """{number: path} of the version folders; names that are no numbers (int64) are ignored."""
     try:
-        found = {p.name: p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()}
+        numbered = {p.name: p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()}
     except OSError as error:
-        raise ServingError(Code.NOT_FOUND, f"Cannot read {folder}: {error.strerror}") from None
-    versions = {int(name): path for name, path in found.items() if int(name) <= LARGEST}
+        raise StatusError(Code.NOT_FOUND, f"Cannot read {folder}: {error.strerror}") from None
+    versions = {int(name): path for name, path in numbered.items() if int(name) <= LARGEST_VERSION}
     if not versions:
-        raise ServingError(Code.NOT_FOUND, f"{folder} has no version: a folder named by a number")
+        raise StatusError(Code.NOT_FOUND, f"{folder} has no version: a folder named by a number")
     return versions
 
 
@@ -58,7 +60,7 @@ class Versions:
         """Loads the newest version on disk, unless it serves or has failed a moment ago.
 
         Raises:
-            ServingError: The folder has no version, or the newest does not load.
+            StatusError: The folder has no version, or the newest does not load.
         """
         folder = pathlib.Path(self.options.model_base_path)
         number, path = max((await self._in_thread(versions_on_disk, folder)).items())
@@ -77,7 +79,7 @@ class Versions:
         options, started = self.options, time.monotonic()
         log.info("Loading %s", version.path)
         try:
-            version.model = await self._in_thread(Model, version.path, options.threads)
+            version.session = await self._in_thread(load, version.path, options.threads)
         except Exception as error:
             version.state, version.error = "END", from_exception(error)
             version.retry = time.monotonic() + RETRY_SECONDS
@@ -89,8 +91,8 @@ class Versions:
 
     async def _unload(self, version):
         await version.run.drain()
-        await self._in_thread(version.model.close)
-        version.model = version.run = None
+        await self._in_thread(version.session.close)
+        version.session = version.run = None
         version.state = "END"
         log.info("Unloaded version %d of %s", version.number, self.name)
 
@@ -100,40 +102,40 @@ class Versions:
             await asyncio.sleep(self.options.file_system_poll_wait_seconds or math.inf)
             try:
                 await self.load_newest()
-            except ServingError as error:
+            except StatusError as error:
                 log.warning("%s", error)
 
     def get(self, name, number=None):
         """The serving version that a request asks for; the newest if `number` is None.
 
         Raises:
-            ServingError: UNAVAILABLE while the first version loads, otherwise NOT_FOUND.
+            StatusError: UNAVAILABLE while the first version loads, otherwise NOT_FOUND.
         """
         for version in self.listed(name, number):
             if version.state == "AVAILABLE":
                 return version
         if all(version.state == "LOADING" for version in self._versions.values()):
             text = f"Model {name} is loading. Try again in a few seconds"
-            raise ServingError(Code.UNAVAILABLE, text)
+            raise StatusError(Code.UNAVAILABLE, text)
         which = "version" if number is None else f"version {number}"
-        raise ServingError(Code.NOT_FOUND, f"The server serves no {which} of model {name}")
+        raise StatusError(Code.NOT_FOUND, f"The server serves no {which} of model {name}")
 
     def listed(self, name, number=None):
         """The versions of a model, newest first; only the one with a number, if it is given.
 
         Raises:
-            ServingError: NOT_FOUND, the server does not know the model or the version.
+            StatusError: NOT_FOUND, the server does not know the model or the version.
         """
         if name != self.name:
             text = f"The server's only model is {self.name}. Received: {name}"
-            raise ServingError(Code.NOT_FOUND, text)
-        found = [one for key, one in sorted(self._versions.items()) if number in (None, key)]
-        if self._versions and not found:
-            raise ServingError(Code.NOT_FOUND, f"Model {name} has no version {number}")
-        return found[::-1]
+            raise StatusError(Code.NOT_FOUND, text)
+        asked = [self._versions[key] for key in sorted(self._versions) if number in (None, key)]
+        if self._versions and not asked:
+            raise StatusError(Code.NOT_FOUND, f"Model {name} has no version {number}")
+        return asked[::-1]
 
     def close(self):
         """Stops what still runs."""
         for version in self._versions.values():
-            if version.model is not None:
-                version.model.close()
+            if version.session is not None:
+                version.session.close()

@@ -2,6 +2,7 @@
 
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -121,6 +122,21 @@ def test_a_failing_batch_ends_the_output_where_it_stands(server, stub):
     done = run(server, "--batch_size=10", input=b"".join(b"linha %d\n" % n for n in range(100)))
     assert done.returncode == 1 and b"no luck" in done.stderr
     assert done.stdout.decode().splitlines() == [f"LINHA {n}" for n in range(50)]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_a_signal_ends_it_while_it_waits(server, stub, number, status):
+    """130 and, in a shell, 143; the standard input stays open, and requests are under way."""
+    stub.behave = lambda request, context: time.sleep(3)
+    with subprocess.Popen([*COMMAND, server], **PIPES) as process:
+        process.stdin.write(b"um\n" * 500)
+        process.stdin.flush()
+        end = time.monotonic() + 20
+        while len(stub.requests) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(number)
+        assert process.wait(2.5) == status
+        assert process.stdout.read() == process.stderr.read() == b""
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(server, tmp_path):

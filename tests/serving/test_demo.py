@@ -46,7 +46,8 @@ def demo(*arguments, status=0):
             yield process.stdout.readline().removeprefix("Open ").strip(), process
         finally:
             process.terminate()
-            assert process.wait(timeout=40) == status
+            assert process.wait(timeout=10) == status
+            assert "Traceback" not in process.stderr.read()
 
 
 def ask(page, path, *texts, **headers):
@@ -102,6 +103,16 @@ def test_bodies_that_are_no_json_are_bad_requests(address, content, headers):
 
 
 def test_wrong_requests_are_refused(address):
+    for path in ("a" * 5000, "%00", "..%2fdemo.py", "icon.svg/x"):
+        assert httpx.get(f"{address}/{path}", trust_env=False).status_code == 404
+    answer = httpx.get(f"{address}/icon.svg", trust_env=False)
+    assert answer.content == (ROOT / "serving" / "demo" / "icon.svg").read_bytes()
+    for path in ("status", "translate"):  # as of a site whose name leads to this address
+        for host, status in (("evil.test:8080", 403), ("127.0.0.1.evil.test", 403), ("", 403)):
+            found = ask(address, path, *(["um"] if path == "translate" else []), Host=host)
+            assert found[0] == status, (host, found)
+    for host in ("localhost", "LOCALHOST.:9", "[::1]:8", "10.1.2.3"):
+        assert ask(address, "status", Host=host)[0] == 200
     for kind, status in ("text/plain", 415), ("application/json; charset=nope", 200):
         assert ask(address, "translate", "um", **{"Content-Type": kind})[0] == status
     status, answer = ask(address, "document", "x", "x" * 20_000)
@@ -144,7 +155,7 @@ def test_with_a_server_of_its_own_that_ends(toys, driver):
         page.shows("BOA NOITE")
         psutil.Process(process.pid).children()[0].kill()
         wait("status", found="ENDED", meanwhile="", seconds=4)
-        assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
+        assert process.wait(40) == 1 and "server has ended" in process.stderr.readline()
     driver.get_log("browser")  # that model explains nothing, and then there is no server
 
 

@@ -71,7 +71,7 @@ WRONG = [
     (request("pair", vector=of(FLOAT, 1 << 62, 1 << 62), **ONE), "Task size"),
     (request("total", x=of(FLOAT, -2)), "-2"),
     (request("total", x=of(99, 1)), "is float32.*99"),
-    (request("total", x=of(FLOAT, 2, tensor_content=b"a")), "TensorProto"),
+    (request("total", x=of(FLOAT, 2, tensor_content=b"a")), "2 elements in 1 bytes"),
     (request("boom", text=["boom"]), "asked for"),
     (request(model="", text=["a"]), "no name"),
     (request(text=["a"], label="stable"), "Unrecognized servable version label: stable"),

@@ -87,10 +87,10 @@ def test_paths_and_sizes(server):
 
 
 def test_the_time_limit(server):
-    status, answer = server.predict({"inputs": [20_000]}, "slow")
-    assert status == 504 and "deadline" in answer["error"]
     with socket.create_connection(("127.0.0.1", server.rest_port), timeout=20) as client:
         client.sendall(f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n".encode())
+        status, answer = server.predict({"inputs": [20_000]}, "slow")
+        assert status == 504 and "deadline" in answer["error"]
         assert client.recv(100).startswith(b"HTTP/1.1 504")  # a body that never comes
 
 
