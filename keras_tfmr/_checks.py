@@ -1,7 +1,14 @@
-"""Checks of arguments and inputs, whose errors name what was received and what was expected."""
+"""Checks of arguments and inputs, whose errors name what was received and what was expected.
 
+A check of shapes adds nothing to a graph. Numbers in tensors are checked where they are known when
+a layer is called: everywhere but in a graph that is being traced.
+"""
+
+import math
 from numbers import Real
 
+import keras
+import numpy as np
 from keras import backend, ops
 
 
@@ -45,12 +52,21 @@ def divisor(name, value, of, number):
     return int(value)
 
 
+def _rank(shape):
+    """Number of axes, or None of a tensor of TensorFlow whose rank is unknown."""
+    return None if getattr(shape, "rank", 0) is None else len(shape)
+
+
+def _in_words(shape):
+    return "a tensor of unknown rank" if _rank(shape) is None else f"shape {tuple(shape)}"
+
+
 def sequence_of_vectors(name, shape, width=None):
     """Raises a ValueError unless `shape` is [batch, length, width] with a known width."""
-    if len(shape) != 3 or shape[-1] is None:
+    if _rank(shape) != 3 or shape[-1] is None:
         raise ValueError(
             f"`{name}` must have shape [batch, length, width] with a known width. "
-            f"Received: shape {tuple(shape)}"
+            f"Received: {_in_words(shape)}"
         )
     if width not in (None, shape[-1]):
         raise ValueError(
@@ -69,19 +85,103 @@ def same_length(value, key):
         )
 
 
-def sequence_of_ids(name, ids, axes=("batch", "length")):
-    """Returns ids of these axes as integers, or raises an error.
+def one_for_each(name, number, length):
+    """Raises a ValueError unless there is one for each of `length` positions, or one for all."""
+    # While JAX traces an unknown length, it is a symbol that cannot be compared.
+    if isinstance(number, int) and isinstance(length, int) and number not in (1, length):
+        raise ValueError(
+            f"`{name}` must be of {length} positions, or of one for all. Received: {number}"
+        )
+
+
+def broadcasts(name, shape, to):
+    """Raises a ValueError unless `shape` broadcasts to the shape `to`, as far as both are known."""
+    axes = zip(reversed(shape), reversed(to), strict=False)
+    fits = all(None in (size, most) or size in (1, most) for size, most in axes)
+    if len(shape) > len(to) or not fits:
+        raise ValueError(
+            f"`{name}` must broadcast to shape {tuple(to)}. Received: shape {tuple(shape)}"
+        )
+
+
+def same_shape(**shapes):
+    """Raises a ValueError unless two shapes are equal, as far as both are known."""
+    (first, shape), (second, other) = shapes.items()
+    pairs = zip(shape, other, strict=False)
+    if len(shape) != len(other) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        raise ValueError(
+            f"`{first}` and `{second}` must have the same shape. Received: shapes "
+            f"{tuple(shape)} and {tuple(other)}"
+        )
+
+
+def same_batch(**shapes):
+    """Raises a ValueError unless the shapes begin with one batch size, where it is known."""
+    if len({shape[0] for shape in shapes.values()} - {None}) > 1:
+        names = " and ".join(f"`{name}`" for name in shapes)
+        received = " and ".join(str(tuple(shape)) for shape in shapes.values())
+        raise ValueError(f"{names} must have the same batch size. Received: shapes {received}")
+
+
+def index(name, number, below):
+    """Returns an int32 scalar, an index in [0, below); raises an error if it is known to be none.
+
+    `below` is None where it is not known.
+    """
+    dtype = backend.standardize_dtype(getattr(number, "dtype", type(number)))
+    if "int" not in dtype or len(getattr(number, "shape", ())):
+        raise TypeError(f"`{name}` must be an integer. Received: {name}={number!r}")
+    in_range(name, number, 0, math.inf if below is None else below)
+    return ops.cast(number, "int32")
+
+
+def instance(name, value, kind):
+    """Raises a TypeError unless `value` is of class `kind`."""
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"`{name}` must be a {kind.__name__}. Received: {type(value).__name__} {value!r:.80}"
+        )
+
+
+def known(tensor):
+    """The numbers of a tensor, an array or a list as an array, or None while a graph is traced."""
+    if isinstance(tensor, keras.KerasTensor) or getattr(tensor, "is_meta", False):
+        return None
+    try:
+        return ops.convert_to_numpy(tensor)
+    except (NotImplementedError, RuntimeError, TypeError):  # of TensorFlow, torch and JAX
+        return None
+
+
+def in_range(name, tensor, least, below=math.inf):
+    """Raises a ValueError if numbers that are known leave the range least <= number < below."""
+    numbers = known(tensor)
+    if numbers is None or ((numbers >= least) & (numbers < below)).all():
+        return
+    expected = f"at least {least}" + (f" and below {below}" if below < math.inf else "")
+    first = numbers[~((numbers >= least) & (numbers < below))].flat[0]
+    raise ValueError(f"`{name}` must be {expected}. Received: {name} with {first}")
+
+
+def sequence_of_ids(name, ids, below=math.inf, axes=("batch", "length")):
+    """Returns ids of these axes and less than `below` as integers, or raises an error.
 
     Floats are cast, because Keras builds a model without `Input` on placeholders of floats.
     """
     if getattr(ids, "ragged_rank", 0) or getattr(ids, "ragged", False):
         raise ValueError(f"`{name}` must be dense, padded with 0. Received: a ragged tensor")
-    shape = getattr(ids, "shape", None)
-    if shape is None or len(shape) != len(axes):
-        received = type(ids).__name__ if shape is None else f"shape {tuple(shape)}"
+    if not hasattr(ids, "shape"):
+        received = type(ids).__name__
         raise ValueError(f"`{name}` must have shape [{', '.join(axes)}]. Received: {received}")
+    if _rank(ids.shape) != len(axes):
+        received = _in_words(ids.shape)
+        raise ValueError(f"`{name}` must have shape [{', '.join(axes)}]. Received: {received}")
+    in_range(name, ids, 0, below)
     dtype = backend.standardize_dtype(ids.dtype)
     if backend.is_float_dtype(dtype):
+        numbers = known(ids)
+        if numbers is not None and (numbers != np.floor(numbers)).any():
+            raise TypeError(f"`{name}` must be integers (token ids). Received: fractions")
         return ops.cast(ids, "int32")
     if "int" not in dtype:
         raise TypeError(f"`{name}` must be integers (token ids). Received: dtype {dtype}")
@@ -120,19 +220,23 @@ def sequence_mask(name, tensor, x):
     return mask(name, tensor, ("batch", "length"), batch=x.shape[0], length=x.shape[1])
 
 
-def positions(positions):
-    """Returns int positions `[length]`, a tensor, an array or a list, or raises a ValueError."""
+def positions(positions, name="positions"):
+    """Returns int positions `[length]`, a tensor, an array or a list, or raises an error."""
     if not hasattr(positions, "shape"):
-        positions = ops.convert_to_tensor(positions)
+        positions = np.asarray(positions)
     if len(positions.shape) != 1:
         shape = tuple(positions.shape)
-        raise ValueError(f"`positions` must have shape [length]. Received: shape {shape}")
+        raise ValueError(f"`{name}` must have shape [length]. Received: shape {shape}")
+    dtype = backend.standardize_dtype(positions.dtype)
+    if "int" not in dtype:
+        raise TypeError(f"`{name}` must be integers. Received: dtype {dtype}")
+    in_range(name, positions, 0)
     return positions
 
 
 def positive(name, value):
-    """Returns `value`, a positive number, or raises a ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
+    """Returns `value`, a positive finite number, or raises a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
     return float(value)
 

@@ -20,7 +20,13 @@ def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: floa
         label_smoothing: ε, in [0, 1).
 
     Returns:
-        float32 tensor `[...]`, in nats.
+        float32 tensor `[...]`, in nats. In a graph, which cannot raise an error, that of a label
+        out of its range is NaN, and its gradient zero.
+
+    Raises:
+        ValueError: If `label_smoothing` is not in [0, 1), a label is negative or not below the
+            vocabulary, or the shapes do not fit.
+        TypeError: If the labels are not integers.
 
     Reference: Szegedy et al. 2016, Rethinking the Inception Architecture (arXiv 1512.00567).
 
@@ -28,31 +34,34 @@ def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: floa
     >>> round(float(smoothed_cross_entropy(np.array([0]), logits)[0]), 4)  # log 2
     0.6931
     """
-    labels = ops.cast(labels, "int32")
-    vocab = logits.shape[-1]
+    labels = check_labels(labels, logits)
+    label_smoothing = _checks.rate("label_smoothing", label_smoothing)
+    shape, vocab = ops.shape(labels), logits.shape[-1]
+    labels = ops.reshape(labels, (-1,))  # [tokens]
+    ids = ops.clip(labels, 0, vocab - 1)
+    known = ops.equal(labels, ids)  # all of them, except in a graph, which cannot raise an error
 
     def cross_entropy(logits):
         # As few passes over [..., vocab] as possible, forward and backward: it is by far the
         # largest tensor of a step, and the derivative of a gather would be another of its size.
-        log_probs = ops.log_softmax(logits, axis=-1)
-        label_log_probs = ops.take_along_axis(log_probs, labels[..., None], axis=-1)
-        loss = -(1 - label_smoothing) * label_log_probs[..., 0]
+        log_probs = ops.reshape(ops.log_softmax(logits, axis=-1), (-1, vocab))  # [tokens, vocab]
+        label_log_probs = ops.take_along_axis(log_probs, ids[:, None], axis=-1)[:, 0]
+        loss = -(1 - label_smoothing) * label_log_probs
         if label_smoothing:
             loss = loss - label_smoothing * ops.mean(log_probs, axis=-1)
+        loss = ops.where(known, loss, float("nan"))
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
-            probs = ops.reshape(ops.exp(log_probs), (-1, vocab))
-            at_label = ops.reshape(ops.exp(label_log_probs), (-1,)) - (1 - label_smoothing)
-            rows = ops.arange(ops.shape(probs)[0], dtype="int32")
-            rows = ops.stack([rows, ops.reshape(labels, (-1,))], -1)
-            difference = ops.scatter_update(probs, rows, at_label)
+            upstream = ops.where(known, ops.reshape(upstream, (-1,)), 0.0)  # [tokens]
+            at_label = ops.exp(label_log_probs) - (1 - label_smoothing)
+            rows = ops.stack([ops.arange(ops.shape(ids)[0], dtype="int32"), ids], -1)
+            difference = ops.scatter_update(ops.exp(log_probs), rows, at_label)
             if label_smoothing:
                 difference = difference - label_smoothing / vocab
-            difference = difference * ops.reshape(upstream, (-1, 1))
-            return ops.reshape(difference, ops.shape(log_probs))
+            return ops.reshape(difference * upstream[:, None], (*shape, vocab))
 
-        return loss, gradient
+        return ops.reshape(loss, shape), gradient
 
     logits = ops.cast(logits, "float32")
     if backend.backend() == "torch":  # whose custom gradient has no second derivative
@@ -67,8 +76,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Keras's `SparseCategoricalCrossentropy` has no label smoothing, and `CategoricalCrossentropy`
     wants one-hot labels, which are as large as the logits.
 
-    Padding (label 0) is left out. A token with sample weight w counts as w tokens. A batch without
-    real tokens has loss 0.
+    Padding (label 0) is left out, and only that: to ignore a label, make it 0. A token with sample
+    weight w counts as w tokens. A batch without real tokens has loss 0. In a graph, which cannot
+    raise an error, a label out of its range makes the loss NaN and trains nothing.
 
     Args:
         label_smoothing: Fraction of the probability spread evenly over the vocabulary.
@@ -83,14 +93,14 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Call arguments:
         y_true: int tensor `[batch, length]`, padded with 0.
         y_pred: float32 logits `[batch, length, vocab]`.
-        sample_weight: Optional, broadcasts to `[batch, length]`.
+        sample_weight: Optional, not negative: `[batch]`, or broadcasts to `[batch, length]`.
 
     Returns:
         scalar, in nats per token.
 
     Raises:
-        ValueError: If `label_smoothing` is not in [0, 1), `nominal_tokens` is not positive, or the
-            shapes do not fit.
+        ValueError: If `label_smoothing` is not in [0, 1), `nominal_tokens` is not positive, a label
+            or a weight is out of its range, or the shapes do not fit.
         TypeError: If the labels are not integers.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.4.
@@ -116,8 +126,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
-        y_true = ops.convert_to_tensor(y_true)
-        check_labels(y_true, y_pred)
+        y_true = check_labels(y_true, y_pred)
         weight = real_tokens(y_true, sample_weight)
         loss = super().__call__(y_true, y_pred, weight)
         if self.nominal_tokens is not None:
@@ -125,7 +134,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return ops.cast(loss, self.result_dtype)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Nested:
-        return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)
+        labels = ops.cast(y_true, "int32")  # Keras casts all inputs to the dtype of the loss
+        return smoothed_cross_entropy(labels, y_pred, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -137,7 +147,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
 
 def check_labels(labels, logits):
-    """Raises unless `labels` are integers `[...]` that fit `logits` `[..., vocab]`."""
+    """Returns int32 labels `[...]`, ids that fit `logits` `[..., vocab]`, or raises an error."""
+    labels = ops.convert_to_tensor(labels)
     shape, expected = tuple(labels.shape), tuple(logits.shape[:-1])
     fits = len(shape) == len(expected) and all(
         None in (size, other) or size == other for size, other in zip(shape, expected, strict=True)
@@ -150,14 +161,18 @@ def check_labels(labels, logits):
     dtype = backend.standardize_dtype(labels.dtype)
     if "int" not in dtype:
         raise TypeError(f"Labels must be integers (token ids). Received: dtype {dtype}")
+    _checks.in_range("labels", labels, 0, logits.shape[-1])
+    return ops.cast(labels, "int32")
 
 
 def real_tokens(labels, sample_weight=None):
     """The float32 weight of each label: 0 for padding, else the sample weight or 1."""
     weight = ops.cast(ops.not_equal(labels, 0), "float32")
     if sample_weight is not None:
+        _checks.in_range("sample_weight", sample_weight, 0)
         sample_weight = ops.cast(sample_weight, "float32")
         while len(sample_weight.shape) < len(weight.shape):
             sample_weight = sample_weight[..., None]
+        _checks.broadcasts("sample_weight", sample_weight.shape, labels.shape)
         weight = weight * sample_weight
     return weight

@@ -14,13 +14,14 @@ class TokenMean(keras.metrics.Mean):
 
     Keras's own metrics, such as `SparseCategoricalAccuracy`, average over the length first: a token
     of a long batch then counts for less than one of a short batch.
+
+    Labels and weights are checked as those of the loss: an error, or NaN in a graph.
     """
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        y_true = ops.convert_to_tensor(y_true)
-        check_labels(y_true, y_pred)
+        y_true = check_labels(y_true, y_pred)
         weight = ops.reshape(real_tokens(y_true, sample_weight), (-1,))  # [batch * length]
         super().update_state(ops.reshape(self.values(y_true, y_pred), (-1,)), weight)
 
@@ -47,7 +48,9 @@ class TokenAccuracy(TokenMean):
         super().__init__(name, dtype)
 
     def values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        return ops.equal(ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1))
+        known = ops.equal(y_true, ops.clip(y_true, 0, y_pred.shape[-1] - 1))
+        right = ops.cast(ops.equal(y_true, ops.argmax(y_pred, axis=-1)), "float32")
+        return ops.where(known, right, float("nan"))  # an error, but in a graph
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

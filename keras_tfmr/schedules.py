@@ -21,8 +21,11 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: Number of steps until the peak, scale / √(d_model · warmup_steps).
         scale: Factor of the rate.
 
+    Call arguments:
+        step: Number of updates before this one.
+
     Raises:
-        ValueError: If an argument is not positive.
+        ValueError: If an argument is not positive, or the step negative.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.3.
 
@@ -37,6 +40,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.scale = _checks.positive("scale", scale)
 
     def __call__(self, step: Tensor) -> Tensor:
+        _checks.in_range("step", step, 0)
         n = ops.cast(step, "float32") + 1.0
         rate = ops.minimum(ops.rsqrt(n), n * self.warmup_steps**-1.5)
         return self.scale * self.d_model**-0.5 * rate

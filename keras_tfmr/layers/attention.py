@@ -10,7 +10,7 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, serialize
-from keras_tfmr.layers.cache import as_position, write
+from keras_tfmr.layers.cache import as_position, check_cache, write
 from keras_tfmr.layers.context import AttentionContext, together
 from keras_tfmr.layers.dot_product import flat, fused_attention, grouped_matmul, leading_sizes
 from keras_tfmr.layers.dropout import Dropout
@@ -77,7 +77,9 @@ class MultiHeadAttention(TransformerLayer):
         `[batch, heads, query, key]`; with a `cache_index`, last, the new cache.
 
     Raises:
-        ValueError: If a size is not positive, or an input or mask has the wrong shape.
+        ValueError: If a size is not positive, an input, mask or cache has the wrong shape, or
+            the cache has no room. In a graph, which cannot raise an error, keys that a cache
+            has no room for are NaN.
 
     Reference: Vaswani et al. 2017, Attention Is All You Need (arXiv 1706.03762), section 3.2;
     Ainslie et al. 2023 (arXiv 2305.13245) for `num_kv_heads`; Henry et al. 2020
@@ -145,7 +147,7 @@ class MultiHeadAttention(TransformerLayer):
         cache: Nested | None = None, cache_index: Nested | None = None,
         training: bool | None = None,
     ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("query", query.shape)
+        self._check_inputs(query, value, key, cache, cache_index)
         if value is None and key is None and cache is None:  # it attends to itself
             # Keras fills the mask in only beside other tensors.
             query_mask = keras_mask(query) if query_mask is None else query_mask
@@ -159,7 +161,6 @@ class MultiHeadAttention(TransformerLayer):
         else:
             value = query if value is None else value
             key = value if key is None else key
-            _checks.same_length(value, key)
             queries = self.project_query(query, rotation)
             keys, values = self.project(key, value, rotation)
         if cache_index is not None:
@@ -177,6 +178,9 @@ class MultiHeadAttention(TransformerLayer):
             masks.append(causal_mask(ops.shape(query)[1], ops.shape(keys)[2]))
         if position is not None:
             masks.append(position.mask)
+        if position_bias is not None:
+            sizes = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
+            _checks.broadcasts("position_bias", position_bias.shape, sizes)
         mask = merge_masks(masks, position_bias)
         if itself:
             mask = mask._replace(attends=None)
@@ -192,6 +196,22 @@ class MultiHeadAttention(TransformerLayer):
         y = self.project_output(heads, ops.shape(query)[1])
         outputs = (y, *([scores] * return_attention_scores), *([tuple(cache)] if position else []))
         return outputs if len(outputs) > 1 else y
+
+    def _check_inputs(self, query, value, key, cache, cache_index):
+        """Raises a ValueError unless the shapes of the tensors fit each other and the layer."""
+        _checks.sequence_of_vectors("query", query.shape)
+        if cache is None:
+            if cache_index is not None:
+                raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
+            value = query if value is None else value
+            key = value if key is None else key
+            _checks.same_length(value, key)
+            _checks.same_batch(query=query.shape, value=value.shape, key=key.shape)
+            return
+        if value is not None or key is not None:
+            raise ValueError("Give either `value` and `key` or a `cache`. Received: both")
+        heads = self.num_kv_heads
+        check_cache(cache, query.shape[0], (heads, self.key_dim), (heads, self.value_dim))
 
     def cache(self, batch: Any, cache_length: Any) -> Nested:
         """An empty cache: zeros `[batch, kv_heads, cache_length, key_dim]` and `[…, value_dim]`."""

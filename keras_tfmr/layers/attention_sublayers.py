@@ -137,7 +137,8 @@ class CrossAttention(AttentionSublayer):
     TensorShape([3, 5, 16])
     """
 
-    def build(self, x_shape: Shape, context_shape: Shape) -> None:
+    def build(self, x_shape: Shape, context_shape: Shape | None = None) -> None:
+        check_context(context_shape)
         self.attention.build(x_shape, context_shape)
         self.residual.build(x_shape)
 
@@ -166,6 +167,8 @@ class CrossAttention(AttentionSublayer):
             masked = {"value_mask": mask} if return_attention_scores else {"position_bias": bias}
             return together(self.attention(x, cache=(keys, values), **masked, **options))
         context, mask = source
+        if context is None:
+            raise ValueError("Give a `context`, or the cache of one. Received: context=None")
         _checks.sequence_of_vectors("context", context.shape)
         mask = keras_mask(context) if mask is None else mask
         mask = _checks.sequence_mask("context_mask", mask, context)
@@ -173,6 +176,7 @@ class CrossAttention(AttentionSublayer):
 
     def cache(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
         """The `ContextCache` of a context `[batch, source, width]` and its mask."""
+        _checks.sequence_of_vectors("context", context.shape)
         mask = _checks.sequence_mask("context_mask", context_mask, context)
         keys, values = self.attention.project(context)
         if mask is None:
@@ -180,3 +184,10 @@ class CrossAttention(AttentionSublayer):
         scores_mask = merge_masks([mask[:, None, None]])
         # Zero values once, instead of zero outputs in every call.
         return ContextCache(keys, zero_masked_rows(values, scores_mask), mask, scores_mask.bias)
+
+
+def check_context(context_shape):
+    """Raises a ValueError unless it is the shape of a context: before any weight is made."""
+    if context_shape is None:
+        raise ValueError("The first call needs a `context`. Received: context=None")
+    _checks.sequence_of_vectors("context", context_shape)

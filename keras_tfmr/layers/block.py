@@ -125,6 +125,8 @@ class Block(OfBlocks):
         return kind(name=name, **options, **self.shared_options())
 
     def build(self, x_shape: Shape) -> None:
+        # Before any weight is made, so that a layer that refuses an input takes the next one.
+        _checks.sequence_of_vectors("x", x_shape, self.options.d_model)
         self.self_attention.build(x_shape)
         self.feed_forward.build(x_shape)
 
@@ -156,6 +158,8 @@ class Stack(OfBlocks):
                 f"d_model={getattr(self.embedding, 'd_model', None)}"
             )
         self.relative_positions = maybe_deserialize(relative_positions)
+        if relative_positions is not None:
+            _checks.instance("relative_positions", self.relative_positions, keras.layers.Layer)
         options = self.options
         self.dropout = Dropout(
             _checks.rate("dropout_rate", options.dropout_rate),
@@ -170,11 +174,7 @@ class Stack(OfBlocks):
         self.norm = norm_like(options.norm, self.dtype_policy) if options.norm_first else None
 
     def build(self, inputs_shape: Shape, *context_shape: Any) -> None:
-        if len(inputs_shape) not in (2, 3):
-            raise ValueError(
-                "`inputs` must have shape [batch, length], or [batch, length, width] for vectors. "
-                f"Received: shape {tuple(inputs_shape)}"
-            )
+        _check_inputs(inputs_shape)
         if not self.embedding.built:
             self.embedding.build(inputs_shape)
         x_shape = (*inputs_shape[:2], self.options.d_model)
@@ -203,6 +203,8 @@ class Stack(OfBlocks):
             `x` `[batch, length, d_model]`; for each kind of scores, a list over layers; the new
             cache. Without scores and cache, `x` alone.
         """
+        _check_inputs(inputs.shape)
+        context.check_cache()
         caches = context.cache
         if caches is None:
             x = self.embedding(inputs)  # [batch, length, d_model]
@@ -213,7 +215,8 @@ class Stack(OfBlocks):
         elif context.cache_index is None:
             raise ValueError("Give both `cache` and `cache_index`. Received: cache_index=None")
         else:
-            position = as_position(context.cache_index, inputs, caches[0])
+            self._check_caches(caches)
+            position = self.position(context.cache_index, inputs, caches[0])
             positions = position.positions
             key_positions = position.key_positions(ops.shape(inputs)[1], ops.shape(caches[0][0])[2])
             x = self.embedding(inputs, positions=positions)
@@ -232,6 +235,15 @@ class Stack(OfBlocks):
         x = x if self.norm is None else self.norm(x)
         new_caches = [] if caches is None else [new_caches]
         return gathered(x, *map(list, zip(*scores, strict=True)), *new_caches)
+
+    position = staticmethod(as_position)
+
+    def _check_caches(self, caches):
+        if len(caches) != self.num_layers:
+            raise ValueError(
+                f"`cache` must be a list over the {self.num_layers} layers. "
+                f"Received: {len(caches)} caches"
+            )
 
     def check_length(self, length: int) -> None:
         """Raises a ValueError if there are not so many positions."""
@@ -261,3 +273,11 @@ class Stack(OfBlocks):
             "embedding": serialize_shared(self.embedding),
             "relative_positions": serialize_shared(self.relative_positions),
         }
+
+
+def _check_inputs(shape):
+    if len(shape) not in (2, 3):
+        raise ValueError(
+            "`inputs` must have shape [batch, length], or [batch, length, width] for vectors. "
+            f"Received: shape {tuple(shape)}"
+        )

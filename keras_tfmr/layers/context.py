@@ -21,9 +21,15 @@ class AttentionContext(NamedTuple):
     def of(self, x: Tensor) -> Self:
         """The context of `x` `[batch, length, width]`: its mask is by default its Keras mask."""
         _checks.sequence_of_vectors("x", x.shape)
+        self.check_cache()
         # Read before a norm, which may not pass it on.
         mask = keras_mask(x) if self.mask is None else self.mask
         return self._replace(mask=_checks.sequence_mask("mask", mask, x))
+
+    def check_cache(self) -> None:
+        """Raises a ValueError if there is a `cache_index` alone."""
+        if self.cache is None and self.cache_index is not None:
+            raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
 
     def given(self) -> dict[str, Any]:
         """The arguments that are given."""

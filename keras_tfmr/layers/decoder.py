@@ -7,8 +7,13 @@ from typing import Any
 
 import keras
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
+from keras_tfmr.layers.attention_sublayers import (
+    CausalSelfAttention,
+    CrossAttention,
+    check_context,
+)
 from keras_tfmr.layers.block import Block, Stack
 from keras_tfmr.layers.context import AttentionContext, gathered
 
@@ -93,7 +98,9 @@ class DecoderLayer(Block):
         """The sublayer over the target alone."""
         return self.self_attention
 
-    def build(self, x_shape: Shape, context_shape: Shape) -> None:
+    def build(self, x_shape: Shape, context_shape: Shape | None = None) -> None:
+        _checks.sequence_of_vectors("x", x_shape, self.options.d_model)
+        check_context(context_shape)
         self.first().build(x_shape)
         self.cross_attention.build(x_shape, context_shape)
         self.feed_forward.build(x_shape)
@@ -199,7 +206,8 @@ class Decoder(CausalDecoder):
 
     layer_class = DecoderLayer
 
-    def build(self, inputs_shape: Shape, context_shape: Shape) -> None:
+    def build(self, inputs_shape: Shape, context_shape: Shape | None = None) -> None:
+        check_context(context_shape)
         super().build(inputs_shape, context_shape)
 
     def call(

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Tensor
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 
@@ -24,6 +25,9 @@ def scaled_dot_product_attention(
         Tensor `[..., query, value_dim]`, zero for a query that may attend to nothing, and the
         scores `[..., query, key]`.
 
+    Raises:
+        ValueError: If the shapes do not fit.
+
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.1.
 
     >>> x = np.eye(3, dtype="float32")
@@ -32,9 +36,15 @@ def scaled_dot_product_attention(
     True
     """
     query, key, value = (ops.convert_to_tensor(tensor) for tensor in (query, key, value))
-    axes = (*range(len(key.shape) - 2), len(key.shape) - 1, len(key.shape) - 2)
-    scores = ops.matmul(query, ops.transpose(key, axes)) / math.sqrt(key.shape[-1])
-    mask = None if mask is None else additive_mask(ops.convert_to_tensor(mask))
+    (*batch, length, width), keys = query.shape, key.shape[-2]
+    _checks.same_shape(key=key.shape, query=(*batch, keys, width))
+    _checks.same_shape(value=value.shape, key=(*batch, keys, value.shape[-1]))
+    # Divided before the product, which could overflow in float16.
+    scores = ops.matmul(query / math.sqrt(width), ops.swapaxes(key, -1, -2))
+    if mask is not None:
+        mask = ops.convert_to_tensor(mask)
+        _checks.broadcasts("mask", mask.shape, (*batch, length, keys))
+        mask = additive_mask(ops.cast(mask, "bool"))
     weights = ops.cast(masked_softmax(scores, mask), value.dtype)
     return ops.matmul(weights, value), weights
 

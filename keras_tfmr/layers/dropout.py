@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 
 STEPS = 256  # one byte
@@ -31,7 +32,8 @@ class Dropout(keras.layers.Dropout):
         Tensor of the same shape and dtype.
 
     Raises:
-        ValueError: If a `noise_shape` is given; every number is dropped by itself.
+        ValueError: If the rate is out of its range, or a `noise_shape` is given; every number is
+            dropped by itself.
 
     Reference: Srivastava et al. 2014, Dropout: A Simple Way to Prevent Neural Networks from
     Overfitting (Journal of Machine Learning Research 15).
@@ -45,7 +47,7 @@ class Dropout(keras.layers.Dropout):
     ) -> None:
         if noise_shape is not None:
             raise ValueError(f"`noise_shape` must be None. Received: noise_shape={noise_shape}")
-        super().__init__(rate, seed=seed, **kwargs)
+        super().__init__(_checks.rate("rate", rate), seed=seed, **kwargs)
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Nested:
         if not training or self.rate == 0:

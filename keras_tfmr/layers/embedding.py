@@ -40,6 +40,9 @@ class Embedding(keras.layers.Layer):
         """
         if positions is None:
             positions = ops.arange(ops.shape(x)[1], dtype="int32")
+        else:
+            positions = _checks.positions(positions)
+            _checks.one_for_each("positions", positions.shape[0], x.shape[1])
         x = x + ops.cast(self.positions(positions), x.dtype)
         return x if self.norm is None else self.norm(x)
 
@@ -81,7 +84,8 @@ class PositionalEmbedding(Embedding):
         Tensor `[batch, length, d_model]` in the compute dtype, with the mask `token_ids != 0`.
 
     Raises:
-        ValueError: If `token_ids` does not have rank 2, or has more positions than are learned.
+        ValueError: If `token_ids` does not have rank 2, holds an id that is negative or not below
+            `vocab_size`, or has more positions than are learned.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), sections 3.4 and 3.5.
 
@@ -115,7 +119,7 @@ class PositionalEmbedding(Embedding):
         super().build()
 
     def call(self, token_ids: Tensor, positions: Tensor | None = None) -> Nested:
-        x = self.tokens(_checks.sequence_of_ids("token_ids", token_ids))
+        x = self.tokens(_checks.sequence_of_ids("token_ids", token_ids, self.vocab_size))
         if self.scaled:
             x = x * ops.cast(math.sqrt(self.d_model), x.dtype)
         return self.add_positions(x, positions)
@@ -159,6 +163,10 @@ class AddPositions(Embedding):
     >>> encoder(frames).shape
     TensorShape([2, 5, 16])
     """
+
+    def build(self, x_shape: Shape) -> None:
+        _checks.sequence_of_vectors("x", x_shape, self.d_model)
+        super().build()
 
     def call(self, x: Tensor, positions: Tensor | None = None) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)

@@ -86,6 +86,7 @@ class FeedForward(Sublayer):
         self.residual.build(x_shape)
 
     def call(self, x: Tensor, training: bool | None = None) -> Nested:
+        _checks.sequence_of_vectors("x", x.shape, self.d_model)
         y = self.branch(self.residual.pre_norm(x))
         return self.residual(x, y, training=training)
 
@@ -118,6 +119,7 @@ class GatedFeedForward(FeedForward):
     """
 
     def build(self, x_shape: Shape) -> None:
+        _checks.sequence_of_vectors("x", x_shape, self.d_model)
         self.gate_dense = self.make_dense(self.dff, "gate")
         self.gate_dense.build(x_shape)
         super().build(x_shape)

@@ -74,7 +74,11 @@ class LMHead(Head):
 
         Returns:
             A function of `x` to float32 `[..., candidates]`, whose weights are taken once.
+
+        Raises:
+            ValueError: If an id is out of its range.
         """
+        _checks.in_range("ids", ids, 0, self.units)
         if self.dense.quantization_mode is not None:  # whose scales only the layer applies
             return lambda x: ops.take(self(x), ids, axis=-1)
         bias = ops.take(self.dense.bias, ids) if self.use_bias else None
@@ -117,6 +121,7 @@ class TiedLogits(Head):
         if of_kernel:
             raise ValueError(f"TiedLogits has no kernel of its own. Received: {of_kernel}")
         self.embedding = maybe_deserialize(embedding)
+        self.input_spec = keras.layers.InputSpec(axes={-1: self.embedding.d_model})
 
     @property
     def units(self) -> int:
@@ -138,6 +143,7 @@ class TiedLogits(Head):
 
     def slice(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
         """The logits of some ids only: see `LMHead.slice`."""
+        _checks.in_range("ids", ids, 0, self.units)
         tokens = self.embedding.tokens
         if tokens.quantization_mode is not None:
             return lambda x: ops.take(self(x), ids, axis=-1)

@@ -46,6 +46,7 @@ class LayerNormalization(ConfigLayer):
 
     def build(self, x_shape: Shape) -> None:
         width = _checks.positive_int("the last axis of x", x_shape[-1])
+        self.input_spec = keras.layers.InputSpec(axes={-1: width})
         # Nor the weights: Keras heeds the layer's own `autocast` only inside another layer.
         exact = {"shape": (width,), "autocast": False}
         self.gamma = self.add_weight(initializer="ones", name="gamma", **exact)
@@ -107,6 +108,10 @@ class RMSNormalization(keras.layers.RMSNormalization):
     def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
         super().__init__(_last_axis(axis), _checks.positive("epsilon", epsilon), **kwargs)
         self.supports_masking = True
+
+    def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
+        self.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
 
 
 def _last_axis(axis):

@@ -40,6 +40,7 @@ def positional_encoding(
     """
     _checks.positive_int("length", length)
     _checks.positive_int("depth", depth)
+    _checks.positive("max_wavelength", max_wavelength)
     rates = _rates(depth, max_wavelength)  # [ceil(depth / 2)]
     angles = np.arange(length)[:, np.newaxis] * rates  # [length, ceil(depth / 2)]
     table = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
@@ -128,11 +129,11 @@ class LearnedPositions(ConfigLayer):
         positions: int tensor `[length]`, counted from 0, each below `max_length`.
 
     Returns:
-        Tensor `[length, d_model]` in the compute dtype. Of a position beyond, whatever cannot raise
-        an error, such as XLA, makes NaN.
+        Tensor `[length, d_model]` in the compute dtype. Of a position out of its range, whatever
+        cannot raise an error, such as XLA, makes NaN.
 
     Raises:
-        ValueError: If there are more than `max_length` positions.
+        ValueError: If there are more than `max_length` positions, or one is out of its range.
 
     Reference: Gehring et al. 2017, Convolutional Sequence to Sequence Learning
     (arXiv 1705.03122), section 3.1.
@@ -155,13 +156,15 @@ class LearnedPositions(ConfigLayer):
         self.embedding.build()
 
     def call(self, positions: Tensor) -> Nested:
-        shape = tuple(_checks.positions(positions).shape)
+        positions = _checks.positions(positions)
         # While Keras traces an unknown length on torch, it is 83, on the device "meta".
         if not getattr(positions, "is_meta", False):
-            self.compute_output_shape(shape)  # checks the length
+            self.compute_output_shape(positions.shape)  # checks the length
+        _checks.in_range("positions", positions, 0, self.max_length)
         vectors = self.embedding(positions)
-        # XLA would take the last position for all that come after it.
-        return ops.where(ops.less(positions, self.max_length)[:, None], vectors, float("nan"))
+        # XLA would take the last position for all that come after it, and for -1.
+        known = ops.equal(positions, ops.clip(positions, 0, self.max_length - 1))
+        return ops.where(known[:, None], vectors, float("nan"))
 
     def compute_output_shape(self, positions_shape: Shape) -> Any:
         (length,) = positions_shape

@@ -29,7 +29,8 @@ class RotaryPositions(ConfigLayer):
         positions: int tensor `[length]`, counted from 0.
 
     Returns:
-        Cosines and sines, float32 `[length, key_dim / 2]` each: the `rotation` of attention.
+        Cosines and sines, float32 `[length, key_dim / 2]` each: the `rotation` of attention, which
+        has that `key_dim`.
 
     Raises:
         ValueError: If `key_dim` is odd, a number is not positive, or `positions` has another rank.
@@ -65,6 +66,14 @@ def rotated(x, rotation):
     """`x` `[batch, heads, length, key_dim]` rotated by what `RotaryPositions` gave, or itself."""
     if rotation is None:
         return x
+    for part in rotation:
+        length, pairs = part.shape
+        if 2 * pairs != x.shape[-1]:
+            raise ValueError(
+                f"`rotation` must turn heads of width {x.shape[-1]}, as RotaryPositions"
+                f"({x.shape[-1]}) does. Received: one for width {2 * pairs}"
+            )
+        _checks.one_for_each("rotation", length, x.shape[2])
     cos, sin = (ops.cast(part, "float32") for part in rotation)
     first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
     turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
@@ -89,8 +98,9 @@ class PositionBias(ConfigLayer):
         self.num_heads = _checks.positive_int("num_heads", num_heads)
 
     def call(self, query_positions: Tensor, key_positions: Tensor | None = None) -> Nested:
-        queries = _checks.positions(query_positions)
-        keys = queries if key_positions is None else _checks.positions(key_positions)
+        queries = keys = _checks.positions(query_positions, "query_positions")
+        if key_positions is not None:
+            keys = _checks.positions(key_positions, "key_positions")
         queries, keys = (ops.cast(positions, "int32") for positions in (queries, keys))
         return self.bias(queries[:, None] - keys[None, :])
 

@@ -32,6 +32,8 @@ class Residual(ConfigLayer):
         self.norm = norm_like(norm, self.dtype_policy)
 
     def build(self, x_shape: Shape, y_shape: Shape | None = None) -> None:
+        if y_shape is not None:
+            _checks.same_shape(x=x_shape, y=y_shape)
         self.dropout.build(x_shape)
         self.norm.build(x_shape)
 
@@ -70,6 +72,7 @@ class PostNormResidual(Residual):
         return x
 
     def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
+        _checks.same_shape(x=x.shape, y=y.shape)
         return self.norm(x + self.dropout(y, training=training))
 
 
@@ -95,6 +98,7 @@ class PreNormResidual(Residual):
         return self.norm(x)
 
     def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
+        _checks.same_shape(x=x.shape, y=y.shape)
         return x + self.dropout(y, training=training)
 
 

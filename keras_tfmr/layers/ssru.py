@@ -11,6 +11,7 @@ from keras import backend, ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.layers.cache import CachePosition, check_cache
 from keras_tfmr.layers.context import AttentionContext, gathered
 from keras_tfmr.layers.decoder import Decoder, DecoderLayer
 from keras_tfmr.layers.dot_product import by_rows
@@ -85,6 +86,8 @@ class SSRU(Sublayer):
         forget, candidate = ops.split(ops.cast(y, dtype), 2, axis=-1)
         forget = ops.sigmoid(forget)
         new = (1 - forget) * candidate  # [batch, length, d_model]
+        if cache is not None:
+            check_cache(cache, x.shape[0], (1, self.d_model))
         if cache is None:
             if mask is not None:
                 forget = ops.where(mask[:, :, None], forget, 1)
@@ -185,6 +188,14 @@ class SSRUDecoder(Decoder):
                 f"Received: relative_positions={relative_positions!r}"
             )
         super().__init__(*args, **kwargs)
+
+    @staticmethod
+    def position(cache_index: Nested, inputs: Tensor, cache: Nested) -> CachePosition:
+        """Where the new tokens stand; a state has room for any number."""
+        if isinstance(cache_index, CachePosition):
+            return cache_index
+        index = _checks.index("cache_index", cache_index, None)
+        return CachePosition(index, index + ops.arange(ops.shape(inputs)[1], dtype="int32"), None)
 
     def cache(self, batch: Any, beams: Any = 1) -> Nested:
         """The states before the first token, a list over layers: see `SSRU.cache`.

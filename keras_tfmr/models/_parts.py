@@ -5,6 +5,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.compat import flatten_layers
 from keras_tfmr.config import Tensor
 from keras_tfmr.decoding import score
@@ -83,6 +84,21 @@ def head(config, target_embedding):
     return LMHead(config.target_vocab, use_bias=use_bias, name="logits")
 
 
+def tensors(inputs, *names):
+    """The inputs of a model by their names, from one tensor or a list, which Keras may give.
+
+    Raises:
+        ValueError: If there are more or fewer.
+    """
+    given = keras.tree.flatten(inputs)
+    if len(given) != len(names):
+        raise ValueError(
+            f"`inputs` must be {' and '.join(f'`{name}`' for name in names)}. "
+            f"Received: {len(given)} tensors"
+        )
+    return given
+
+
 class ConfiguredModel:
     """Lets a model be rebuilt from its config when it is loaded from a file.
 
@@ -142,6 +158,8 @@ class NextTokenModel(ConfiguredModel):
             float32 tensor `[batch]`, in nats.
         """
         token_ids = ops.convert_to_tensor(token_ids)
+        # The last one is no input of the model, which checks the others.
+        token_ids = _checks.sequence_of_ids("token_ids", token_ids, self.logits.units)
         return score(self(token_ids[:, :-1]), token_ids[:, 1:])[0]
 
 

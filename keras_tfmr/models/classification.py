@@ -5,7 +5,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_tfmr._checks import positive_int
+from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import Encoder, LMHead
@@ -29,6 +29,8 @@ class MeanOverTokens(keras.layers.Layer):
     """
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
+        _checks.sequence_of_vectors("x", x.shape)
+        mask = _checks.sequence_mask("mask", mask, x)
         x = ops.cast(x, "float32")
         if mask is None:
             return ops.cast(ops.mean(x, axis=1), self.compute_dtype)
@@ -51,8 +53,9 @@ class EncoderModel(_parts.ConfiguredModel, keras.Model):
         self, config: TransformerConfig, num_classes: int, name: str, dtype: Any = None
     ) -> None:
         super().__init__(name=name, dtype=dtype)
+        _checks.instance("config", config, TransformerConfig)
         self.config = config
-        self.num_classes = positive_int("num_classes", num_classes)
+        self.num_classes = _checks.positive_int("num_classes", num_classes)
         layers = config.encoder_layers
         with dtype_policy(self.dtype_policy):
             embedding = _parts.embedding(config, config.source_vocab, "embedding")
@@ -60,7 +63,7 @@ class EncoderModel(_parts.ConfiguredModel, keras.Model):
             self.logits = LMHead(num_classes, name="logits")
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
-        (token_ids,) = keras.tree.flatten(inputs)  # Keras may give them in a list
+        (token_ids,) = _parts.tensors(inputs, "token_ids")
         return self.logits(self.pool(self.encoder(token_ids, training=training)))
 
     def get_config(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.transformer_step import TransformerStep
 from keras_tfmr.faster.precision import dtype_policy
@@ -41,6 +42,7 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
         self, config: TransformerConfig, name: str = "language", dtype: Any = None
     ) -> None:
         super().__init__(name=name, dtype=dtype)
+        _checks.instance("config", config, TransformerConfig)
         self.config = config
         layers = config.decoder_layers
         with dtype_policy(self.dtype_policy):
@@ -50,7 +52,7 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
         self.finish_building("token_ids")
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
-        (token_ids,) = keras.tree.flatten(inputs)  # Keras may give them in a list
+        (token_ids,) = _parts.tensors(inputs, "token_ids")
         return self.logits(self.decoder(token_ids, training=training))
 
     def start(self, batch: Any, num_beams: int = 1, *, max_length: int) -> Nested:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.transformer_step import SSRUStep, TransformerStep
 from keras_tfmr.faster.precision import dtype_policy
@@ -58,6 +59,7 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
         self, config: TransformerConfig, name: str = "translation", dtype: Any = None
     ) -> None:
         super().__init__(name=name, dtype=dtype)
+        _checks.instance("config", config, TransformerConfig)
         self.config = config
         decoder = {"attention": Decoder, "ssru": SSRUDecoder}[config.decoder_self]
         with dtype_policy(self.dtype_policy):
@@ -72,7 +74,7 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
         self.finish_building("source_ids", "target_ids")
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
-        source_ids, target_ids = keras.tree.flatten(inputs)
+        source_ids, target_ids = _parts.tensors(inputs, "source_ids", "target_ids")
         context = self.encoder(source_ids, training=training)  # [batch, source, d_model]
         return self.logits(self.decoder(target_ids, context, training=training))
 

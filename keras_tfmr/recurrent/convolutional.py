@@ -79,6 +79,7 @@ class ConvolutionStack(RecurrentLayer):
             convolution.build((*x_shape[:-1], self.units))
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
+        _checks.sequence_of_vectors("x", x.shape)
         mask = _checks.sequence_mask("mask", mask, x)
         real = 1 if mask is None else ops.cast(mask, self.compute_dtype)[:, :, None]
         z = self.input_dense(x) * real  # [batch, length, units]

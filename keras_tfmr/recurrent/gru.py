@@ -110,6 +110,7 @@ class GRU(RecurrentLayer):
     def call(
         self, x: Tensor, initial_state: Tensor | None = None, mask: Tensor | None = None
     ) -> Nested:
+        _checks.sequence_of_vectors("x", x.shape)
         mask = _checks.sequence_mask("mask", mask, x)
         return self.read(self.input_dense(x), initial_state, mask)
 

@@ -80,6 +80,7 @@ class LSTMN(RecurrentLayer):
     def call(
         self, x: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False
     ) -> Nested:
+        _checks.sequence_of_vectors("x", x.shape)
         mask = _checks.sequence_mask("mask", mask, x)
         projected = self.input_dense(x)  # [batch, length, 5 * units]
         valid = ops.ones_like(projected[:, :, 0])  # [batch, length]

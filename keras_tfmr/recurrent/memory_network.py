@@ -160,14 +160,13 @@ class Memories(RecurrentLayer):
     def call(
         self, facts: Tensor, question: Tensor, return_attention_scores: bool = False
     ) -> Nested:
-        facts = _checks.sequence_of_ids("facts", facts, ("batch", "facts", "words"))
-        question = _checks.sequence_of_ids("question", question, ("batch", "words"))
-        stories, questions = facts.shape[0], question.shape[0]
-        if None not in (stories, questions) and stories != questions:
-            raise ValueError(
-                "`facts` and `question` must have the same batch size. Received: shapes "
-                f"{tuple(facts.shape)} and {tuple(question.shape)}"
-            )
+        facts = _checks.sequence_of_ids(
+            "facts", facts, self.vocab_size, ("batch", "facts", "words")
+        )
+        question = _checks.sequence_of_ids(
+            "question", question, self.vocab_size, ("batch", "words")
+        )
+        _checks.same_batch(facts=facts.shape, question=question.shape)
         fact_mask = ops.any(ops.not_equal(facts, 0), axis=-1)  # [batch, facts]
         u = self.ask(question)  # [batch, width]
         all_scores = []

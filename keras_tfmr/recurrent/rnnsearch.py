@@ -180,6 +180,9 @@ class AlignedDecoder(RecurrentLayer):
         self, y: Tensor, annotations: Tensor, annotations_mask: Tensor | None = None,
         return_attention_scores: bool = False,
     ) -> Nested:  # fmt: skip
+        _checks.sequence_of_vectors("y", y.shape)
+        _checks.sequence_of_vectors("annotations", annotations.shape)
+        _checks.same_batch(y=y.shape, annotations=annotations.shape)
         annotations_mask = _checks.sequence_mask("annotations_mask", annotations_mask, annotations)
         y = ops.cast(y, self.compute_dtype)
         annotations = ops.cast(annotations, self.compute_dtype)

@@ -114,6 +114,8 @@ class SummaryDecoder(RecurrentLayer):
         self.start_dense.build(summary_shape)
 
     def call(self, y: Tensor, summary: Tensor) -> Nested:
+        _checks.sequence_of_vectors("y", y.shape)
+        _checks.same_batch(y=y.shape, summary=summary.shape)
         y, summary = ops.cast(y, self.compute_dtype), ops.cast(summary, self.compute_dtype)
         projected = self.gru.input_dense(y) + self.summary_dense(summary)[:, None, :]
         states = self.gru.read(projected, self.start_dense(summary))  # [batch, target, units]

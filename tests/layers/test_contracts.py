@@ -1,6 +1,5 @@
 """Everything a layer owes its user, whatever it computes: once for each class."""
 
-import re
 import warnings
 from functools import partial
 
@@ -97,7 +96,7 @@ CONTRACTS = [
     ids=[getattr(make, "func", make).__name__ for make, *_ in CONTRACTS],
 )
 def test_contract(make, arrays, options, fresh, tmp_path):
-    """By every policy and `dtype=`; saved, rebuilt, trained and quantised; of bad sizes."""
+    """By every policy and `dtype=`; saved, rebuilt, trained and quantised."""
     call = {"xla": False, "quantized": True, "trains": True, **options}
     xla, quantized, trains = (call.pop(name) for name in ("xla", "quantized", "trains"))
     for policy, tolerance in POLICIES.items():
@@ -116,7 +115,6 @@ def test_contract(make, arrays, options, fresh, tmp_path):
             if trains:
                 _check_training(model, arrays, outputs, tolerance, xla and policy == "float32")
     _check_dtype_argument(make, arrays, call)
-    _check_sizes(make())
     if quantized:
         _check_quantized(make(), arrays, call)
 
@@ -189,17 +187,6 @@ def _check_dtype_argument(make, arrays, call):
     layer(*arrays, **call)
     for part in layer._flatten_layers():
         assert part.dtype_policy.name == "mixed_bfloat16", f"{part.name} ignores dtype="
-
-
-def _check_sizes(layer):
-    """A size or rate that cannot be is named in the error, with what was received."""
-    config = layer.get_config()
-    for name, value in config.items():
-        sizes = (0, -1, 2.5) if type(value) is int and name != "axis" else ()
-        for bad in (-0.1, 1.0, "0.1") if name.endswith("dropout_rate") else sizes:
-            said = re.escape(f"{name.split('_')[-1]}={bad!r}")  # of the part that checks it
-            with pytest.raises((ValueError, TypeError), match=f"Received.*{said}"):
-                type(layer).from_config({**config, name: bad})
 
 
 def _check_quantized(layer, arrays, call):

@@ -10,7 +10,7 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import gradients, operations, random, random_ids, second_gradient, to_numpy
+from helpers import compiled, gradients, operations, random, random_ids, second_gradient, to_numpy
 from keras import ops
 
 from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, Perplexity, TokenAccuracy
@@ -69,6 +69,32 @@ def test_a_sample_weight_counts_as_so_many_tokens():
     doubled = np.concatenate([labels[:1], labels[:2]]), np.concatenate([logits[:1], logits[:2]])
     for sample_weight in (weight, weight[:, None], np.tile(weight[:, None], (1, LENGTH))):
         np.testing.assert_allclose(loss(labels, logits, sample_weight), loss(*doubled), rtol=1e-5)
+
+
+@pytest.mark.backends("tensorflow", "jax")
+@pytest.mark.parametrize("bad", [-1, -100, VOCAB])
+def test_a_label_out_of_its_range_trains_nothing_in_a_graph(bad):
+    """The loss and the metrics are NaN; that token has no gradient, others have theirs."""
+    logits, labels = logits_and_labels()
+    loss, right = LabelSmoothedCrossEntropy(0.1, nominal_tokens=7), labels.copy()
+    labels[0, 1], right[0, 1] = bad, 0
+    if keras.backend.backend() == "jax":
+        import jax
+
+        value, gradient = jax.jit(jax.value_and_grad(loss, argnums=1))(labels, logits)
+    else:
+        import tensorflow as tf
+
+        def both(labels, logits):
+            value = loss(labels, logits)
+            return value, tf.gradients(value, logits)[0]
+
+        value, gradient = compiled(both)(labels, logits)
+    assert np.isnan(value)
+    _, (expected,), _ = gradients(lambda logits: loss(right, logits), [logits])
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    for values in (TokenAccuracy().values, Perplexity().values):
+        assert np.isnan(to_numpy(compiled(values)(labels, logits))[0, 1])
 
 
 def test_no_real_token():

@@ -6,9 +6,15 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import POLICIES, compiled, random_ids, to_numpy
+from helpers import POLICIES, compiled, random, random_ids, to_numpy
 
-from keras_tfmr.layers import Encoder, PositionalEmbedding, RelativePositionBias, RotaryPositions
+from keras_tfmr.layers import (
+    CausalSelfAttention,
+    Encoder,
+    PositionalEmbedding,
+    RelativePositionBias,
+    RotaryPositions,
+)
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
 from keras_tfmr.models import LanguageModel, TransformerConfig, TranslationModel
 
@@ -74,8 +80,18 @@ def test_no_decoding_beyond_learned_positions():
 def test_no_plausible_vector_beyond_learned_positions():
     layer = LearnedPositions(4, 8)
     vectors = to_numpy(layer(np.arange(4)))
-    came = compiled(lambda first: layer(first + np.arange(3, dtype="int32")))(np.int32(2))
-    np.testing.assert_array_equal(came, [*vectors[2:], np.full(8, np.nan)])
+    came = compiled(lambda first: layer(first + np.array([-3, 0, 1, 2], "int32")))(np.int32(2))
+    nothing = np.full(8, np.nan)
+    np.testing.assert_array_equal(came, [nothing, *vectors[2:], nothing])
+
+
+@pytest.mark.backends("tensorflow", "jax")
+def test_no_plausible_vector_beyond_a_cache():
+    layer, x = CausalSelfAttention(2, 4), random(1, 2, 8)
+    layer(x)
+    attend = compiled(lambda index: layer(x, cache=layer.attention.cache(1, 5), cache_index=index))
+    for index, fits in ((3, True), (4, False), (-1, False)):
+        assert np.isfinite(to_numpy(attend(np.int32(index))[0])).all() == fits
 
 
 def test_learned_positions_of_an_open_length():
