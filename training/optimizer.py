@@ -7,6 +7,11 @@ from keras import ops
 
 from keras_tfmr.schedules import NoamSchedule
 
+if keras.backend.backend() == "tensorflow":
+    from training.run.adam_on_tensorflow import AdamOnTensorFlow as KerasAdam
+else:
+    from keras.optimizers import Adam as KerasAdam
+
 
 class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to a peak, then half a cosine down to 0 at the end of the run.
@@ -36,7 +41,7 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * ops.minimum(rise, ops.where(total > 0, fall, 1.0))
 
 
-class Adam(keras.optimizers.Adam):
+class Adam(KerasAdam):
     """Keras's Adam, whose moving average of the weights is useful from the start.
 
     Its decay grows as n / (n + 9) over n updates up to `ema_momentum`. With Keras's constant 0.999

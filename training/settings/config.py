@@ -361,7 +361,11 @@ class TextConfig(TrainingConfig):
 
 
 def best_precision():
-    """mixed_bfloat16, twice as fast, if the processor has bfloat16 instructions."""
+    """mixed_bfloat16 if the processor has bfloat16 instructions.
+
+    With avx512_bf16, a step of `small` then takes 15 % less processor time, one of `tutorial` 9 %:
+    `benchmarks/train_step.py`.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
