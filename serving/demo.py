@@ -445,7 +445,8 @@ async def ended(process, stop):
 
 def is_worth_a_line(record):
     """Whether a log record is of more than a client that does not speak HTTP."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    no_http = HttpProcessingError, web.RequestPayloadError
+    return not (record.exc_info and isinstance(record.exc_info[1], no_http))
 
 
 def main():

@@ -1,5 +1,6 @@
 """The demo page with a stub behind it: its own server as a process, and as a person uses it."""
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -7,12 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import httpx
 import psutil
 import pytest
+from aiohttp import web
+from in_memory import client
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
@@ -29,7 +33,8 @@ from stub_translator import (
     tag,
 )
 
-from serving.demo import origin_of
+from keras_tfmr.client import AsyncServingClient
+from serving.demo import Origin, application, origin_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -155,7 +160,7 @@ def test_with_a_server_of_its_own_that_ends(toys, driver):
         page.shows("BOA NOITE")
         psutil.Process(process.pid).children()[0].kill()
         wait("status", found="ENDED", meanwhile="", seconds=4)
-        assert process.wait(40) == 1 and "server has ended" in process.stderr.readline()
+        assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
     driver.get_log("browser")  # that model explains nothing, and then there is no server
 
 
@@ -369,18 +374,33 @@ def test_any_pair_of_languages(driver, stubbed, options, source, target):
 
 
 @contextlib.contextmanager
-def other(driver, signature):
-    """A page of a model that has one signature only."""
-    stub = StubTranslator({signature.__name__: signature})
-    with serving(stub) as server, demo(f"--server={server}") as (address, _):
-        page = Page(driver, address)
-        page.until(lambda: "version 7" in page.one("#server").text)
-        assert not page.one("#attention").is_displayed()
-        yield page
+def other(driver, signatures):
+    """A page, served in this process, of a model that has other signatures."""
+    address, stop = Future(), Future()
+
+    async def serve():
+        asked, transport = client(AsyncServingClient, retry=False)
+        transport.signatures = {signature.__name__: signature for signature in signatures}
+        runner = web.AppRunner(application(asked, Origin(), "localhost"))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address.set_result(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        await asyncio.wrap_future(stop)
+        await runner.cleanup()
+
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(asyncio.run, serve())
+        try:
+            yield Page(driver, address.result(20))
+        finally:
+            stop.set_result(None)
+            served.result(20)
 
 
 def test_a_classifier_shows_its_probabilities(driver):
-    with other(driver, classify) as page:
+    with other(driver, [classify]) as page:
+        page.until(lambda: "version 7" in page.one("#server").text)
+        assert not page.one("#attention").is_displayed()
         page.write("um dia")
         page.until(lambda: page.one("#answer .translation"))
         page.until(lambda: page.all("#answer .name")[0].text == "long")
@@ -392,7 +412,7 @@ def test_a_classifier_shows_its_probabilities(driver):
 
 
 def test_a_tagger_shows_a_tag_below_each_word(driver):
-    with other(driver, tag) as page:
+    with other(driver, [tag]) as page:
         page.write("O Tom dorme")
         page.until(lambda: len(page.all(".tagged")) == 3)
         found = [one.text.split() for one in page.all(".tagged")]
@@ -401,7 +421,7 @@ def test_a_tagger_shows_a_tag_below_each_word(driver):
 
 
 def test_a_completer_goes_on_with_length_and_temperature(driver):
-    with other(driver, complete) as page:
+    with other(driver, [complete]) as page:
         page.write("era")
         page.until(lambda: page.one("#answer .translation").text == "era" + 24 * " 0.7")
         for name, value in (("length", 2), ("temperature", 0)):
@@ -414,8 +434,7 @@ def test_a_completer_goes_on_with_length_and_temperature(driver):
 
 
 def test_another_kind_of_model_is_said_to_be_one(driver):
-    with serving(StubTranslator({"other": None})) as server, demo(f"--server={server}") as (at, _):
-        page = Page(driver, at)
+    with other(driver, []) as page:
         page.until(lambda: "has no signature that this page" in page.one("#trouble").text)
     driver.get_log("browser")
 
