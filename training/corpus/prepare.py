@@ -22,10 +22,12 @@ from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
 PHRASEBOOK = (
-    "The built-in phrasebook has everyday sentences: most were made by a grammar, 4,000 written by "
-    "hand. Look at the `everyday` score first: its sentences were written by hand too, and no run "
-    "learns from them; `validation` and `test` were made by the grammar. For other text, give "
-    "--data."
+    "The built-in phrasebook has everyday sentences, most of them made by a grammar. For other "
+    "text, give --data."
+)
+EVERYDAY = (
+    "Look at the `everyday` score first: no run learns from its sentences, which were written by "
+    "hand; those of `validation` and `test` were made by the grammar."
 )
 
 
@@ -80,6 +82,7 @@ def prepare(settings, folder, before, known=None, replicas=1):
     if settings.epochs and not steps:
         steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
     lines = [PHRASEBOOK] if settings.phrasebook else []
+    lines += [EVERYDAY] if settings.phrasebook and settings.task == "translation" else []
     lines += [*found.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
     record, told = found.record, "\n".join(lines)
     return Data(task, batches, sets["validation"], sets["test"], steps, record, told)
