@@ -1,10 +1,10 @@
-"""Exports of text models as SavedModels for TensorFlow Serving, and a check of any SavedModel."""
+"""Exports of text models as SavedModels for TensorFlow Serving, checked before they appear."""
 
 import importlib
 
 from keras_tfmr import _homes
 
-# Imported on demand: `write` imports Keras, which the check does not need.
+# Imported on demand: `write` imports Keras, which the process that checks does not need.
 _HOMES = _homes(__name__)
 
 __all__ = list(_HOMES)

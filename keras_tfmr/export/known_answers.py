@@ -1,4 +1,4 @@
-"""Test requests to a SavedModel: made up from its signatures, or with known answers."""
+"""Requests to an export with known answers: those that its text model gives in process."""
 
 import numpy as np
 
@@ -27,88 +27,27 @@ ADVERSARIAL = (
 )
 
 
-def run_batches(session, name, batches):
-    """Runs a signature with made-up inputs; returns the problems, as a list of sentences.
-
-    If the first dimension is unknown, it gets each size of `batches`, and outputs must have as many
-    rows. Strings must be UTF-8, unless the output's name ends in `_bytes`. The Examples for
-    Classify and Regress have one feature, `text`.
-    """
-    definition = session.signatures[name]
-    batched = all(_open(info) for info in definition.inputs.values())
-    problems = []
-    for batch in batches if batched else (1,):
-        inputs = {
-            alias: _made_up(info, batch, definition.method_name)
-            for alias, info in definition.inputs.items()
-        }
-        try:
-            outputs = session.run(name, inputs)
-        except Exception as error:  # any error of a kernel is a problem to report
-            problems.append(f"signature {name} fails for a batch of {batch}: {first_lines(error)}")
-            continue
-        for alias, value in outputs.items():
-            problem = _output_problem(alias, np.asarray(value), batch if batched else None)
-            if problem:
-                problems.append(f"signature {name}, batch of {batch}: {problem}")
-    return problems
-
-
-def _open(info):
-    shape = info.tensor_shape
-    return shape.unknown_rank or (len(shape.dim) > 0 and shape.dim[0].size == -1)
-
-
-def _made_up(info, batch, method):
-    import tensorflow as tf
-
-    from keras_tfmr.signatures.inputs import example_of
-
-    dtype = tf.as_dtype(info.dtype)
-    sizes = [-1] if info.tensor_shape.unknown_rank else [d.size for d in info.tensor_shape.dim]
-    shape = [size if size >= 0 else 1 for size in sizes]
-    if sizes and sizes[0] == -1:
-        shape[0] = batch
-    if dtype == tf.string:
-        count = int(np.prod(shape))
-        texts = [TEXTS[i % len(TEXTS)].encode() for i in range(count)]
-        if method in (tf.saved_model.CLASSIFY_METHOD_NAME, tf.saved_model.REGRESS_METHOD_NAME):
-            texts = [example_of(text) for text in texts]
-        return np.array(texts, dtype=object).reshape(shape)
-    return np.ones(shape, dtype.as_numpy_dtype)
-
-
-def _output_problem(alias, value, batch):
-    if batch is not None and (value.ndim == 0 or value.shape[0] != batch):
-        return f"output {alias} has shape {list(value.shape)}, so requests cannot be batched"
-    if value.dtype == object and not alias.endswith("_bytes"):
-        for text in value.flat:
-            try:
-                text.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return f"output {alias} is not UTF-8 ({error}); JSON cannot carry it"
-    return None
-
-
-def load_as_users_do(session, path):
-    """Loads a SavedModel and calls it by `tf.saved_model.load`, as `keras.layers.TFSMLayer` does.
+def load_as_users_do(path, cases):
+    """Loads a SavedModel by `tf.saved_model.load`, as `keras.layers.TFSMLayer` does, and asks it.
 
     Unlike a server, that builds all functions again. Returns the problems, as a list of sentences.
+
+    Args:
+        path: The folder of the SavedModel.
+        cases: Those of `record`, the default signature's first.
     """
     import tensorflow as tf
 
-    name = min(session.signatures, key=lambda name: (name != "serving_default", name))
-    definition = session.signatures[name]
-    try:
-        inputs = {
-            alias: tf.constant(_made_up(info, 1, definition.method_name))
-            for alias, info in definition.inputs.items()
-        }
-        outputs = tf.saved_model.load(str(path)).signatures[name](**inputs)
-    except Exception as error:  # any error of the loader is a problem to report
-        return [f"tf.saved_model.load, or what it loads, fails: {first_lines(error)}"]
-    missing = sorted(set(definition.outputs) - set(outputs))
-    return [f"what tf.saved_model.load loads has no output {alias}" for alias in missing]
+    for case in cases[:1]:
+        try:
+            function = tf.saved_model.load(str(path)).signatures["serving_default"]
+            inputs = {alias: tf.constant(column[:1]) for alias, column in case["inputs"].items()}
+            outputs = function(**inputs)
+        except Exception as error:  # any error of the loader is a problem to report
+            return [f"tf.saved_model.load, or what it loads, fails: {first_lines(error)}"]
+        missing = sorted(set(case["outputs"]) - set(outputs))
+        return [f"what tf.saved_model.load loads has no output {alias}" for alias in missing]
+    return []
 
 
 def record(text_model):

@@ -72,7 +72,7 @@ def write_saved_model(
             batching.write(unfinished)
             _write_metadata(trained, unfinished, texts[:EXAMPLES], facts)
         known = functools.partial(known_answers.record, trained)
-        if process and (problems := process.report(known).problems):
+        if process and (problems := process.problems(known)):
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise ExportError(f"The export would not serve and was not kept:{listed}")
         with publishing.writing(directory):

@@ -22,7 +22,7 @@ from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, t
 
 from keras_tfmr import Translator, compat
 from keras_tfmr.export import known_answers, publishing, warmup, write
-from keras_tfmr.export.check import ExportError, Report
+from keras_tfmr.export.check import ExportError
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.faster import int8
 from keras_tfmr.presets.folder import PresetFolder
@@ -139,13 +139,13 @@ def test_a_failing_check_leaves_nothing_behind(tmp_path, monkeypatch):
     translator = tiny_translator(kind=Plain)
     monkeypatch.setattr(write, "_save", lambda *given: (given[-1] / "saved_model.pb").touch())
     monkeypatch.setattr(known_answers, "record", lambda translator: [])
-    report = Report(problems=["it does not load", "nor run"])
-    process = types.SimpleNamespace(report=lambda *_: report)
+    problems = ["it does not load", "nor run"]
+    process = types.SimpleNamespace(problems=lambda *_: problems)
     monkeypatch.setattr(write, "FreshProcess", lambda *_, **__: contextlib.nullcontext(process))
     with pytest.raises(ExportError, match=r"(?s)not kept.*- it does not load\n- nor run"):
         translator.export(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    report = Report()
+    problems = []
     for number, blank in enumerate(([], ["", " \n"], None), 1):
         path = translator.export(tmp_path, texts=blank)
         assert path == tmp_path / str(number)

@@ -24,9 +24,9 @@ SCRIPTS = [
 ]
 
 
-@pytest.mark.parametrize("script", [*SCRIPTS, "keras_tfmr.export.check"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_help_names_every_option_with_underscores_and_says_what_it_is(script):
-    words = [sys.executable, *([script] if script.endswith(".py") else ["-m", script]), "--help"]
+    words = [sys.executable, script, "--help"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and "--help" in done.stdout, done.stderr
     for option in re.findall(r"^  (-.*(?:\n {10,}.*)*)", done.stdout, re.MULTILINE):
@@ -58,9 +58,7 @@ def words_of(option, value=""):
     return [option.option_strings[0], *[value] * count]
 
 
-@pytest.mark.parametrize(
-    "script", [*SCRIPTS, *(f"benchmarks/{name}" for name in MEASURING), "keras_tfmr.export.check"]
-)
+@pytest.mark.parametrize("script", [*SCRIPTS, *(f"benchmarks/{name}" for name in MEASURING)])
 def test_no_option_is_given_without_effect(script, monkeypatch, capsys):
     """Lists add up, all others are given once, and never beside what takes their effect."""
     parser = parser_of(script, monkeypatch)
