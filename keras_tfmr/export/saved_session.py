@@ -74,14 +74,6 @@ class SavedSession:
         values = [np.array(v, object) if isinstance(v, bytes) else np.asarray(v) for v in values]
         return dict(zip(names, values, strict=True))
 
-    def tensors(self, signature):
-        """The names of a signature's inputs and of its outputs in the graph, two tuples."""
-        definition = self.signatures[signature]
-        return tuple(
-            tuple(infos[alias].name for alias in sorted(infos))
-            for infos in (definition.inputs, definition.outputs)
-        )
-
     def close(self):
         """Frees the session and stops what still runs in it."""
         self.session.close()
