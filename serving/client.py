@@ -7,7 +7,8 @@
 
 Lines on standard input are sent in batches as they arrive, several batches at the same time. The
 answers are printed in order, one line for each text. Exit status: 0 done, 2 wrong arguments, 3 no
-server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other error.
+server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other error, 130 after
+Ctrl-C.
 """
 
 import functools
@@ -22,15 +23,25 @@ from pathlib import Path
 from keras_tfmr import _command_line
 from keras_tfmr.client import TLS, ServingClient, ServingError, Target
 
-SHOWN = {  # what is printed of an answer of each call
-    "translate": lambda one: one_line(one.text),
-    "translate_nbest": lambda one: f"{one.score + 0.0:.4f}\t{one_line(one.text)}",
-    "classify": lambda one: f"{one.label}\t{one.probabilities[one.label]:.4f}",
-    "tag": lambda one: " ".join(map("/".join, zip(one.words, one.tags, strict=True))),
-    "complete": lambda one: one_line(one.text.strip()),
-    "log_prob": lambda one: f"{one.log_prob:.4f}\t{one.tokens}",
+# What each word of --ask and the other options call, and what is printed of an answer.
+CALLS = {
+    "translate": (ServingClient.translate, lambda best: one_line(best.text)),
+    "translate_nbest": (
+        ServingClient.translate_nbest,
+        lambda hypothesis: f"{hypothesis.score + 0.0:.4f}\t{one_line(hypothesis.text)}",
+    ),
+    "classify": (
+        ServingClient.classify,
+        lambda answer: f"{answer.label}\t{answer.probabilities[answer.label]:.4f}",
+    ),
+    "tag": (
+        ServingClient.tag,
+        lambda answer: " ".join(map("/".join, zip(answer.words, answer.tags, strict=True))),
+    ),
+    "complete": (ServingClient.complete, lambda answer: one_line(answer.text.strip())),
+    "log_prob": (ServingClient.log_prob, lambda answer: f"{answer.log_prob:.4f}\t{answer.tokens}"),
 }
-OTHERS = [call for call in SHOWN if not call.startswith("translate")]
+OTHERS = [call for call in CALLS if not call.startswith("translate")]
 
 
 def parse_arguments(arguments=None):
@@ -101,7 +112,7 @@ def print_translations(client, options):
     The first batch that fails stops it; the output then holds the answers before that batch.
     """
     call = options.ask or ("translate_nbest" if options.nbest else "translate")
-    ask = getattr(client, call)
+    ask = functools.partial(CALLS[call][0], client)
     if options.terms is not None:
         terms = _command_line.terms(options.terms)
         ask = functools.partial(client.translate_with_terms, terms=terms)
@@ -159,12 +170,13 @@ def in_order(ask, requests, in_flight):
 
 def show(call, number, answer):
     """Prints the answer to text `number`; warns if the model has read a part of it only."""
+    line_of = CALLS[call][1]
     if call == "translate_nbest":
         for hypothesis in answer:
-            print(number, SHOWN[call](hypothesis), sep="\t")
+            print(number, line_of(hypothesis), sep="\t")
         answer = answer[0]
     else:
-        print(SHOWN[call](answer))
+        print(line_of(answer))
     if answer.truncated:
         part = "end" if call == "complete" else "beginning"
         warn(f"line {number} is too long for the model: only its {part} was read")

@@ -61,8 +61,13 @@ ORIGIN = web.AppKey("origin", Origin)
 HOST = web.AppKey("host", str)
 KINDS = web.AppKey("kinds", dict)  # {version: what its model is asked}
 OPTIONS = ("length", "temperature")  # of a completion
-# The kinds of models, by what they are asked: options that make the answer to "" a short one.
-KIND_OPTIONS = {"translate": {}, "classify": {}, "tag": {}, "complete": {"length": 1}}
+# The kinds of models: a call that only they answer, with options that make the answer to "" short.
+KINDS_OF_MODELS = {
+    "translate": functools.partial(AsyncServingClient.translate, texts=[""]),
+    "classify": functools.partial(AsyncServingClient.classify, texts=[""]),
+    "tag": functools.partial(AsyncServingClient.tag, texts=[""]),
+    "complete": functools.partial(AsyncServingClient.complete, prompts=[""], length=1),
+}
 METADATA = Path("assets.extra", "keras_tfmr.json")  # in the folder of a version
 ON_THE_WAY = ("START", "LOADING")  # states of a version that will be served
 HEADERS = {
@@ -121,8 +126,12 @@ def application(client, origin, host):
     app[CLIENT], app[ORIGIN], app[HOST] = client, origin, host
     app[ENDED], app[KINDS] = asyncio.Event(), {}
     app.router.add_get("/api/status", status)
-    for answer in (document, translate, explain, classify, tag, complete):
-        app.router.add_post(f"/api/{answer.__name__}", answer)
+    app.router.add_post("/api/document", document)
+    app.router.add_post("/api/translate", translate)
+    app.router.add_post("/api/explain", explain)
+    app.router.add_post("/api/classify", classify)
+    app.router.add_post("/api/tag", tag)
+    app.router.add_post("/api/complete", complete)
     app.router.add_get("/", index)
     for file in sorted(PAGE.iterdir()):  # no path of a request is looked up on the disk
         app.router.add_get(f"/{file.name}", functools.partial(send, file))
@@ -170,14 +179,14 @@ async def status(request):
 
 async def kind_of(client):
     """What a model can be asked: the first signature that it has, of those of each kind."""
-    for name, options in KIND_OPTIONS.items():
+    for kind, call in KINDS_OF_MODELS.items():
         try:
-            await getattr(client, name)([""], **options)
+            await call(client)
         except ServingError as error:
             if not lacks_signature(error):
                 raise
         else:
-            return name
+            return kind
     raise UnknownKindError("it is neither a translator, a classifier, a tagger nor a completer")
 
 
@@ -211,7 +220,7 @@ async def translate(request):
     """{"texts": [one]} -> {"hypotheses": [{"text", "score"}, ...]}, the best translation first."""
     texts, _ = await content_of(request, most=1)
     (hypotheses,) = await request.app[CLIENT].translate_nbest(texts)
-    listed = [{"text": one.text, "score": one.score} for one in hypotheses]
+    listed = [{"text": hypothesis.text, "score": hypothesis.score} for hypothesis in hypotheses]
     return web.json_response({"hypotheses": listed})
 
 
@@ -276,7 +285,9 @@ async def content_of(request, most=LONGEST):
     if not all(type(value) in (int, float) for value in options.values()):
         raise web.HTTPBadRequest(text=f"Expected numbers. Received: {options}")
     if terms := content.get("terms"):
-        strings = isinstance(terms, dict) and all(isinstance(one, str) for one in terms.values())
+        strings = isinstance(terms, dict) and all(
+            isinstance(target, str) for target in terms.values()
+        )
         if not strings or not all(map(str.strip, terms)):
             raise web.HTTPBadRequest(
                 text=f'Expected "terms" from words to translations. Received: {str(terms)[:60]}'

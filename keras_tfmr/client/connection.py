@@ -126,6 +126,8 @@ def with_default_port(server: str, port: int) -> str:
     ('localhost:8501/prefix', '[::1]:8500')
     """
     host, slash, prefix = server.partition("/")
+    if host.endswith(":") and host.count(":") == 1 and not slash:
+        raise ValueError(f"A server must have a port after its colon. Received: {server!r}")
     try:
         host = f"[{ipaddress.IPv6Address(host.strip('[]'))}]"
     except ValueError:

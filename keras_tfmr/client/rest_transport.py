@@ -58,8 +58,12 @@ class RestTransport(Transport):
         versions = await self._read("GET", "", headers, b"", "model_version_status")
         try:
             return [
-                (int(one["version"]), one["state"], one.get("status", {}).get("error_message", ""))
-                for one in versions
+                (
+                    int(known["version"]),
+                    known["state"],
+                    known.get("status", {}).get("error_message", ""),
+                )
+                for known in versions
             ]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._not_servings(versions) from error

@@ -101,7 +101,7 @@ def terms_in(texts: Sequence[Text], terms: Mapping[str, str]) -> dict[str, list[
     {'terms': [['gato', ''], ['gato', 'preto']], 'translations': [['cat', ''], ['cat', 'black']]}
     """
     for pair in terms.items() if isinstance(terms, Mapping) else [(terms,)]:
-        if not all(isinstance(one, str) for one in pair):
+        if not all(isinstance(text, str) for text in pair):
             raise TypeError(f"`terms` must be a dict of str. Received: {pair!r:.80}")
         if not pair[0].strip():
             raise ValueError(f"A term must have visible characters. Received: {pair!r:.80}")
@@ -109,7 +109,7 @@ def terms_in(texts: Sequence[Text], terms: Mapping[str, str]) -> dict[str, list[
     rows = []
     for text in texts:
         known = _folded(utf8(text).decode("utf-8", "replace"))
-        rows.append([term for term, some in words.items() if all(word in known for word in some)])
+        rows.append([term for term, own in words.items() if all(word in known for word in own)])
     most = max([1, *map(len, rows)])
     rows = [row + [""] * (most - len(row)) for row in rows]
     translations = [[terms.get(term, "") for term in row] for row in rows]

@@ -287,6 +287,7 @@ WRONG = [
     ("lower case.*'Authorization'", {"headers": {"Authorization": "Bearer a"}}),
     ("protocol's own.*'grpc-timeout'", {"headers": {"grpc-timeout": "1S"}}),
     ("authorization must be .* 9 characters", {"headers": {"authorization": "Bearer a\n"}}),
+    ("port after its colon", {"server": "127.0.0.1:"}),
     ("needs rest=True", {"server": "https://localhost"}),
     ("ftp", {"server": "ftp://localhost", "rest": True}),
     ("localhost:99999", {"server": "localhost:99999", "rest": True}),
