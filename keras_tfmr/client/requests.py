@@ -99,14 +99,7 @@ class Requests:
         batch_size: int | None = None,
     ) -> list[Answer]:
         """The answers to requests of bounded size, a bounded number of them at the same time."""
-        if batch_size is None:
-            batch_size = FEW if signature.large else self.batch_texts
-        columns = {
-            name: [*map(SENT_AS[dtype], inputs[name])] for name, dtype in signature.inputs.items()
-        }
-        rows = zip(*columns.values(), strict=True)
-        sizes = [sum(map(_bytes, row)) for row in rows]
-        parts = batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
+        columns, parts = self._parts(signature, inputs, batch_size)
         answers, waiting = {}, iter(parts)
 
         async def ask():
@@ -117,24 +110,33 @@ class Requests:
                 except ServingError as error:
                     if len(parts) == 1:
                         raise
-                    where = f"texts[{part.start}:{part.stop}] of {len(sizes)}"
+                    where = f"texts[{part.start}:{part.stop}] of {parts[-1].stop}"
                     raise type(error)(f"{where}: {error}", error.code) from error
-
-        tasks = [asyncio.create_task(ask()) for _ in parts[: self.in_flight]]
 
         def all_answers():
             for part in parts:
                 yield from answers.get(part.start) or [None] * (part.stop - part.start)
 
+        tasks = [asyncio.create_task(ask()) for _ in parts[: self.in_flight]]
         try:
             await asyncio.gather(*tasks)
         except ServingError as error:
-            error.answers = [*all_answers()] if answers else []
+            error.answers = [*all_answers()] if len(parts) > 1 else []
             raise
         finally:  # after an error, nobody waits for the others
             for task in tasks:
                 task.cancel()
         return [*all_answers()]
+
+    def _parts(self, signature, inputs, batch_size):
+        """The inputs as they are sent, {name: values}, and the slices of them for each request."""
+        if batch_size is None:
+            batch_size = FEW if signature.large else self.batch_texts
+        columns = {
+            name: [*map(SENT_AS[dtype], inputs[name])] for name, dtype in signature.inputs.items()
+        }
+        sizes = [sum(map(_bytes, row)) for row in zip(*columns.values(), strict=True)]
+        return columns, batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
 
     async def _request(self, signature, inputs):
         """The answers to one request."""
