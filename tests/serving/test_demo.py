@@ -26,6 +26,7 @@ from stub_translator import (
     HEADS,
     HYPOTHESES,
     LAYERS,
+    SIGNATURES,
     StubTranslator,
     classify,
     complete,
@@ -51,7 +52,7 @@ def demo(*arguments, status=0):
             yield process.stdout.readline().removeprefix("Open ").strip(), process
         finally:
             process.terminate()
-            assert process.wait(timeout=10) == status
+            assert process.wait(timeout=20) == status
             assert "Traceback" not in process.stderr.read()
 
 
@@ -66,7 +67,9 @@ def ask(page, path, *texts, **headers):
 
 @pytest.fixture(scope="module")
 def address(stubbed):
-    with demo(f"--server={stubbed[1]}", "--languages", "pt", "en") as (address, _):
+    flags = f"--server={stubbed[1]}", "--host=localhost", "--languages", "pt", "en"
+    with demo(*flags) as (address, _):
+        assert address.startswith("http://localhost:")
         yield address
 
 
@@ -249,6 +252,7 @@ def page(driver, address, stub):
 
 
 def test_translation_and_nbest_appear_as_one_types(page):
+    assert page.one("#source-language").text.casefold() == "portuguese"
     page.one("#source").send_keys(" bem")
     page.shows("O GATO PRETO DORME BEM")
     second = ["−0.25", "O GATO PRETO DORME BEM 1"]  # the list appears after the translation
@@ -347,41 +351,15 @@ def test_address_copy_and_no_text(page):
     assert page.until(lambda: page.one("#translation").text == "" and not page.all("#nbest li"))
 
 
-@pytest.mark.parametrize(
-    ("options", "source", "target"),
-    [
-        (["--languages", "de", "pt-BR"], "German", "Brazilian Portuguese"),
-        (["--languages", '"><b>', "eng"], '"><b>', "English"),
-        ([], "Source", "Translation"),
-    ],
-)
-def test_any_pair_of_languages(driver, stubbed, options, source, target):
-    with demo(f"--server={stubbed[1]}", "--host=localhost", *options) as (address, _):
-        assert address.startswith("http://localhost:")
-        page = Page(driver, address)
-        page.until(lambda: "version 7" in page.one("#server").text)  # though there is no text
-        assert not page.all("#examples button")
-        page.write("guten Tag")
-        page.shows("GUTEN TAG")
-        page.until(lambda: page.words("source") == ["guten", "Tag"])
-        named = [page.one(f"#{side}-language").text for side in ("source", "target")]
-        assert [name.casefold() for name in named] == [source.casefold(), target.casefold()]
-        views = [label.text for label in page.all("#views label")]
-        assert views == [f"{target} to {source}", f"within {source}", f"within {target}"]
-        columns = [page.one(f".words.{side}") for side in ("source", "target")]
-        labels = [column.get_dom_attribute("aria-label") for column in columns]
-        assert labels == [f"{source} words", f"{target} words"]
-
-
 @contextlib.contextmanager
-def other(driver, signatures):
+def other(driver, signatures, languages=("", "")):
     """A page, served in this process, of a model that has other signatures."""
     address, stop = Future(), Future()
 
     async def serve():
         asked, transport = client(AsyncServingClient, retry=False)
         transport.signatures = {signature.__name__: signature for signature in signatures}
-        runner = web.AppRunner(application(asked, Origin(), "localhost"))
+        runner = web.AppRunner(application(asked, Origin(languages), "localhost"))
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         address.set_result(f"http://127.0.0.1:{runner.addresses[0][1]}")
@@ -395,6 +373,30 @@ def other(driver, signatures):
         finally:
             stop.set_result(None)
             served.result(20)
+
+
+@pytest.mark.parametrize(
+    ("languages", "source", "target"),
+    [
+        (("de", "pt-BR"), "German", "Brazilian Portuguese"),
+        (('"><b>', "eng"), '"><b>', "English"),
+        (("", ""), "Source", "Translation"),
+    ],
+)
+def test_any_pair_of_languages(driver, languages, source, target):
+    with other(driver, SIGNATURES.values(), languages) as page:
+        page.until(lambda: "version 7" in page.one("#server").text)  # though there is no text
+        assert not page.all("#examples button")
+        page.write("guten Tag")
+        page.shows("GUTEN TAG")
+        page.until(lambda: page.words("source") == ["guten", "Tag"])
+        named = [page.one(f"#{side}-language").text for side in ("source", "target")]
+        assert [name.casefold() for name in named] == [source.casefold(), target.casefold()]
+        views = [label.text for label in page.all("#views label")]
+        assert views == [f"{target} to {source}", f"within {source}", f"within {target}"]
+        columns = [page.one(f".words.{side}") for side in ("source", "target")]
+        labels = [column.get_dom_attribute("aria-label") for column in columns]
+        assert labels == [f"{source} words", f"{target} words"]
 
 
 def test_a_classifier_shows_its_probabilities(driver):
