@@ -57,6 +57,11 @@ class Adam(KerasAdam):
         self.total_batches = self.add_variable((), "zeros", "float32", name="total_batches")
         learning_rate.total_steps = self.total_batches
 
+    def finalize_variable_values(self, var_list):
+        """Keeps the weights at the end of a `fit`, which Keras would replace by their average: the
+        next `fit` goes on from them.
+        """
+
     @property
     def ema_momentum(self):
         if not hasattr(self, "_iterations"):

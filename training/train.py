@@ -3,97 +3,176 @@
 import contextlib
 import sys
 import time
+from typing import Any, NamedTuple
 
 STARTED = time.monotonic()  # the budget includes the imports
 
 
-def train(settings, signals):
-    """Trains, evaluates and exports as the settings say; returns whether the run is finished."""
+class Run(NamedTuple):
+    """What is known before the first update.
+
+    Fields:
+        settings: The settings, with what they leave open as in the run that is resumed.
+        folder: The `RunFolder`.
+        workers: The `Distribution`.
+        data: The `Data`, with the task.
+        config: Of the model.
+        start: The `Start`, or None.
+    """
+
+    settings: Any
+    folder: Any
+    workers: Any
+    data: Any
+    config: Any
+    start: Any
+
+    def say(self, line):
+        """Prints a line for people, once for all workers."""
+        if self.workers.chief:
+            print(line)
+
+
+def command(program, settings):
+    """Runs a training script; returns its exit status."""
+    from training.run import process
+
+    process.keep_freed_memory()
+    stop = process.Stop()
+    return process.command(program, train, settings, stop, stop=stop)
+
+
+def train(settings, stop):
+    """Trains, evaluates and exports as the settings say; raises KeyboardInterrupt after a signal.
+
+    Args:
+        stop: The `Stop`.
+    """
     import keras
 
-    from training.corpus.prepare import prepare
-    from training.corpus.sources import check_apart
-    from training.optimizer import make_optimizer
-    from training.run import callbacks as own
-    from training.run.checkpoints import Checkpoints, restore
     from training.run.distributed import connect
-    from training.run.evaluate import Evaluator
-    from training.run.report import finish, finish_on_tensorflow
-    from training.run.run_folder import RunFolder, begin, describe, run_lock, settle
-    from training.settings.init_from import Start
+    from training.run.run_folder import RunFolder, run_lock
 
     keras.utils.set_random_seed(settings.seed)
-    folder, workers, asked = RunFolder(settings.output), connect(settings), settings
-    with run_lock(folder) if workers.chief else contextlib.nullcontext():
-        # The data
-        check_apart(settings, folder)
-        about = (asked.to_dict(), asked.free(), asked.overwrite)
-        before = begin(folder, *about) if workers.chief else workers.read_config(folder)
-        settings = settle(asked, before)
-        start = Start(settings.init_from) if settings.init_from else None
-        data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
-        task, batches = data.task, data.batches
+    folder, workers = RunFolder(settings.output), connect(settings)
+    try:
+        with run_lock(folder) if workers.chief else contextlib.nullcontext():
+            run = begin(settings, folder, workers)
+            model, sums = make_model(run)
+            state = fit(run, model, sums, stop)
+            if workers.chief:
+                finish(run, state)
+    except KeyboardInterrupt:
+        print("\nStopped. Run the same command to resume.", file=sys.stderr)
+        raise
 
-        # The model
-        config = start.config_for(task) if start else task.config()
-        if workers.chief:
-            if not before:
-                folder.clear()
-                before = describe(task, config, data.record, start)
-            # `arguments` repeat the run; `asked` tells whether a command is that of the run.
-            known = {"arguments": settings.to_dict(), "asked": asked.to_dict()}
-            folder.write_config({**before, **known})
-            folder.save_tokenizers(task.tokenizers)
-            workers.barrier()  # for which the others wait in `read_config`
-        with workers.scope():
-            model = task.model(config, settings.precision)
-            optimizer = make_optimizer(settings, model)
-            model.compile(optimizer, loss=task.loss(batches.nominal_tokens), metrics=task.metrics())
-            optimizer.build(model.trainable_variables)
-        workers.prepare(model, task)
-        if start:
-            start.assign(model, task)
-        say = print if workers.chief else lambda line: None
-        say(f"Run folder: {folder.path}\n{data.summary}")
-        say(f"{task.kind}: {settings.preset}, {model.count_params():,} weights")
 
-        # What happens beside the updates
-        checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
-        newest = checkpoints.newest(say)
-        state = own.RunState.of(newest, data.steps)
-        scored = (data.validation, settings.validation_pairs)
-        evaluator = Evaluator(task, task.model(config), *scored)
-        budget = own.Budget(state, settings, folder, STARTED, signals, say)
-        validation = own.Validation(evaluator, budget)
-        callbacks = [own.NotFinite(state, checkpoints), validation, budget]
-        if workers.chief:
-            callbacks += [
-                own.History(budget, task.scores, batches.nominal_tokens),
-                own.Checkpoint(validation, checkpoints, settings),
-                keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False),
-            ]
-        if newest and not budget.ended:  # else only the end is missing, on whatever backend
-            restore(newest, own.state_of(model))
-            say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")
+def begin(asked, folder, workers):
+    """The `Run`, after the folder holds its config.json and its encoded corpus."""
+    from training.corpus.prepare import prepare
+    from training.corpus.sources import check_apart
+    from training.run import run_folder
+    from training.settings.init_from import Start
 
-        # The training: an epoch of `fit` is a row of history.csv
-        accumulated = settings.gradient_accumulation_steps
-        if not budget.ended:
+    check_apart(asked, folder)
+    about = (asked.to_dict(), asked.free(), asked.overwrite)
+    before = run_folder.begin(folder, *about) if workers.chief else workers.read_config(folder)
+    settings = run_folder.settle(asked, before)
+    start = Start(settings.init_from) if settings.init_from else None
+    data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
+    config = start.config_for(data.task) if start else data.task.config()
+    if workers.chief:
+        described = before or run_folder.describe(data.task, config, data.record, start)
+        # `arguments` repeat the run; `asked` tells whether a command is that of the run.
+        known = {"arguments": settings.to_dict(), "asked": asked.to_dict()}
+        folder.begin({**described, **known}, data.task.tokenizers, new=not before)
+        workers.barrier()  # for which the others wait in `read_config`
+    return Run(settings, folder, workers, data, config, start)
+
+
+def make_model(run):
+    """The compiled model with the weights of the start, and what its metrics sum up over a row."""
+    from training.optimizer import make_optimizer
+
+    task = run.data.task
+    with run.workers.scope():
+        model = task.model(run.config, run.settings.precision)
+        optimizer = make_optimizer(run.settings, model)
+        loss = task.loss(run.data.batches.nominal_tokens)
+        metrics = task.metrics()
+        model.compile(optimizer, loss=loss, metrics=metrics)
+        optimizer.build(model.trainable_variables)
+    run.workers.prepare(model, task)
+    if run.start:
+        run.start.assign(model, task)
+    run.say(f"Run folder: {run.folder.path}\n{run.data.summary}")
+    run.say(f"{task.kind}: {run.settings.preset}, {model.count_params():,} weights")
+    # Keras knows those of `metrics` from the first update on only.
+    return model, [sum for metric in (model.metrics[0], *metrics) for sum in metric.variables]
+
+
+def fit(run, model, sums, stop):
+    """Makes the updates that are left; returns the `RunState`."""
+    from training.run import callbacks as own
+    from training.run.checkpoints import Checkpoints, restore
+
+    settings, folder, workers, data, *_ = run
+    checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
+    newest = checkpoints.newest(run.say)
+    state = own.RunState.of(newest, data.steps)
+    alone = workers.workers == 1
+    budget = own.Budget(state, settings, folder, STARTED, stop, run.say, alone, sums)
+    callbacks = callbacks_of(run, budget, checkpoints)
+    if newest and (state.unscored or not budget.ended):  # else only the end is missing
+        restore(newest, own.state_of(model))
+        run.say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")
+    accumulated = settings.gradient_accumulation_steps
+    with stop.postponed():
+        if state.unscored:
+            own.score_last_row(model, callbacks)
+        # An epoch of `fit` is a row of history.csv. The first one may have begun before a signal.
+        while not (budget.ended or stop.received):
+            row, left = state.step // settings.log_steps, budget.row_left
             model.fit(
-                workers.dataset(batches.dataset(skip=state.step * accumulated)),
-                steps_per_epoch=settings.log_steps * accumulated,
-                initial_epoch=state.step // settings.log_steps,
-                epochs=sys.maxsize,  # `Budget` ends it
+                workers.dataset(data.batches.dataset(skip=state.step * accumulated)),
+                steps_per_epoch=(left or settings.log_steps) * accumulated,
+                initial_epoch=row,
+                epochs=row + 1 if left else sys.maxsize,  # `Budget` ends it
                 callbacks=callbacks,
                 verbose=0,
                 shuffle=False,
             )
-        if not budget.ended:
-            say(f"Stopped at update {state.step:,}. Run the same command to resume.")
+    return state
 
-        # The evaluation, the report and the export
-        elif workers.chief and keras.backend.backend() == "tensorflow":
-            finish(settings, task, folder, data, state)
-        elif workers.chief:
-            finish_on_tensorflow(folder)
-    return budget.ended
+
+def callbacks_of(run, budget, checkpoints):
+    """What happens beside the updates: a list of callbacks, in their order."""
+    import keras
+
+    from training.run import callbacks as own
+    from training.run.evaluate import Evaluator
+
+    settings, folder, workers, data, config, _ = run
+    task = data.task
+    scored = (data.validation, settings.validation_pairs)
+    validation = own.Validation(Evaluator(task, task.model(config), *scored), budget)
+    callbacks = [own.NotFinite(budget.state, checkpoints), validation, budget]
+    if workers.chief:
+        callbacks += [
+            own.History(budget, task.scores, data.batches.nominal_tokens),
+            own.Checkpoint(validation, checkpoints, settings),
+            keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False),
+        ]
+    return callbacks
+
+
+def finish(run, state):
+    """The evaluation, the report and the export, by TensorFlow."""
+    import keras
+
+    from training.run import report
+
+    if keras.backend.backend() == "tensorflow":
+        report.finish(run.settings, run.data.task, run.folder, run.data, state)
+    else:
+        report.finish_on_tensorflow(run.folder)

@@ -13,10 +13,9 @@ def main(arguments=None):
     from training.settings.command_line import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
-    from training.run.process import command, until_stopped
-    from training.train import train
+    from training.train import command
 
-    return command("train_pt_en.py", until_stopped, train, settings)
+    return command("train_pt_en.py", settings)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,9 @@ def main(arguments=None):
     from training.settings.config import TextConfig
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
-    from training.run.process import command, until_stopped
-    from training.train import train
+    from training.train import command
 
-    return command("train_text.py", until_stopped, train, settings)
+    return command("train_text.py", settings)
 
 
 if __name__ == "__main__":

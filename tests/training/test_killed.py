@@ -1,4 +1,5 @@
-"""No run is ever lost: trainings killed at every moment and repeated with every option.
+"""No run is ever lost: trainings killed at every moment and repeated with every option. And a stop
+stops: a signal at every moment, after which a repeat ends like a run that nobody disturbed.
 
 The command is the real one, with its folder, checkpoints and callbacks; the model, whose weight is
 the number of its updates, the corpus and the evaluation are stand-ins, so that a run takes
@@ -7,12 +8,16 @@ cleans up, as if the process had been killed.
 """
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +32,7 @@ from training.corpus.read import sha256
 from training.run import callbacks, evaluate, report, run_folder
 from training.run.checkpoints import Checkpoints
 from training.run.files import RunError, write_atomically, write_json
-from training.run.process import Signals
+from training.run.process import Stop
 from training.settings.config import TrainingConfig
 
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
@@ -79,6 +84,20 @@ class Disk:
 DISK = Disk()
 
 
+class Happening(list):
+    """What happens in runs; a signal arrives when it is so long."""
+
+    length, signal = None, None
+
+    def __call__(self, what):
+        self.append(what)
+        if len(self) == self.length:
+            signal.raise_signal(self.signal)
+
+
+HAPPENS = Happening()
+
+
 class Weight:
     def __init__(self, path):
         self.path, self.value = path, np.zeros((), "float32")
@@ -104,11 +123,11 @@ class Optimizer:
 
 
 class Model:
-    """Its weight is the number of updates."""
-
-    metrics_variables = ()
+    """Its weight is the number of updates, its loss the sum of these over a row."""
 
     def __init__(self):
+        self.metrics_variables = [Weight("loss")]
+        self.metrics = [SimpleNamespace(variables=self.metrics_variables)]
         self.variables = self.trainable_variables = [Weight("weight")]
         self.optimizer, self.stop_training = None, False
 
@@ -121,23 +140,27 @@ class Model:
     def save_weights(self, path):
         path.write_text(str(int(self.variables[0].value)))
 
-    def fit(self, data, *, steps_per_epoch, initial_epoch, callbacks, **about):
+    def fit(self, data, *, steps_per_epoch, initial_epoch, epochs, callbacks, **about):
         def call(name, *given):
             for callback in callbacks:
                 getattr(callback, name)(*given)
 
-        (weight,) = self.variables
+        (weight,), (loss,) = self.variables, self.metrics_variables
         assert weight.value == callbacks[0].state.step
         call("set_model", self)
         call("on_train_begin")
-        for epoch in itertools.count(initial_epoch):
+        for epoch in range(initial_epoch, epochs):
+            loss.assign(0.0)
             call("on_epoch_begin", epoch)
             for batch in range(steps_per_epoch):
+                HAPPENS("update")
                 weight.assign(weight.value + 1)
-                call("on_train_batch_end", batch, {"loss": 1.0, "accuracy": 0.5})
+                loss.assign(loss.value + weight.value)
+                logs = {"loss": float(loss.value), "accuracy": 0.5}
+                call("on_train_batch_end", batch, logs)
                 if self.stop_training:
                     break
-            call("on_epoch_end", epoch, {"loss": 1.0, "accuracy": 0.5})
+            call("on_epoch_end", epoch, logs)
             if self.stop_training:
                 return
 
@@ -152,6 +175,7 @@ class Evaluator:
         self.task, self.model = task, model
 
     def measure(self):
+        HAPPENS("validation")
         return {"bleu": score(int(self.model.variables[0].value))}, ["text"]
 
     def sample(self, *about):
@@ -174,10 +198,11 @@ class Task:
         pass
 
     def metrics(self):
-        pass
+        return []
 
 
 def read_corpus(settings, folder, before, *about):
+    HAPPENS("corpus")
     known = folder.tokenizers() if before else None
     tokenizers = known or (SimpleNamespace(model_bytes=b"a"), SimpleNamespace(model_bytes=b"b"))
     write_json(folder.encoded / "store.json", {})
@@ -189,10 +214,12 @@ def read_corpus(settings, folder, before, *about):
 
 def finish(settings, task, folder, data, state):
     """Writes what the real one does, in its order."""
+    HAPPENS("evaluation")
     write_atomically(folder.report, "report")
     folder.clear_exports()
     unfinished = folder.saved_model / ".unfinished-1"
     unfinished.mkdir(parents=True)
+    HAPPENS("export")
     (unfinished / "saved_model.pb").write_text("export")
     unfinished.rename(folder.saved_model / "1")
     best = score(int(folder.best.read_text()))
@@ -235,8 +262,9 @@ def start(settings, monkeypatch, backend="tensorflow", last=sys.maxsize):
     monkeypatch.setattr(train, "STARTED", callbacks.time.monotonic())
     DISK.count, DISK.last = 0, last
     try:
-        with contextlib.redirect_stdout(io.StringIO()), Signals() as signals:
-            return train.train(settings, signals)
+        with contextlib.redirect_stdout(io.StringIO()):
+            train.train(settings, Stop())
+        return True
     except RunError:
         return None
     except Killed:
@@ -325,3 +353,58 @@ def test_whatever_the_moment_of_a_kill_and_the_repeat(kind, stand_ins, monkeypat
         shutil.rmtree("killed")
     print(f"{tried} combinations")
     assert tried > 200
+
+
+AFTER = ([], ["checkpoint"], ["update", "checkpoint"])
+
+
+def rows_of(path):
+    """history.csv, without what a clock says."""
+    lines = run_folder.RunFolder(path).history.read_text().splitlines()
+    return [line.split(",")[:1] + line.split(",")[2:5] + line.split(",")[6:] for line in lines]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_any_moment_stops_and_loses_nothing(number, stand_ins, monkeypatch, tmp_path):
+    """An update and a checkpoint at most follow it, and a repeat makes no update twice."""
+    monkeypatch.chdir(tmp_path)
+    Path("pairs.tsv").write_text("a\tb\n")
+    fields = {**TINY, "data": ("pairs.tsv",), "steps": 12, "log_steps": 4, "output": "whole"}
+    whole = TrainingConfig(**fields).resolved()
+    save = Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", lambda *about: [HAPPENS("checkpoint"), save(*about)])
+    HAPPENS.length, HAPPENS.signal = None, number
+    HAPPENS.clear()
+    assert start(whole, monkeypatch)
+    moments, settings = [*HAPPENS], dataclasses.replace(whole, output="run")
+    assert {*moments} == {"corpus", "update", "checkpoint", "validation", "evaluation", "export"}
+    for HAPPENS.length, moment in enumerate(moments, 1):
+        HAPPENS.clear()
+        assert train.command("train", settings) == 128 + number, moment
+        assert HAPPENS[HAPPENS.length :] in AFTER, moment
+        assert train.command("train", settings) == 0
+        assert HAPPENS.count("update") == moments.count("update"), moment
+        assert rows_of("run") == rows_of("whole"), moment
+        assert left("run").results == left("whole").results
+        shutil.rmtree("run")
+
+
+DEAF = """
+import hashlib, sys
+from training.run import process
+process.GRACE = 0.2
+def work():
+    print("begun", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+sys.exit(process.command("deaf", work))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_ends_whatever_it_is_in_the_middle_of(number):
+    """Here in C code of an hour, which no exception reaches."""
+    process = subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"begun\n"
+    begun = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number and time.monotonic() - begun < 5

@@ -112,12 +112,12 @@ def test_a_run_without_slots_is_begun_from_without_or_with_more_subwords(tmp_pat
         write_json(folder.config, {"model": described, "arguments": {"protect": protect}})
         folder.best.parent.mkdir(exist_ok=True)
         folder.best.touch(), folder.results.touch()
-        assert Start(tmp_path).settings_for(given).get("protect") == expected
+        assert Start(tmp_path).settings_for(given, TrainingConfig).get("protect") == expected
     write_json(folder.config, {"model": described, "arguments": {}})
     with pytest.raises(
         ValueError, match=r"which the vocabulary of --init_from .* lacks: add --ext"
     ):
-        Start(tmp_path).settings_for({"protect": ("url",)})
+        Start(tmp_path).settings_for({"protect": ("url",)}, TrainingConfig)
 
 
 def test_a_vocabulary_keeps_symbols_whole():

@@ -19,7 +19,7 @@ from training.optimizer import Adam, WarmupCosine, assign_average, make_optimize
 from training.run import callbacks
 from training.run.checkpoints import Checkpoints, damage, restore
 from training.run.files import RunError, replacing, write_atomically
-from training.run.process import Signals, peak_memory_mib
+from training.run.process import Stop, peak_memory_mib
 from training.run.run_folder import RunFolder, begin, run_lock
 from training.settings import config
 from training.settings.config import TrainingConfig
@@ -183,6 +183,18 @@ def test_what_stands_against_a_run_is_said(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_an_earlier_run_stays_until_the_new_one_is_on_the_disk(tmp_path):
+    folder, tokenizers = RunFolder(tmp_path), [SimpleNamespace(model_bytes=b"a")] * 2
+    folder.begin({"model": {}, "arguments": {"data": ["caf\udce9.tsv"]}}, tokenizers, new=True)
+    assert folder.read_config()["arguments"]["data"] == ["caf\udce9.tsv"]
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(TypeError):
+        folder.begin({"model": {}}, [SimpleNamespace(model_bytes=None)] * 2, new=True)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    folder.begin({"model": {}, "arguments": {}}, tokenizers, new=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.model"}
+
+
 def test_files_have_their_old_content_or_their_new_one(tmp_path):
     path = tmp_path / "a" / "file"
     write_atomically(path, "old")
@@ -247,7 +259,7 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
     model.compile(make_optimizer(settings, model))
     rate, total = model.optimizer._learning_rate, model.optimizer.total_batches
     state = callbacks.RunState()
-    budget = callbacks.Budget(state, settings, folder, 0.0, Signals(), said.append)
+    budget = callbacks.Budget(state, settings, folder, 0.0, Stop(), said.append)
     budget.set_model(model)
     budget.on_train_begin()
     rates = []

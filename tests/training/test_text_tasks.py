@@ -11,7 +11,7 @@ import pytest
 from scipy.special import log_softmax
 from tiny_runs import history, train
 
-from keras_tfmr import Classifier, Completer
+from keras_tfmr import Classifier, Completer, TransformerConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.labels import Labels
 from serving import export
@@ -25,6 +25,7 @@ from training.run.files import RunError
 from training.run.run_folder import RunFolder
 from training.settings.command_line import parse_arguments
 from training.settings.config import TEXT_TASKS, TextConfig, TrainingConfig
+from training.settings.recipes import RECIPES
 from training.tasks import MASKED, SHARE, TASKS
 
 SMALL = (
@@ -261,10 +262,36 @@ def test_a_start_gives_subwords_and_encoder(runs):
 
 def test_starts_that_do_not_fit_are_errors(runs, tmp_path, capsys):
     data = write(tmp_path / "text.txt", lines("language", 60))
-    common = ("--data", data, "--steps", 1, "--output", tmp_path / "run", *SMALL)
-    words = ("--task", "language", *common, "--init_from")
-    assert train(*words, runs / "masked", text=True) == 1
-    assert "a run of masked" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        train(*words, tmp_path / "none", text=True)
-    assert "Cannot read" in capsys.readouterr().err
+    common = ("--data", data, "--steps", 1, "--output", tmp_path / "run")
+    for task, start, more, said in (
+        ("language", "masked", (), "begin from a run of language. Received: --init_from"),
+        ("classify", "language", (), "begin from a run of masked or classify or tag. Received"),
+        ("tag", "none", (), "Cannot read"),
+        ("tag", "masked", ("--preset", "big"), "--preset is that of --init_from"),
+        ("language", "language", ("--set", "d_model=32"), "--set d_model is that of --init_from"),
+    ):
+        with pytest.raises(SystemExit):
+            train("--task", task, *common, "--init_from", runs / start, *more, text=True)
+        assert said in capsys.readouterr().err
+
+
+def test_a_start_gives_its_recipe_to_text_tasks_as_to_translators(tmp_path):
+    """A run of the same task is fine-tuned; one of another task has the whole recipe."""
+    config = TransformerConfig.preset("base", source_vocab=500, target_vocab=500)
+    for kind, task, tuned in (
+        ("transformer", "translation", True), ("language", "language", True),
+        ("classify", "classify", True), ("masked", "classify", False),
+    ):  # fmt: skip
+        folder, recipe = RunFolder(tmp_path / kind), RECIPES["transformer"]["base"]
+        folder.best.parent.mkdir(parents=True, exist_ok=True)
+        folder.best.touch()
+        folder.results.touch()
+        about = {"model": {"kind": kind, "config": config.to_dict()}}
+        folder.write_config({**about, "arguments": {"preset": "base", "vocab_size": 500}})
+        words = ["--init_from", str(folder.path)]
+        words += [] if task == "translation" else ["--task", task]
+        config_class = TrainingConfig if task == "translation" else TextConfig
+        settings = parse_arguments("", words, config_class)
+        assert (settings.preset, settings.d_model, settings.vocab_size) == ("base", 512, 500)
+        wanted = recipe.defaults() | (recipe.for_tuning() if tuned else {})
+        assert {name: getattr(settings, name) for name in wanted} == wanted

@@ -2,6 +2,7 @@
 
 An epoch of `fit` is a row of history.csv, `log_steps` updates; everything here happens at its end,
 so that a resumed run does the same things at the same updates as one that was never interrupted.
+Only a signal ends a row before its last update; a resumed run begins with the rest of it.
 """
 
 import dataclasses
@@ -37,6 +38,8 @@ class RunState:
         peak_memory_mib: Peak memory of one of its processes.
         pauses: Seconds of each update, until the rest is estimated.
         rows: The rows of history.csv, dictionaries.
+        row_so_far: The sums of `fit`, if a signal ended a row before its last update.
+        unscored: Whether a signal ended the validation of the last row.
     """
 
     step: int = 0
@@ -47,6 +50,8 @@ class RunState:
     peak_memory_mib: int = 0
     pauses: list = dataclasses.field(default_factory=list)
     rows: list = dataclasses.field(default_factory=list)
+    row_so_far: list = dataclasses.field(default_factory=list)
+    unscored: bool = False
 
     @classmethod
     def of(cls, checkpoint, steps):
@@ -73,14 +78,19 @@ class Budget(keras.callbacks.Callback):
         settings: The settings of the run.
         folder: Its `RunFolder`.
         started: `time.monotonic()` at the start of the process.
-        signals: The `Signals`.
+        stop: The `Stop`.
         say: Prints lines for people.
+        alone: Whether no other process has to stop after the same update.
+        sums: The variables in which `fit` sums what it measures over a row.
+
+    Attributes:
+        row_left: Number of updates that the row under way lacks.
     """
 
-    def __init__(self, state, settings, folder, started, signals, say=print):
+    def __init__(self, state, settings, folder, started, stop, say=print, alone=True, sums=()):
         super().__init__()
         self.state, self.settings, self.folder = state, settings, folder
-        self.signals, self.say = signals, say
+        self.stop, self.say, self.alone, self.sums = stop, say, alone, sums
         self.started = started - state.seconds
         self.batches = settings.gradient_accumulation_steps
         self.validation_seconds, self._told = 0.0, False
@@ -99,13 +109,20 @@ class Budget(keras.callbacks.Callback):
             or (settings.target_score and state.best >= settings.target_score)
         )
 
+    @property
+    def row_left(self):
+        done = self.state.step % self.settings.log_steps
+        return 0 if self.ended else (self.settings.log_steps - done) * bool(done)
+
     def on_train_begin(self, logs=None):
-        self.signals.waits = True
         self._batch, self._last = self.state.step * self.batches, time.monotonic()
         self._set_total()
 
-    def on_train_end(self, logs=None):
-        self.signals.waits = False
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.state.row_so_far:
+            for variable, value in zip(self.sums, self.state.row_so_far, strict=True):
+                variable.assign(value)
+        self.state.row_so_far = []
 
     def on_train_batch_end(self, batch, logs=None):
         self._batch += 1
@@ -114,13 +131,15 @@ class Budget(keras.callbacks.Callback):
         self.state.step = self._batch // self.batches
         if not self._told:
             self._measure()
-        if self.ended:
+        if self.ended or (self.stop.received and self.alone):
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
         self.state.seconds = self.seconds()
         self.state.peak_memory_mib = max(self.state.peak_memory_mib, peak_memory_mib())
-        if self.signals.received is not None:
+        if self.row_left:
+            self.state.row_so_far = [float(ops.convert_to_numpy(value)) for value in self.sums]
+        if self.stop.received:
             self.model.stop_training = True
 
     def _measure(self):
@@ -174,14 +193,27 @@ class Validation(keras.callbacks.Callback):
         self.budget, self.state, self.is_best = budget, budget.state, False
         self.every, self.log_steps = budget.settings.validate_steps, budget.settings.log_steps
 
+    @property
+    def due(self):
+        """Whether the weights are to be scored at the end of this row."""
+        step, first = self.state.step, self.state.step <= self.log_steps
+        passed = step // self.every > (step - self.log_steps) // self.every
+        return not self.budget.row_left and (passed or first or self.budget.ended)
+
     def on_epoch_end(self, epoch, logs=None):
         self.is_best = False
-        due = self.state.step // self.every > (self.state.step - self.log_steps) // self.every
-        if not (due or epoch == 0 or self.budget.ended):
+        if not (self.due or self.state.unscored):
             return
         began = time.monotonic()
-        assign_average(self.model, self.evaluator.model)
-        scores, texts = self.evaluator.measure()
+        self.state.unscored = True
+        try:
+            with self.budget.stop.postponed(False):
+                assign_average(self.model, self.evaluator.model)
+                scores, texts = self.evaluator.measure()
+        except KeyboardInterrupt:  # a resumed run begins with this validation
+            self.model.stop_training = True
+            return
+        self.state.unscored = False
         logs.update({f"val_{name}": round(value, 3) for name, value in scores.items()})
         self.is_best = scores[self.scores[0]] > self.state.best
         if self.is_best:
@@ -235,7 +267,8 @@ class History(keras.callbacks.Callback):
         super().__init__()
         self.budget, self.state, self.tokens = budget, budget.state, tokens
         measured = ("loss", "accuracy", "learning_rate", "tokens_per_second")
-        self.columns = ("step", "minutes", *measured, *(f"val_{name}" for name in scores))
+        self.scores = [f"val_{name}" for name in scores]
+        self.columns = ("step", "minutes", *measured, *self.scores)
         self.terminal = sys.stdout.isatty()
         self._said = time.monotonic()
 
@@ -265,6 +298,8 @@ class History(keras.callbacks.Callback):
         return f"{line}, {max(left, 0) / 60:.1f} minutes left  "
 
     def on_epoch_end(self, epoch, logs=None):
+        if self.budget.row_left:
+            return
         rate = ops.convert_to_numpy(self.model.optimizer.learning_rate)
         row = {
             "step": self.state.step,
@@ -274,8 +309,12 @@ class History(keras.callbacks.Callback):
             "learning_rate": float(f"{rate:.6g}"),
             "tokens_per_second": round(self._speed()),
         }
-        row |= {name: logs[name] for name in self.columns if name in logs and name not in row}
         self.state.rows.append(row)
+        self.add_scores(logs)
+
+    def add_scores(self, logs):
+        """Adds those of a validation to the last row, and writes history.csv."""
+        self.state.rows[-1] |= {name: logs[name] for name in self.scores if name in logs}
         write_table(self.budget.folder.history, self.columns, self.state.rows)
 
 
@@ -297,6 +336,17 @@ class Checkpoint(keras.callbacks.Callback):
         if is_best or self.model.stop_training or time.monotonic() - self.saved >= self.every:
             self.checkpoints.save(state.step, state_of(self.model), dataclasses.asdict(state))
             self.saved = time.monotonic()
+
+
+def score_last_row(model, callbacks):
+    """Makes up for the validation that a signal ended, which the last row of history.csv lacks."""
+    logs = {}
+    for callback in callbacks:
+        callback.set_model(model)
+        if isinstance(callback, History):
+            callback.add_scores(logs)
+        elif isinstance(callback, Validation | Budget | Checkpoint):
+            callback.on_epoch_end(None, logs)
 
 
 def state_of(model):

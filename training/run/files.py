@@ -84,9 +84,23 @@ def write_atomically(path, content):
         path: The file; its folder is made if it is missing.
         content: Bytes, text, or a function that writes into an open binary file.
     """
-    content = content.encode() if isinstance(content, str) else content
+    content = in_utf8(content) if isinstance(content, str) else content
     with replacing(path) as temporary, temporary.open("wb") as file:
         content(file) if callable(content) else file.write(content)
+
+
+def in_utf8(text):
+    """The bytes of a text; a path that is not UTF-8 becomes escapes, which JSON reads back.
+
+    >>> in_utf8('"caf\\udce9.tsv"')
+    b'"caf\\\\udce9.tsv"'
+    """
+    return text.encode("utf-8", "backslashreplace")
+
+
+def in_json(value):
+    """The bytes of a JSON file."""
+    return in_utf8(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def save_weights(model, path):
@@ -97,7 +111,7 @@ def save_weights(model, path):
 
 def write_json(path, value):
     """A JSON file, atomically."""
-    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(path, in_json(value))
 
 
 def write_table(path, columns, rows):

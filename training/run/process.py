@@ -5,6 +5,7 @@ import ctypes
 import os
 import re
 import resource
+import select
 import signal
 import sys
 import threading
@@ -17,31 +18,30 @@ _NOISE = re.compile(
 )
 _MALLOPT = {-4: 0, -8: 1, -1: 2**31 - 1}  # MMAP_MAX, ARENA_MAX and TRIM_THRESHOLD of malloc.h
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+GRACE = 20.0  # seconds in which a command ends
 
-def command(program, function, *arguments):
-    """Calls the function of a script, which returns its exit status or None; reports its errors."""
+
+def command(program, function, *arguments, stop=None, errors=(RunError, OSError)):
+    """Calls the function of a script; returns the script's exit status.
+
+    Args:
+        program: The script's name, for its errors.
+        function: Returns its exit status, or None for 0.
+        stop: The `Stop`, if the function postpones a signal.
+        errors: What it raises for users, as a line.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with without_noise():
+    if hasattr(sys.stdout, "reconfigure"):  # a text of any language, in a terminal of ASCII
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with without_noise(), stop or Stop() as stop:
         try:
             return function(*arguments) or 0
-        except (RunError, OSError) as error:
+        except errors as error:
             print(f"{program}: error: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            return 128 + signal.SIGINT
-
-
-def until_stopped(train, settings):
-    """Calls `train(settings, signals)`, which tells if the run is finished; the exit status."""
-    keep_freed_memory()
-    signals = Signals()
-    try:
-        with signals:
-            done = train(settings, signals)
-    except KeyboardInterrupt:
-        print("\nStopped. Run the same command to resume.", file=sys.stderr)
-        return 128 + (signals.received or signal.SIGINT)
-    return 0 if done else 128 + (signals.received or signal.SIGTERM)
+            return 128 + (stop.received or signal.SIGINT)
 
 
 def in_two_steps(prepare, *arguments):
@@ -78,30 +78,76 @@ def peak_memory_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
 
 
-class Signals:
-    """Remembers that Ctrl-C or SIGTERM asked the run to stop; a context manager.
+class Stop:
+    """How Ctrl-C and SIGTERM end a command, within seconds; a context manager.
 
-    While `waits` is set, the first signal is only remembered, so that a checkpoint can be written.
-    The second one, and any at another time, ends the process at once.
+    A signal raises KeyboardInterrupt, so that every `with` and `finally` on the way leaves nothing
+    half done and no child behind. Where a checkpoint has to be written before, the first signal is
+    only remembered: see `postponed`. From the moment that nothing is postponed, the process has
+    `GRACE` seconds: then it ends, whatever C++ code it is in, where no exception reaches it.
+
+    Attributes:
+        received: The number of the signal, or None.
     """
 
     def __init__(self):
-        self.received, self.waits = None, False
+        self.received, self._waits = None, False
 
     def __enter__(self):
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        self._before = {number: signal.signal(number, self._receive) for number in numbers}
+        self.received, self._waits = None, False
+        read, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._before = {number: signal.signal(number, self._receive) for number in STOPPING}
+        self._woke = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, args=(read,), daemon=True).start()
         return self
 
     def __exit__(self, *error):
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._woke)
+        os.close(self._wake)  # which ends the watch
+
+    @contextlib.contextmanager
+    def postponed(self, on=True):
+        """A context in which the first signal is only remembered; with `on` False, one within it
+        in which a signal is not, as usual. A second signal always raises KeyboardInterrupt.
+        """
+        before, self._waits = self._waits, on
+        try:
+            self.check()
+            yield
+        finally:
+            self._waits = before
+        self.check()
+
+    def check(self):
+        """Raises KeyboardInterrupt if a signal was remembered that nothing postpones any more."""
+        if self.received and not self._waits:
+            os.write(self._wake, b"\0")
+            raise KeyboardInterrupt
 
     def _receive(self, number, frame):
         first, self.received = self.received is None, number
-        if not (first and self.waits):
+        if not (first and self._waits):
             raise KeyboardInterrupt
         print("\nStopping soon, with a checkpoint; Ctrl-C again stops at once.", flush=True)
+
+    def _watch(self, read):
+        """Ends the process `GRACE` seconds after a signal; in a thread, which C++ code leaves free.
+
+        Python writes each signal to a pipe as it arrives, even while no handler can run.
+        """
+        received, status = 0, None
+        with open(read, "rb", buffering=0) as woken:
+            while status is None or select.select([woken], [], [], GRACE)[0]:
+                number = woken.read(1)
+                if not number:
+                    return
+                received += number[0] in STOPPING
+                if received > 1 or not self._waits:
+                    status = 128 + (number[0] or self.received)
+        os._exit(status)
 
 
 @contextlib.contextmanager

@@ -81,8 +81,14 @@ def _tell_what_next(settings, task, folder):
 
 def finish_on_tensorflow(folder):
     """Finishes a run that was trained on JAX by TensorFlow, which makes the exports."""
-    command = [sys.executable, "-m", "training.run.report", str(folder.path)]
-    if subprocess.run(command, env=os.environ | {"KERAS_BACKEND": "tensorflow"}).returncode:
+    words = [sys.executable, "-m", "training.run.report", str(folder.path)]
+    with subprocess.Popen(words, env=os.environ | {"KERAS_BACKEND": "tensorflow"}) as process:
+        try:
+            failed = process.wait()
+        except KeyboardInterrupt:
+            process.terminate()  # and wait: it ends its own processes
+            raise
+    if failed:
         raise RunError(
             "The training is complete, but TensorFlow failed to evaluate or export the model: to "
             "try again, repeat the command"

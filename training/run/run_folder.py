@@ -14,7 +14,7 @@ from keras_tfmr.config import versions
 from keras_tfmr.presets.folder import FILES, PresetFolder
 from keras_tfmr.text.spans import DEFAULT
 from training.corpus.read import sha256
-from training.run.files import RunError, explained, write_atomically, write_json
+from training.run.files import RunError, explained, in_json, replacing, write_json
 from training.settings.config import best_precision
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
@@ -49,10 +49,19 @@ class RunFolder(PresetFolder):
         """Writes config.json, which marks the folder as that of a run."""
         write_json(self.config, config)
 
-    def save_tokenizers(self, tokenizers):
-        """Writes `(source, target)`, into one file if they are the same."""
-        for path, content in self.tokenizer_files(tokenizers).items():
-            write_atomically(path, content)
+    def begin(self, config, tokenizers, new):
+        """Writes config.json and the `(source, target)` tokenizers.
+
+        Args:
+            new: Whether to delete an earlier run, which stays until the new files are on the disk.
+        """
+        contents = {**self.tokenizer_files(tokenizers), self.config: in_json(config)}
+        with contextlib.ExitStack() as written:  # config.json, entered last, appears first
+            temporaries = [written.enter_context(replacing(path)) for path in contents]
+            for temporary, content in zip(temporaries, contents.values(), strict=True):
+                temporary.write_bytes(content)
+            if new:
+                self.clear(but=temporaries)
 
     def files(self):
         """The files of a run that exist, config.json last."""
@@ -75,12 +84,13 @@ class RunFolder(PresetFolder):
                 shutil.rmtree(path)
         _remove_if_empty(self.saved_model)
 
-    def clear(self):
+    def clear(self, but=()):
         """Deletes the run in the folder, by the names of its files, but for its encoded corpus."""
         with explained(self.path):
             self.clear_exports()
             for path in [*self.files(), *self.path.rglob(".*.tmp*")]:
-                path.unlink()
+                if path not in but:
+                    path.unlink()
         logs = [path for path in self.tensorboard.glob("*") if path.is_dir()]
         for folder in (*logs, self.tensorboard, self.checkpoints, self.best.parent):
             _remove_if_empty(folder)

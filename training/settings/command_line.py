@@ -148,6 +148,4 @@ def completed(given, config_class):
     """The given settings, with those that follow from the run that the training begins from."""
     from training.settings.init_from import Start
 
-    start = Start(given["init_from"])
-    translates = config_class is TrainingConfig
-    return start.settings_for(given) if translates else start.text_settings(given)
+    return Start(given["init_from"]).settings_for(given, config_class)

@@ -235,25 +235,30 @@ class TrainingConfig:
 
     def check_read(self, names):
         """Raises a ValueError if one of these settings has no effect beside the others."""
-        fields = {field.name: field.metadata for field in dataclasses.fields(self)}
+        fields = {field.name: field for field in dataclasses.fields(self)}
         for name in names:
-            about, rules = fields[name], fields[name]["unread"] or {}
+            about, default = fields[name].metadata, fields[name].default
+            rules = about["unread"] or {}
             why = [words.format(self) for words, holds in rules.items() if holds(self)]
             why += [f"beside {self.spelt(n)}" for n in about["instead"] if getattr(self, n)]
-            if about["tasks"] and self.task not in about["tasks"]:
+            if not self.reads(name, self.task):
                 why = [f"with --task {self.task}"]
-            if why:
-                value = getattr(self, name)
+            value = getattr(self, name)
+            asks_nothing = value is False and (about["flag"] or default is False)
+            if why and not asks_nothing:
                 raise ValueError(f"{self.spelt(name)} has no effect {why[0]}. Received: {value!r}")
+
+    @classmethod
+    def reads(cls, name, *tasks):
+        """Whether one of the tasks reads a setting."""
+        own = cls.__dataclass_fields__[name].metadata["tasks"]
+        return not own or not {*own}.isdisjoint(tasks)
 
     @classmethod
     def own_fields(cls):
         """{name: field} of the settings that one of its tasks reads."""
-        return {
-            field.name: field
-            for field in dataclasses.fields(cls)
-            if {*cls.tasks} & {*(field.metadata["tasks"] or cls.tasks)}
-        }
+        fields = dataclasses.fields(cls)
+        return {field.name: field for field in fields if cls.reads(field.name, *cls.tasks)}
 
     @classmethod
     def spelt(cls, name):

@@ -9,7 +9,7 @@ from keras_tfmr.text.spans import SLOTS
 from training.corpus.read import sha256
 from training.run.files import RunError
 from training.run.run_folder import RunFolder, differences, in_words
-from training.settings.config import NOTHING, SIZES, TrainingConfig
+from training.settings.config import NOTHING, SIZES
 from training.settings.recipes import RECIPES
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
@@ -17,6 +17,7 @@ RECIPE = "base"  # for a run that names no preset, such as an imported one
 # A bias of -50 bans them as well.
 LEAST_BIAS = -50.0
 LAYERS = ("encoder_layers", "decoder_layers", "decoder_self")
+ENCODERS = ("masked", "classify", "tag")  # the tasks whose models have the same encoder
 FREE = (*LAYERS, "dropout_rate")  # that may differ from a teacher's
 _LAYER = re.compile(r"(encoder|decoder)/layer_(\d+)/")
 _OF_SUBWORDS = re.compile(r"(source_)?embedding/tokens/|logits/")
@@ -40,39 +41,60 @@ class Start:
         self.described = self.folder.read_config()
         self.settings = self.described["arguments"]
         self.kind, self.config = (self.described["model"][n] for n in ("kind", "config"))
-        if self.kind == "transformer":
-            self.config.setdefault("decoder_self", "attention")  # where it is older than the field
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
                 raise RunError(f"{path} is not a finished run: it has no {file.relative_to(path)}")
 
-    def settings_for(self, given):
-        """The given settings of a translator, with those that follow from this run.
+    def settings_for(self, given, config_class):
+        """The given settings, with those that follow from this run.
 
-        Another preset, or other layers, make a student, which has its own recipe; a model of the
-        same sizes is fine-tuned at a lower rate. Raises a ValueError if a given setting contradicts
-        the run.
+        A model of the same sizes is fine-tuned: it has the preset of the run, and by default a
+        third of its rate. One for another task begins anew but for its encoder, so it has the whole
+        recipe of that preset. A translator of another preset, or of other layers, is a student,
+        which has its own recipe.
+
+        Args:
+            given: {setting: value}.
+            config_class: `TrainingConfig` or `TextConfig`.
+
+        Raises:
+            ValueError: If the run is of no such task, or a given setting contradicts it.
         """
-        if self.kind not in RECIPES:
-            raise ValueError(f"--init_from must be a translator. Received: a run of {self.kind}")
+        task = given.get("task", config_class.task)
+        self._check_kind(task)
+        model = self.kind if self.kind in RECIPES else "transformer"
         preset = self.settings.get("preset", RECIPE)
-        sizes = {name: self.config[name] for name in SIZES} if self.kind == "transformer" else {}
+        sizes = {name: self.config[name] for name in SIZES} if model == "transformer" else {}
         other_preset = given.get("preset", preset) != preset
         other_layers = any(given.get(n, sizes.get(n)) != sizes.get(n) for n in LAYERS)
         is_student = self.kind == "transformer" and (other_preset or other_layers)
-        fixed = {"model": self.kind, "joint_vocab": self.config["joint_vocab"]}
+        fixed = {"model": model, "joint_vocab": self.config["joint_vocab"]}
         if not given.get("extend_vocab"):
             fixed["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
         if not is_student:
             fixed |= {"preset": preset, **sizes}
-        self._check_same(fixed, given)
-        if not is_student:
-            defaults = RECIPES[self.kind][preset].for_tuning()
-            defaults["dropout_rate"] = self.config["dropout_rate"]
-        else:  # of the teacher's sizes, unless it has a preset of its own
+        fixed = {name: value for name, value in fixed.items() if config_class.reads(name, task)}
+        self._check_same(fixed, given, config_class)
+        if is_student:  # of the teacher's sizes, unless it has a preset of its own
             defaults = {} if other_preset else {"preset": preset, **sizes}
-        return {**defaults, **self._protection(given), **given, **fixed}
+        else:
+            same_task = task in ("translation", self.kind)
+            defaults = RECIPES[model][preset].for_tuning() if same_task else {}
+            defaults["dropout_rate"] = self.config["dropout_rate"]
+        if task == "translation":
+            defaults |= self._protection(given)
+        return {**defaults, **given, **fixed}
+
+    def _check_kind(self, task):
+        """Raises a ValueError unless a task can begin from a run of this kind."""
+        kinds = {"translation": tuple(RECIPES), "language": ("language",)}.get(task, ENCODERS)
+        if self.kind not in kinds:
+            what = "a translator" if task == "translation" else f"a run of --task {task}"
+            raise ValueError(
+                f"{what} can begin from a run of {' or '.join(kinds)}. Received: --init_from "
+                f"{self.path}, a run of {self.kind}"
+            )
 
     def _protection(self, given):
         """The default of what is protected; a ValueError if the vocabulary has no slots for it."""
@@ -86,19 +108,11 @@ class Start:
             )
         return {"protect": ()}
 
-    def text_settings(self, given):
-        """The given settings of a text task, with those that follow from this run, as above."""
-        fixed = {name: self.config[name] for name in SIZES if name in self.config}
-        fixed["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
-        self._check_same(fixed, given)
-        recorded = {n: v for n, v in fixed.items() if n in ("norm_first", "vocab_size")}
-        return {"dropout_rate": self.config["dropout_rate"], **given, **recorded}
-
-    def _check_same(self, fixed, given):
+    def _check_same(self, fixed, given, config_class):
         for name, value in fixed.items():
             if given.get(name, value) != value:
                 raise ValueError(
-                    f"{TrainingConfig.spelt(name)} is that of --init_from {self.path}, {value}: "
+                    f"{config_class.spelt(name)} is that of --init_from {self.path}, {value}: "
                     f"leave it out. Received: {given[name]}"
                 )
 
@@ -160,17 +174,10 @@ class Start:
             print(f"The decoder's first sublayers begin with random weights: {new}, not {its}.")
 
     def _assign_text(self, model, task):
-        if task.kind == "language":
-            kinds, part = ("language",), lambda model: model
-        else:
-            kinds, part = ("masked", "classify", "tag"), lambda model: model.encoder
-        if self.kind not in kinds:
-            raise RunError(
-                f"--task {task.kind} can start from a run of --task {' or '.join(kinds)}. "
-                f"Received: {self.path}, a run of {self.kind}"
-            )
         donor = self.folder.model(self.weights)
-        for weight, its in zip(part(model).weights, part(donor).weights, strict=True):
+        if self.kind != "language":
+            model, donor = model.encoder, donor.encoder
+        for weight, its in zip(model.weights, donor.weights, strict=True):
             weight.assign(its)
 
     def record(self):
