@@ -73,7 +73,7 @@ def test_wrong_settings_are_named(tmp_path, monkeypatch, refused):
         (["--label_smoothing", "0.2"], "--label_smoothing 0.2: use --set label_smoothing=VALUE"),
         (["--no_joint_vocab"], "unrecognized arguments: --no_joint_vocab: use --set joint_vocab"),
         (["--wings"], "unrecognized arguments: --wings"),
-        (["--output", "runs/caf\udce9"], "--output must be a text in UTF-8, not an empty one"),
+        (["--output", "runs/caf\udce9"], "argument --output: expected UTF-8"),
         (["--data", "a", "--source", "b", "--target", "c"], "--data has no effect beside --source"),
         (["--source", "b"], "--source has no effect without --target"),
         (["--target", "b"], "--target has no effect without --source"),
@@ -153,8 +153,9 @@ def test_a_setting_that_a_task_does_not_read_is_refused_by_name(task, refused):
         words = ("--task", task, "--set", example(field))
         said = refused(*words, config_class=TextConfig)
         assert f"{TextConfig.spelt(name)} has no effect with --task {task}" in said
-    assert parse("--task", task, "--no_export", "--set", "fresh_weights=false",
-                 config_class=TextConfig)  # what is off contradicts nothing
+    assert parse(
+        "--task", task, "--no_export", "--set", "fresh_weights=false", config_class=TextConfig
+    )  # what is off contradicts nothing
 
 
 @pytest.mark.parametrize("task", ["transformer", *TEXT_TASKS])

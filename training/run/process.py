@@ -22,14 +22,13 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 GRACE = 20.0  # seconds in which a command ends
 
 
-def command(program, function, *arguments, stop=None, errors=(RunError, OSError)):
+def command(program, function, *arguments, stop=None):
     """Calls the function of a script; returns the script's exit status.
 
     Args:
         program: The script's name, for its errors.
         function: Returns its exit status, or None for 0.
         stop: The `Stop`, if the function postpones a signal.
-        errors: What it raises for users, as a line.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if hasattr(sys.stdout, "reconfigure"):  # a text of any language, in a terminal of ASCII
@@ -37,7 +36,7 @@ def command(program, function, *arguments, stop=None, errors=(RunError, OSError)
     with without_noise(), stop or Stop() as stop:
         try:
             return function(*arguments) or 0
-        except errors as error:
+        except (RunError, OSError) as error:
             print(f"{program}: error: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:

@@ -16,11 +16,6 @@ class Rule(NamedTuple):
     holds: Any
 
 
-def is_text(value):
-    """Whether it is a text that is not empty; words that are not UTF-8 have lone surrogates."""
-    return type(value) is str and value.encode("utf-8", "ignore").decode() == value != ""
-
-
 TYPES = {
     int: Rule("a whole number", lambda value: type(value) is int),
     float: Rule(
@@ -28,9 +23,9 @@ TYPES = {
         lambda value: type(value) in (int, float) and math.isfinite(value),
     ),
     bool: Rule("true or false", lambda value: type(value) is bool),
-    str: Rule("a text in UTF-8, not an empty one", is_text),
+    str: Rule("a text, not an empty one", lambda value: type(value) is str and value != ""),
     tuple: Rule(
-        "a list of texts in UTF-8, none of them empty",
+        "a list of texts, none of them empty",
         lambda value: type(value) in (list, tuple) and all(map(TYPES[str].holds, value)),
     ),
 }
