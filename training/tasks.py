@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_tfmr.decoding import DecodingConfig, score
-from keras_tfmr.losses import LabelSmoothedCrossEntropy, smoothed_cross_entropy
+from keras_tfmr.losses import LabelSmoothedCrossEntropy
 from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.presets.models import MODELS, make_model, read_config
 from keras_tfmr.text import protection, spans
@@ -169,7 +169,7 @@ class ClassLoss(LabelSmoothedCrossEntropy):
     """The loss for ids c + 1 of classes c, where id 0 is padding."""
 
     def call(self, y_true, y_pred):
-        return smoothed_cross_entropy(ops.maximum(y_true - 1, 0), y_pred, self.label_smoothing)
+        return super().call(ops.maximum(y_true - 1, 0), y_pred)
 
 
 class ClassAccuracy(TokenAccuracy):
