@@ -1,4 +1,4 @@
-"""Pages of HTML and Markdown, and what other programs read in them."""
+"""Pages of HTML, XHTML and Markdown, and what other programs read in them."""
 
 import collections
 import re
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import cmarkgfm
 import html5lib
+from lxml import etree
 
 DATA = Path(__file__).parent / "data"
 
@@ -16,30 +17,30 @@ def pages_of(file):
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-PAGES, MARKDOWN = pages_of("pages.html"), pages_of("pages.md")
+PAGES, XHTML, MARKDOWN = map(pages_of, ("pages.html", "pages.xhtml", "pages.md"))
 TRANSLATED = {"alt", "aria-label", "placeholder", "title"}
 KEPT = {"code", "kbd", "math", "pre", "samp", "script", "style", "svg", "textarea", "var"}
 
 
 def tree(page, kept=True):
-    """How often a page has each element, as html5lib reads it: the way to it from the root.
+    """How often a page has each element and comment: the way to it from the root.
 
-    With `kept`, also what must not be translated, and the places of comments: on a broken page,
-    `</i>` may leave a `<b>` that begins again at the next text or tag, but not at a comment.
+    With `kept`, also what must not be translated.
     """
     found = collections.Counter()
 
     def walk(node, way, stays):
         if callable(node.tag):
-            found[way if kept else (), "comment", node.text] += 1
+            found[way, "comment", node.text] += 1
             return
         attributes = {k: (k in TRANSLATED and not stays) or v for k, v in node.attrib.items()}
+        tag = node.tag.rpartition("}")[2]
         stays |= kept and (
-            node.tag in KEPT
+            tag in KEPT
             or attributes.get("translate") == "no"
             or attributes.get("class") == "notranslate"
         )
-        way = (*way, (node.tag, *sorted(attributes.items())))
+        way = (*way, (tag, *sorted(attributes.items())))
         found[way, stays and node.text] += 1
         for child in node:
             walk(child, way, stays)
@@ -49,12 +50,22 @@ def tree(page, kept=True):
 
 
 def parsed(page):
+    """As lxml reads XHTML, and html5lib all else."""
+    if page.startswith("<?xml"):
+        return etree.fromstring(page.encode())
     parse = html5lib.parse if page.startswith("<!DOCTYPE") else html5lib.parseFragment
     return parse(page, namespaceHTMLElements=False)
 
 
+def texts(page):
+    """The texts of a page, none of which has a tag in it, and of its attributes."""
+    nodes = [*parsed(page).iter()]
+    ends = [text for node in nodes for text in (node.text, node.tail, *node.attrib.values())]
+    return [text for text in ends if text]
+
+
 def words(page):
-    return sorted(re.findall(r"\w+", "".join(parsed(page).itertext())))
+    return sorted(re.findall(r"\w+", " ".join(texts(page))))
 
 
 def rendered(page):

@@ -18,6 +18,7 @@ site, of which only the text is translated.
 import contextlib
 import functools
 import itertools
+import operator
 import os
 import re
 import sys
@@ -129,21 +130,39 @@ def files_to_translate(options):
 
 
 def translate_files(options, callers, record, pairs):
-    """Translates files to others; each appears complete."""
+    """Translates files to others; each appears complete. One that fails is named and left out."""
+    from keras_tfmr.markup import PageError
     from training.corpus.packed import lines, packer
-    from training.run.files import write_atomically
+    from training.run.files import RunError, write_atomically
     from training.translating import windows
 
-    def content_of(pair):
-        with pair[0].open("rb") as raw:
-            return b"".join(lines(raw, pair[0]))
+    left_out = 0
+
+    def leave_out(file, reason):
+        nonlocal left_out
+        left_out += 1
+        print(f"{file} is left out: {reason}", file=sys.stderr)
+
+    def contents():
+        for file, target in pairs:
+            try:
+                with file.open("rb") as raw:
+                    yield b"".join(lines(raw, file)), file, target
+            except (OSError, RunError) as error:
+                leave_out(file, error)
 
     size = -(-FILES // options.threads)
     record.write()
-    for window, answers in windows.translated(iter(pairs), callers, content_of, size, window=FILES):
-        for (_, target), [page] in zip(window, answers, strict=True):
+    content_of = operator.itemgetter(0)
+    for window, answers in windows.translated(contents(), callers, content_of, size, window=FILES):
+        for (_, file, target), [page] in zip(window, answers, strict=True):
+            if isinstance(page, PageError):
+                leave_out(file, page.reason)
+                continue
             content = page if isinstance(page, bytes) else page.text.encode()
             write_atomically(target, packer(target)(content))
+    if left_out:  # the record stays: repeat the command for those that are missing
+        raise RunError(f"{left_out:,} of {len(pairs):,} files are left out")
     record.remove()
 
 

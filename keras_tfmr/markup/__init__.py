@@ -8,45 +8,68 @@ Pages are read here, and any callable translates their texts. Needs neither Tens
 ['<p>OLÁ, <b title="PLANETA">MUNDO</b>!</p>']
 """
 
-import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import AnyStr
 
 from keras_tfmr.markup import html_page
+from keras_tfmr.markup.encodings import encoding_of
 from keras_tfmr.signatures.inputs import checked_texts
+from keras_tfmr.text.spans import DEFAULT, python_pattern
 
 # Yields texts, is sent their translations, and returns pages.
 Steps = Generator[list[str], Sequence[str], list[AnyStr]]
 
 
-def html(pages: Iterable[AnyStr]) -> Steps[AnyStr]:
-    """Translates pages of HTML, whole ones or parts.
+class PageError(ValueError):
+    """A page that cannot be read.
+
+    Attributes:
+        index: Its place in the list of pages.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"pages[{index}]: {reason}")
+        self.index, self.reason = index, reason
+
+
+def html(pages: Iterable[AnyStr], protect: Iterable[str] = DEFAULT) -> Steps[AnyStr]:
+    """Translates pages of HTML or XHTML, whole ones or parts.
 
     Texts are those between tags, and in the attributes `alt`, `aria-label`, `placeholder` and
-    `title`. Tags stay as they are, and so does what stands in `code`, `pre`, `script`, `style` and
-    the like, or in an element with `translate="no"` or the class `notranslate`.
+    `title`. All else stays byte for byte: tags, entities, placeholders of template languages, what
+    stands in `code`, `pre`, `script`, `style` and the like, or in an element with `translate="no"`
+    or the class `notranslate`. What is protected in a text is one unit, which no tag is put into.
 
     Args:
-        pages: List of str, or of bytes in the encoding that each page declares.
+        pages: List of str, or of bytes in the encoding that each page declares, else UTF-8.
+        protect: What is protected in texts: names of `keras_tfmr.text.spans.PATTERNS`, and regular
+            expressions.
 
     Yields:
-        Lists of texts, to be sent their translations. For the tags in a sentence, they have
-        characters for private use. If not all of these come back once, the texts between the tags
-        follow.
+        Lists of texts, to be sent their translations. For tags and what is protected, they have
+        characters for private use. If not all of these come back once, the texts between them
+        follow. A text whose translation has no word stays as it is.
 
     Returns:
         List of str or of bytes, as the pages are.
+
+    Raises:
+        PageError: If bytes are not in the encoding that the page declares, or this is unknown.
+        ValueError: If a pattern is wrong.
     """
-    return _steps(pages, html_page.translate_page, html_page.declared_encoding)
+    pattern = python_pattern([*protect, html_page.ENTITY])
+    return _steps(pages, html_page.translate_page, pattern, declares=True)
 
 
-def markdown(pages: Iterable[AnyStr]) -> Steps[AnyStr]:
-    """Translates pages of Markdown: CommonMark, with tables and `~~` as on GitHub.
+def markdown(pages: Iterable[AnyStr], protect: Iterable[str] = DEFAULT) -> Steps[AnyStr]:
+    """Translates pages of Markdown, as GitHub reads it.
 
-    Code, addresses and front matter stay as they are. A paragraph becomes one line.
+    Code, addresses, placeholders and front matter stay as they are. The lines of a translated
+    paragraph become one, but those that other programs read as lines, as footnotes are, stay.
 
     Args:
-        pages: List of str, or of bytes in UTF-8.
+        pages: List of str, or of bytes in UTF-8 or with a byte order mark.
+        protect: As for `html`.
 
     Yields:
         As `html`.
@@ -56,12 +79,15 @@ def markdown(pages: Iterable[AnyStr]) -> Steps[AnyStr]:
 
     Raises:
         ImportError: If markdown-it-py is not installed.
+        PageError: As `html`.
+        ValueError: As `html`.
     """
     try:
         from keras_tfmr.markup import markdown_page
     except ImportError as error:
         raise ImportError("Markdown needs markdown-it-py: pip install markdown-it-py") from error
-    return _steps(pages, markdown_page.translate_page, lambda page: None)
+    pattern = python_pattern([*protect, html_page.ENTITY, markdown_page.BRACKETS])
+    return _steps(pages, markdown_page.translate_page, pattern, declares=False)
 
 
 def run(steps: Steps[AnyStr], translate: Callable[[list[str]], Sequence[str]]) -> list[AnyStr]:
@@ -84,29 +110,29 @@ class _Known(dict[str, str]):
         return self.new.setdefault(text, text)
 
 
-def _steps(pages, translate_page, declared_encoding):
-    pages, texts, encodings = checked_texts(pages, "pages"), [], []
-    for page in pages:
-        is_bytes = isinstance(page, bytes)
-        encodings.append(_encoding(page, declared_encoding(page)) if is_bytes else None)
-        texts.append(page.decode(encodings[-1]) if is_bytes else page)
-    known = _Known()
+def _steps(pages, translate_page, pattern, declares):
+    pages, known = checked_texts(pages, "pages"), _Known()
+    texts, encodings = [], []
+    for i, page in enumerate(pages):
+        try:
+            encodings.append(encoding_of(page, declares) if isinstance(page, bytes) else None)
+        except ValueError as error:
+            raise PageError(i, str(error)) from error
+        texts.append(page.decode(encodings[-1]) if encodings[-1] else page)
+
+    def translated(i, text):
+        try:
+            return translate_page(text, known.__getitem__, pattern)
+        except Exception as error:  # whatever a page has that its parser did not expect
+            raise PageError(i, f"{type(error).__name__}: {error}") from error
+
     while True:
-        found = [translate_page(text, known.__getitem__) for text in texts]
+        answers = [translated(i, text) for i, text in enumerate(texts)]
         if not known.new:
             break
         new, known.new = [*known.new], {}
         known.update(zip(new, (yield new), strict=True))
     return [
         text.encode(encoding, "xmlcharrefreplace") if encoding else text
-        for text, encoding in zip(found, encodings, strict=True)
+        for text, encoding in zip(answers, encodings, strict=True)
     ]
-
-
-def _encoding(page, declared):
-    """The declared encoding, else UTF-8, else Latin-1: the first in which the page is valid."""
-    for name in filter(None, [declared, "utf-8"]):
-        with contextlib.suppress(LookupError, UnicodeDecodeError):
-            page.decode(name)
-            return name
-    return "latin-1"

@@ -1,184 +1,344 @@
 """Markdown: which parts of a page are text; everything else stays byte for byte.
 
-markdown-it-py tells the lines of each block. Its rules for what stands within lines are wrapped, so
-that their tokens tell their places, too.
+Only the texts of blocks are written anew, and each of them is read again: it must hold what it held
+before, and its texts the characters that they should. So a text is escaped only where it would
+otherwise be read as something else.
 """
 
 import collections
-import functools
 import itertools
 import re
 from collections.abc import Iterator
 
-from markdown_it import MarkdownIt
-
 from keras_tfmr.markup import html_page
-from keras_tfmr.markup.inline import Piece, Say, has_words, translate_pieces, translate_text
+from keras_tfmr.markup.github import LINK, TEMPLATE, characters, parsed, structure
+from keras_tfmr.markup.inline import (
+    Part,
+    Piece,
+    Say,
+    has_words,
+    pieces_of,
+    translate_pieces,
+    translated,
+    write,
+)  # fmt: skip
 
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*\r?$", re.S | re.M)
+_FRONT_MATTER = re.compile(
+    r"\A\ufeff?(?:---[ \t]*\r?\n.*?^(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?^\+\+\+)[ \t]*\r?$",
+    re.S | re.M,
+)
+_CELLS = ("td_open", "th_open")
 _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
-_PARAGRAPH = ["paragraph_open", "inline", "paragraph_close"]
 # Text for CommonMark, but footnotes, check boxes and the like for others.
-_BRACKETS = re.compile(r"(\[(?: |[^\]\s]*)\]:?)")
+BRACKETS = r"\[(?: |[^\]\s]*)\]:?"
+_BRACKETS = re.compile(BRACKETS)
+# What makes a line of its own for others, and what makes a line that ends with it.
+_MARK = re.compile(
+    r"\[\^[^\]\s]+\]:[ \t]*|\[![A-Za-z]+\]|:::+[ \t]*[\w-]*|:[ \t]+|(?:!!!|\?\?\?)\+?[ \t]*[\w-]*"
+    r"|\*\[[^\]]+\]:|\$\$|\{(?::|[.#](?!if|each))[^{}]*\}|\[\[?_?TOC_?\]\]?|\|"
+)
+# A line end in the text of a block, which stays one: U+F000 is the first, and so on.
+_FIRST, _MOST = 0xF000, 0x800
+_LINE_END = "[\uf000-\uf7ff]"
 # What would not be text; what would begin a block.
-_SPECIAL = re.compile(r"[\\`*<[~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
-_BLOCK = re.compile(r"\A(\d{1,9}(?=[.)]\s)|(?=(?:[+-]|#+)\s|>))")
+_SPECIAL = re.compile(r"[\\`*<[~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|#(?=#*\Z)|:(?=//)|(?<=www)\.", re.I)
+_BLOCK = re.compile(r"\A(\s*)(\d{1,9}(?=[.)])|(?=[-+=#>:|]))")
 
 
-def translate_page(page: str, say: Say) -> str:
-    """A page whose texts are translated."""
-    start = match.end() if (match := _FRONT_MATTER.match(page)) else 0
-    lines = map(len, _LINE_ENDS.split(page[start:]))
-    offsets = [*itertools.accumulate(lines, initial=start)]
-    found, at, before, env = [], 0, "", {}
-    # Without a last line end, markdown-it-py 4 raises an IndexError on some pages.
-    for token in _parser().parse(page[start:] + "\n", env):
-        if token.type == "html_block" and not token.level:
-            begin, end = (offsets[line] for line in token.map)
-            found += [page[at:begin], _translate_html(page[begin:end], say)]
-            at = end
-        elif token.type == "inline" and has_words(token.content):
-            cell = before in ("td_open", "th_open")
-            places = [*_places(page, token, offsets, at if cell else None)]
-            text = _translate_block(token, say, env)
-            text = text.replace("|", r"\|") if cell else text
-            if len(places) > 1:  # line ends in the text are hard breaks; now with what is before it
-                text = text.replace("\n", page[places[0][1] : places[1][0]].lstrip(" \t"))
-            found += [page[at : places[0][0]], text]
-            at = places[-1][1]
-        before = token.type
-    return "".join([*found, page[at:]])
+def translate_page(page: str, say: Say, pattern: re.Pattern[str]) -> str:
+    """A page whose texts are translated; `pattern` is what is protected."""
+    return "".join(_Page(page, say, pattern).translated())
 
 
-def _translate_html(block, say):
-    """A block of HTML, which is kept as it is if it would be no block of HTML any more."""
-    for whole in (True, False):
-        text = html_page.translate_page(block, say, whole)
-        if _kinds(text) == _kinds(block):
+class _Page:
+    """A page that is being translated."""
+
+    def __init__(self, page, say, pattern):
+        self.page, self.say, self.pattern = page, say, pattern
+        front = _FRONT_MATTER.match(page)
+        self.start = front.end() if front else int(page.startswith("\ufeff"))
+        lines = map(len, _LINE_ENDS.split(page[self.start :]))
+        self.offsets = [*itertools.accumulate(lines, initial=self.start)]
+        self.env, self.style = {}, html_page.style_of(page)
+        self.html = html_page.Page(say, pattern, html_page.encoder(page))
+
+    def translated(self) -> Iterator[str]:
+        """The parts of the page."""
+        at, before, reader = 0, None, html_page.Reader()
+        for token in parsed(_legible(self.page[self.start :]), self.env, templates=True):
+            stays = bool(reader.kept)
+            if token.type == "html_block":
+                begin, end = (self.offsets[line] for line in token.map)
+                collections.deque(reader.tokens(self.page[begin:end]), 0)
+                if not (token.level or stays):
+                    yield self.page[at:begin]
+                    yield self._html(self.page[begin:end])
+                    at = end
+            elif stays and token.type == "inline":
+                for child in token.children:
+                    if child.type == "html_inline":
+                        collections.deque(reader.tokens(child.content), 0)
+            elif token.type == "inline" and has_words(token.content):
+                places = self._places(token, at if before.type in _CELLS else None)
+                if places is not None:
+                    yield self.page[at : places[0][0]]
+                    yield self._block(token, places, before)
+                    at = places[-1][1]
+            before = token
+        yield self.page[at:]
+
+    def _html(self, block):
+        """A block of HTML, which stays as it is if it would be no block of HTML any more."""
+        for whole in (True, False):
+            text = html_page.translate_page(block, self.say, self.pattern, whole)
+            if text == block or _kinds(text) == _kinds(block):
+                return text
+        return block
+
+    def _places(self, token, after):
+        """Where each line of a block's text stands, `after` the cell before in a table.
+
+        Marks of lists and quotations stand before a line. None if a line is not found.
+        """
+        lines = [line.strip(" \t") for line in token.content.split("\n")]
+        first = token.map[0]
+        if after is not None:
+            text = lines[0].replace("|", r"\|")
+            begin = self.page.find(text, max(after, self.offsets[first]))
+            row = self.page[self.offsets[first] : self.offsets[first + 1]]
+            for code in TEMPLATE.finditer(row):  # of which a part may be in another cell
+                start, end = (self.offsets[first] + place for place in code.span())
+                if re.search(r"(?<!\\)\|", code[0]) and start < begin + len(text) and begin < end:
+                    return None
+            return [(begin, begin + len(text))] if begin >= 0 else None
+        # The parser leaves out first lines of nothing but odd spaces.
+        for left_out in range(max(1, token.map[1] - first - len(lines) + 1)):
+            places = [self._place(first + left_out + i, text) for i, text in enumerate(lines)]
+            if all(places):
+                return places
+        return None
+
+    def _place(self, line, text):
+        if line + 1 >= len(self.offsets):
+            return None
+        begin, end = self.offsets[line], self.offsets[line + 1]
+        at = _legible(self.page[begin:end]).rfind(text)
+        return (begin + at, begin + at + len(text)) if at >= 0 else None
+
+    def _block(self, token, places, opening):
+        """The text of a block; it stays as it is if all else would change what is in it."""
+        source = self.page[places[0][0] : places[-1][1]]
+        ends = [self.page[a[1] : b[0]] for a, b in itertools.pairwise(places)]
+        if len(ends) > _MOST or re.search(_LINE_END, source):
+            return source
+        block = _Pieces(token, self)
+        pieces = [*block]
+        held = had = None
+        for whole, escaped in ((True, False), (True, True), (False, True)):
+            parts = translated(pieces, self.say, whole, strict=escaped)
+            if not block.is_changed and all(part.raw is not None for part in parts):
+                return source
+            if held is None:
+                held, had = self._structure(token.content, opening)
+                had = had - _characters(pieces)
+            long = write(self._escaped(parts) if escaped else parts, self._encode)
+            for text in dict.fromkeys([block.short(long), long]):
+                again = self._structure(re.sub(_LINE_END, "\n", text), opening)
+                if again == (held, had + _characters(parts)):
+                    text = _in_cell(text) if opening.type in _CELLS else text
+                    kept = rf"[ \t]*({_LINE_END})[ \t]*"
+                    return re.sub(kept, lambda match: ends[ord(match[1]) - _FIRST], text)
+        return source
+
+    def _structure(self, text, opening):
+        """What a block's text holds, read by itself; None if it is not one block."""
+        before, after = "", ""
+        if opening.type == "heading_open":
+            is_atx = opening.markup[0] == "#"
+            before, after = ("# ", "") if is_atx else ("", f"\n{opening.markup * 3}")
+        elif opening.type in _CELLS:
+            before, text, after = "|x|\n|-|\n|", _in_cell(text), "|"
+        references = self.env.setdefault("references", {})
+        count = len(references)
+        tokens = parsed(f"{before}{text}{after}", self.env)
+        is_one = len(references) == count
+        while len(references) > count:
+            references.popitem()
+        kinds = [token.type for token in tokens if not token.type.startswith(("t", "inline"))]
+        is_one &= kinds == ([] if opening.type in _CELLS else [opening.type, tokens[-1].type])
+        texts = [token for token in tokens if token.type == "inline"]
+        is_one &= len(texts) == (2 if opening.type in _CELLS else 1)
+        return structure(texts[-1]) if is_one else None
+
+    def _encode(self, text):
+        return "".join(self.style.get(character, character) for character in text)
+
+    def _escaped(self, parts):
+        """Parts in which nothing that a translator says is more than text."""
+        begins = True  # a line
+        for part in parts:
+            raw = part.raw
+            if raw is None:
+                raw = _SPECIAL.sub(
+                    lambda match: ("" if match[0] in self.style else "\\") + match[0], part.text
+                )
+                raw = self._encode(_BLOCK.sub(r"\1\2\\", raw) if begins else raw)
+            yield Part(raw)
+            begins = bool(re.search(rf"{_LINE_END}\s*\Z", raw)) or (begins and not raw.strip())
+
+    def label(self, text):
+        """The label of a picture, translated unless there is markup in it."""
+        if _SPECIAL.search(text) or re.search(_LINE_END, text):
             return text
-    return block
+        pieces = pieces_of([(text, text)], self.pattern)
+        return translate_pieces(pieces, self.say, lambda said: _SPECIAL.sub(r"\\\g<0>", said))
+
+
+class _Pieces:
+    """The pieces of a block's text, for which an iterator is made.
+
+    Args:
+        token: Its token.
+        page: The page that it is in.
+    """
+
+    def __init__(self, token, page):
+        self.page, self.atoms, self.hard = page, [], set()
+        self.named, self.is_changed = [], False
+        lines = token.content.split("\n")
+        self.content, begin = "", 0
+        self.children = [
+            (child.meta["at"], child) for child in token.children if "at" in child.meta
+        ]
+        alone = False
+        for i, line in enumerate(lines):
+            text = line.strip(" \t")
+            mark, was_alone = _MARK.match(text), alone
+            heads = mark and (
+                mark[0].strip() == text or (mark[0][0] in "!?:" and mark[0][1] != " ")
+            )
+            alone = bool(heads or TEMPLATE.fullmatch(text))
+            # HTML may end the list or quotation that it does not stand in.
+            leaves = token.level > 1 and text.startswith("<")
+            if i and (mark or alone or was_alone or leaves):
+                self.hard.add(chr(_FIRST + i - 1))
+            if mark:
+                at = begin + line.index(text)
+                self.children.append(((at, at + mark.end()), None))
+            begin += len(line) + 1
+        self.content = "".join(line + chr(_FIRST + min(i, _MOST)) for i, line in enumerate(lines))[
+            :-1
+        ]
+
+    def __iter__(self) -> Iterator[Piece]:
+        at = 0
+        for (begin, end), child in sorted(
+            self.children, key=lambda place: (place[0], place[1] is not None)
+        ):
+            kind = child.type if child else "mark"
+            begin, end = begin - (kind == "strong_open"), end + (kind == "strong_close")
+            if begin < at or kind in ("text", "softbreak"):  # in what is kept; no tag
+                continue
+            if kind == "hardbreak":
+                begin = len(self.content[at:begin].rstrip(" ")) + at
+            self._add(self.content[at:begin])
+            raw = self.content[begin:end]
+            if kind == "text_special":  # escaped
+                self.atoms.append((child.content, raw))
+            else:
+                yield from self._flushed()
+                if kind == "html_inline":
+                    token = next(html_page.Reader().tokens(self.content, begin))
+                    end = max(end, begin + len(token.raw))
+                    yield from self._html(token, self.content[begin:end])
+                elif kind == "template_link":
+                    opening, label, closing = LINK.fullmatch(raw).groups()
+                    yield Piece("open", opening, name=kind)
+                    self._add(label)
+                    yield from self._flushed()
+                    yield Piece("close", closing, name=kind)
+                else:
+                    yield self._piece(kind, child, raw)
+            at = end
+        self._add(self.content[at:])
+        yield from self._flushed()
+
+    def _add(self, text):
+        for part in re.split(f"({_LINE_END})", text):
+            if part:
+                self.atoms.append((" " if re.match(_LINE_END, part) else part, part))
+
+    def _flushed(self):
+        """The pieces of the text that has been read."""
+        atoms, self.atoms = self.atoms, []
+        for is_hard, group in itertools.groupby(atoms, lambda atom: atom[1] in self.hard):
+            if is_hard:
+                yield from (Piece("block", raw) for _, raw in group)
+                continue
+            for piece in pieces_of([*group], self.page.pattern):
+                if piece.kind == "unit" and _BRACKETS.fullmatch(piece.raw):
+                    stays = piece.raw in ("[ ]", "[x]", "[X]") or piece.raw.endswith(":")
+                    piece = Piece("block" if stays else "kept", piece.raw)
+                yield piece
+
+    def _html(self, token, raw):
+        for piece in html_page.pieces_of_token(token, self.page.html):
+            longer = raw.removeprefix(token.raw)  # for what is cut off in the middle
+            kind = "block" if piece.kind == "comment" else piece.kind
+            self.is_changed |= piece.kind != "text" and piece.raw != token.raw
+            yield piece._replace(kind=kind, raw=piece.raw + longer)
+
+    def _piece(self, kind, child, raw):
+        """The piece that a token is."""
+        name, _, side = kind.rpartition("_")
+        if kind in ("address", "template") or (child and child.markup == "autolink"):
+            is_line = kind == "template" and (
+                re.search(_LINE_END, raw) or self._is_line(child.meta["at"])
+            )
+            return Piece("block" if is_line else "unit", raw)
+        if kind in ("mark", "hardbreak"):
+            return Piece("block", raw)
+        if kind == "image":
+            end = 2 + len(child.content)
+            label = self.page.label(raw[2:end])
+            self.is_changed |= label != raw[2:end]
+            return Piece("kept", f"![{label}{self._named(child, raw[end:])}")
+        if kind == "link_close":
+            return Piece("close", self._named(child, raw), name=name)
+        return Piece(side, raw, name=name) if side in ("open", "close") else Piece("kept", raw)
+
+    def _is_line(self, at):
+        before, after = self.content[: at[0]].rstrip(" \t"), self.content[at[1] :].lstrip(" \t")
+        ends = before[-1:], after[:1]
+        return all(not end or re.match(_LINE_END, end) for end in ends)
+
+    def _named(self, child, rest):
+        """The end of a link or picture whose label names its address: which names it behind."""
+        label = child.content.replace("\n", " ")
+        if rest not in ("]", "][]") or not has_words(label):
+            return rest
+        self.named.append((f"[{label}][{label}]", f"[{label}{rest}"))
+        return f"][{label}]"
+
+    def short(self, text):
+        """A text in which labels that are as they were name their addresses alone, as before."""
+        for long, short in self.named:
+            text = text.replace(long, short)
+        return text
+
+
+def _legible(page):
+    """A page as the parser reads it, of the same length."""
+    return page.replace("\0", "\ufffd")
+
+
+def _in_cell(text):
+    return text.replace("|", r"\|")
+
+
+def _characters(parts):
+    return characters("".join(part.text for part in parts))
 
 
 def _kinds(text):
-    return [token.type for token in _parser().parse(text)]
-
-
-def _places(page, token, offsets, after):
-    """The offsets of each line of a block's text, `after` that of the cell before in a table."""
-    for i, text in enumerate(token.content.split("\n"), token.map[0]):
-        text = text.strip()
-        if after is None:  # marks of lists and quotations stand before it
-            begin = page.rindex(text, offsets[i], offsets[i + 1])
-        else:
-            text = text.replace("|", r"\|")
-            begin = page.index(text, max(after, offsets[i]))
-        yield begin, begin + len(text)
-
-
-def _translate_block(token, say, env):
-    """The text of a block, which is kept as it is if all else would change what is in it."""
-    for whole in (True, False):
-        text = translate_pieces(_pieces(token, say), say, _encode, whole)
-        text = _BLOCK.sub(r"\1\\", text)
-        parsed = _parser().parse(text, {**env})
-        is_one = [each.type for each in parsed] == _PARAGRAPH
-        if is_one and _structure(parsed[1]) == _structure(token):
-            return text
-    return token.content
-
-
-def _structure(token):
-    """What is in a block apart from text."""
-    return collections.Counter(
-        (child.type, str(child.attrs), child.content if child.type == "code_inline" else "")
-        for child in token.children
-        if child.type not in ("text", "text_special", "softbreak")
-    )
-
-
-def _encode(text):
-    return _SPECIAL.sub(r"\\\g<0>", text).replace("\xa0", "&nbsp;")
-
-
-@functools.cache
-def _parser():
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    rules = parser.inline.ruler
-    for name, rule in zip(rules.get_active_rules(), rules.getRules(""), strict=True):
-        rules.at(name, _placed(name, rule))
-    return parser
-
-
-def _placed(name, rule):
-    """A rule whose tokens tell where they stand: `meta["at"]` is (begin, end)."""
-
-    def placed(state, silent):
-        begin, count = state.pos, len(state.tokens) + bool(state.pending)
-        if not rule(state, silent):
-            return False
-        tokens, end = state.tokens[count:], state.pos
-        if silent or not tokens:
-            return True
-        if name in ("emphasis", "strikethrough"):  # delimiters in a row
-            for token in tokens:
-                token.meta["at"] = begin, begin + len(token.content)
-                begin += len(token.content)
-        elif name == "link":
-            closes = state.md.helpers.parseLinkLabel(state, begin)
-            tokens[0].meta["at"], tokens[-1].meta["at"] = (begin, begin + 1), (closes, end)
-            tokens[-1].content = state.src[begin + 1 : closes]  # its label, as images have theirs
-        else:
-            tokens[0].meta["at"] = begin, end
-        return True
-
-    return placed
-
-
-def _pieces(token, say) -> Iterator[Piece]:
-    """The pieces of a block's text."""
-    content, at = token.content.replace("\n", " "), 0
-    children = [child for child in token.children if "at" in child.meta]
-    for child in sorted(children, key=lambda child: child.meta["at"]):
-        begin, end = child.meta["at"]
-        begin, end = begin - (child.type == "strong_open"), end + (child.type == "strong_close")
-        if begin < at or child.type in ("text", "softbreak"):  # in what is kept; no tag
-            continue
-        yield from _texts(content[at:begin])
-        if child.type == "html_inline":
-            kind, name, raw = next(html_page.tokens_of(content[begin:]))
-            end = max(end, begin + len(raw))
-            yield html_page.piece(kind, name, content[begin:end], say)
-        else:
-            yield _piece(child, content[begin:end], say)
-        at = end
-    yield from _texts(content[at:])
-
-
-def _texts(text):
-    for i, part in enumerate(_BRACKETS.split(text)):
-        if i % 2:  # check boxes and the labels of notes stay where they are
-            stays = part in ("[ ]", "[x]", "[X]") or part.endswith(":")
-            yield Piece("block" if stays else "kept", part)
-        elif part:
-            yield Piece("text", part)
-
-
-def _piece(child, raw, say):
-    """The piece that a token is."""
-    name, _, side = child.type.rpartition("_")
-    if child.type == "text_special":  # escaped
-        return Piece("text", child.content)
-    if child.type == "hardbreak":
-        return Piece("block", raw.strip(" ") + "\n")
-    if child.type in ("image", "link_close"):
-        label = child.content.replace("\n", " ")
-        rest = raw.removeprefix(f"![{label}")
-        if rest in ("]", "][]") and has_words(label):  # it names its address
-            rest = f"][{label}]"
-        if side == "close":
-            return Piece("close", rest, name)
-        alt = label if _SPECIAL.search(label) else _encode(translate_text(label, say))
-        return Piece("kept", f"![{alt}{rest}")
-    if side in ("open", "close") and child.markup != "autolink":
-        return Piece(side, raw, name)
-    return Piece("kept", raw)
+    return [token.type for token in parsed(text, {})]

@@ -17,6 +17,7 @@ from keras_tfmr.signatures.answers import (
 )
 from keras_tfmr.signatures.inputs import Text, pairs_of, sampling_of, text_of, with_terms
 from keras_tfmr.signatures.signature import Answer, Signature
+from keras_tfmr.text.spans import DEFAULT
 
 
 class Asked(abc.ABC):
@@ -82,17 +83,23 @@ class TranslatorCalls(Asked):
         """Pages of HTML with the same tags, in which the texts are translated.
 
         Texts are those between tags, and in the attributes `alt`, `aria-label`, `placeholder` and
-        `title`. What is in `code`, `pre`, `script`, `style` and the like stays as it is, and so
-        does an element with `translate="no"` or the class `notranslate`. A model without slots
-        translates the texts between the tags of a sentence one by one.
+        `title`; all else stays byte for byte. What is protected in a text, placeholders of template
+        languages among it, is one unit, which no tag is put into: the translator's own patterns, or
+        of a client, `keras_tfmr.text.spans.DEFAULT`. What is in `code`, `pre`, `script`, `style`
+        and the like stays as it is, and so does an element with `translate="no"` or the class
+        `notranslate`. A model without slots translates the texts between the tags of a sentence one
+        by one.
 
         Args:
-            pages: List of str, or of bytes in the encoding that each page declares.
+            pages: List of str, or of bytes in the encoding that each page declares, else UTF-8.
 
         Returns:
             List of str or of bytes, as the pages are.
+
+        Raises:
+            PageError: If bytes are not in the encoding that the page declares, or this is unknown.
         """
-        return markup.run(markup.html(pages), self._translated)
+        return markup.run(markup.html(pages, self._protected_in_pages), self._translated)
 
     def translate_markdown(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
         """Pages of Markdown, in which the texts are translated: see `translate_html`.
@@ -100,15 +107,20 @@ class TranslatorCalls(Asked):
         Code, addresses and front matter stay as they are; a paragraph becomes one line.
 
         Args:
-            pages: List of str, or of bytes in UTF-8.
+            pages: List of str, or of bytes in UTF-8 or with a byte order mark.
 
         Returns:
             List of str or of bytes, as the pages are.
 
         Raises:
             ImportError: If markdown-it-py is not installed.
+            PageError: As `translate_html`.
         """
-        return markup.run(markup.markdown(pages), self._translated)
+        return markup.run(markup.markdown(pages, self._protected_in_pages), self._translated)
+
+    @property
+    def _protected_in_pages(self) -> Iterable[str]:
+        return DEFAULT
 
     def _translated(self, texts: list[str]) -> list[str]:
         return [document.text for document in self.translate_document(texts)]

@@ -401,9 +401,19 @@ def test_pages_of_a_folder_are_translated_and_other_files_are_not(run, tmp_path,
     write(source / "a.html.gz", f"<!-- á --><p>{LINES[2]}<br>")
     (source / "a.css").write_text("p {}")
     (source / "a.md").write_text(f"# {LINES[2]}\n\n    code\n")
+    (source / "bad.html").write_bytes(b"<meta charset=x-none><p>" + LINES[2].encode())
+    (source / "bad.htm.gz").write_bytes(b"no archive")
     words = [str(run), *LIMITS, "--documents"]
-    assert translate.main([*words, "html", "--input", str(source), "--output", str(target)]) == 0
-    assert "2 of 2 files" in capsys.readouterr().err
+    folders = ["--input", str(source), "--output", str(target)]
+    assert translate.main([*words, "html", *folders]) == 1
+    said = capsys.readouterr().err
+    assert "4 of 4 files" in said and "2 of 4 files are left out" in said
+    assert "bad.html is left out: the page declares the encoding 'x-none'" in said
+    assert "bad.htm.gz is left out: " in said
+    for name in ("bad.html", "bad.htm.gz"):
+        (source / name).unlink()
+    assert translate.main([*words, "html", *folders]) == 0
+    assert "0 of 2 files" in capsys.readouterr().err
     one = one.replace("\0", "\ufffd")  # which a page cannot have
     expected = page.replace(LINES[2].encode("latin-1"), one.encode("latin-1", "xmlcharrefreplace"))
     assert (target / "deep/b.HTML").read_bytes() == expected

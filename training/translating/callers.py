@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_tfmr import Translator, _command_line
 from keras_tfmr.decoding import sample
 from keras_tfmr.export.calibration import texts_for
+from keras_tfmr.markup import PageError
 from keras_tfmr.signatures.answers import Translation
 from training.run.files import RunError, refusing
 
@@ -23,7 +24,7 @@ class Callers:
 
     Attributes:
         callers: For each thread, a function `(texts, seed) -> list of lists of hypotheses`; of
-            pages, the hypothesis is the page.
+            pages, the hypothesis is the page, or its `PageError`.
         token_counts: A function from texts to the number of tokens of each.
         record: What the translations depend on: see `fingerprint`.
 
@@ -98,7 +99,7 @@ def caller_of(translator, documents, terms):
         translate_pages = getattr(translator, f"translate_{documents}")
         with refusing(ImportError):
             translate_pages([])
-        return lambda pages, seed: [[page] for page in translate_pages(pages)]
+        return lambda pages, seed: [[page] for page in pages_or_errors(translate_pages, pages)]
     if documents:
         return lambda texts, seed: [
             [Translation(document.text, 0.0, document.truncated)]
@@ -110,6 +111,20 @@ def caller_of(translator, documents, terms):
             call([])
         return lambda texts, seed: [[best] for best in call(texts, batch_size=len(texts))]
     return lambda texts, seed: translator.translate_nbest(texts, len(texts))
+
+
+def pages_or_errors(translate_pages, pages):
+    """Translated pages, and the `PageError` of each that cannot be read in its place."""
+    answers, readable = [None] * len(pages), [*range(len(pages))]
+    while True:
+        try:
+            translations = translate_pages([pages[i] for i in readable])
+        except PageError as error:
+            answers[readable.pop(error.index)] = error
+            continue
+        for i, page in zip(readable, translations, strict=True):
+            answers[i] = page
+        return answers
 
 
 def sampling(translator, options):
