@@ -1,7 +1,21 @@
 """Toy models for the decoding tests: tables that know no layers; a search with lists on them."""
 
+import dataclasses
+
 import numpy as np
 from keras import ops
+
+from keras_tfmr.decoding import DecodingConfig, Examples, search
+
+CONFIG = {field.name for field in dataclasses.fields(DecodingConfig)}
+
+
+def decode(step, cache, *, choose=None, num_certain=None, **given):
+    """A `search`, given fields of its config and of its examples; greedy, with no penalty."""
+    fields = {"num_beams": 1, "length_penalty": 0.0}
+    fields |= {name: given.pop(name) for name in CONFIG & {*given}}
+    options = {"choose": choose, "num_certain": num_certain}
+    return search(step, cache, DecodingConfig(**fields), Examples(**given), **options)
 
 
 def normalise(logits):
@@ -64,7 +78,7 @@ class HashModel:
             ranked = sorted((r for r in ranked if r[0] > -np.inf), reverse=True)[: 2 * beams]
             live = []
             for rank, (log_prob, way) in enumerate(ranked):
-                if way[-1] not in eos_id and length < limit:
+                if (way[-1] not in eos_id or length <= len(prefix)) and length < limit:
                     live.append(way)
                 elif rank < beams:
                     score = log_prob / ((offset + length) / (offset + 1)) ** alpha

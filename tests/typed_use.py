@@ -15,7 +15,7 @@ from keras_tfmr.client import (
     Translation,
 )
 from keras_tfmr.config import Tensor
-from keras_tfmr.decoding import DecodingConfig, DecodingResult, beam_search, greedy, sample
+from keras_tfmr.decoding import DecodingConfig, DecodingResult, Examples, Sampling, search
 
 
 def ask(client: ServingClient) -> None:
@@ -55,10 +55,10 @@ def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -
 
 
 def decode(step: keras_tfmr.decoding.DecodingStep) -> None:
-    found = beam_search(step, (), bos_ids=[2], eos_id=3, num_beams=4, max_length=8)
-    assert_type(found, DecodingResult)
-    assert_type(greedy(step, (), bos_ids=[2], eos_id=3, max_length=8), DecodingResult)
-    sample(step, (), bos_ids=[2], eos_id=3.5, max_length=8, seed=1)  # type: ignore[arg-type]
+    config, examples = DecodingConfig(num_beams=4, max_length=8), Examples([2], eos_id=3)
+    assert_type(search(step, (), config, examples), DecodingResult)
+    search(step, (), config.replace(num_beams=1), examples, choose=Sampling(seed=1))
+    Examples([2], eos_id=3.5)  # type: ignore[arg-type]
 
 
 def configure() -> None:

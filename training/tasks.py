@@ -6,11 +6,12 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_tfmr.decoding import DecodingConfig, score
+from keras_tfmr import decoding
 from keras_tfmr.losses import LabelSmoothedCrossEntropy
 from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.presets.models import MODELS, make_model, read_config
 from keras_tfmr.text import protection, spans
+from keras_tfmr.text.text_model import shifted
 from training.run.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
 
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
@@ -125,28 +126,18 @@ class Translation(Task):
 
         The final figures come from the `Translator`, with its beam.
         """
-        decoding, target = DecodingConfig(num_beams=1), self.tokenizers[1]
-        step, state = model.start(ids, 1, max_length=decoding.max_length)
+        config, (source, target) = decoding.DecodingConfig(num_beams=1), self.tokenizers
         lengths = ops.sum(ops.cast(ids != 0, "int32"), axis=1)
-        result = decoding.decode(
-            step,
-            state,
-            bos_ids=ops.full(ops.shape(ids)[:1], target.bos_id, dtype="int32"),
-            eos_id=target.eos_id,
-            banned_ids=(target.pad_id, target.unknown_id, target.bos_id, *target.slot_like_ids),
-            max_lengths=decoding.max_lengths(lengths),
-            **self._slots_due(ids),
+        slot_ids = target.slot_ids if self.settings.protect else ()
+        examples = decoding.Examples(
+            ops.full(ops.shape(ids)[:1], target.bos_id, dtype="int32"),
+            target.eos_id,
+            decoding.banned_ids(target),
+            max_lengths=config.max_lengths(lengths),
+            **decoding.slots_due(ids, source.slot_ids, slot_ids),
         )
-        return result.ids[:, 0]
-
-    def _slots_due(self, ids):
-        """The slots of source ids `[rows, source]`, which the search produces once each."""
-        if not self.settings.protect:
-            return {}
-        source, target = (side.slot_ids for side in self.tokenizers)
-        same = ops.equal(ids[:, :, None], np.array(source, "int32"))  # [rows, source, slots]
-        bits = ops.where(ops.any(same, axis=1), 2 ** np.arange(len(source), dtype="int32"), 0)
-        return {"slot_ids": target, "slots": ops.sum(bits, axis=1)}
+        step, state = model.start(ids, 1, max_length=config.max_length)
+        return decoding.search(step, state, config, examples).ids[:, 0]
 
     def read(self, texts):
         return self._protected(texts)[0] if self.settings.protect else texts
@@ -250,7 +241,7 @@ class Language(Task):
         """The log-probability and the number of tokens of each text, float32 `[rows, 2]`."""
         start = ops.full((ops.shape(ids)[0], 1), self.tokenizers[0].bos_id, dtype="int32")
         fed = ops.concatenate([start, ids[:, :-1]], axis=1)
-        log_prob, tokens = score(model(fed, training=False), ids)
+        log_prob, tokens = decoding.score(model(fed, training=False), ids)
         return ops.stack([log_prob, ops.cast(tokens, "float32")], axis=1)
 
     def measured(self, found, rows):
@@ -364,8 +355,3 @@ def end(ids, lengths, eos_id, filler=False):
     ids[np.arange(len(lengths)), lengths] = eos_id
     if filler:
         ids[len(lengths) :, 0] = eos_id
-
-
-def shifted(ids, bos_id):
-    """Padded ids behind a start id, without the last one."""
-    return np.concatenate([np.full([len(ids), 1], bos_id, np.int32), ids[:, :-1]], axis=1)

@@ -1,30 +1,34 @@
 """Greedy decoding, beam search and sampling over a `DecodingStep`.
 
-A token is made in this order: `step` says what a search knows of a model, `transformer_step` and
-`shortlist` make its log-probabilities, `constraints` forbids tokens, `topk` selects among the rest,
-`search` extends the hypotheses and repeats. `config` and `sample` are the ways in.
+What enters: a step and its first cache, a `DecodingConfig`, the `Examples` of a batch, and for
+sampling a `Sampling`; each checks itself with `checks`. What leaves: a `DecodingResult`. A search
+knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel, under XLA and under
+`jax.jit`.
 
-A search knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel, under XLA
-and under `jax.jit`.
+A token is made in this order: `step` says what a search knows of a model, `transformer_step` and
+`shortlist` make its log-probabilities, `constraints` forbids tokens, `topk` or `sampling` selects
+among the rest, `loop` extends the hypotheses and repeats.
 """
 
-from keras_tfmr.decoding.config import DecodingConfig, SearchOptions, beam_search, greedy
+from keras_tfmr.decoding.config import DecodingConfig
+from keras_tfmr.decoding.examples import Examples, banned_ids, slots_due
+from keras_tfmr.decoding.loop import search
 from keras_tfmr.decoding.result import DecodingResult, length_penalty, score
-from keras_tfmr.decoding.sample import generate, sample
+from keras_tfmr.decoding.sampling import Sampling
 from keras_tfmr.decoding.step import DecodingStep, FunctionStep
 
 __all__ = [
     "DecodingConfig",
     "DecodingResult",
     "DecodingStep",
+    "Examples",
     "FunctionStep",
-    "SearchOptions",
-    "beam_search",
-    "generate",
-    "greedy",
+    "Sampling",
+    "banned_ids",
     "length_penalty",
-    "sample",
     "score",
+    "search",
+    "slots_due",
 ]
 
 

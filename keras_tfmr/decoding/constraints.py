@@ -1,60 +1,62 @@
-"""Constraints of a search for each example: lengths, stop ids, banned ids, prefix and slots."""
+"""What a search may not do: lengths, stop ids, banned ids, prefix and slots of each example."""
 
 import copy
 
 import numpy as np
 from keras import ops
 
+from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.result import length_penalty, lengths_of
 from keras_tfmr.decoding.step import select_rows
 from keras_tfmr.decoding.topk import last_axis
 
 
 class Constraints:
-    """The options of a search, and what holds for each example of its batch.
+    """What a config and `Examples` allow, as operations on the tensors of a search.
 
     Args:
         config: A `DecodingConfig`.
-        bos_ids, eos_id, banned_ids, prefix, max_lengths, slot_ids, slots: As for `beam_search`.
+        examples: The `Examples`.
+        room: The number of tokens that the step has room for, if it is known in a run only: an
+            int32 scalar.
 
     Raises:
-        ValueError: If an id or rank is out of range.
+        ValueError: If a maximum length is greater than that of the config.
     """
 
-    def __init__(
-        self, config, *, bos_ids, eos_id, banned_ids=(), prefix=None, max_lengths=None,
-        slot_ids=(), slots=None,
-    ):  # fmt: skip
-        self.config = config
-        self.eos_ids = (eos_id,) if np.ndim(eos_id) == 0 else tuple(eos_id)
-        if not self.eos_ids or min(self.eos_ids) < 1:
-            raise ValueError(f"eos_id must be at least 1 (0 is padding); received {eos_id}")
-        if any(banned < 0 for banned in banned_ids):
-            raise ValueError(f"banned_ids must not be negative; received {tuple(banned_ids)}")
-        self.banned_ids = sorted({0, *banned_ids})
-        self.bos_ids = _tensor("bos_ids", bos_ids, 1)  # [batch]
-        if max_lengths is None:
-            max_lengths = ops.zeros_like(self.bos_ids) + config.max_length
-        max_lengths = _tensor("max_lengths", max_lengths, 1)
-        self.max_lengths = ops.clip(max_lengths, 0, config.max_length)  # [batch]
-        self.prefix = prefix
-        if prefix is not None:
+    def __init__(self, config, examples, room=None):
+        self.config, longest = config, config.max_length
+        self.eos_ids, self.slot_ids = examples.eos_id, examples.slot_ids
+        self.banned_ids = sorted({0, *examples.banned_ids})
+        self.bos_ids = examples.bos_ids  # [batch]
+        limits = examples.max_lengths
+        if limits is None:
+            limits = ops.zeros_like(self.bos_ids) + longest
+        limits = checks.values("max_lengths", limits, "int32", 0, longest)
+        self.max_lengths = ops.clip(limits, 0, longest)  # [batch]
+        if room is not None:
+            self.max_lengths = ops.minimum(self.max_lengths, room)
+        self.prefix, self.prefix_lengths = examples.prefix, None
+        if self.prefix is not None:
+            self.prefix_lengths = lengths_of(self.prefix)  # [batch]
             # A last column of padding, for all the positions after the prefix.
-            self.prefix = ops.pad(_tensor("prefix", prefix, 2), [[0, 0], [0, 1]])  # [batch, p + 1]
-        self.slot_ids = tuple(slot_ids)
+            self.prefix = ops.pad(self.prefix, [[0, 0], [0, 1]])  # [batch, p + 1]
+        self.slots = () if examples.slots is None else examples.slots  # [batch]
         self.bits = 2 ** np.arange(len(self.slot_ids), dtype="int32")
-        if len(self.bits) > 31 or (slots is None) == bool(self.slot_ids):
-            raise ValueError(
-                "slots must be given for up to 31 slot_ids; received "
-                f"slot_ids={self.slot_ids}, slots={slots}"
-            )
-        self.slots = () if slots is None else _tensor("slots", slots, 1)  # [batch]
         self.greatest = max(*self.banned_ids, *self.eos_ids, *self.slot_ids)
+        names = ("bos_ids", "eos_id", "banned_ids", "slot_ids", "prefix")
+        asked = {name: checks.known(getattr(examples, name)) for name in names}
+        self.asked = {  # the greatest id of each argument, where it is known
+            name: ids.max() for name, ids in asked.items() if ids is not None and ids.size
+        }
 
     def select(self, examples):
         """The constraints of some of the examples, int32 `[n]`."""
-        some, tensors = copy.copy(self), (self.bos_ids, self.max_lengths, self.prefix, self.slots)
-        some.bos_ids, some.max_lengths, some.prefix, some.slots = select_rows(tensors, examples)
+        some, names = (
+            copy.copy(self),
+            ("bos_ids", "max_lengths", "prefix", "prefix_lengths", "slots"),
+        )
+        vars(some).update(select_rows({name: getattr(self, name) for name in names}, examples))
         return some
 
     def remaining(self, pending, tokens):
@@ -72,17 +74,26 @@ class Constraints:
             lengths, self.config.length_penalty, self.config.length_penalty_offset
         )
 
-    def prefix_lengths(self):
-        """The number of tokens in the prefix of each example, int32 `[batch]`."""
-        return ops.zeros_like(self.bos_ids) if self.prefix is None else lengths_of(self.prefix)
+    def ends(self, tokens, position):
+        """bool of the shape of `tokens`, `[batch]` or `[batch, n]`: which end a hypothesis.
 
-    def ends(self, tokens):
-        """bool of the shape of `tokens`: which of them end a hypothesis."""
+        A prefix ends nothing: what follows it must not depend on how much of a prompt was read
+        before the search.
+        """
         if len(self.eos_ids) == 1:
-            return ops.equal(tokens, self.eos_ids[0])
-        return ops.any(ops.equal(tokens[..., None], np.array(self.eos_ids, "int32")), axis=-1)
+            ends = ops.equal(tokens, self.eos_ids[0])
+        else:
+            ends = ops.any(ops.equal(tokens[..., None], np.array(self.eos_ids, "int32")), axis=-1)
+        if self.prefix is None:
+            return ends
+        behind = self.behind_prefix(position) >= 0  # [batch]
+        return ends & (behind if len(tokens.shape) == 1 else behind[:, None])
 
-    def constrain(self, log_probs, position, pending, num_beams=1):
+    def behind_prefix(self, position):
+        """A position, a scalar or `[batch]`, counted from the end of the prefix: 0 is the next."""
+        return position if self.prefix is None else position - self.prefix_lengths
+
+    def constrain(self, log_probs, position, pending):
         """Minus infinity for tokens that must not come at the 0-based `position`.
 
         Nothing is renormalised: the other tokens keep the model's own log-probability, so the score
@@ -94,12 +105,7 @@ class Constraints:
             position: int32 scalar.
             pending: int32 `[batch, num_beams]`, a bit for each slot that is still to come; or ().
         """
-        vocab = last_axis(log_probs)
-        if isinstance(vocab, int) and self.greatest >= vocab:
-            raise ValueError(
-                f"eos_id={self.eos_ids}, banned_ids={tuple(self.banned_ids)} and "
-                f"slot_ids={self.slot_ids} must be below the vocabulary size {vocab}"
-            )
+        vocab = self._checked_vocab(log_probs)
         banned = [*self.banned_ids, *self.slot_ids]
         bias = self._table(vocab, banned, -np.inf)
         if self.config.min_length > 1:
@@ -116,9 +122,25 @@ class Constraints:
             return free
         last = ops.shape(self.prefix)[1] - 1
         token = ops.take(self.prefix, ops.minimum(position, last), axis=1)  # [batch]
-        token = ops.repeat(token, num_beams, axis=0)[:, None]  # [batch * num_beams, 1]
+        token = ops.repeat(token, self.config.num_beams, axis=0)[:, None]  # [batch * num_beams, 1]
         alone = ops.where(ops.equal(ops.arange(vocab, dtype="int32"), token), log_probs, -np.inf)
         return ops.where(token > 0, alone, free)
+
+    def rows(self):
+        """batch * num_beams, or None if the batch is known in a run only."""
+        batch = self.bos_ids.shape[0]
+        return batch * self.config.num_beams if isinstance(batch, int) else None
+
+    def _checked_vocab(self, log_probs):
+        """The size of the vocabulary; a ValueError if the step gave something else, or ids do."""
+        checks.shaped("the step's log-probabilities", log_probs, rows=self.rows(), vocab=None)
+        vocab = last_axis(log_probs)
+        for name, greatest in self.asked.items():
+            if isinstance(vocab, int) and greatest >= vocab:
+                raise ValueError(
+                    f"{name} must be below the vocabulary size {vocab}; received {greatest}"
+                )
+        return vocab
 
     def _with_slots(self, log_probs, free, pending):
         """`free`, with slots that are pending, `[batch * num_beams, 1]`, and no end before them."""
@@ -134,11 +156,3 @@ class Constraints:
         table = np.zeros(vocab if known else self.greatest + 1, dtype)
         table[list(ids)] = values
         return table if known else ops.pad(table, [[0, vocab - len(table)]])
-
-
-def _tensor(name, value, rank):
-    """The value as an int32 tensor; raises a ValueError unless it has this rank."""
-    value = ops.convert_to_tensor(value, dtype="int32")
-    if len(value.shape) != rank:
-        raise ValueError(f"{name} must have rank {rank}; received shape {tuple(value.shape)}")
-    return value

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_tfmr.config import Tensor
+from keras_tfmr.decoding import checks
 
 
 class DecodingResult(NamedTuple):
@@ -46,6 +47,9 @@ def length_penalty(lengths: Tensor, alpha: float, offset: float = 5.0) -> Tensor
     Returns:
         float32 of the shape of `lengths`.
 
+    Raises:
+        ValueError: If `alpha` or `offset` is negative or not finite, or a known length negative.
+
     Paper: "Google's Neural Machine Translation System" (arXiv 1609.08144), section 7.
 
     >>> float(length_penalty([7], alpha=1.0)[0])
@@ -53,8 +57,10 @@ def length_penalty(lengths: Tensor, alpha: float, offset: float = 5.0) -> Tensor
     >>> float(length_penalty([7], alpha=1.0, offset=0.0)[0])
     7.0
     """
+    alpha, offset = checks.number("alpha", alpha), checks.number("offset", offset)
+    lengths = checks.values("lengths", lengths, "int32", 0, checks.LARGEST)
     lengths = ops.maximum(ops.cast(lengths, "float32"), 1.0)
-    return ops.power((offset + lengths) / (offset + 1.0), float(alpha))
+    return ops.power((offset + lengths) / (offset + 1.0), alpha)
 
 
 def score(logits: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,19 +77,19 @@ def score(logits: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
         float32 `[batch]` log-probabilities and int32 `[batch]` numbers of tokens.
 
     Raises:
-        ValueError: If the ranks are not 3 and 2.
+        ValueError: If the shapes do not fit, or a known id is not in the vocabulary.
 
     >>> log_prob, length = score(ops.zeros((1, 3, 4)), ops.array([[2, 1, 0]]))
     >>> round(float(log_prob[0]), 4), int(length[0])
     (-2.7726, 2)
     """
     logits = ops.cast(logits, "float32")
-    target_ids = ops.cast(target_ids, "int32")
-    if len(logits.shape) != 3 or len(target_ids.shape) != 2:
-        raise ValueError(
-            "score expects logits [batch, target, vocab] and target_ids [batch, target]; received "
-            f"{tuple(logits.shape)} and {tuple(target_ids.shape)}"
-        )
+    checks.shaped("logits", logits, batch=None, target=None, vocab=None)
+    batch, target, vocab = logits.shape
+    last = vocab - 1 if isinstance(vocab, int) else checks.LARGEST
+    target_ids = checks.tensor(
+        "target_ids", target_ids, "int32", 0, last, batch=batch, target=target
+    )
     log_probs = ops.log_softmax(logits, axis=-1)
     picked = ops.take_along_axis(log_probs, target_ids[:, :, None], axis=-1)[:, :, 0]
     real = ops.not_equal(target_ids, 0)  # [batch, target]

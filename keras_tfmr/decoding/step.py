@@ -7,6 +7,7 @@ from typing import Any
 from keras import ops, tree
 
 from keras_tfmr.config import Nested, Tensor
+from keras_tfmr.decoding import checks
 
 
 class DecodingStep(abc.ABC):
@@ -19,7 +20,9 @@ class DecodingStep(abc.ABC):
     by side.
 
     Attributes:
-        max_length: The number of tokens that can be decoded; None for any number.
+        max_length: The number of tokens that can be decoded; None for any number. An int32 scalar
+            if only the run of a graph knows it; hypotheses then end there.
+        num_beams: The number of hypotheses that it was started for; None for any number.
         shrinks: Whether shapes may change during a search. If so, examples that have ended leave
             the batch, and the cache grows: the time depends on the lengths that are decoded, not
             on the greatest. XLA and JAX need fixed shapes: set it to False before a search inside
@@ -29,12 +32,14 @@ class DecodingStep(abc.ABC):
     ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
     ...     def next(self, tokens, cache):
     ...         return ops.take(self.table, tokens, axis=0), cache
-    >>> from keras_tfmr.decoding import greedy
-    >>> np.array(greedy(Bigrams(), (), bos_ids=[0], eos_id=1, max_length=4).ids).tolist()
+    >>> from keras_tfmr.decoding import DecodingConfig, Examples, search
+    >>> config = DecodingConfig(num_beams=1, max_length=4)
+    >>> np.array(search(Bigrams(), (), config, Examples([0], eos_id=1)).ids).tolist()
     [[[2, 1, 0, 0]]]
     """
 
-    max_length: int | None = None
+    max_length: Tensor | None = None
+    num_beams: int | None = None
     shrinks: bool = False
 
     @abc.abstractmethod
@@ -79,18 +84,26 @@ class FunctionStep(DecodingStep):
     Args:
         function: The function.
         max_length: The number of tokens that can be decoded; None for any number.
+        num_beams: The number of hypotheses of an example; None for any number.
 
     Raises:
         TypeError: If the function is none.
+        ValueError: If a number is not positive.
     """
 
-    def __init__(self, function: StepFunction, max_length: int | None = None) -> None:
+    def __init__(
+        self, function: StepFunction, max_length: int | None = None, num_beams: int | None = None
+    ) -> None:
         if not callable(function):
             raise TypeError(
                 "`step` must be a DecodingStep or a function step(tokens, cache). "
                 f"Received: {type(function).__name__}"
             )
-        self.function, self.max_length = function, max_length
+        self.function = function
+        if max_length is not None:
+            self.max_length = checks.integer("max_length", max_length, 1)
+        if num_beams is not None:
+            self.num_beams = checks.integer("num_beams", num_beams, 1)
 
     def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
         return self.function(tokens, cache)

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr.decoding import checks
+from keras_tfmr.decoding.result import lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
 from keras_tfmr.layers.cache import CachePosition, causal_position, scatter_indices
 
@@ -33,21 +35,24 @@ class TransformerStep(DecodingStep):
         batch: Number of examples.
         context_cache: What the decoder's `context_cache` gave for its context, or None.
         num_beams: Hypotheses per example.
-        max_length: Number of tokens that can be decoded.
+        max_length: Number of tokens that can be decoded after the longest prompt.
         prompt_length: Number of prompt tokens, for which the caches have room too.
         shortlist: A `Shortlist`; if given, tokens are indices into it.
 
     Raises:
-        ValueError: If the model has learned fewer positions than `max_length`.
+        ValueError: If a number is not positive, or the model has learned fewer positions than
+            prompt and decoded tokens take.
     """
 
     def __init__(
         self, stack, head, batch, context_cache=None, *, num_beams, max_length, prompt_length=0,
         shortlist=None,
     ):  # fmt: skip
-        stack.check_length(max_length)
-        self.stack, self.num_beams, self.shortlist = stack, num_beams, shortlist
-        self.max_length, self.prompt_length = max_length, prompt_length
+        self.num_beams = checks.integer("num_beams", num_beams, 1)
+        self.max_length = checks.integer("max_length", max_length, 1)
+        # The last token of a prompt is the first that a search feeds.
+        stack.check_length(max(prompt_length - 1, 0) + max_length)
+        self.stack, self.shortlist, self.prompt_length = stack, shortlist, prompt_length
         self.context = {} if context_cache is None else {"context_cache": context_cache}
         # The number of unfinished examples is known at run time only; JAX needs fixed shapes.
         self.shrinks = keras.backend.backend() != "jax"
@@ -78,6 +83,9 @@ class TransformerStep(DecodingStep):
     def start_after(self, prompt):
         """The state after as many tokens as the shortest prompt has, minus one.
 
+        A prompt ends at its first padding, and an empty one counts as one token: in a graph, where
+        no error can be raised, they then change nothing for the others.
+
         Args:
             prompt: int32 `[batch, prompt_length]`, padded with 0 at the end; each has at least one
                 token.
@@ -87,6 +95,8 @@ class TransformerStep(DecodingStep):
             `[batch, prompt_length]`.
         """
         length, beams = self.prompt_length, self.num_beams
+        real = ops.equal(ops.cumsum(ops.cast(ops.equal(prompt, 0), "int32"), axis=1), 0)
+        prompt = ops.where(real, prompt, 0)  # [batch, prompt_length]
         position = causal_position(0, length, length)
         indices = self._scatter_indices(position.positions) if self.shrinks else None
         _, cache = self.stack(
@@ -102,8 +112,11 @@ class TransformerStep(DecodingStep):
             return ops.reshape(ops.pad(cache, room), new)
 
         # Entries beyond the shortest prompt are overwritten before anything attends to them.
-        index = ops.min(ops.sum(ops.cast(prompt != 0, "int32"), axis=1)) - 1
+        index = ops.maximum(ops.min(lengths_of(prompt)) - 1, 0)
         state = self._state(index, tree.map_structure(widened, cache))
+        room = length - 1 + self.max_length - index
+        known = checks.known(room)
+        self.max_length = room if known is None else int(known)
         positions = index + np.arange(1 + length, dtype="int32")  # [1 + prompt_length]
         tokens = ops.take(ops.pad(prompt, [[0, 0], [0, 1 + length]]), positions, axis=1)
         return state, tokens[:, 0], tokens[:, 1:]

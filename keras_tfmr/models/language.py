@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
+from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.transformer_step import TransformerStep
 from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import CausalDecoder
@@ -85,26 +86,29 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
             prompt: int tensor `[batch, length]`, padded with 0 at the end; each prompt has at least
                 one token, a start token.
             num_beams: Number of hypotheses per example.
-            max_length: Number of tokens that can be decoded, the prefix included.
+            max_length: Number of tokens that can be decoded after the longest prompt.
 
         Returns:
             A `DecodingStep` over rows = batch * num_beams, its first state, and two arguments of
-            the search: `bos_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
+            the `Examples`: `bos_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
 
         Raises:
-            ValueError: As for `start`.
+            ValueError: As for `start`, where the positions of the prompts count too; or if a known
+                prompt is empty, padded elsewhere or not of the vocabulary.
 
         >>> from keras_tfmr import TransformerConfig, decoding
         >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
         >>> model = LanguageModel(config)
         >>> prompt = np.array([[2, 9, 4], [2, 7, 0]])
         >>> step, state, bos_ids, prefix = model.start_after(prompt, max_length=5)
-        >>> result = decoding.greedy(step, state, bos_ids=bos_ids, prefix=prefix, eos_id=3,
-        ...     max_length=5)
-        >>> int(result.ids[0, 0, 0])
+        >>> examples = decoding.Examples(bos_ids, eos_id=3, prefix=prefix)
+        >>> how = decoding.DecodingConfig(num_beams=1, max_length=5)
+        >>> int(decoding.search(step, state, how, examples).ids[0, 0, 0])
         4
         """
-        prompt = ops.cast(ops.convert_to_tensor(prompt), "int32")
+        prompt = checks.padded_ids(
+            "prompt", prompt, self.config.target_vocab - 1, 1, batch=None, length=None
+        )
         step = TransformerStep(
             self.decoder, self.logits, ops.shape(prompt)[0], num_beams=num_beams,
             max_length=max_length, prompt_length=prompt.shape[1],

@@ -197,7 +197,7 @@ class Protection:
     """
 
     def __init__(self, protect, tokenizers, splitter):
-        self.slot_ids, self.splitter = tokenizers[0].slot_ids, splitter
+        self.splitter = splitter
         self.possible = all(tokenizer.slot_ids for tokenizer in tokenizers)
         self.protect, self.pattern, self.private = None, _NOTHING, _NOTHING
         if self.possible:
@@ -262,15 +262,6 @@ class Protection:
         pieces = tf.concat([whole, pieces], axis=1)
         texts, spans = self.numbered(pieces.flat_values, spans)
         return texts, pieces.value_rowids(), spans
-
-    def due(self, source_ids, slot_ids):
-        """The slots of sources [rows, source] as options of a search, where they have these ids."""
-        if not self.possible:
-            return {}
-        same = source_ids[:, :, None] == tf.constant(self.slot_ids)  # [rows, source, slots]
-        bits = tf.bitwise.left_shift(1, tf.range(len(slot_ids)))
-        due = tf.where(tf.reduce_any(same, axis=1), bits, 0)  # [rows, slots]
-        return {"slot_ids": slot_ids, "slots": tf.reduce_sum(due, axis=1)}
 
     def shown(self, tokenizer, ids, spans):
         """The subwords of ids [batch, length], string of their shape, with spans for slots."""

@@ -312,6 +312,10 @@ def at_least_one(ids: tf.Tensor) -> tf.Tensor:
     return tf.pad(ids, [[0, tf.cast(shape[i] == 0, tf.int32)] for i in range(2)])
 
 
-def shifted(ids: tf.Tensor, bos_id: int) -> tf.Tensor:
-    """Decoder inputs that predict ids [rows, length]: the start id, then all but the last."""
-    return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)
+def shifted(ids: Any, bos_id: int) -> Any:
+    """Decoder inputs that predict ids [rows, length]: the start id, then all but the last.
+
+    A tensor for a tensor, an array for an array of the training's batches.
+    """
+    pad = np.pad if isinstance(ids, np.ndarray) else tf.pad
+    return pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=bos_id)

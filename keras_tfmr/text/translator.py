@@ -51,6 +51,11 @@ class Translator(TranslatorCalls, TextModel):
             "placeholder", "option", "number") and patterns in RE2's syntax. None: all these names
             but "number" if both vocabularies have the `SLOTS` for it, else nothing.
 
+    Attributes:
+        choose: How a search with one beam chooses tokens, as for `decoding.search`: a `Sampling`
+            draws translations. None for the best ones. It is set before the first call, and copies
+            do not have it.
+
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
         ValueError: If vocabularies, lengths or lexicon do not fit the model, a pattern is wrong, or
@@ -83,7 +88,7 @@ class Translator(TranslatorCalls, TextModel):
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
         super().__init__(model, tokenizers, max_source_length)
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
-        self.config = config or DecodingConfig()
+        self.config, self.choose = config or DecodingConfig(), None
         self.max_source_length, self.lexicon = max_source_length, lexicon
         if not isinstance(abbreviations, SentenceSplitter):
             abbreviations = SentenceSplitter(abbreviations)
@@ -422,21 +427,24 @@ class Translator(TranslatorCalls, TextModel):
         config, ids = self.config, self.target_tokenizer
         start = {"num_beams": config.num_beams, "max_length": config.max_length}
         bos_id, eos_id, slot_ids = ids.bos_id, ids.eos_id, ids.slot_ids
-        banned_ids = (ids.unknown_id, bos_id, *ids.slot_like_ids)
+        banned_ids = decoding.banned_ids(ids)
         if shortlist:
             start["shortlist"] = Shortlist(*shortlist)
             bos_id, eos_id, banned_ids = START, END, (START,)
             slot_ids = range(TOKENS, TOKENS + len(slot_ids))
-        step, state = self.model.start(source_ids, **start)
-        result = config.decode(
-            step,
-            state,
-            bos_ids=tf.fill(tf.shape(max_lengths), bos_id),
-            eos_id=eos_id,
-            banned_ids=banned_ids,
+        examples = decoding.Examples(
+            tf.fill(tf.shape(max_lengths), bos_id),
+            eos_id,
+            banned_ids,
             max_lengths=max_lengths,
+            **decoding.slots_due(source_ids, self.source_tokenizer.slot_ids, slot_ids),
+        )
+        result = decoding.search(
+            *self.model.start(source_ids, **start),
+            config,
+            examples,
+            choose=self.choose,
             num_certain=num_certain,
-            **self.protection.due(source_ids, slot_ids),
         )
         return start["shortlist"].restored(result) if shortlist else result
 

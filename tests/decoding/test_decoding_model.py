@@ -6,13 +6,12 @@ import itertools
 import keras
 import numpy as np
 import pytest
-from decoding_toys import assert_same, hypotheses
+from decoding_toys import assert_same, decode, hypotheses
 from helpers import random_ids, randomize, to_numpy
 from keras import ops
 
-import keras_tfmr.decoding.search as loop
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.decoding import DecodingConfig, beam_search, sample, score
+from keras_tfmr.decoding import Sampling, loop, score
 from keras_tfmr.decoding.shortlist import Shortlist
 from keras_tfmr.decoding.transformer_step import TransformerStep
 
@@ -43,13 +42,11 @@ def make_sources(batch, length):
 
 
 def search(model, source, beams, limits):
-    config = DecodingConfig(beams, beams, max_length=10, length_penalty=0.6)
-    step, state = model.start(source, beams, max_length=10)
-    bos_ids = ops.zeros_like(limits) + START
-    banned_ids = (0, 1, START)
-    return config.decode(
-        step, state, bos_ids=bos_ids, eos_id=END, banned_ids=banned_ids, max_lengths=limits
-    )
+    return decode(
+        *model.start(source, beams, max_length=10), num_beams=beams, num_return_sequences=beams,
+        max_length=10, length_penalty=0.6, bos_ids=ops.zeros_like(limits) + START, eos_id=END,
+        banned_ids=(0, 1, START), max_lengths=limits,
+    )  # fmt: skip
 
 
 @functools.cache
@@ -67,7 +64,7 @@ def traced(model, beams):
     return tf.function(run, spec)
 
 
-def decode(model, source, beams):
+def decoded(model, source, beams):
     limits = np.full(len(source), 10, "int32")
     return traced(model, beams)(ops.convert_to_tensor(source), ops.convert_to_tensor(limits))
 
@@ -91,9 +88,10 @@ def test_a_wide_beam_is_exhaustive_search_by_full_passes(fields, shortlist, monk
     listed = shortlist is not None
     bos_id, eos_id, banned_ids = (2, 1, (2,)) if listed else (START, END, (1, START))
     step, state = model.start(source, beams, max_length=3, shortlist=shortlist)
-    result = DecodingConfig(beams, beams, max_length=3, length_penalty=0.6).decode(
-        step, state, bos_ids=np.full(2, bos_id), eos_id=eos_id, banned_ids=banned_ids
-    )
+    result = decode(
+        step, state, num_beams=beams, num_return_sequences=beams, max_length=3, length_penalty=0.6,
+        bos_ids=np.full(2, bos_id), eos_id=eos_id, banned_ids=banned_ids,
+    )  # fmt: skip
     result = shortlist.restored(result) if listed else result
     inner = (5, 6) if listed else (4, 5, 6)
     ways = [(*body, END) for n in range(3) for body in itertools.product(inner, repeat=n)]
@@ -116,11 +114,11 @@ def test_a_wide_beam_is_exhaustive_search_by_full_passes(fields, shortlist, monk
 def test_neighbours_and_padding_change_nothing(variant, beams):
     model = make_model(**VARIANTS[variant])
     source = make_sources(5, 6)
-    together = decode(model, source, beams)
+    together = decoded(model, source, beams)
     for example in (0, 4):
         alone = source[example : example + 1, : example + 1]  # without any padding
         for one in (alone, np.pad(alone, [[0, 0], [0, 9]])):
-            assert_same(decode(model, one, beams), together, [0], [example])
+            assert_same(decoded(model, one, beams), together, [0], [example])
 
 
 @pytest.mark.backends("tensorflow", "torch")  # JAX fixes every shape
@@ -135,8 +133,8 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
     monkeypatch.setattr(loop, "SHRINK_INTERVAL", 2)
     monkeypatch.setattr(loop, "SHRINK_THRESHOLD", leaving)
     model, source = make_model(**VARIANTS[variant]), make_sources(6, 5)
-    decode = functools.partial(beam_search, num_beams=3, num_return_sequences=2)
-    decode = functools.partial(sample, seed=3) if beams == 1 else decode
+    way = {"num_beams": 3, "num_return_sequences": 2}
+    way = {"choose": Sampling(seed=3)} if beams == 1 else way
     limits = np.array([1, 2, 3, 5, 8, 10], "int32")
     prefix = [[7, 9, 8, 4], [5, 0, 0, 0], [0] * 4, [6] * 4, [9, 4, 0, 0], [8] * 4]
     results, sizes, plain = [], [], TransformerStep.next
@@ -153,7 +151,7 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
         results.append(
             decode(
                 step, state, bos_ids=np.full(6, START, "int32"), eos_id=END, max_length=10,
-                max_lengths=limits, prefix=np.array(prefix),
+                max_lengths=limits, prefix=np.array(prefix), **way,
             )
         )  # fmt: skip
     assert_same(*results, range(6))
@@ -167,5 +165,5 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
 def test_one_trace_for_all_lengths_and_batch_sizes(beams):
     model = make_model()
     for rows, length in ((1, 1), (5, 5), (0, 6), (2, 20)):
-        assert decode(model, make_sources(rows, length), beams).ids.shape == (rows, beams, 10)
+        assert decoded(model, make_sources(rows, length), beams).ids.shape == (rows, beams, 10)
     assert traced(model, beams).experimental_get_tracing_count() == 1

@@ -28,7 +28,7 @@ from marian_models import (
 )
 
 from keras_tfmr import Translator, marian
-from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.decoding import DecodingConfig, Examples, search
 from keras_tfmr.marian import release as releases
 from keras_tfmr.marian import transformers_folder
 from keras_tfmr.presets import PresetError
@@ -82,9 +82,8 @@ def test_logits_and_searches_of_a_transformers_folder(folder):
     for beams in (1, 4):
         decoding = DecodingConfig(num_beams=beams, max_length=LONGEST, length_penalty=0.0)
         step, state = model.start(source, num_beams=beams, max_length=LONGEST)
-        result = decoding.decode(
-            step, state, bos_ids=tf.fill([len(source)], 2), eos_id=3, banned_ids=(0, 1, 2)
-        )
+        examples = Examples(tf.fill([len(source)], 2), eos_id=3, banned_ids=(0, 1, 2))
+        result = search(step, state, decoding, examples)
         expected = ours(described, RECORD[f"ids_{beams}"])
         assert np.array(result.ids)[:, 0].tolist() == expected.tolist()
     np.testing.assert_allclose(np.array(result.scores)[:, 0], RECORD["scores_4"], atol=1e-4)

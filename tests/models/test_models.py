@@ -7,10 +7,10 @@ import formulas
 import keras
 import numpy as np
 import pytest
+from decoding_toys import decode
 from helpers import flat_numpy, no_warnings, random_ids, randomize, to_numpy
 
 from keras_tfmr import LabelSmoothedCrossEntropy, MultiHeadAttention, SequenceClassifier, recurrent
-from keras_tfmr.decoding import beam_search
 from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
 
@@ -175,7 +175,7 @@ def test_prompts_read_in_one_pass_go_on_as_token_by_token(fields, beams, compile
     prompts = np.array([[2, 4, 1, 4, 1], [2, 1, 1, 0, 0], [2, 2, 4, 4, 0]], "int32")
     common, new = 3, 20  # more than the first room of a cache
     search = functools.partial(
-        beam_search, num_beams=beams, num_return_sequences=beams, eos_id=3, max_length=new
+        decode, num_beams=beams, num_return_sequences=beams, eos_id=3, max_length=new
     )
     search_all = functools.partial(search, max_length=new + common - 1)
 

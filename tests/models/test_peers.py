@@ -13,11 +13,11 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from decoding_toys import decode
 from helpers import to_numpy
 from keras import ops
 
 from keras_tfmr import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
-from keras_tfmr.decoding import greedy
 
 START = 2
 PROJECTIONS = [f"{part}_dense" for part in ("query", "key", "value", "output")]
@@ -160,7 +160,7 @@ def test_outputs_and_greedy_tokens(peer):
     expected = fixture["greedy"]
     rows, length = expected.shape
     step, state = model.start(source if name == "t5" else rows, max_length=length + 1)
-    found = greedy(
+    found = decode(
         step, state, bos_ids=ops.full((rows,), START, "int32"), eos_id=1,
         max_length=length + 1, min_length=length + 1, banned_ids=(0,),
     )  # fmt: skip

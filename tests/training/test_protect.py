@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.text.spans import DEFAULT, SLOTS
 from training.corpus.prepare import encode
-from training.corpus.protect import Protection
+from training.corpus.protect import PairProtection
 from training.run.files import write_json
 from training.run.run_folder import RunFolder, begin, settle
 from training.settings.config import TrainingConfig
@@ -25,7 +25,7 @@ TEXTS = st.lists(st.sampled_from([*SPANS, *SPANS, "Tom", "cão", "3.5", "é", ",
 @hypothesis.given(TEXTS, TEXTS, st.integers(0, 9))
 def test_slots_stand_for_what_both_sides_share(source, target, seed):
     """Word for word, because no span of these has a space."""
-    found = Protection(DEFAULT, seed)(" ".join(source), " ".join(target))
+    found = PairProtection(DEFAULT, seed)(" ".join(source), " ".join(target))
     stands_for, order = [], []
     for before, after in zip((source, target), found, strict=True):
         words = dict(enumerate(before))
@@ -46,7 +46,7 @@ def test_slots_stand_for_what_both_sides_share(source, target, seed):
 
 
 def test_a_share_of_the_words_become_slots_and_all_slots_occur():
-    protect, used = Protection(DEFAULT, 1), collections.Counter()
+    protect, used = PairProtection(DEFAULT, 1), collections.Counter()
     for i in range(4000):
         source, target = protect(f"Vi {i} e o gato Tom", f"I saw {i} and Tom the cat")
         used.update(char for char in source if char in SLOTS)

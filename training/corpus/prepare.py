@@ -11,7 +11,7 @@ from keras_tfmr.text.spans import SLOTS
 from training.corpus import store
 from training.corpus.filter import Cleaner, Rules, summary
 from training.corpus.held_out import given_sets, hold_out
-from training.corpus.protect import Protection
+from training.corpus.protect import PairProtection
 from training.corpus.read import rows, text_column
 from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
@@ -137,10 +137,10 @@ def _measured(settings, corpora):
 
 
 def _protection(settings, tags):
-    """The `Protection` of the pairs, or None."""
+    """The `PairProtection` of the pairs, or None."""
     if not settings.protect:
         return None
-    found = Protection(settings.protect, settings.seed)
+    found = PairProtection(settings.protect, settings.seed)
     if wrong := next(filter(found.finds, tags), None):
         raise RunError(
             f"--protect would make a span of --tag {wrong}: write it in another way, such as "

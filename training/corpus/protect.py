@@ -19,7 +19,7 @@ _WORD = re.compile(r"\b(?:\d+|\w{3,})(?:[.,]\w+)*\b")
 _RESERVED = re.compile(f"[{SLOTS[0]}-{SLOTS[-1]}]")
 
 
-class Protection:
+class PairProtection:
     """Puts slots into pairs, the same ones into the same pair in any process.
 
     A span that both sides do not have equally often is left as it is: as a slot, it would teach
@@ -35,7 +35,7 @@ class Protection:
     Returns:
         `(source, target)` with slots, numbered from left to right in the source.
 
-    >>> pair = Protection(["code"], seed=2)("Use o `pip`.", "Use `pip`.")
+    >>> pair = PairProtection(["code"], seed=2)("Use o `pip`.", "Use `pip`.")
     >>> pair == (f"Use o {SLOTS[0]}.", f"Use {SLOTS[0]}.")
     True
     """

@@ -32,7 +32,7 @@ class UniquePairs:
         corpora: An iterable of iterables of `Block`: the parts.
         cleaner: The `Cleaner` of the blocks.
         tags: The tag of each part.
-        protect: The `Protection` of pairs to learn from, or None.
+        protect: The `PairProtection` of pairs to learn from, or None.
 
     Attributes:
         excluded: For source and target, sentences that no pair to learn from may have.

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr import Translator, _command_line
-from keras_tfmr.decoding import sample
+from keras_tfmr.decoding import Sampling
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.markup import PageError
 from keras_tfmr.signatures.answers import Translation
@@ -130,18 +130,8 @@ def pages_or_errors(translate_pages, pages):
 def sampling(translator, options):
     """A function that samples translations of a batch; the same seed gives the same ones."""
     noise = keras.random.SeedGenerator(0)
-
-    class Sampling(type(translator.config)):
-        """Samples instead of searching."""
-
-        def decode(self, step, state, *, num_certain=None, **how):  # it is for searches only
-            fields = ("max_length", "min_length", "length_penalty", "length_penalty_offset")
-            return sample(
-                step, state, seed=noise, temperature=options.temperature, top_k=options.top_k,
-                **{name: getattr(self, name) for name in fields}, **how,
-            )  # fmt: skip
-
-    drawing = translator.replace(config=Sampling(**translator.config.to_dict()))
+    drawing = translator.replace()
+    drawing.choose = Sampling(seed=noise, temperature=options.temperature, top_k=options.top_k)
 
     def call(texts, seed):
         seed = (options.seed, *seed)

@@ -1,24 +1,111 @@
 """The search: a loop that adds one token after the other to the hypotheses of a batch.
 
-`Search` is the loop, `SingleSearch` keeps one hypothesis for each example, `BeamSearch` the best.
-What enters is a `DecodingStep` with its first cache, and `Constraints`; what leaves is a
-`DecodingResult`.
+`search` is the way in. `Search` is the loop; `SingleSearch` keeps one hypothesis for each example,
+`ChosenSearch` one whose tokens are drawn, `BeamSearch` the best. What enters is a `DecodingStep`
+with its first cache, and `Constraints`; what leaves is a `DecodingResult`.
 """
 
 import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr.config import Nested, Tensor
+from keras_tfmr.decoding import checks
+from keras_tfmr.decoding.config import DecodingConfig
+from keras_tfmr.decoding.constraints import Constraints
+from keras_tfmr.decoding.examples import Examples
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
-from keras_tfmr.decoding.step import DecodingStep, FunctionStep, select_rows
-from keras_tfmr.decoding.topk import top_sums
+from keras_tfmr.decoding.sampling import Sampling
+from keras_tfmr.decoding.step import DecodingStep, FunctionStep, StepFunction, select_rows
+from keras_tfmr.decoding.topk import most_probable, top_sums
 
 # While the batch shrinks, examples that have ended leave it after this many steps,
 SHRINK_INTERVAL = 8
 # or as soon as this many have ended: to leave costs a copy of the caches.
 SHRINK_THRESHOLD = 16
+
+
+def search(
+    step: DecodingStep | StepFunction,
+    cache: Nested,
+    config: DecodingConfig,
+    examples: Examples,
+    *,
+    choose: Sampling | Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
+    num_certain: Tensor | None = None,
+) -> DecodingResult:
+    """Decodes a batch of examples, one token after the other.
+
+    With several beams, it keeps the `num_beams` most probable unfinished hypotheses and the n best
+    finished ones, and stops as soon as no unfinished one can get among them. A hypothesis that
+    reaches its limit without a stop id counts as finished. If the beam is wide enough to hold all
+    hypotheses, the result is exactly the n best. With one beam, it takes the most probable token at
+    every step, or another that `choose` chooses.
+
+    Args:
+        step: A `DecodingStep`, or a function `step(tokens, cache) -> (log_probs, cache)`. It takes
+            the last token of each row, int32 `[rows]`, and returns the normalised log-probabilities
+            of the next, float32 `[rows, vocab]`, where rows = batch * num_beams, the beams of an
+            example side by side.
+        cache: Nested tensors for `step`, each `[rows, ...]` or of rank 0, unless the step has its
+            own `reorder`. What does not differ between beams belongs in the step.
+        config: A `DecodingConfig`: lengths, beams, length penalty. A search leaves its
+            `max_length_ratio` and `max_length_extra` to `max_lengths` of the examples.
+        examples: The `Examples`: where each begins, its limit, prefix and slots, and special ids.
+        choose: A `Sampling`, or a function `choose(log_probs, position, examples)` that returns the
+            next tokens, int32 `[batch]`. It takes the model's log-probabilities, float32 `[batch,
+            vocab]`, with minus infinity for tokens that must not come; the number of tokens before,
+            an int32 scalar; and for each row the index of its example, int32 `[batch]`, because
+            examples that have ended may leave the batch. It needs `num_beams=1`.
+        num_certain: How many of the n must be certain to be the best, an int or an int32 scalar; n
+            by default. The search ends as soon as these are certain; the others are the best that
+            it found by then. One traced search can therefore serve calls for one hypothesis and
+            calls for n.
+
+    Returns:
+        DecodingResult, distinct hypotheses in descending order of score. Log-probabilities are the
+        model's own. With `choose`, those of a prefix are left out, and the scores divide by the
+        length penalty of the other tokens.
+
+    Raises:
+        ValueError: If a shape, or a number or id whose value is known, is out of range, or the step
+            was started for other beams or fewer tokens.
+
+    >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
+    >>> step = lambda tokens, cache: (ops.take(bigrams, tokens, axis=0), cache)
+    >>> config = DecodingConfig(num_beams=3, num_return_sequences=2, max_length=4)
+    >>> examples = Examples(bos_ids=[0], eos_id=1)
+    >>> np.array(search(step, (), config, examples).ids).tolist()
+    [[[2, 1, 0, 0], [2, 2, 1, 0]]]
+    >>> np.array(search(step, (), config.replace(num_beams=1, num_return_sequences=1), examples,
+    ...     choose=lambda log_probs, *_: ops.top_k(log_probs, 2)[1][:, 1]).ids).tolist()
+    [[[1, 0, 0, 0]]]
+    """
+    step = step if isinstance(step, DecodingStep) else FunctionStep(step)
+    room = checks.known(step.max_length)  # None for any number, and for one known in a run only
+    if room is not None and room < config.max_length:
+        raise ValueError(
+            f"The step was started for max_length={room} tokens; "
+            f"received max_length={config.max_length}"
+        )
+    if step.num_beams not in (None, config.num_beams):
+        raise ValueError(
+            f"The step was started for num_beams={step.num_beams}; "
+            f"received num_beams={config.num_beams}"
+        )
+    constraints = Constraints(config, examples, step.max_length if room is None else None)
+    n = config.num_return_sequences
+    certain = n if num_certain is None else checks.tensor("num_certain", num_certain, "int32", 1, n)
+    if choose is not None:
+        if config.num_beams > 1:
+            raise ValueError(f"`choose` needs num_beams=1; received {config.num_beams}")
+        return ChosenSearch(step, constraints, choose).decode(cache)
+    if config.num_beams == 1:  # needs neither a selection nor a list of finished hypotheses
+        return SingleSearch(step, constraints).decode(cache)
+    return BeamSearch(step, constraints, certain).decode(cache)
 
 
 class Search:
@@ -32,22 +119,13 @@ class Search:
         `prepare()`, optional: sets what all steps of the loop share.
 
     Args:
-        step: A `DecodingStep` or a function.
+        step: A `DecodingStep`.
         constraints: The `Constraints`.
-
-    Raises:
-        ValueError: If the step was started for fewer tokens than are to be decoded.
     """
 
     def __init__(self, step, constraints):
-        self.step = step if isinstance(step, DecodingStep) else FunctionStep(step)
-        self.constraints = constraints
-        self.max_length, room = constraints.config.max_length, self.step.max_length
-        if room is not None and room < self.max_length:
-            raise ValueError(
-                f"The step was started for max_length={room} tokens; "
-                f"received max_length={self.max_length}"
-            )
+        self.step, self.constraints = step, constraints
+        self.max_length = constraints.config.max_length
         self.columns = np.arange(self.max_length, dtype="int32")
         self.examples = ops.arange(ops.shape(constraints.bos_ids)[0], dtype="int32")  # [batch]
         self.prepare()
@@ -58,6 +136,8 @@ class Search:
     def decode(self, cache):
         """The `DecodingResult` of the search that starts with this cache."""
         cache = tree.map_structure(ops.convert_to_tensor, cache)
+        if type(self.step).reorder is DecodingStep.reorder:
+            self._check_rows(cache)
         loop = ops.zeros((), "int32"), cache, self.start()
         if self.examples.shape[0] == 0:  # JAX cannot take rows of an empty batch
             result = self.result(loop[2])
@@ -68,6 +148,16 @@ class Search:
         ids, log_probs, scores = result
         ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)  # a missing hypothesis
         return DecodingResult(ids, lengths_of(ids), log_probs, scores)
+
+    def _check_rows(self, cache):
+        """A ValueError if a cache without a `reorder` of its own has other rows than hypotheses."""
+        rows = self.constraints.rows()
+        for leaf in tree.flatten(cache):
+            if len(leaf.shape) and not checks.fits(leaf.shape[0], rows):
+                raise ValueError(
+                    f"Each tensor of the cache must have batch * num_beams={rows} rows; "
+                    f"received shape {tuple(leaf.shape)}"
+                )
 
     def _run(self, *loop, end=None, few=0):
         """Adds tokens up to the position `end`, or until at most `few` examples are unfinished."""
@@ -134,17 +224,11 @@ class SingleHypotheses(NamedTuple):
 
 
 class SingleSearch(Search):
-    """The search that keeps one hypothesis for each example.
+    """The search that keeps one hypothesis for each example: the most probable next token."""
 
-    Args:
-        step, constraints: As for `Search`.
-        choose: A function `choose(log_probs, position, examples)` as in `generate`, which returns
-            the next tokens and what they add to the log-probabilities, `[batch]` each.
-    """
-
-    def __init__(self, step, constraints, choose):
-        self.choose = choose
-        super().__init__(step, constraints)
+    def choose(self, log_probs, position):
+        """The next tokens `[batch]`, and what they add to the log-probabilities `[batch]`."""
+        return most_probable(log_probs)
 
     def start(self):
         none = ops.zeros_like(self.constraints.bos_ids)  # [batch]
@@ -164,10 +248,12 @@ class SingleSearch(Search):
         alive, tokens, ids, total, pending = hypotheses
         log_probs, cache = self.step.next(tokens, cache)  # [batch, vocab]
         log_probs = self.constraints.constrain(log_probs, position, pending)
-        tokens, gained = self.choose(log_probs, position, self.examples)  # [batch] each
+        tokens, gained = self.choose(log_probs, position)  # [batch] each
         tokens = ops.where(alive, tokens, 0)
         total = ops.where(alive, total + gained, total)
-        ended = self.constraints.ends(tokens) | (position + 1 >= self.constraints.max_lengths)
+        ended = self.constraints.ends(tokens, position) | (
+            position + 1 >= self.constraints.max_lengths
+        )
         ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)  # [batch, length]
         alive = alive & ~ended & (total > -np.inf)
         pending = self.constraints.remaining(pending, tokens)
@@ -176,6 +262,33 @@ class SingleSearch(Search):
     def result(self, hypotheses):
         ids, log_probs = hypotheses.ids[:, None], hypotheses.log_probs[:, None]
         return ids, log_probs, log_probs / self.constraints.penalty(lengths_of(ids))
+
+
+class ChosenSearch(SingleSearch):
+    """The search whose next token is chosen in another way; it scores what follows the prefix.
+
+    Args:
+        step, constraints: As for `Search`.
+        choose: As for `search`.
+    """
+
+    def __init__(self, step, constraints, choose):
+        self.chosen = choose.among(constraints) if isinstance(choose, Sampling) else choose
+        super().__init__(step, constraints)
+
+    def choose(self, log_probs, position):
+        tokens = self.chosen(log_probs, position, self.examples)
+        rows, vocab = log_probs.shape
+        last = vocab - 1 if isinstance(vocab, int) else checks.LARGEST
+        tokens = checks.tensor("a choice", tokens, "int32", 0, last, rows=rows)
+        gained = ops.take_along_axis(log_probs, tokens[:, None], axis=1)[:, 0]
+        counted = self.constraints.behind_prefix(position) >= 0
+        return tokens, ops.where(counted | (gained == -np.inf), gained, 0.0)
+
+    def result(self, hypotheses):
+        ids, log_probs, _ = super().result(hypotheses)
+        lengths = ops.maximum(self.constraints.behind_prefix(lengths_of(ids[:, 0])), 0)  # [batch]
+        return ids, log_probs, log_probs / self.constraints.penalty(lengths)[:, None]
 
 
 class BeamHypotheses(NamedTuple):
@@ -194,7 +307,7 @@ class BeamHypotheses(NamedTuple):
 
 
 class BeamSearch(Search):
-    """The search of `beam_search`.
+    """The search that keeps the best hypotheses.
 
     Finished hypotheses move out of the beam to the n best so far and do not change there. If they
     were extended after their end, they would lose probability with every step, and finally rank
@@ -202,13 +315,13 @@ class BeamSearch(Search):
 
     Args:
         step, constraints: As for `Search`.
-        num_certain: As for `beam_search`.
+        num_certain: As for `search`.
     """
 
-    def __init__(self, step, constraints, num_certain=None):
+    def __init__(self, step, constraints, num_certain):
         config = constraints.config
         self.num_beams, self.n = config.num_beams, config.num_return_sequences
-        self.num_certain = self.n if num_certain is None else num_certain
+        self.worst_certain = num_certain - 1  # its place
         super().__init__(step, constraints)
 
     def prepare(self):
@@ -244,20 +357,22 @@ class BeamSearch(Search):
         bound on its score holds.
         """
         bound = hypotheses.log_probs[:, 0] / self.best_penalty  # [batch]
-        return bound > ops.take(hypotheses.finished_scores, self.num_certain - 1, axis=1)
+        return bound > ops.take(hypotheses.finished_scores, self.worst_certain, axis=1)
 
     def extend(self, position, cache, hypotheses):
         """One token more on every unfinished hypothesis."""
         beams, n, length = self.num_beams, self.n, position + 1
         log_probs, cache = self.step.next(ops.reshape(hypotheses.tokens, (-1,)), cache)
-        log_probs = self.constraints.constrain(log_probs, position, hypotheses.pending, beams)
+        log_probs = self.constraints.constrain(log_probs, position, hypotheses.pending)
 
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
         totals, parents, tokens = top_sums(hypotheses.log_probs, log_probs, 2 * beams)
         parents = parents + self.example * beams  # [batch, 2 * beams] rows of `cache`
         ids = _take(hypotheses.ids, parents)  # [batch, 2 * beams, length]
         ids = ops.where(ops.equal(self.columns, position), tokens[:, :, None], ids)
-        ended = self.constraints.ends(tokens) | (length >= self.max_lengths)  # [batch, 2 * beams]
+        ended = self.constraints.ends(tokens, position) | (
+            length >= self.max_lengths
+        )  # [batch, 2 * beams]
 
         # Only candidates among the best `beams` can finish; the others fill the beam up. The
         # earlier ones come first, because the selection keeps the first of equal scores.

@@ -1,0 +1,114 @@
+"""What a search is asked for: the examples of its batch, and the ids that mean something to it."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_tfmr.config import Tensor
+from keras_tfmr.decoding import checks
+
+MOST_SLOTS = 31  # a bit of an int32 for each; the last one is its sign
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Examples:
+    """The examples of a batch, and what has to hold for each of them.
+
+    Args:
+        bos_ids: int32 `[batch]`, the first token fed to the step; not part of the result.
+        eos_id: The id that ends a hypothesis, or several such ids.
+        banned_ids: Ids that are never produced, such as start and unknown; padding, 0, is always
+            banned.
+        prefix: int32 `[batch, p]`, padded with 0: tokens that every hypothesis begins with. Each is
+            taken as it is, even if it is banned; an end id among them ends nothing.
+        max_lengths: int32 `[batch]`, the maximum length of each example, at most that of the
+            config; 0 for one not to be decoded.
+        slot_ids: Up to 31 ids that are produced only as `slots` says.
+        slots: int32 `[batch]`: where bit i is set, every hypothesis of the example produces
+            `slot_ids[i]` once before it ends; where it is not, never. A hypothesis that reaches its
+            limit may lack some.
+
+    Raises:
+        ValueError: If a shape, a dtype, or an id or number whose value is known is out of range.
+
+    >>> Examples(bos_ids=[2, 2], eos_id=3, max_lengths=[8, 9, 9])
+    Traceback (most recent call last):
+    ...
+    ValueError: max_lengths must have shape [batch=2]; received shape (3,)
+    """
+
+    bos_ids: Tensor
+    eos_id: int | Sequence[int]
+    banned_ids: Sequence[int] = ()
+    prefix: Tensor | None = None
+    max_lengths: Tensor | None = None
+    slot_ids: Sequence[int] = ()
+    slots: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        eos_ids: Any = self.eos_id if np.ndim(self.eos_id) else (self.eos_id,)
+        slot_ids = checks.token_ids("slot_ids", self.slot_ids, 1)
+        if not len(eos_ids):
+            raise ValueError(
+                f"eos_id must be an id, or at least one of several; received {eos_ids}"
+            )
+        if len({*slot_ids}) < len(slot_ids) or len(slot_ids) > MOST_SLOTS:
+            raise ValueError(
+                f"slot_ids must be up to {MOST_SLOTS} different ids; received {slot_ids}"
+            )
+        if (self.slots is None) == bool(slot_ids):
+            raise ValueError(
+                "slots must be given for slot_ids, and for nothing else; received "
+                f"slot_ids={slot_ids}, slots={self.slots}"
+            )
+        bos_ids = checks.tensor("bos_ids", self.bos_ids, "int32", 0, checks.LARGEST, batch=None)
+        batch = bos_ids.shape[0]
+        fields: dict[str, Any] = {
+            "bos_ids": bos_ids,
+            "eos_id": checks.token_ids("eos_id", eos_ids, 1),  # 0 is padding
+            "banned_ids": checks.token_ids("banned_ids", self.banned_ids, 0),
+            "slot_ids": slot_ids,
+        }
+        if self.prefix is not None:
+            fields["prefix"] = checks.padded_ids("prefix", self.prefix, batch=batch, length=None)
+        for name, most in (("max_lengths", checks.LARGEST), ("slots", 2 ** len(slot_ids) - 1)):
+            if (value := getattr(self, name)) is not None:
+                fields[name] = checks.tensor(name, value, "int32", 0, most, batch=batch)
+        self.__dict__.update(fields)  # which a frozen dataclass allows
+
+
+def banned_ids(tokenizer: Any) -> tuple[int, ...]:
+    """The ids that a text of a tokenizer cannot hold, for `Examples`."""
+    return (tokenizer.unknown_id, tokenizer.bos_id, *tokenizer.slot_like_ids)
+
+
+def slots_due(
+    source_ids: Tensor, source_slot_ids: Sequence[int], target_slot_ids: Sequence[int]
+) -> dict[str, Any]:
+    """The `slot_ids` and `slots` of `Examples`: each slot of a source comes in its translation.
+
+    Args:
+        source_ids: int32 `[batch, source]`.
+        source_slot_ids, target_slot_ids: The ids of each slot in source and target. Where one of
+            them has none, there are no slots, and the result is empty.
+
+    >>> np.array(slots_due(np.array([[9, 5], [9, 6]]), (8, 9), (3, 4))["slots"]).tolist()
+    [2, 2]
+    """
+    if not source_slot_ids or not target_slot_ids:
+        return {}
+    if len(source_slot_ids) != len(target_slot_ids):
+        raise ValueError(
+            "Source and target must have the same slots; received "
+            f"{len(source_slot_ids)} source_slot_ids and {len(target_slot_ids)} target_slot_ids"
+        )
+    source_ids = checks.tensor(
+        "source_ids", source_ids, "int32", 0, checks.LARGEST, batch=None, source=None
+    )
+    slots = np.array(checks.token_ids("source_slot_ids", source_slot_ids, 1), "int32")
+    occurs = ops.any(ops.equal(source_ids[:, :, None], slots), axis=1)  # [batch, slots]
+    due = ops.where(occurs, 2 ** np.arange(len(slots), dtype="int32"), np.int32(0))
+    return {"slot_ids": target_slot_ids, "slots": ops.sum(due, axis=1)}
