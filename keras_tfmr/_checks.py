@@ -144,11 +144,17 @@ def instance(name, value, kind):
 
 
 def known(tensor):
-    """The numbers of a tensor, an array or a list as an array, or None while a graph is traced."""
-    if isinstance(tensor, keras.KerasTensor) or getattr(tensor, "is_meta", False):
+    """The numbers of a tensor, an array or a list as an array; None for None.
+
+    And None while a graph is traced, where symbols stand for tensors.
+    """
+    is_symbol = isinstance(tensor, keras.KerasTensor) or getattr(tensor, "is_meta", False)
+    if ops.is_tensor(tensor) and backend.backend() == "tensorflow":
+        is_symbol = not hasattr(tensor, "numpy")  # NumPy would warn before it fails
+    if tensor is None or is_symbol:
         return None
     try:
-        return ops.convert_to_numpy(tensor)
+        return np.asarray(ops.convert_to_numpy(tensor))
     except (NotImplementedError, RuntimeError, TypeError):  # of TensorFlow, torch and JAX
         return None
 

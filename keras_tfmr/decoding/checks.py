@@ -11,6 +11,8 @@ from numbers import Real
 import numpy as np
 from keras import backend, ops
 
+from keras_tfmr._checks import known
+
 LARGEST = 2**31 - 1  # of int32
 
 
@@ -98,20 +100,6 @@ def padded_ids(name, value, most=LARGEST, shortest=0, **axes):
                 f"behind them; received {values.tolist()!s:.200}"
             )
     return ids
-
-
-def known(value):
-    """The values of a tensor, array, list or number as NumPy's; None for None and for a symbol.
-
-    Symbols stand for tensors while a graph is traced.
-    """
-    symbol = ops.is_tensor(value) and backend.backend() == "tensorflow"
-    if value is None or (symbol and not hasattr(value, "numpy")):
-        return None
-    try:
-        return np.asarray(ops.convert_to_numpy(value))
-    except TypeError:  # of JAX's symbols
-        return None
 
 
 def _given(name, value):
