@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from keras_tfmr import _command_line
-from training.settings.config import TrainingConfig
+from training.settings.config import INSTEAD, TrainingConfig
 from training.settings.fields import what_is_wrong
 
 
@@ -36,7 +36,7 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
     )  # fmt: skip
     for name, field in own.items():
         if field.metadata["flag"]:
-            about = {"default": field.default, "help": field.metadata["help"]}
+            about = {"default": field.default, "help": told(field)}
             parser.add_argument(f"--{name}", **about, **read_as(field))
     options, unknown = parser.parse_known_args(arguments)
     try:
@@ -45,7 +45,7 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         said += [(o.dest, value) for o, value in parser.given.items() if o.dest in own]
         given, values = together(said, fields), read_config(options.config, fields)
         for name in given:
-            for other in fields[name].metadata["instead"]:
+            for other in INSTEAD.get(name, ()):
                 values.pop(other, None)
         values |= given
         if values.get("init_from"):
@@ -55,6 +55,14 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         return settings.resolved()
     except (ValueError, OSError) as error:
         parser.error(str(error))
+
+
+def told(field):
+    """The help of a setting, with its range in front of its default."""
+    text, default, rest = field.metadata["help"].partition(" (default")
+    words = field.metadata["range"].words if field.metadata["range"] else ""
+    is_number = field.type in (int, float) and words
+    return f"{text}, {words}{default}{rest}" if is_number else f"{text}{default}{rest}"
 
 
 def read_as(field):

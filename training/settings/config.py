@@ -36,8 +36,11 @@ SIZES = (
     "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self", "norm_first",
 )  # fmt: skip
 
-NO_START = {"without --init_from": lambda s: not s.init_from}
-OTHER_MODEL = {"with --model {0.model}": lambda s: s.model != "transformer"}
+# {setting: those that are given instead of it}
+INSTEAD = {
+    "data": ("source",), "minutes": ("epochs", "steps"), "epochs": ("minutes", "steps"),
+    "steps": ("minutes", "epochs"),
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,25 +55,20 @@ class TrainingConfig:
         (), "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
         "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set "
         "the fraction of each (default: the built-in phrasebook)",
-        instead=("source",),
     )  # fmt: skip
     source: str = option(
         None, "source lines, instead of --data", tasks=TRANSLATION,
-        unread={"without --target": lambda s: not s.target},
     )  # fmt: skip
     target: str = option(
         None, "target lines, one for each line of --source", tasks=TRANSLATION,
-        unread={"without --source": lambda s: not s.source},
     )  # fmt: skip
     validation: tuple = option(
         (), "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a source and a target "
         "file (default: pairs held out of the training pairs)",
         Rule("one or two files", lambda value: len(value) <= 2),
-        unread={"without --data, or --source and --target": lambda s: s.phrasebook},
     )  # fmt: skip
     tag: tuple = option(
         (), "put TAG in front of the sources from FILE", metavar="FILE=TAG", tasks=TRANSLATION,
-        unread={"without --data": lambda s: not s.data},
     )  # fmt: skip
     filters: tuple = option(
         (), "filters that drop pairs: identical, length_ratio, letters, script, near_duplicate, "
@@ -96,7 +94,6 @@ class TrainingConfig:
     )
     temperature: float = setting(
         1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE,
-        unread={"without several corpora in --data": lambda s: len(s.data) < 2},
     )  # fmt: skip
     init_from: str = option(
         None, "begin with the weights and vocabulary of this finished or imported run; with other "
@@ -105,7 +102,7 @@ class TrainingConfig:
     )  # fmt: skip
     extend_vocab: bool = option(
         False, "with --init_from, add the subwords of these pairs that its vocabulary lacks",
-        tasks=TRANSLATION, unread=NO_START | OTHER_MODEL,
+        tasks=TRANSLATION,
     )  # fmt: skip
     output: str = option(
         None, "run folder; an unfinished run in it is resumed (default: runs/phrasebook or "
@@ -121,12 +118,9 @@ class TrainingConfig:
     minutes: float = option(
         None, "train for about X minutes: updates are timed for up to a quarter of them, and their "
         "number is fixed then (default: 30; the phrasebook has a number of updates)",
-        instead=("epochs", "steps"),
     )  # fmt: skip
-    epochs: int = setting(
-        None, "stop after N passes over the pairs", resumes=True, instead=("minutes", "steps")
-    )
-    steps: int = option(None, "stop after N updates", resumes=True, instead=("minutes", "epochs"))
+    epochs: int = setting(None, "stop after N passes over the pairs", resumes=True)
+    steps: int = option(None, "stop after N updates", resumes=True)
     patience: int = option(None, "stop after N validations without a better score", resumes=True)
     target_score: float = option(
         None, "stop when a validation reaches this score: BLEU, or the first one of the task",
@@ -135,7 +129,7 @@ class TrainingConfig:
     validate_steps: int = option(
         None, "validate every N updates, at the end of a row of history.csv (default: 500, "
         "phrasebook 300)",
-        resumes=True, unread={"below log_steps, which is {0.log_steps}": lambda s: s.rows_too_long},
+        resumes=True,
     )  # fmt: skip
 
     model: str = option("transformer", "kind of model", choices=tuple(PRESETS), tasks=TRANSLATION)
@@ -144,23 +138,19 @@ class TrainingConfig:
         + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items()),
         metavar="NAME",
     )  # fmt: skip
-    d_model: int = setting(None, "width of the vectors between layers", unread=OTHER_MODEL)
-    num_heads: int = setting(None, "attention heads per layer", unread=OTHER_MODEL)
-    dff: int = setting(None, "width of the feed-forward hidden layers", unread=OTHER_MODEL)
+    d_model: int = setting(None, "width of the vectors between layers")
+    num_heads: int = setting(None, "attention heads per layer")
+    dff: int = setting(None, "width of the feed-forward hidden layers")
     encoder_layers: int = setting(
-        None, "layers of the encoder", unread=OTHER_MODEL,
+        None, "layers of the encoder",
         tasks=("translation", "classify", "tag", "masked"),
     )  # fmt: skip
-    decoder_layers: int = setting(
-        None, "layers of the decoder", unread=OTHER_MODEL, tasks=("translation", "language")
-    )
+    decoder_layers: int = setting(None, "layers of the decoder", tasks=("translation", "language"))
     decoder_self: str = setting(
-        None, "what the decoder's first sublayer is", unread=OTHER_MODEL, tasks=TRANSLATION,
+        None, "what the decoder's first sublayer is", tasks=TRANSLATION,
         choices=("attention", "ssru"),
     )  # fmt: skip
-    norm_first: bool = setting(
-        None, "normalise before each sublayer, not after it", unread=OTHER_MODEL
-    )
+    norm_first: bool = setting(None, "normalise before each sublayer, not after it")
     dropout_rate: float = option(
         None, "fraction of the values dropped in training (default: the preset's)", SHARE
     )
@@ -233,20 +223,40 @@ class TrainingConfig:
             python_pattern(self.protect)
         self.check_read(f.name for f in fields if getattr(self, f.name) != f.default)
 
+    def without_effect(self):
+        """{setting: why it has no effect beside the others}: the rules between settings."""
+        corpus = "--data, or --source and --target" if self.task == "translation" else "--data"
+        log_steps, start = self.log_steps or 0, not self.init_from and "without --init_from"
+        other = self.model != "transformer" and f"with --model {self.model}"
+        rules = {
+            "source": not self.target and "without --target",
+            "target": not self.source and "without --source",
+            "validation": self.phrasebook and f"without {corpus}",
+            "tag": not self.data and "without --data",
+            "temperature": len(self.data) < 2 and "without several corpora in --data",
+            "validate_steps": (self.validate_steps or log_steps) < log_steps
+            and f"below log_steps, which is {log_steps}",
+            "extend_vocab": start or other,
+            "fresh_weights": start,
+            **dict.fromkeys(SIZES, other),
+        }
+        for name, others in INSTEAD.items():
+            rules[name] = next((f"beside {self.spelt(n)}" for n in others if getattr(self, n)), "")
+        for field in dataclasses.fields(self):
+            if not self.reads(field.name, self.task):
+                rules[field.name] = f"with --task {self.task}"
+        return {name: why for name, why in rules.items() if why}
+
     def check_read(self, names):
         """Raises a ValueError if one of these settings has no effect beside the others."""
-        fields = {field.name: field for field in dataclasses.fields(self)}
+        rules, fields = self.without_effect(), self.__dataclass_fields__
         for name in names:
-            about, default = fields[name].metadata, fields[name].default
-            rules = about["unread"] or {}
-            why = [words.format(self) for words, holds in rules.items() if holds(self)]
-            why += [f"beside {self.spelt(n)}" for n in about["instead"] if getattr(self, n)]
-            if not self.reads(name, self.task):
-                why = [f"with --task {self.task}"]
-            value = getattr(self, name)
-            asks_nothing = value is False and (about["flag"] or default is False)
-            if why and not asks_nothing:
-                raise ValueError(f"{self.spelt(name)} has no effect {why[0]}. Received: {value!r}")
+            field, value = fields[name], getattr(self, name)
+            asks_nothing = value is False and (field.metadata["flag"] or field.default is False)
+            if name in rules and not asks_nothing:
+                raise ValueError(
+                    f"{self.spelt(name)} has no effect {rules[name]}. Received: {value!r}"
+                )
 
     @classmethod
     def reads(cls, name, *tasks):
@@ -265,11 +275,6 @@ class TrainingConfig:
         """A setting as it is given on the command line."""
         field = cls.own_fields().get(name)
         return f"--{name}" if field and field.metadata["flag"] else f"--set {name}"
-
-    @property
-    def rows_too_long(self):
-        """Whether a row of history.csv has more updates than lie between two validations."""
-        return self.validate_steps < (self.log_steps or 0)
 
     def sizes(self):
         """{field: value} of the fields that a Transformer's preset sets too."""
@@ -338,7 +343,6 @@ class TextConfig(TrainingConfig):
     validation: tuple = option(
         (), "texts to evaluate on, in the form of --data (default: texts held out of --data)",
         Rule("one file", lambda value: len(value) <= 1),
-        unread={"without --data": lambda s: s.phrasebook},
     )  # fmt: skip
     init_from: str = option(
         None, "begin with the subwords and encoder of this finished run of --task masked, classify "
@@ -355,7 +359,6 @@ class TextConfig(TrainingConfig):
     )  # fmt: skip
     fresh_weights: bool = setting(
         False, "take the subwords of --init_from, but not its weights, for a comparison",
-        unread=NO_START,
     )  # fmt: skip
 
     tasks = TEXT_TASKS

@@ -1,4 +1,4 @@
-"""A field of the settings: its type, range and help, and when it is read.
+"""A field of the settings: its type, range and help.
 
 Nothing here imports Keras.
 """
@@ -37,7 +37,7 @@ SEED = Rule("in [0, 2**31)", lambda value: 0 <= value < 2**31)
 
 
 def option(default, help, range=None, *, flag=True, metavar="FILE", choices=(), resumes=False,
-           tasks=None, unread=None, instead=()):  # fmt: skip
+           tasks=None):  # fmt: skip
     """A field of `TrainingConfig`.
 
     Args:
@@ -49,8 +49,6 @@ def option(default, help, range=None, *, flag=True, metavar="FILE", choices=(), 
         choices: The texts that it may be, if they are few.
         resumes: Whether it may change when the run is resumed.
         tasks: The tasks that read it; None for all.
-        unread: {words: test of all settings} for when it has no effect.
-        instead: Names of settings that are given instead of it.
     """
     metadata = {key: value for key, value in locals().items() if key != "default"}
     return dataclasses.field(default=default, metadata=metadata)
