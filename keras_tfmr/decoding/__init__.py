@@ -7,14 +7,14 @@ knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel,
 
 A token is made in this order: `step` says what a search knows of a model, `transformer_step` and
 `shortlist` make its log-probabilities, `constraints` forbids tokens, `topk` or `sampling` selects
-among the rest, `loop` extends the hypotheses and repeats.
+among the rest, `searches` extends the hypotheses and `loop` repeats.
 """
 
 from keras_tfmr.decoding.config import DecodingConfig
 from keras_tfmr.decoding.examples import Examples, banned_ids, slots_due
-from keras_tfmr.decoding.loop import search
 from keras_tfmr.decoding.result import DecodingResult, length_penalty, score
 from keras_tfmr.decoding.sampling import Sampling
+from keras_tfmr.decoding.searches import search
 from keras_tfmr.decoding.step import DecodingStep, FunctionStep
 
 __all__ = [
