@@ -23,8 +23,8 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from keras_tfmr import _command_line
 from keras_tfmr.compat import usable_cores
+from training.settings import scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -37,7 +37,7 @@ def parser(text, *, turns=3):
 
     The options of the second one are for the whole benchmark, and cannot be given with --quick.
     """
-    made = _command_line.parser(text)
+    made = scripts.parser(text)
     full = functools.partial(made.add_argument, not_with=["--quick"])
     full("--turns", type=int, default=turns, help="turns of each side")
     made.add_argument("--quick", action="store_true", help="a tiny case, once; writes nothing")

@@ -20,8 +20,8 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from keras_tfmr import _command_line
 from keras_tfmr.client import TLS, ServingClient, ServingError, Target
+from training.settings import scripts
 
 # What each word of --ask and the other options call, and what is printed of an answer.
 CALLS = {
@@ -46,7 +46,7 @@ OTHERS = [call for call in CALLS if not call.startswith("translate")]
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    parser = _command_line.parser(__doc__)
+    parser = scripts.parser(__doc__)
     texts = "texts to send (default: the lines of standard input)"
     parser.add_argument("texts", nargs="*", metavar="TEXT", any_bytes=True, help=texts)
     what = parser.add_mutually_exclusive_group()
@@ -65,8 +65,8 @@ def parse_arguments(arguments=None):
     add("--server", metavar="HOST:PORT", help=server)
     add("--rest", action="store_true", help="use the REST API instead of gRPC")
     add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
-    count = {"type": _command_line.at_least(1), "metavar": "N"}
-    version = {"type": _command_line.at_least(0), "metavar": "N"}
+    count = {"type": scripts.at_least(1), "metavar": "N"}
+    version = {"type": scripts.at_least(0), "metavar": "N"}
     add("--model_version", **version, help="version number (default: the newest)")
     label = "version label, instead of --model_version"
     add("--label", metavar="NAME", not_with=["--model_version"], help=label)
@@ -75,7 +75,7 @@ def parse_arguments(arguments=None):
     add = parser.add_argument_group("limits").add_argument
     size = "maximum texts in one request"
     add("--batch_size", **count, default=32, not_with=["--explain"], help=size)
-    seconds = {"type": _command_line.at_least(0.0), "default": 30.0, "metavar": "S"}
+    seconds = {"type": scripts.at_least(0.0), "default": 30.0, "metavar": "S"}
     add("--timeout", **seconds, help="seconds a request may take, retries included")
     add = parser.add_argument_group("encryption").add_argument
     add("--tls", action="store_true", help="encrypt; check the server with the system's CAs")
@@ -114,7 +114,7 @@ def print_translations(client, options):
     call = options.ask or ("translate_nbest" if options.nbest else "translate")
     ask = functools.partial(CALLS[call][0], client)
     if options.terms is not None:
-        terms = _command_line.terms(options.terms)
+        terms = scripts.terms(options.terms)
         ask = functools.partial(client.translate_with_terms, terms=terms)
     groups = [options.texts] if options.texts else lines(standard_input())
     numbers = itertools.count(1)

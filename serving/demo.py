@@ -28,12 +28,12 @@ from typing import NamedTuple
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from keras_tfmr import _command_line
 from keras_tfmr.client import AsyncServingClient, ServingError, Target
 from keras_tfmr.client.connection import with_default_port
 from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
 from serving.devserver.errors import StatusError
 from serving.devserver.versions import versions_on_disk
+from training.settings import scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -84,7 +84,7 @@ class UnknownKindError(Exception):
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    parser = _command_line.parser(__doc__)
+    parser = scripts.parser(__doc__)
     add = parser.add_argument
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -105,7 +105,7 @@ def parse_arguments(arguments=None):
     )
     host = "address to listen on; 0.0.0.0 opens the page to the network"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
-    port = {"type": _command_line.at_least(0), "metavar": "N", "default": 8080}
+    port = {"type": scripts.at_least(0), "metavar": "N", "default": 8080}
     add("--port", **port, help="port of the page; 0 for any free one")
     return parser.parse_args(arguments)
 

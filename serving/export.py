@@ -14,7 +14,7 @@ wrong arguments.
 import sys
 from pathlib import Path
 
-from keras_tfmr import _command_line
+from training.settings import scripts
 
 FORMATS = ("saved_model", "ctranslate2", "marian")
 # Options that are keyword arguments of `from_preset`.
@@ -26,10 +26,10 @@ OF_PRESET = (
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    parser = _command_line.parser(__doc__)
+    parser = scripts.parser(__doc__)
     add = parser.add_argument
-    count = {"type": _command_line.at_least(1), "metavar": "N"}
-    amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
+    count = {"type": scripts.at_least(1), "metavar": "N"}
+    amount = {"type": scripts.at_least(0.0), "metavar": "X"}
     ours = {"not_with": [f"--format {name}" for name in FORMATS[1:]]}
     preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
     add("preset", metavar="PRESET", help=preset)
@@ -54,7 +54,7 @@ def parse_arguments(arguments=None):
     add("--max_length", **count, help=longest)
     factor = "maximum tokens of a translation per source token, plus 8 "
     factor += "(default: the preset's, else 3)"
-    positive = {"type": _command_line.above(0.0), "metavar": "X"}
+    positive = {"type": scripts.above(0.0), "metavar": "X"}
     add("--max_length_ratio", **positive, help=factor)
     read = "maximum tokens read from a text to translate (default: the preset's, else 128)"
     add("--max_source_length", **count, help=read)
@@ -91,9 +91,9 @@ def prepare(options):
     check_writable(output, is_folder=True)
     given = {name: value for name in OF_PRESET if (value := vars(options)[name]) is not None}
     if "protect" in given:
-        given["protect"] = _command_line.protected(options.protect)
+        given["protect"] = scripts.protected(options.protect)
     with refusing(ValueError):
-        texts = options.calibrate and _command_line.lines("--calibrate", options.calibrate)
+        texts = options.calibrate and scripts.lines("--calibrate", options.calibrate)
         from keras_tfmr.text.text_model import TextModel  # now: it imports TensorFlow
 
         text_model = TextModel.from_preset(options.preset, options.weights or True, **given)

@@ -23,14 +23,14 @@ import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from keras_tfmr import _command_line
 from keras_tfmr.compat import usable_cores
 from keras_tfmr.export.batching import MAX_BATCH_SIZE
+from training.settings import scripts
 
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    parser = _command_line.parser(__doc__)
+    parser = scripts.parser(__doc__)
     add = parser.add_argument
     which = parser.add_mutually_exclusive_group(required=True)
     preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
@@ -50,10 +50,10 @@ def parse_arguments(arguments=None):
         ("--threads", 1, usable_cores(), "concurrent requests (default: the cores)"),
         ("--grace_seconds", 0, 30, "seconds to finish requests after SIGTERM"),
     ):
-        number = _command_line.at_least(least)
+        number = scripts.at_least(least)
         add(name, type=number, default=default, metavar="N", help=meaning)
     poll = "seconds between checks for a new version; 0 checks once"
-    number = _command_line.at_least(0.0)
+    number = scripts.at_least(0.0)
     add("--file_system_poll_wait_seconds", type=number, default=1, metavar="S", help=poll)
     return parser.parse_args(arguments)
 

@@ -13,9 +13,9 @@ import sys
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from keras_tfmr import _command_line
+    from training.settings import scripts
 
-    parser = _command_line.parser(__doc__)
+    parser = scripts.parser(__doc__)
     add = parser.add_argument
     add("pair", help="two ISO 639-3 codes, source first, as in por-eng")
     folder = "folder to write to (default: KERAS_HOME/datasets/tatoeba)"

@@ -40,9 +40,9 @@ source keeps its own licence.
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from keras_tfmr import _command_line
+    from training.settings import scripts
 
-    parser = _command_line.parser(__doc__)
+    parser = scripts.parser(__doc__)
     add = parser.add_argument
     add("model", metavar="MODEL", help="published model: a folder, an archive, or hf://OWNER/NAME")
     add("--output", metavar="DIR", type=Path, required=True, help="run folder to write")

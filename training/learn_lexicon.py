@@ -14,14 +14,14 @@ from pathlib import Path
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from keras_tfmr import _command_line
+    from training.settings import scripts
 
-    parser = _command_line.parser(__doc__)
+    parser = scripts.parser(__doc__)
     add = parser.add_argument
     add("run", metavar="RUN_FOLDER", type=Path, help="finished run of a translator")
     pairs = "source<TAB>target lines to learn from: the training pairs, or others like them"
     add("--data", metavar="FILE", type=Path, required=True, help=pairs)
-    count = {"type": _command_line.at_least(1), "metavar": "N"}
+    count = {"type": scripts.at_least(1), "metavar": "N"}
     most = "pairs to learn from, the first of the file; a few hundred thousand suffice"
     add("--most", **count, default=200_000, help=most)
     longest = "characters of a side; longer pairs are left out"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_tfmr import _command_line
+from training.settings import scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -43,7 +43,7 @@ def parser_of(script, monkeypatch):
     name = script.removesuffix(".py").removeprefix("benchmarks/").replace("/", ".")
     main = importlib.import_module(name).main
     with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended:
-        patched.setattr(_command_line._Parser, "parse_known_args", lambda own, *_: sys.exit(own))
+        patched.setattr(scripts._Parser, "parse_known_args", lambda own, *_: sys.exit(own))
         main()
     for action in ended.value.code._actions:
         action.required = False

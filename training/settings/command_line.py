@@ -9,7 +9,7 @@ import functools
 import json
 from pathlib import Path
 
-from keras_tfmr import _command_line
+from training.settings import scripts
 from training.settings.config import INSTEAD, TrainingConfig
 from training.settings.fields import what_is_wrong
 
@@ -22,7 +22,7 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         arguments: Words, or None for those of the process.
         config_class: `TrainingConfig` or `TextConfig`.
     """
-    parser, own = _command_line.parser(description), config_class.own_fields()
+    parser, own = scripts.parser(description), config_class.own_fields()
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     parser.add_argument(
         "--config", metavar="FILE", type=Path,
@@ -68,7 +68,7 @@ def told(field):
 def read_as(field):
     """Arguments of argparse for a setting, from its type."""
     if field.type is bool:
-        return {"action": _command_line.Switch if field.default else "store_true"}
+        return {"action": scripts.Switch if field.default else "store_true"}
     if field.type in (int, float):
         return {"type": field.type, "metavar": "N" if field.type is int else "X"}
     about = {"nargs": "+"} if field.type is tuple else {}

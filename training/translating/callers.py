@@ -8,12 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_tfmr import Translator, _command_line
+from keras_tfmr import Translator
 from keras_tfmr.decoding import Sampling
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.markup import PageError
 from keras_tfmr.signatures.answers import Translation
 from training.run.files import RunError, refusing
+from training.settings import scripts
 
 
 class Callers:
@@ -38,7 +39,7 @@ class Callers:
             # operation.
             tf.config.threading.set_intra_op_parallelism_threads(1)
         with refusing(ValueError):
-            terms = options.terms and _command_line.terms(options.terms)
+            terms = options.terms and scripts.terms(options.terms)
         translator, record = load(options)
         self.record = {**record, "terms": terms}
         self.token_counts = translator.token_counts
@@ -55,7 +56,7 @@ def load(options):
     names = (*search, "max_source_length", "protect", "language")
     chosen = {name: given[name] for name in names if given[name] is not None}
     if "protect" in chosen:
-        chosen["protect"] = _command_line.protected(options.protect)
+        chosen["protect"] = scripts.protected(options.protect)
     with refusing(ValueError):
         translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
     source = translator.source_tokenizer

@@ -4,19 +4,19 @@ import contextlib
 import os
 from pathlib import Path
 
-from keras_tfmr import _command_line
 from keras_tfmr.compat import usable_cores
+from training.settings import scripts
 
 # The kinds of documents that are whole files, and how their names end.
 FILE_NAMES = {"file": (), "html": (".html", ".htm", ".xhtml"), "markdown": (".md", ".markdown")}
 WHOLE_FILES = [f"--documents {kind}" for kind in FILE_NAMES]
 NO_COLUMNS = ["--documents paragraph", *WHOLE_FILES]
-COUNT = {"type": _command_line.at_least(1), "metavar": "N"}
+COUNT = {"type": scripts.at_least(1), "metavar": "N"}
 
 
 def parse_arguments(documentation, arguments=None):
     """The command line as a namespace; `documentation` is the docstring of the script."""
-    parser = _command_line.parser(documentation)
+    parser = scripts.parser(documentation)
     for add_options in (add_files, add_lines, add_answers, add_search, add_model):
         add_options(parser.add_argument)
     options = parser.parse_args(arguments)
@@ -75,7 +75,7 @@ def add_answers(add):
     sample = "draw one translation of each text instead of searching for the best"
     add("--sample", action="store_true", not_with=["--documents"], help=sample)
     drawn = {"only_with": ["--sample"]}
-    positive = {"type": _command_line.above(0.0), "metavar": "X"}
+    positive = {"type": scripts.above(0.0), "metavar": "X"}
     add("--temperature", **positive, **drawn, default=1.0, help="temperature of --sample")
     add("--top_k", **COUNT, **drawn, help="with --sample, draw from the N most probable tokens")
     add("--seed", type=int, **drawn, default=1, metavar="N", help="seed of --sample")
@@ -85,7 +85,7 @@ def add_search(add):
     """Options of the search instead of the preset's."""
     width = "beam width, 1 for greedy (default: the preset's)"
     add("--num_beams", **COUNT, not_with=["--sample"], help=width)
-    amount = {"type": _command_line.at_least(0.0), "metavar": "X"}
+    amount = {"type": scripts.at_least(0.0), "metavar": "X"}
     penalty = "exponent of the length penalty (default: the preset's)"
     add("--length_penalty", **amount, help=penalty)
     longest = "maximum tokens of a translation (default: the preset's, else 128)"
