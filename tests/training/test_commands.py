@@ -44,7 +44,7 @@ WRONG = {
         ("{run} --output {here}/old --max_length_ratio 0", "must be a number greater than 0"),
         ("{run} --output {here}/old --protect ur", "'ur' is none of"),
         ("{run} --output {here}/old --abbreviations xx", "xx"),
-        ("{run} --output {here}/old --nbest 9", "num_return_sequences must lie between"),
+        ("{run} --output {here}/old --nbest 9", "num_return_sequences must be an integer between"),
     ),
     import_marian: (
         ("{here}/no --output {here}/old --overwrite", "{here}/no"),
