@@ -50,14 +50,17 @@ class Examples:
 
     def __post_init__(self) -> None:
         eos_ids: Any = self.eos_id if np.ndim(self.eos_id) else (self.eos_id,)
+        eos_ids = checks.token_ids("eos_id", eos_ids, 1)  # 0 is padding
+        banned_ids = checks.token_ids("banned_ids", self.banned_ids, 0)
         slot_ids = checks.token_ids("slot_ids", self.slot_ids, 1)
-        if not len(eos_ids):
+        if not eos_ids:
+            raise ValueError("eos_id must be an id or several; received none")
+        others = {*slot_ids} - {*eos_ids, *banned_ids}
+        if len(others) < len(slot_ids) or len(slot_ids) > MOST_SLOTS:
             raise ValueError(
-                f"eos_id must be an id, or at least one of several; received {eos_ids}"
-            )
-        if len({*slot_ids}) < len(slot_ids) or len(slot_ids) > MOST_SLOTS:
-            raise ValueError(
-                f"slot_ids must be up to {MOST_SLOTS} different ids; received {slot_ids}"
+                f"slot_ids must be up to {MOST_SLOTS} different ids, none of them in eos_id or "
+                f"banned_ids; received slot_ids={slot_ids}, eos_id={eos_ids}, "
+                f"banned_ids={banned_ids}"
             )
         if (self.slots is None) == bool(slot_ids):
             raise ValueError(
@@ -68,8 +71,8 @@ class Examples:
         batch = bos_ids.shape[0]
         fields: dict[str, Any] = {
             "bos_ids": bos_ids,
-            "eos_id": checks.token_ids("eos_id", eos_ids, 1),  # 0 is padding
-            "banned_ids": checks.token_ids("banned_ids", self.banned_ids, 0),
+            "eos_id": eos_ids,
+            "banned_ids": banned_ids,
             "slot_ids": slot_ids,
         }
         if self.prefix is not None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr._checks import instance
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.config import DecodingConfig
@@ -67,6 +68,7 @@ def search(
     Raises:
         ValueError: If a shape, or a number or id whose value is known, is out of range, or the step
             was started for other beams or fewer tokens.
+        TypeError: If `step`, `config` or `examples` is something else.
 
     >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
     >>> step = lambda tokens, cache: (ops.take(bigrams, tokens, axis=0), cache)
@@ -79,6 +81,8 @@ def search(
     [[[1, 0, 0, 0]]]
     """
     step = step if isinstance(step, DecodingStep) else FunctionStep(step)
+    instance("config", config, DecodingConfig)
+    instance("examples", examples, Examples)
     room = checks.known(step.max_length)  # None for any number, and for one known in a run only
     if room is not None and room < config.max_length:
         raise ValueError(

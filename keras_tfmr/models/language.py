@@ -68,8 +68,9 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
             A `DecodingStep` over rows = batch * num_beams, and its first state.
 
         Raises:
-            ValueError: If the model has learned fewer positions.
+            ValueError: If a number is not positive, or the model has learned fewer positions.
         """
+        checks.values("batch", batch, "int32", 0, checks.LARGEST)
         step = TransformerStep(
             self.decoder, self.logits, batch, num_beams=num_beams, max_length=max_length
         )

@@ -49,13 +49,13 @@ RANGES = {
     Examples: {
         "bos_ids": ([2, 2], ([[2, 2]], 2, *ROWS[1:])),  # whose number is the batch
         "eos_id": ((1, 3), (0, -1, (), (1, 0), [[1]], *NO_INTEGERS[:4])),
-        "banned_ids": ((0, 4), ((-1,), (4.5,), ((4,),), ("4",))),
+        "banned_ids": ((0, 2), ((-1,), (4.5,), ((4,),), ("4",))),
         "prefix": (
             [[3, 0], [4, 5]],
             ([3, 4], [[3], [4], [5]], [[0, 3], [4, 5]], [[-1], [4]], [[2.5], [4.0]]),
         ),
         "max_lengths": ([0, 4], ([[0, 4]], 4, *ROWS)),
-        "slot_ids": ((4, 5), ((4, 4), (0, 5), (-1, 5), (4.5, 5), range(1, 33), ())),
+        "slot_ids": ((4, 5), ((4, 4), (0, 5), (2, 5), (1, 5), (-1, 5), (4.5, 5), range(1, 33), ())),
         "slots": ([3, 0], ([[3, 0]], 3, [4, 0], None, *ROWS)),
     },
     FunctionStep: {
@@ -83,10 +83,11 @@ RANGES = {
             ),
         ),
         "cache": (np.zeros((4, 1), "float32"), (np.zeros((2, 1)), np.zeros((6, 1)))),
-        "config": (CONFIG, ()),  # checks itself
+        "config": (CONFIG, ({}, None)),
         "examples": (
             EXAMPLES,
             (
+                {},
                 examples(bos_ids=[2, VOCAB]),
                 examples(eos_id=VOCAB),
                 examples(banned_ids=(VOCAB,)),
@@ -204,6 +205,9 @@ def test_no_prompt_and_no_number_outside_the_range_of_a_model(language):
             if name != "prompt" and value != 9:
                 with pytest.raises(ValueError, match=rf"{name}.*[Rr]eceived"):
                     language.start(2, **{"num_beams": 2, "max_length": 9, name: value})
+    for batch in (-1, 2.5, True, "2"):
+        with pytest.raises(ValueError, match=r"batch.*received"):
+            language.start(batch, max_length=9)
 
 
 @pytest.mark.parametrize("beams", [1, BEAMS])
