@@ -9,9 +9,9 @@ class AdamOnTensorFlow(keras.optimizers.Adam):
 
     Keras updates a weight by a dozen operations, each of which reads and writes an array of its
     size; TensorFlow has one for it, `ResourceApplyAdam`. The norm to clip by and the moving average
-    of the weights take fewer, too. What is the same for all weights is computed once. A step of
-    `small` (48 × 20 tokens, mixed_bfloat16) takes 7 % less processor time and 11 % less time on two
-    cores. JAX compiles Keras's own to as much.
+    of the weights take fewer, too. What is the same for all weights is computed once. With average
+    and clipping, a batch of `small`'s recipe takes 7 % less processor time, one of `tutorial` with
+    64 × 32 tokens 4 % less. JAX compiles Keras's own to as much.
     """
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
