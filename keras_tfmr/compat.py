@@ -61,29 +61,6 @@ def replace_layer(owner, name, new):
     owner._tracker.lock()
 
 
-def read_older_names(store, **names):
-    """Lets the sublayers of the layer that is being loaded have other names than in older files.
-
-    Private: `_h5_entry_path`, the path of the layer. A public map of names for loading would
-    replace this.
-
-    Args:
-        store: What `load_own_variables` takes.
-        **names: The older name of each attribute.
-    """
-    path, get = getattr(store, "_h5_entry_path", None), store.get
-
-    def get_renamed(inner_path):
-        for name, older in names.items():
-            new, old = f"{path}/{name}", f"{path}/{older}"
-            if f"{inner_path}/".startswith(f"{new}/") and store.has_path(old):
-                return get(old + inner_path.removeprefix(new))
-        return get(inner_path)
-
-    if path is not None:
-        store.get = get_renamed
-
-
 def sentencepiece_ops(model_bytes, out_type, name):
     """A `tf_text.SentencepieceTokenizer` that outlives TensorFlow's cache of ops.
 

@@ -11,7 +11,6 @@ from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.cache import as_position, check_cache, write
-from keras_tfmr.layers.context import AttentionContext, together
 from keras_tfmr.layers.dot_product import flat, fused_attention, grouped_matmul, leading_sizes
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
@@ -23,7 +22,6 @@ from keras_tfmr.layers.masking import (
 )
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.relative_positions import rotated
-from keras_tfmr.layers.residual import Sublayer
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -102,13 +100,13 @@ class MultiHeadAttention(TransformerLayer):
         super().__init__(use_bias=use_bias, **kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
-        # As given, for the config; below, as they are.
-        self.given = {
+        # For the config, in which None follows other sizes; below, as they are.
+        self.optional_sizes = {
             "value_dim": _checks.optional_int("value_dim", value_dim),
             "num_kv_heads": _checks.optional_int("num_kv_heads", num_kv_heads),
             "output_shape": _checks.optional_int("output_shape", output_shape),
         }
-        self.value_dim = self.given["value_dim"] or self.key_dim
+        self.value_dim = self.optional_sizes["value_dim"] or self.key_dim
         self.num_kv_heads = _checks.divisor(
             "num_kv_heads", num_kv_heads, "num_heads", self.num_heads
         )
@@ -135,7 +133,8 @@ class MultiHeadAttention(TransformerLayer):
         if self.query_norm is not None:
             for norm in (self.query_norm, self.key_norm):
                 norm.build((None, None, None, self.key_dim))
-        self.output_dense = self.make_dense(self.given["output_shape"] or query_shape[-1], "output")
+        width = self.compute_output_shape(query_shape)[-1]
+        self.output_dense = self.make_dense(width, "output")
         self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
 
     def call(
@@ -241,10 +240,12 @@ class MultiHeadAttention(TransformerLayer):
             `[batch, kv_heads, key, value_dim]`.
         """
         value = key if value is None else value
-        keys = self._split_heads(self.key_dense(flat(key)), key, self.key_dim)
+        key_rows = flat(key)  # [batch * key, width]
+        value_rows = key_rows if value is key else flat(value)
+        keys = self._split_heads(self.key_dense(key_rows), key, self.key_dim)
         if self.key_norm is None:
             keys = keys * (1 / math.sqrt(self.key_dim))
-        values = self._split_heads(self.value_dense(flat(value)), value, self.value_dim)
+        values = self._split_heads(self.value_dense(value_rows), value, self.value_dim)
         return self.finish_keys(keys, rotation), values
 
     def project_self(self, x: Tensor, rotation: Nested | None = None) -> Nested:
@@ -346,80 +347,8 @@ class MultiHeadAttention(TransformerLayer):
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None
     ) -> Any:
-        return (*query_shape[:-1], self.given["output_shape"] or query_shape[-1])
+        return (*query_shape[:-1], self.optional_sizes["output_shape"] or query_shape[-1])
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            **self.given,
-            "qk_norm": serialize(self.query_norm),
-        }
-
-
-class AttentionSublayer(Sublayer):
-    """Shared by the three attention sublayers: the attention and its residual.
-
-    A subclass may set another `attention_class`, a subclass of `MultiHeadAttention`.
-    """
-
-    config_fields = ("attention_dropout_rate",)
-    attention_class = MultiHeadAttention
-
-    def __init__(
-        self, num_heads: int, key_dim: int, *, value_dim: int | None = None,
-        num_kv_heads: int | None = None, dropout_rate: float = 0.1,
-        attention_dropout_rate: float | None = None, norm_first: bool = False,
-        use_bias: bool = True, qk_norm: keras.layers.Layer | None = None,
-        norm: keras.layers.Layer | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            dropout_rate=dropout_rate, norm_first=norm_first, use_bias=use_bias, **kwargs
-        )
-        self.attention_dropout_rate = attention_dropout_rate
-        self.attention = self.attention_class(
-            num_heads,
-            key_dim,
-            value_dim=value_dim,
-            num_kv_heads=num_kv_heads,
-            dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
-            qk_norm=qk_norm,
-            name="attention",
-            **self.shared_options(),
-        )
-        self.residual = self.make_residual(norm)
-
-    def build(self, x_shape: Shape) -> None:
-        self.attention.build(x_shape)
-        self.residual.build(x_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        attention = self.attention.get_config()
-        names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
-        return {**super().get_config(), **{name: attention[name] for name in names}}
-
-
-class SelfAttention(AttentionSublayer):
-    """The base of the two sublayers whose positions attend to each other."""
-
-    use_causal_mask = False
-
-    def branch(self, x: Tensor, context: AttentionContext, training: bool | None) -> list[Tensor]:
-        """What the residual adds to its `x`.
-
-        Args:
-            x: Tensor `[batch, length, d_model]`, normalised where the norm comes first.
-            context: The `AttentionContext` of the call.
-            training: Whether dropout is active.
-
-        Returns:
-            A list of a tensor `[batch, length, d_model]` and, if asked for, scores and cache.
-        """
-        return together(
-            self.attention(
-                x,
-                query_mask=context.mask,
-                use_causal_mask=self.use_causal_mask,
-                training=training,
-                **context._replace(mask=None).given(),
-            )
-        )
+        parts = {"qk_norm": serialize(self.query_norm)}
+        return {**super().get_config(), **self.optional_sizes, **parts}

@@ -7,9 +7,10 @@ import keras
 from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.attention import AttentionSublayer, SelfAttention
-from keras_tfmr.layers.context import AttentionContext, gathered, together
+from keras_tfmr.layers.attention import MultiHeadAttention
+from keras_tfmr.layers.context import AttentionContext, SublayerOutput
 from keras_tfmr.layers.masking import merge_masks, zero_masked_rows
+from keras_tfmr.layers.residual import Sublayer
 
 
 class ContextCache(NamedTuple):
@@ -26,6 +27,81 @@ class ContextCache(NamedTuple):
     values: Any
     mask: Any = None
     bias: Any = None
+
+
+class AttentionSublayer(Sublayer):
+    """The base of the three: the attention and its residual.
+
+    A subclass may set another `attention_class`, a subclass of `MultiHeadAttention`.
+    """
+
+    config_fields = ("attention_dropout_rate",)
+    option_groups = ("attention", "residual")
+    attention_class = MultiHeadAttention
+
+    def __init__(
+        self, num_heads: int, key_dim: int, *, value_dim: int | None = None,
+        num_kv_heads: int | None = None, dropout_rate: float = 0.1,
+        attention_dropout_rate: float | None = None, norm_first: bool = False,
+        use_bias: bool = True, qk_norm: keras.layers.Layer | None = None,
+        norm: keras.layers.Layer | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            dropout_rate=dropout_rate, norm_first=norm_first, use_bias=use_bias, **kwargs
+        )
+        self.attention_dropout_rate = attention_dropout_rate
+        self.attention = self.attention_class(
+            num_heads,
+            key_dim,
+            value_dim=value_dim,
+            num_kv_heads=num_kv_heads,
+            dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
+            qk_norm=qk_norm,
+            name="attention",
+            **self.shared_options(),
+        )
+        self.residual = self.make_residual(norm)
+
+    def build(self, x_shape: Shape) -> None:
+        self.attention.build(x_shape)
+        self.residual.build(x_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        attention = self.attention.get_config()
+        names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
+        return {**super().get_config(), **{name: attention[name] for name in names}}
+
+
+class SelfAttention(AttentionSublayer):
+    """The base of the two sublayers whose positions attend to each other."""
+
+    use_causal_mask = False
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, position_bias: Tensor | None = None,
+        rotation: Nested | None = None, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        context = AttentionContext(
+            mask, attention_mask, position_bias, rotation, cache, cache_index,
+            return_attention_scores,
+        ).of(x)  # fmt: skip
+        return self.add_branch(x, context, training=training).result()
+
+    def branch(
+        self, x: Tensor, context: AttentionContext, *, training: bool | None
+    ) -> SublayerOutput:
+        cached = context.cache is not None
+        if cached and not self.use_causal_mask:
+            raise ValueError("Only causal self-attention has a cache. Received: a `cache`")
+        if cached and context.cache_index is None:
+            raise ValueError("Give both `cache` and `cache_index`. Received: cache_index=None")
+        arguments = context._asdict()
+        arguments["query_mask"] = arguments.pop("mask")
+        causal = {"use_causal_mask": self.use_causal_mask}
+        result = self.attention(x, training=training, **causal, **arguments)
+        return SublayerOutput.named(result, cached)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -58,18 +134,6 @@ class GlobalSelfAttention(SelfAttention):
     TensorShape([3, 5, 16])
     """
 
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, position_bias: Tensor | None = None,
-        rotation: Nested | None = None, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        context = AttentionContext(
-            mask, attention_mask, position_bias, rotation,
-            return_attention_scores=return_attention_scores,
-        ).of(x)  # fmt: skip
-        y, *more = self.branch(self.residual.pre_norm(x), context, training)
-        return gathered(self.residual(x, y, training=training), *more)
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class CausalSelfAttention(SelfAttention):
@@ -97,19 +161,6 @@ class CausalSelfAttention(SelfAttention):
     """
 
     use_causal_mask = True
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, position_bias: Tensor | None = None,
-        rotation: Nested | None = None, cache: Nested | None = None,
-        cache_index: Nested | None = None, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        context = AttentionContext(
-            mask, attention_mask, position_bias, rotation, cache, cache_index,
-            return_attention_scores,
-        ).of(x)  # fmt: skip
-        y, *more = self.branch(self.residual.pre_norm(x), context, training)
-        return gathered(self.residual(x, y, training=training), *more)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -148,31 +199,32 @@ class CrossAttention(AttentionSublayer):
         training: bool | None = None,
     ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("x", x.shape)
-        source = (context, context_mask) if cache is None else cache
-        y, *more = self.branch(self.residual.pre_norm(x), source, return_attention_scores, training)
-        return gathered(self.residual(x, y, training=training), *more)
+        source = self.source(x, context, context_mask, cache)
+        return self.add_branch(x, source, return_attention_scores, training=training).result()
+
+    def source(
+        self, x: Tensor, context: Tensor | None, context_mask: Tensor | None, cache: Nested | None
+    ) -> ContextCache:
+        """The `ContextCache` of a call for `x`: the given one, or that of the context."""
+        if (context is None) == (cache is None):
+            received = "neither" if cache is None else "both"
+            raise ValueError(f"Give either a `context` or the cache of one. Received: {received}")
+        if cache is not None:
+            return cache
+        _checks.sequence_of_vectors("context", context.shape)
+        _checks.same_batch(x=x.shape, context=context.shape)
+        return self.cache(context, keras_mask(context) if context_mask is None else context_mask)
 
     def branch(
-        self, x: Tensor, source: Nested, return_attention_scores: bool, training: bool | None
-    ) -> list[Tensor]:
-        """What the residual adds to its `x`: see `SelfAttention.branch`.
-
-        Args:
-            source: A context and its mask or None; or the `ContextCache` of both.
-        """
-        options = {"return_attention_scores": return_attention_scores, "training": training}
-        if isinstance(source, ContextCache):
-            keys, values, mask, bias = source
-            # The scores of an example without valid positions need the mask to be zero.
-            masked = {"value_mask": mask} if return_attention_scores else {"position_bias": bias}
-            return together(self.attention(x, cache=(keys, values), **masked, **options))
-        context, mask = source
-        if context is None:
-            raise ValueError("Give a `context`, or the cache of one. Received: context=None")
-        _checks.sequence_of_vectors("context", context.shape)
-        mask = keras_mask(context) if mask is None else mask
-        mask = _checks.sequence_mask("context_mask", mask, context)
-        return together(self.attention(x, context, value_mask=mask, **options))
+        self, x: Tensor, source: ContextCache, return_attention_scores: bool, *,
+        training: bool | None,
+    ) -> SublayerOutput:  # fmt: skip
+        keys, values, mask, bias = source
+        # The scores of an example without valid positions need the mask to be zero.
+        masked = {"value_mask": mask} if return_attention_scores else {"position_bias": bias}
+        scored = {"return_attention_scores": return_attention_scores}
+        result = self.attention(x, cache=(keys, values), training=training, **masked, **scored)
+        return SublayerOutput.named(result, cached=False)
 
     def cache(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
         """The `ContextCache` of a context `[batch, source, width]` and its mask."""

@@ -16,7 +16,7 @@ from keras_tfmr.layers.base import (
     serialize_shared,
 )
 from keras_tfmr.layers.cache import as_position
-from keras_tfmr.layers.context import AttentionContext, gathered, together
+from keras_tfmr.layers.context import AttentionContext, SublayerOutput
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.embedding import PositionalEmbedding
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward, activation_name
@@ -26,47 +26,38 @@ from keras_tfmr.layers.relative_positions import RotaryPositions
 
 @dataclasses.dataclass(frozen=True)
 class BlockOptions:
-    """The options of a block, passed on whole from a stack to its layers; see `EncoderLayer`."""
+    """The options of a block by the sublayers that take them; see `EncoderLayer`.
 
-    d_model: int
-    num_heads: int
-    dff: int
-    dropout_rate: float
-    attention_dropout_rate: float | None
-    key_dim: int | None
-    value_dim: int | None
-    num_kv_heads: int | None
-    norm_first: bool
-    activation: Any
+    In a dictionary of a layer, Keras would take the norms for parts of it.
+    """
+
+    attention: dict[str, Any]
+    feed_forward: dict[str, Any]
+    residual: dict[str, Any]
     gated: bool
-    use_bias: bool
-    qk_norm: keras.layers.Layer | None
-    norm: keras.layers.Layer | None
 
-    def sublayer(self) -> dict[str, Any]:
-        """The arguments of every sublayer."""
-        return {
-            "dropout_rate": self.dropout_rate, "norm_first": self.norm_first, "norm": self.norm,
-        }  # fmt: skip
+    @property
+    def d_model(self) -> int:
+        """Width of the vectors between layers."""
+        return self.feed_forward["d_model"]
 
-    def attention(self) -> dict[str, Any]:
-        """The arguments of an attention sublayer, beside those of every one."""
-        key_dim = self.key_dim
-        if key_dim is None:
-            key_dim = _checks.head_width(self.d_model, self.num_heads)
-        return {
-            "num_heads": self.num_heads,
-            "key_dim": key_dim,
-            "value_dim": self.value_dim,
-            "num_kv_heads": self.num_kv_heads,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "qk_norm": self.qk_norm,
-        }
+    def of(self, sublayer_class: Any) -> dict[str, Any]:
+        """The arguments of a sublayer of this class."""
+        groups = [getattr(self, name) for name in sublayer_class.option_groups]
+        options = {name: option for group in groups for name, option in group.items()}
+        if options.get("key_dim", self) is None:
+            options["key_dim"] = _checks.head_width(self.d_model, options["num_heads"])
+        return options
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a block."""
+        return {**self.attention, **self.feed_forward, **self.residual, "gated": self.gated}
 
     def get_config(self) -> dict[str, Any]:
-        """The options in serialised form."""
-        parts = {"qk_norm": serialize(self.qk_norm), "norm": serialize(self.norm)}
-        return {**vars(self), **parts, "activation": activation_name(self.activation)}
+        """The arguments in serialised form."""
+        options = self.arguments()
+        options["activation"] = activation_name(options["activation"])
+        return {**options, **{name: serialize(options[name]) for name in ("norm", "qk_norm")}}
 
 
 class OfBlocks(TransformerLayer):
@@ -81,11 +72,24 @@ class OfBlocks(TransformerLayer):
         **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
+        _checks.positive_int("d_model", d_model)
         self.options = BlockOptions(
-            _checks.positive_int("d_model", d_model), num_heads, dff, dropout_rate,
-            attention_dropout_rate, key_dim, value_dim, num_kv_heads, norm_first, activation,
-            gated, self.use_bias, maybe_deserialize(qk_norm), maybe_deserialize(norm),
-        )  # fmt: skip
+            attention={
+                "num_heads": num_heads,
+                "key_dim": key_dim,
+                "value_dim": value_dim,
+                "num_kv_heads": num_kv_heads,
+                "attention_dropout_rate": attention_dropout_rate,
+                "qk_norm": maybe_deserialize(qk_norm),
+            },
+            feed_forward={"d_model": d_model, "dff": dff, "activation": activation},
+            residual={
+                "dropout_rate": dropout_rate,
+                "norm_first": norm_first,
+                "norm": maybe_deserialize(norm),
+            },
+            gated=gated,
+        )
         self.make_sublayers()
 
     def make_sublayers(self) -> None:
@@ -96,39 +100,51 @@ class OfBlocks(TransformerLayer):
 
 
 class Block(OfBlocks):
-    """The base of encoder and decoder layers: self-attention and feed-forward sublayer."""
+    """The base of encoder and decoder layers: their sublayers, in the order of Figure 1."""
 
-    self_attention_class = None
+    self_attention_class: Any = None
+    self_attention_name = "self_attention"  # of the attribute
+    cross_attention_class: Any = None
     feed_forward_class = FeedForward
     gated_feed_forward_class = GatedFeedForward
 
     def make_sublayers(self) -> None:
-        self.make_attention()
-        options = self.options
-        kind = self.gated_feed_forward_class if options.gated else self.feed_forward_class
-        self.feed_forward = kind(
-            options.d_model,
-            options.dff,
-            activation=options.activation,
-            name="feed_forward",
-            **options.sublayer(),
-            **self.shared_options(),
-        )
+        name = self.self_attention_name
+        setattr(self, name, self.make_sublayer(self.self_attention_class, name))
+        if self.cross_attention_class is not None:
+            self.cross_attention = self.make_sublayer(self.cross_attention_class, "cross_attention")
+        gated = self.options.gated
+        kind = self.gated_feed_forward_class if gated else self.feed_forward_class
+        self.feed_forward = self.make_sublayer(kind, "feed_forward")
 
-    def make_attention(self) -> None:
-        """Makes the sublayers below the feed-forward one, in the order of Figure 1."""
-        self.self_attention = self.make_sublayer(self.self_attention_class, "self_attention")
+    def make_sublayer(self, sublayer_class: Any, name: str) -> Any:
+        """A sublayer with this layer's options."""
+        options = {**self.options.of(sublayer_class), **self.shared_options()}
+        return sublayer_class(name=name, **options)
 
-    def make_sublayer(self, kind: Any, name: str) -> Any:
-        """An attention sublayer of class `kind` with this layer's options."""
-        options = {**self.options.attention(), **self.options.sublayer()}
-        return kind(name=name, **options, **self.shared_options())
+    def first(self) -> Any:
+        """The sublayer over `x` alone."""
+        return getattr(self, self.self_attention_name)
 
     def build(self, x_shape: Shape) -> None:
         # Before any weight is made, so that a layer that refuses an input takes the next one.
         _checks.sequence_of_vectors("x", x_shape, self.options.d_model)
-        self.self_attention.build(x_shape)
+        self.first().build(x_shape)
         self.feed_forward.build(x_shape)
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, position_bias: Tensor | None = None,
+        rotation: Nested | None = None, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        context = AttentionContext(
+            mask, attention_mask, position_bias, rotation, cache, cache_index,
+            return_attention_scores,
+        ).of(x)  # fmt: skip
+        output = self.first().add_branch(x, context, training=training)
+        x = self.feed_forward.add_branch(output.x, training=training).x
+        return output._replace(x=x).result()
 
 
 class Stack(OfBlocks):
@@ -160,18 +176,16 @@ class Stack(OfBlocks):
         self.relative_positions = maybe_deserialize(relative_positions)
         if relative_positions is not None:
             _checks.instance("relative_positions", self.relative_positions, keras.layers.Layer)
-        options = self.options
-        self.dropout = Dropout(
-            _checks.rate("dropout_rate", options.dropout_rate),
-            dtype=self.dtype_policy,
-            name="dropout",
-        )
+        residual = self.options.residual
+        rate = _checks.rate("dropout_rate", residual["dropout_rate"])
+        self.dropout = Dropout(rate, dtype=self.dtype_policy, name="dropout")
         self.layers = [
-            self.layer_class(name=f"layer_{i}", **{**vars(options), **self.shared_options()})
+            self.layer_class(name=f"layer_{i}", **self.options.arguments(), **self.shared_options())
             for i in range(self.num_layers)
         ]
-        # Post-norm layers end in a normalisation already.
-        self.norm = norm_like(options.norm, self.dtype_policy) if options.norm_first else None
+        self.norm = None  # post-norm layers end in a normalisation already
+        if residual["norm_first"]:
+            self.norm = norm_like(residual["norm"], self.dtype_policy)
 
     def build(self, inputs_shape: Shape, *context_shape: Any) -> None:
         _check_inputs(inputs_shape)
@@ -185,10 +199,19 @@ class Stack(OfBlocks):
         for layer in self.layers:
             layer.build(x_shape, *context_shape)
 
-    def run(
-        self, inputs: Tensor, context: AttentionContext, sources: Nested | None = None, *,
-        training: bool | None = None,
+    def call(
+        self, inputs: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
     ) -> Nested:  # fmt: skip
+        context = AttentionContext(
+            mask, attention_mask, None, None, cache, cache_index, return_attention_scores
+        )
+        return self.run(inputs, context, [{}] * len(self.layers), training=training)
+
+    def run(
+        self, inputs: Tensor, context: AttentionContext, sources: Nested, *, training: bool | None
+    ) -> Nested:
         """The call of every stack.
 
         Args:
@@ -196,54 +219,51 @@ class Stack(OfBlocks):
             context: The `AttentionContext` of the call: its cache is a list over layers, what the
                 method `cache` or the previous call gave; its mask `[batch, length]` is beside that
                 of the padding.
-            sources: A list over layers of further arguments of their calls, or None.
+            sources: A list over layers of further arguments of their calls.
             training: Whether dropout is active.
 
         Returns:
-            `x` `[batch, length, d_model]`; for each kind of scores, a list over layers; the new
-            cache. Without scores and cache, `x` alone.
+            The result of a `SublayerOutput` with lists over layers of scores and of new caches.
         """
+        x, layer_context = self.embed(inputs, context)
+        x = self.dropout(x, training=training)
+        cached = context.cache is not None
+        caches = context.cache if cached else [None] * len(self.layers)
+        outputs = []
+        for layer, source, cache in zip(self.layers, sources, caches, strict=True):
+            arguments = {**layer_context._replace(cache=cache)._asdict(), **source}
+            outputs.append(SublayerOutput.named(layer(x, **arguments, training=training), cached))
+            x = outputs[-1].x  # [batch, length, d_model]
+        x = x if self.norm is None else self.norm(x)
+        scores = zip(*(output.scores for output in outputs), strict=True)
+        new_caches = [output.cache for output in outputs] if cached else None
+        return SublayerOutput(x, tuple(map(list, scores)), new_caches).result()
+
+    def embed(self, inputs: Tensor, context: AttentionContext) -> tuple[Tensor, AttentionContext]:
+        """Vectors `[batch, length, d_model]`, and the context of the layers: masks and places."""
         _check_inputs(inputs.shape)
         context.check_cache()
-        caches = context.cache
-        if caches is None:
+        if context.cache is None:
             x = self.embedding(inputs)  # [batch, length, d_model]
-            positions = key_positions = ops.arange(ops.shape(x)[1], dtype="int32")
             mask = keras_mask(inputs) if context.mask is None else context.mask
             mask = self.compute_mask(inputs, _checks.sequence_mask("mask", mask, x))
-            context = context._replace(mask=mask)
-        elif context.cache_index is None:
+            positions = ops.arange(ops.shape(x)[1], dtype="int32")
+            return x, self.with_positions(context._replace(mask=mask), positions, positions)
+        if context.cache_index is None:
             raise ValueError("Give both `cache` and `cache_index`. Received: cache_index=None")
-        else:
-            self._check_caches(caches)
-            position = self.position(context.cache_index, inputs, caches[0])
-            positions = position.positions
-            key_positions = position.key_positions(ops.shape(inputs)[1], ops.shape(caches[0][0])[2])
-            x = self.embedding(inputs, positions=positions)
-            context = context._replace(mask=None, cache_index=position)
-        context = self.with_positions(context, positions, key_positions)
-        x = self.dropout(x, training=training)
-        scores, new_caches = [], []
-        for i, layer in enumerate(self.layers):
-            source = {} if sources is None else sources[i]
-            if caches is not None:
-                context = context._replace(cache=caches[i])
-            x, *more = together(layer(x, **source, **context.given(), training=training))
-            if caches is not None:
-                new_caches.append(more.pop())
-            scores.append(more)
-        x = x if self.norm is None else self.norm(x)
-        new_caches = [] if caches is None else [new_caches]
-        return gathered(x, *map(list, zip(*scores, strict=True)), *new_caches)
-
-    position = staticmethod(as_position)
-
-    def _check_caches(self, caches):
-        if len(caches) != self.num_layers:
+        if len(context.cache) != self.num_layers:
             raise ValueError(
                 f"`cache` must be a list over the {self.num_layers} layers. "
-                f"Received: {len(caches)} caches"
+                f"Received: {len(context.cache)} caches"
             )
+        first = context.cache[0]
+        position = self.position(context.cache_index, inputs, first)
+        x = self.embedding(inputs, positions=position.positions)  # [batch, length, d_model]
+        keys = position.key_positions(ops.shape(inputs)[1], ops.shape(first[0])[2])
+        context = context._replace(mask=None, cache_index=position)
+        return x, self.with_positions(context, position.positions, keys)
+
+    position = staticmethod(as_position)
 
     def check_length(self, length: int) -> None:
         """Raises a ValueError if there are not so many positions."""

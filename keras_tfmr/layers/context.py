@@ -1,10 +1,14 @@
-"""Inputs of self-attention beside `x`, passed on whole from a stack to its attention."""
+"""What self-attention takes beside `x`, and what a sublayer gives: whole, inside the layers.
+
+A call takes and gives parts, as those of Keras's layers do. They are put together where a call
+begins and taken apart where it ends, so that nothing between them depends on which are there.
+"""
 
 from typing import Any, NamedTuple, Self
 
 from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
-from keras_tfmr.config import Tensor
+from keras_tfmr.config import Nested, Tensor
 
 
 class AttentionContext(NamedTuple):
@@ -31,16 +35,29 @@ class AttentionContext(NamedTuple):
         if self.cache is None and self.cache_index is not None:
             raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
 
-    def given(self) -> dict[str, Any]:
-        """The arguments that are given."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
 
+class SublayerOutput(NamedTuple):
+    """What a sublayer, a layer or a stack gives.
 
-def gathered(x, *more):
-    """Result of a call: `x`, or a tuple if there is more."""
-    return (x, *more) if more else x
+    Fields:
+        x: Tensor `[batch, query, width]`.
+        scores: A tuple of scores `[batch, heads, query, key]`, first those of self-attention, or of
+            lists over layers of them; empty if they were not asked for.
+        cache: The new cache, or None.
+    """
 
+    x: Any
+    scores: tuple[Any, ...] = ()
+    cache: Any = None
 
-def together(outputs):
-    """Result of a call, always as a tuple."""
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+    @classmethod
+    def named(cls, result: Nested, cached: bool) -> Self:
+        """The parts of a call's result, whose last is a new cache if it was `cached`."""
+        x, *scores = result if isinstance(result, tuple) else (result,)
+        cache = scores.pop() if cached else None
+        return cls(x, tuple(scores), cache)
+
+    def result(self) -> Nested:
+        """The result of a call: a tuple of `x`, scores and cache, or `x` alone."""
+        more = self.scores if self.cache is None else (*self.scores, self.cache)
+        return (self.x, *more) if more else self.x

@@ -9,13 +9,9 @@ import keras
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.attention_sublayers import (
-    CausalSelfAttention,
-    CrossAttention,
-    check_context,
-)
+from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention, check_context
 from keras_tfmr.layers.block import Block, Stack
-from keras_tfmr.layers.context import AttentionContext, gathered
+from keras_tfmr.layers.context import AttentionContext, SublayerOutput
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -34,23 +30,6 @@ class CausalDecoderLayer(Block):
     """
 
     self_attention_class = CausalSelfAttention
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, position_bias: Tensor | None = None,
-        rotation: Nested | None = None, cache: Nested | None = None,
-        cache_index: Nested | None = None, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        attention, feed_forward = self.self_attention, self.feed_forward
-        context = AttentionContext(
-            mask, attention_mask, position_bias, rotation, cache, cache_index,
-            return_attention_scores,
-        ).of(x)  # fmt: skip
-        y, *more = attention.branch(attention.residual.pre_norm(x), context, training)
-        x = attention.residual(x, y, training=training)
-        y = feed_forward.branch(feed_forward.residual.pre_norm(x))
-        x = feed_forward.residual(x, y, training=training)
-        return gathered(x, *more)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -86,18 +65,6 @@ class DecoderLayer(Block):
     self_attention_class = CausalSelfAttention
     cross_attention_class = CrossAttention
 
-    def make_attention(self) -> None:
-        self.make_first()
-        self.cross_attention = self.make_sublayer(self.cross_attention_class, "cross_attention")
-
-    def make_first(self) -> None:
-        """Makes the sublayer over the target alone."""
-        super().make_attention()
-
-    def first(self) -> Any:
-        """The sublayer over the target alone."""
-        return self.self_attention
-
     def build(self, x_shape: Shape, context_shape: Shape | None = None) -> None:
         _checks.sequence_of_vectors("x", x_shape, self.options.d_model)
         check_context(context_shape)
@@ -113,22 +80,16 @@ class DecoderLayer(Block):
         cache_index: Nested | None = None, context_cache: Nested | None = None,
         training: bool | None = None,
     ) -> Nested:  # fmt: skip
-        first, cross, feed_forward = self.first(), self.cross_attention, self.feed_forward
         target = AttentionContext(
             mask, attention_mask, position_bias, rotation, cache, cache_index,
             return_attention_scores,
         ).of(x)  # fmt: skip
-        source = (context, context_mask) if context_cache is None else context_cache
-        y, *more = first.branch(first.residual.pre_norm(x), target, training)
-        x = first.residual(x, y, training=training)
-        new_cache = [] if cache is None else [more.pop()]
-        y, *cross_scores = cross.branch(
-            cross.residual.pre_norm(x), source, return_attention_scores, training
-        )
-        x = cross.residual(x, y, training=training)
-        y = feed_forward.branch(feed_forward.residual.pre_norm(x))
-        x = feed_forward.residual(x, y, training=training)
-        return gathered(x, *more, *cross_scores, *new_cache)
+        cross = self.cross_attention
+        source = cross.source(x, context, context_mask, context_cache)
+        output = self.first().add_branch(x, target, training=training)
+        attended = cross.add_branch(output.x, source, return_attention_scores, training=training)
+        x = self.feed_forward.add_branch(attended.x, training=training).x
+        return SublayerOutput(x, output.scores + attended.scores, output.cache).result()
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -156,16 +117,6 @@ class CausalDecoder(Stack):
     """
 
     layer_class = CausalDecoderLayer
-
-    def call(
-        self, inputs: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, cache: Nested | None = None,
-        cache_index: Nested | None = None, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        context = AttentionContext(
-            mask, attention_mask, None, None, cache, cache_index, return_attention_scores
-        )
-        return self.run(inputs, context, training=training)
 
     def cache(self, batch: Any, cache_length: Any) -> Nested:
         """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
@@ -207,7 +158,6 @@ class Decoder(CausalDecoder):
     layer_class = DecoderLayer
 
     def build(self, inputs_shape: Shape, context_shape: Shape | None = None) -> None:
-        check_context(context_shape)
         super().build(inputs_shape, context_shape)
 
     def call(
@@ -223,7 +173,7 @@ class Decoder(CausalDecoder):
         if context_cache is None:
             sources = [{"context": context, "context_mask": context_mask}] * self.num_layers
         else:
-            sources = [{"context_cache": one} for one in context_cache]
+            sources = [{"context_cache": of_layer} for of_layer in context_cache]
         return self.run(inputs, target, sources, training=training)
 
     def context_cache(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:

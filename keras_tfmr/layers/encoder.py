@@ -2,10 +2,8 @@
 
 import keras
 
-from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
 from keras_tfmr.layers.block import Block, Stack
-from keras_tfmr.layers.context import AttentionContext, gathered
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -53,22 +51,6 @@ class EncoderLayer(Block):
 
     self_attention_class = GlobalSelfAttention
 
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, position_bias: Tensor | None = None,
-        rotation: Nested | None = None, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        attention, feed_forward = self.self_attention, self.feed_forward
-        context = AttentionContext(
-            mask, attention_mask, position_bias, rotation,
-            return_attention_scores=return_attention_scores,
-        ).of(x)  # fmt: skip
-        y, *scores = attention.branch(attention.residual.pre_norm(x), context, training)
-        x = attention.residual(x, y, training=training)
-        y = feed_forward.branch(feed_forward.residual.pre_norm(x))
-        x = feed_forward.residual(x, y, training=training)
-        return gathered(x, *scores)
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Encoder(Stack):
@@ -104,12 +86,3 @@ class Encoder(Stack):
     """
 
     layer_class = EncoderLayer
-
-    def call(
-        self, inputs: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        context = AttentionContext(
-            mask, attention_mask, return_attention_scores=return_attention_scores
-        )
-        return self.run(inputs, context, training=training)

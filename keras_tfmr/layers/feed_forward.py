@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.layers.context import SublayerOutput
 from keras_tfmr.layers.dot_product import by_rows
 from keras_tfmr.layers.residual import Sublayer
 
@@ -63,6 +64,7 @@ class FeedForward(Sublayer):
     """
 
     config_fields = ("d_model", "dff")
+    option_groups = ("feed_forward", "residual")
 
     def __init__(
         self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False, *,
@@ -87,12 +89,10 @@ class FeedForward(Sublayer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        y = self.branch(self.residual.pre_norm(x))
-        return self.residual(x, y, training=training)
+        return self.add_branch(x, training=training).x
 
-    def branch(self, x: Tensor) -> list[Tensor]:
-        """What the residual adds to its `x`, of the `x` `[batch, length, d_model]` it norms."""
-        return by_rows(lambda rows: self.output_dense(self.hidden(rows)), x)
+    def branch(self, x: Tensor, *, training: bool | None) -> SublayerOutput:
+        return SublayerOutput(by_rows(lambda rows: self.output_dense(self.hidden(rows)), x))
 
     def hidden(self, x: Tensor) -> Tensor:
         """The hidden layer `[..., dff]` of `x` `[..., d_model]`."""

@@ -39,8 +39,8 @@ def over_time(step, sequence, states, dtype_policy, mask=None, go_backwards=Fals
         Tensor `[batch, length, …]`: the outputs, each at the position of its input.
     """
     if sequence.shape[1] == 0:  # one position more, because a loop of none has no outputs
-        one = ops.pad(sequence, [[0, 0], [0, 1], [0, 0]])
-        return over_time(step, one, states, dtype_policy)[:, :0]
+        longer = ops.pad(sequence, [[0, 0], [0, 1], [0, 0]])
+        return over_time(step, longer, states, dtype_policy)[:, :0]
     sizes = [state.shape[-1] for state in states]
     cell = _Cell(step, sizes, dtype_policy.compute_dtype)
     loop = keras.layers.RNN(

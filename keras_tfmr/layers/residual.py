@@ -1,8 +1,8 @@
 """Residual connection, dropout and normalisation: the "Add & Norm" of Figure 1.
 
-Every sublayer is written as
+Every sublayer gives
 
-    return self.residual(x, self.branch(self.residual.pre_norm(x)))
+    residual(x, branch(residual.pre_norm(x)))
 
 The class of its `residual` makes it post-norm or pre-norm.
 """
@@ -14,6 +14,7 @@ import keras
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer, TransformerLayer, serialize
+from keras_tfmr.layers.context import SublayerOutput
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.normalization import norm_like
 
@@ -107,6 +108,7 @@ class Sublayer(TransformerLayer):
 
     config_fields = ("dropout_rate", "norm_first")
     residual_classes = (PostNormResidual, PreNormResidual)
+    option_groups = ("residual",)  # the `BlockOptions` that a block makes it with
 
     def __init__(
         self, *, dropout_rate: float = 0.1, norm_first: bool = False, **kwargs: Any
@@ -119,6 +121,21 @@ class Sublayer(TransformerLayer):
         """The residual, which a sublayer makes after what it wraps."""
         kind = self.residual_classes[self.norm_first]
         return kind(self.dropout_rate, norm, dtype=self.dtype_policy, name="residual")
+
+    def branch(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
+        """What the residual adds to its `x`, of that `x` as `pre_norm` gives it."""
+        raise NotImplementedError
+
+    def add_branch(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
+        """`x` `[batch, length, d_model]` after this sublayer, with what the branch gave beside it.
+
+        Args:
+            x: Tensor `[batch, length, d_model]`.
+            *context: What the branch takes beside `x`.
+            training: Whether dropout is active.
+        """
+        output = self.branch(self.residual.pre_norm(x), *context, training=training)
+        return output._replace(x=self.residual(x, output.x, training=training))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "norm": serialize(self.residual.norm)}

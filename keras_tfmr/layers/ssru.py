@@ -12,7 +12,7 @@ from keras import backend, ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.cache import CachePosition, check_cache
-from keras_tfmr.layers.context import AttentionContext, gathered
+from keras_tfmr.layers.context import AttentionContext, SublayerOutput
 from keras_tfmr.layers.decoder import Decoder, DecoderLayer
 from keras_tfmr.layers.dot_product import by_rows
 from keras_tfmr.layers.over_time import over_time
@@ -72,13 +72,13 @@ class SSRU(Sublayer):
         cache_index: Nested | None = None, training: bool | None = None,
     ) -> Nested:  # fmt: skip
         context = AttentionContext(mask, cache=cache).of(x)
-        y, *more = self.branch(self.residual.pre_norm(x), context, training)
-        return gathered(self.residual(x, y, training=training), *more)
+        return self.add_branch(x, context, training=training).result()
 
-    def branch(self, x: Tensor, context: AttentionContext, training: bool | None) -> list[Tensor]:
-        """What the residual adds to its `x`: see `SelfAttention.branch`."""
+    def branch(
+        self, x: Tensor, context: AttentionContext, *, training: bool | None
+    ) -> SublayerOutput:
         for name in ("attention_mask", "position_bias", "rotation"):
-            if name in context.given():
+            if getattr(context, name) is not None:
                 raise ValueError(f"An SSRU does not attend to positions. Received: `{name}`")
         mask, cache = context.mask, context.cache
         y = by_rows(self.project, x)  # [batch, length, 2 * d_model]
@@ -99,8 +99,7 @@ class SSRU(Sublayer):
         else:
             states = forget * cache[0][:, 0] + new
             cache = (states[:, None],)
-        y = ops.cast(ops.relu(states), self.compute_dtype)
-        return [y] if cache is None else [y, cache]
+        return SublayerOutput(ops.cast(ops.relu(states), self.compute_dtype), cache=cache)
 
     def project(self, x: Tensor) -> Nested:
         """`[rows, d_model]` → `[rows, 2 * d_model]`: W_f x + b_f, then W x."""
@@ -156,11 +155,8 @@ class SSRUDecoderLayer(DecoderLayer):
     TensorShape([3, 5, 16])
     """
 
-    def make_first(self) -> None:
-        self.ssru = SSRU(name="ssru", **self.options.sublayer(), **self.shared_options())
-
-    def first(self) -> Any:
-        return self.ssru
+    self_attention_class = SSRU
+    self_attention_name = "ssru"
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -1,5 +1,6 @@
 """Shared by all models: the parts made from a config, and saving and loading."""
 
+import inspect
 from typing import Any, Self
 
 import keras
@@ -26,6 +27,7 @@ from keras_tfmr.layers import (
     SSRUDecoder,
     TiedLogits,
 )
+from keras_tfmr.layers.block import OfBlocks
 from keras_tfmr.models.config import TransformerConfig
 
 
@@ -64,7 +66,9 @@ def norm(config):
 
 def stack(kind, config, num_layers, vocab_embedding, name):
     """An `Encoder`, `Decoder`, `SSRUDecoder` or `CausalDecoder` of a config."""
-    options = config.block_options()
+    # Fields have the names of the layers' arguments; norms are names in a config, and layers there.
+    arguments = inspect.signature(OfBlocks.__init__).parameters
+    options = {name: value for name, value in config.to_dict().items() if name in arguments}
     options |= {"norm": norm(config), "qk_norm": norm(config) if config.qk_norm else None}
     if kind is CausalDecoder and config.decoder_self != "attention":
         raise ValueError(
@@ -167,13 +171,13 @@ def _changes(model):
     """Changes to the layers after they were built: {path of a layer: changes}."""
     changes = {}
     for layer in flatten_layers(model):
-        found = {} if layer.trainable else {"trainable": False}
+        change = {} if layer.trainable else {"trainable": False}
         if layer.quantization_mode is not None:
-            found["quantized"] = layer.quantization_mode
+            change["quantized"] = layer.quantization_mode
             how = getattr(layer, "quantization_config", None)
-            found["quantization_config"] = how and keras.saving.serialize_keras_object(how)
-        if found:
-            changes[_place(model, layer)] = found
+            change["quantization_config"] = how and keras.saving.serialize_keras_object(how)
+        if change:
+            changes[_place(model, layer)] = change
     return changes
 
 

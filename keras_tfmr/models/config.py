@@ -159,23 +159,6 @@ class TransformerConfig(ModelConfig):
             )
         self._check_joint_vocab()
 
-    def block_options(self) -> dict[str, Any]:
-        """The arguments of encoder and decoder layers, but for their norms, which are layers."""
-        return {
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "num_kv_heads": self.num_kv_heads,
-            "norm_first": self.norm_first,
-            "activation": self.activation,
-            "gated": self.gated,
-            "use_bias": self.use_bias,
-        }
-
     @property
     def head_width(self) -> int:
         """The width of a query and of a key in one head."""

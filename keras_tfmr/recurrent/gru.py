@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_tfmr import _checks, compat
+from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer
 from keras_tfmr.layers.over_time import over_time
@@ -169,11 +169,6 @@ class BidirectionalEncoder(RecurrentLayer):
     def build(self, x_shape: Shape) -> None:
         self.forward_gru.build(x_shape)
         self.backward_gru.build(x_shape)
-
-    def load_own_variables(self, store: Any) -> None:
-        # The names before torch was tried, where each layer has a method `forward`.
-        compat.read_older_names(store, forward_gru="forward", backward_gru="backward")
-        super().load_own_variables(store)
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         halves = self.forward_gru(x, mask=mask), self.backward_gru(x, mask=mask)

@@ -25,8 +25,8 @@ def twins(key_dim, **options):
     for name in ("query_dense", "key_dense", "value_dense", "output_dense"):
         our += getattr(ours, name).weights
         their += getattr(theirs, f"_{name}").weights
-    for one, other in zip(our, their, strict=True):
-        one.assign(ops.reshape(other, one.shape))
+    for weight, keras_weight in zip(our, their, strict=True):
+        weight.assign(ops.reshape(keras_weight, weight.shape))
     return ours, theirs, our, their
 
 
@@ -55,8 +55,8 @@ def test_numbers_and_gradients_of_keras(masked, options):
 
     _, by_input, by_weight = gradients(loss(ours), inputs, our)
     _, *expected = gradients(loss(theirs), inputs, their)
-    for one, other in zip(by_input + by_weight, expected[0] + expected[1], strict=True):
-        np.testing.assert_allclose(one, other.reshape(one.shape), atol=2e-5, rtol=1e-4)
+    for gradient, wanted in zip(by_input + by_weight, expected[0] + expected[1], strict=True):
+        np.testing.assert_allclose(gradient, wanted.reshape(gradient.shape), atol=2e-5, rtol=1e-4)
     (output, scores), (expected, expected_scores) = call(ours, *inputs), call(theirs, *inputs)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-6)
@@ -107,8 +107,8 @@ def test_softmax_is_float32_under_every_policy(policy):
     layer = MultiHeadAttention(HEADS, 5, dtype=policy)
     x = random(BATCH, QUERY, WIDTH)
     layer(x)
-    found = [o.outputs[0].dtype.name for o in operations(layer, x) if o.type in ("Softmax", "Exp")]
-    assert set(found) == {"float32"}
+    softmax = [o for o in operations(layer, x) if o.type in ("Softmax", "Exp")]
+    assert {operation.outputs[0].dtype.name for operation in softmax} == {"float32"}
 
 
 def test_dropout_drops_attention_weights_in_training_only():

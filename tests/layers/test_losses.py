@@ -25,7 +25,7 @@ def logits_and_labels():
     return random(BATCH, LENGTH, VOCAB, scale=3.0), labels
 
 
-def each(logits, labels, smoothing):
+def cross_entropies(logits, labels, smoothing):
     """The cross-entropy of every label with the mixture (1 - e) one_hot + e / vocab, and that."""
     vocab = logits.shape[-1]
     target = (1 - smoothing) * np.eye(vocab)[labels] + smoothing / vocab
@@ -37,9 +37,9 @@ def test_value_and_gradient(smoothing, nominal):
     """The gradient is (softmax - target) / tokens at real tokens, and nothing at padding."""
     logits, labels = logits_and_labels()
     real = labels != 0
-    expected, target = each(logits, labels, smoothing)
-    found = smoothed_cross_entropy(labels, logits, smoothing)
-    np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-5)
+    expected, target = cross_entropies(logits, labels, smoothing)
+    losses = smoothed_cross_entropy(labels, logits, smoothing)
+    np.testing.assert_allclose(to_numpy(losses), expected, rtol=1e-5)
     loss = LabelSmoothedCrossEntropy(smoothing, nominal)
     value, (gradient,), _ = gradients(lambda logits: loss(labels, logits), [logits])
     tokens = nominal or real.sum()
@@ -51,15 +51,15 @@ def test_value_and_gradient(smoothing, nominal):
 
 def test_second_derivative():
     logits, labels = logits_and_labels()
-    _, target = each(logits, labels, 0.1)
+    _, target = cross_entropies(logits, labels, 0.1)
 
     def by_one_hot(logits):
         weights = (target * (labels != 0)[:, :, None] / (labels != 0).sum()).astype("float32")
         return -ops.sum(ops.log_softmax(logits, axis=-1) * ops.convert_to_tensor(weights))
 
     loss = LabelSmoothedCrossEntropy(0.1)
-    found = second_gradient(lambda logits: loss(labels, logits), logits)
-    np.testing.assert_allclose(found, second_gradient(by_one_hot, logits), rtol=1e-4, atol=1e-7)
+    ours = second_gradient(lambda logits: loss(labels, logits), logits)
+    np.testing.assert_allclose(ours, second_gradient(by_one_hot, logits), rtol=1e-4, atol=1e-7)
 
 
 def test_a_sample_weight_counts_as_so_many_tokens():
@@ -113,7 +113,7 @@ def test_huge_and_low_precision_logits():
         rounded = ops.cast(logits, dtype)
         value = loss(labels, rounded)
         assert keras.backend.standardize_dtype(value.dtype) == "float32"
-        expected = each(to_numpy(rounded), labels, 0.0)[0][labels != 0].mean()
+        expected = cross_entropies(to_numpy(rounded), labels, 0.0)[0][labels != 0].mean()
         np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
@@ -129,23 +129,24 @@ def test_no_one_hot(smoothing):
     def gradient(labels, logits):
         return tf.gradients(loss(labels, logits), logits)[0]
 
-    found = operations(gradient, labels, logits)
+    graph = operations(gradient, labels, logits)
     large = [
-        o for o in found if o.outputs and (o.outputs[0].shape.num_elements() or 0) >= logits.size
+        o for o in graph if o.outputs and (o.outputs[0].shape.num_elements() or 0) >= logits.size
     ]
     assert large and all(o.outputs[0].dtype == tf.float32 for o in large)
-    assert "OneHot" not in {o.type for o in found}
+    assert "OneHot" not in {o.type for o in graph}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_the_dtype_of_the_result_leaves_the_labels_alone(dtype):
     """Labels above 256 are no bfloat16 numbers: 999 of 1,000 would become 1000."""
     logits, labels = random(2, 3, 1000), np.array([[999, 257, 301], [511, 0, 0]])
-    expected = each(logits, labels, 0.1)[0][labels != 0].mean()
+    expected = cross_entropies(logits, labels, 0.1)[0][labels != 0].mean()
     loss = LabelSmoothedCrossEntropy(0.1, nominal_tokens=4, dtype=dtype)
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert again.get_config() == loss.get_config()
-    values = [one(labels, logits) for one in (again, LabelSmoothedCrossEntropy(0.1, dtype=dtype))]
+    both = again, LabelSmoothedCrossEntropy(0.1, dtype=dtype)
+    values = [loss(labels, logits) for loss in both]
     assert keras.backend.standardize_dtype(values[0].dtype) == dtype
     tolerance = 1e-5 if dtype == "float32" else 4e-3
     np.testing.assert_allclose(list(map(float, values)), expected, rtol=tolerance)

@@ -43,9 +43,9 @@ def read(layer, xs):
 def test_every_equation_whatever_the_padding():
     """Wherever it stands: a padded sequence reads like its real positions alone."""
     layer, last = LSTMN(UNITS, return_sequences=True), LSTMN(UNITS)
-    for each in (layer, last):
-        each.build((None, None, WIDTH))
-        with_weights(each)
+    for lstmn in (layer, last):
+        lstmn.build((None, None, WIDTH))
+        with_weights(lstmn)
     x = random(3, LENGTH, WIDTH)
     h, scores = map(to_numpy, layer(x, mask=REAL, return_attention_scores=True))
     h_last = to_numpy(last(x, mask=REAL))
@@ -53,8 +53,8 @@ def test_every_equation_whatever_the_padding():
         expected_h, expected = read(layer, x[row][real])
         np.testing.assert_allclose(h[row][real], expected_h, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(h_last[row], expected_h[-1], rtol=1e-4, atol=1e-6)
-        found = scores[row][np.ix_(real, real)]
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        of_words = scores[row][np.ix_(real, real)]
+        np.testing.assert_allclose(of_words, expected, rtol=1e-4, atol=1e-6)
         assert not scores[row][:, ~real].any(), "padding was attended to"
 
 
@@ -69,8 +69,8 @@ def test_steps_and_explanation_are_the_whole_sequence():
     for t in range(LENGTH):
         log_probs, state = step.next(ops.convert_to_tensor(ids[:, t]), state)
         np.testing.assert_allclose(to_numpy(log_probs), expected[:, t], rtol=1e-4, atol=1e-5)
-    found, (scores,) = model.explain(ids)
-    np.testing.assert_allclose(to_numpy(found), logits, rtol=1e-4, atol=1e-5)
+    explained, (scores,) = model.explain(ids)
+    np.testing.assert_allclose(to_numpy(explained), logits, rtol=1e-4, atol=1e-5)
     assert scores.shape == (3, 1, LENGTH, LENGTH)
 
 

@@ -54,8 +54,8 @@ def test_empty_sentence_in_a_training_batch():
         log_probs = ops.log_softmax(model([source, target], training=True))
         return ops.sum(log_probs[:, :, 3] * weights)
 
-    value, _, found = gradients(loss, variables=model.trainable_variables)
-    assert np.isfinite(value) and all(np.isfinite(gradient).all() for gradient in found)
+    value, _, by_weight = gradients(loss, variables=model.trainable_variables)
+    assert np.isfinite(value) and all(np.isfinite(gradient).all() for gradient in by_weight)
 
     without = [np.delete(ids, 1, axis=0) for ids in (source, target)]
     together = np.delete(to_numpy(model([source, target])), 1, axis=0)
@@ -95,9 +95,9 @@ def test_sequences_of_no_positions(fields, beams):
     np.testing.assert_allclose(model([empty, target]), model([padding, target]), atol=TOLERANCE)
     for source in (empty, padding):
         assert tuple(model([source, empty]).shape) == (2, 0, 20)
-    found = []
+    log_probs = []
     for source in (empty, padding):
         step, state = model.start(source, beams, max_length=2)
         tokens = ops.convert_to_tensor(np.repeat(target[:, 0], beams))
-        found.append(to_numpy(step.next(tokens, state)[0]))
-    np.testing.assert_allclose(*found, atol=TOLERANCE)
+        log_probs.append(to_numpy(step.next(tokens, state)[0]))
+    np.testing.assert_allclose(*log_probs, atol=TOLERANCE)

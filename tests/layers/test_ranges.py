@@ -58,7 +58,7 @@ ROOM = LENGTH + 2
 CACHE = tuple(np.zeros((BATCH, 2, ROOM, 2), "float32") for _ in range(2))
 CACHES = [CACHE[:1], (CACHE[0], CACHE[1][:1]), (CACHE[0][:, :1], CACHE[1]),
           (CACHE[0], CACHE[1][..., :1]), tuple(part[0] for part in CACHE)]  # fmt: skip
-INDEX = dict(cache_index=[-1, ROOM - LENGTH + 1, 1.0, np.zeros(1, "int32")])
+BEYOND = [-1, ROOM - LENGTH + 1, 1.0, np.zeros(1, "int32")]
 STATE = (np.zeros((BATCH, 1, 1, WIDTH), "float32"),)
 STATES = [(STATE[0][:1],), (STATE[0][..., :1],), STATE * 2]
 VECTORS = dict(x=[ONE_VECTOR, NARROW])
@@ -109,15 +109,15 @@ CASES = {
     ),
     "MultiHeadAttention with a cache": (
         partial(layers.MultiHeadAttention, 2, 2), dict(query=X, cache=CACHE, cache_index=0),
-        dict(cache=[None, *CACHES], **INDEX, **SELF), {},
+        dict(cache=[None, *CACHES], cache_index=BEYOND, **SELF), {},
     ),
     "GlobalSelfAttention": (
         partial(layers.GlobalSelfAttention, 2, 2, attention_dropout_rate=0.2), dict(x=X),
-        dict(x=[ONE_VECTOR], **MASK, **SELF), VECTORS,
+        dict(x=[ONE_VECTOR], cache=[CACHE], cache_index=[0], **MASK, **SELF), VECTORS,
     ),
     "CausalSelfAttention": (
         partial(layers.CausalSelfAttention, 2, 2), dict(x=X, cache=CACHE, cache_index=0),
-        dict(x=[ONE_VECTOR], cache=CACHES, **INDEX, **SELF), VECTORS,
+        dict(x=[ONE_VECTOR], cache=[None, *CACHES], cache_index=[None, *BEYOND], **SELF), VECTORS,
     ),
     "CrossAttention": (
         partial(layers.CrossAttention, 2, 2), dict(x=X, context=CONTEXT),
@@ -195,7 +195,7 @@ CASES = {
     ),
     "CausalDecoderLayer": (
         partial(layers.CausalDecoderLayer, **SIZES), dict(x=X, cache=CACHE, cache_index=0),
-        {**VECTORS, **INDEX, "cache": CACHES}, {},
+        dict(VECTORS, cache=[None, *CACHES], cache_index=[None, *BEYOND]), {},
     ),
     "DecoderLayer": (
         partial(layers.DecoderLayer, **SIZES), dict(x=X, context=CONTEXT),
@@ -217,7 +217,7 @@ CASES = {
     "CausalDecoder": (
         partial(layers.CausalDecoder, **STACK), dict(inputs=IDS, cache=[CACHE], cache_index=0),
         dict(inputs=ids_beside(), cache=[None, [], [CACHE] * 2, *([bad] for bad in CACHES)],
-             **{**INDEX, "cache_index": [None, *INDEX["cache_index"]]}), {},
+             cache_index=[None, *BEYOND]), {},
     ),
     "Decoder": (
         partial(layers.Decoder, **STACK), dict(inputs=IDS, context=CONTEXT),

@@ -1,7 +1,6 @@
 """The recurrent translators against their papers' equations in NumPy; padding, steps, contracts."""
 
 import formulas
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -169,30 +168,13 @@ def test_steps_are_the_teacher_forced_model(model, beams):
 def test_an_empty_source_is_one_of_padding(model):
     """In the whole pass and in steps, of no rows too; a target may be empty beside either."""
     for rows in (0, 2):
-        found, target = [], TARGET[:rows]
+        outputs, target = [], TARGET[:rows]
         for source in (np.zeros((rows, width), "int32") for width in (0, 3)):
             step, state = model.start(source, max_length=1)
-            found.append((to_numpy(step.next(target[:, 0], state)[0]), model([source, target])))
+            outputs.append((to_numpy(step.next(target[:, 0], state)[0]), model([source, target])))
             assert tuple(model([source, target[:, :0]]).shape) == (rows, 0, VOCAB)
-        for empty, padding in zip(*found, strict=True):
+        for empty, padding in zip(*outputs, strict=True):
             np.testing.assert_allclose(empty, padding, atol=1e-6)
-
-
-def test_files_of_the_first_release_are_read(tmp_path):
-    """There, the attributes were `forward`, which each layer of torch has, and `backward`."""
-    layer, path = recurrent.BidirectionalEncoder(3), tmp_path / "of.weights.h5"
-    model = keras.Sequential([keras.Input((None, 2)), layer])
-    expected = model.get_weights()
-    model.save_weights(path)
-    with h5py.File(path, "a") as file:
-        held = file["layers/bidirectional_encoder"]
-        for name in ("forward", "backward"):
-            held.move(f"{name}_gru", name)
-    for weight in model.weights:
-        weight.assign(0 * weight)
-    model.load_weights(path)
-    for came, weight in zip(model.get_weights(), expected, strict=True):
-        np.testing.assert_array_equal(came, weight)
 
 
 def test_receptive_field():

@@ -82,18 +82,18 @@ def test_numbers_and_gradients_of_keras(shape, training):
 
     came = gradients(loss(ours, training=training), [x], ours.trainable_variables)
     expected = gradients(loss(theirs), [x], theirs.trainable_variables)
-    for one, other in zip(came[1] + came[2], expected[1] + expected[2], strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
+    for gradient, wanted in zip(came[1] + came[2], expected[1] + expected[2], strict=True):
+        np.testing.assert_allclose(gradient, wanted, atol=1e-4, rtol=1e-4)
 
 
 def test_second_derivatives_of_keras():
     ours, theirs = LayerNormalization(), keras.layers.LayerNormalization(epsilon=1e-6)
     x, weight = random(3, 6), ops.convert_to_tensor(random(3, 6, seed=1))
-    found, expected = (
+    second, expected = (
         second_gradient(lambda x, layer=layer: ops.sum(weight * layer(x, training=True) ** 3), x)
         for layer in (ours, theirs)
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(second, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -45,8 +45,8 @@ def test_tokens_one_or_several_at_a_time_equal_all_at_once(kind, options):
             return_attention_scores=True,
         )  # fmt: skip
         np.testing.assert_allclose(part[0], whole[0][:, begin:end], atol=1e-5)
-        for one, other in zip(*map(keras.tree.flatten, (whole[1:], part[1:])), strict=True):
-            np.testing.assert_allclose(one[:, :, begin:end], other, atol=1e-6)
+        for of_all, of_part in zip(*map(keras.tree.flatten, (whole[1:], part[1:])), strict=True):
+            np.testing.assert_allclose(of_all[:, :, begin:end], of_part, atol=1e-6)
     assert not to_numpy(part[-1][0])[2].any()
 
 

@@ -86,11 +86,11 @@ def test_the_attention_of_every_layer_has_the_rate_of_its_own():
 
 
 def test_embeddings_are_shared_as_configured():
-    found = []
+    tables = []
     for name in ("joint_tied", "separate_tied", "joint_untied"):
         shapes = [tuple(weight.shape) for weight in TranslationModel(VARIANTS[name]).weights]
-        found.append(sum(shape in ((20, 32), (30, 32)) for shape in shapes))
-    assert found == [1, 2, 1] and (32, 20) in shapes
+        tables.append(sum(shape in ((20, 32), (30, 32)) for shape in shapes))
+    assert tables == [1, 2, 1] and (32, 20) in shapes
 
 
 class Counting:

@@ -160,8 +160,8 @@ def test_outputs_and_greedy_tokens(peer):
     expected = fixture["greedy"]
     rows, length = expected.shape
     step, state = model.start(source if name == "t5" else rows, max_length=length + 1)
-    found = decode(
+    result = decode(
         step, state, bos_ids=ops.full((rows,), START, "int32"), eos_id=1,
         max_length=length + 1, min_length=length + 1, banned_ids=(0,),
     )  # fmt: skip
-    np.testing.assert_array_equal(to_numpy(found.ids)[:, 0, :length], expected)
+    np.testing.assert_array_equal(to_numpy(result.ids)[:, 0, :length], expected)
