@@ -7,6 +7,7 @@ links wherever they stand, and for the placeholders of templates.
 
 import collections
 import functools
+import itertools
 import re
 
 from markdown_it import MarkdownIt
@@ -25,17 +26,19 @@ _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.A)
 _TRANSLATED = re.compile(
     r"""(\s(?:alt|aria-label|placeholder|title)\s*=\s*)("[^"]*"|'[^']*'|[^\s>]+)""", re.I
 )
+_BRACKET = re.compile(r"\\.|[\[\]]", re.S)
+_TILDES = re.compile(r"(?<![\\~])~{1,2}(?!~)")
 _NOTE = re.compile(r"(?<!\\)\[\^[^\]\s]+\]")
 
 
 @functools.cache
-def parser(templates: bool = False) -> MarkdownIt:
-    """The parser, to which the placeholders of templates are text, or tokens."""
+def parser(whole: bool = False) -> MarkdownIt:
+    """The parser, to which placeholders are text, or as a whole tokens."""
     made = MarkdownIt("commonmark", {"strikethrough_single_tilde": True})
     made = made.enable(["table", "strikethrough"]).disable("text_join")
     rules = made.inline.ruler
     rules.before("text", "address", _address)
-    if templates:
+    if whole:
         rules.before("text", "template", _template)
         rules.before("link", "template_link", _template_link)
     for name, rule in zip(rules.get_active_rules(), rules.getRules(""), strict=True):
@@ -43,10 +46,13 @@ def parser(templates: bool = False) -> MarkdownIt:
     return made
 
 
-def parsed(text: str, env: dict, templates: bool = False) -> list[Token]:
-    """The tokens of a page, whose references are put into `env`."""
+def parsed(text: str, env: dict, whole: bool = False) -> list[Token]:
+    """The tokens of a page, whose references are put into `env`.
+
+    With `whole`, what `env["protected"]` finds is a token, where emphasis might begin in it.
+    """
     # Without a last line end, markdown-it-py raises an IndexError on some pages.
-    return parser(templates).parse(text + "\n", env)
+    return parser(whole).parse(text + "\n", env)
 
 
 def _text(state, silent):
@@ -67,7 +73,7 @@ def _text(state, silent):
 def _address(state, silent):
     before = state.src[state.pos - 1] if state.pos else " "
     match = _ADDRESS.match(state.src, state.pos, state.posMax)
-    if not match or state.linkLevel or before.isalpha():
+    if not match or before.isalpha() or _in_brackets(state):
         return False
     if match[0][:3].lower() == "www" and not (before.isspace() or before in "*_~("):
         return False
@@ -80,8 +86,22 @@ def _address(state, silent):
     return _kept(state, silent, "address", address)
 
 
+def _in_brackets(state):
+    """Whether a bracket is open, with or without an end: GitHub finds no addresses there."""
+    text, at, depth = state.env.get("brackets", ("", 0, 0))
+    if text is not state.src or at > state.pos:
+        at, depth = 0, 0
+    for match in _BRACKET.finditer(state.src, at, state.pos):
+        if len(match[0]) == 1:
+            depth = depth + 1 if match[0] == "[" else max(0, depth - 1)
+    state.env["brackets"] = state.src, state.pos, depth
+    return depth > 0
+
+
 def _template(state, silent):
-    match = TEMPLATE.match(state.src, state.pos, state.posMax)
+    first = state.src[state.pos]
+    pattern = state.env["protected"] if first in "{%$#-" else TEMPLATE
+    match = first in "{%$#-<" and pattern.match(state.src, state.pos, state.posMax)
     return bool(match) and _kept(state, silent, "template", match[0])
 
 
@@ -133,7 +153,7 @@ def structure(token: Token) -> tuple[collections.Counter, collections.Counter]:
             way.pop()
             continue
         if child.type in ("text", "text_special"):
-            texts.append(child.content)
+            texts.append((tuple(way), child.content))
             continue
         content = child.content
         if child.type == "html_inline":
@@ -145,10 +165,20 @@ def structure(token: Token) -> tuple[collections.Counter, collections.Counter]:
             held[(*way, child.type, str(attributes), re.sub(r"\s+", " ", content))] += 1
         if child.nesting > 0:
             way.append((child.type, str(attributes)))
-    text = "".join(texts)
-    for found in [*_EMAIL.findall(text), *_NOTE.findall(token.content)]:
-        held[found] += 1
-    return held, characters(text)
+    for note in _NOTE.findall(token.content):
+        held[note] += 1
+    for place, group in itertools.groupby(texts, lambda pair: pair[0]):
+        for email in _EMAIL.findall("".join(content for _, content in group)):
+            held[(*place, email)] += 1
+    # Which of several strike a text through, two programs of GitHub's do not agree on.
+    tildes = len(_TILDES.findall(token.content))
+    held["~"] = tildes * (tildes > 1)
+    return held, characters("".join(content for _, content in texts))
+
+
+def emphasised(children: list[Token]) -> int:
+    """How often tokens emphasise or strike through."""
+    return sum(child.type in ("em_open", "strong_open", "s_open") for child in children)
 
 
 def characters(text: str) -> collections.Counter:

@@ -11,7 +11,15 @@ import re
 from collections.abc import Iterator
 
 from keras_tfmr.markup import html_page
-from keras_tfmr.markup.github import LINK, TEMPLATE, characters, parsed, structure
+from keras_tfmr.markup.github import (
+    LINK,
+    TEMPLATE,
+    characters,
+    emphasised,
+    parsed,
+    parser,
+    structure,
+)
 from keras_tfmr.markup.inline import (
     Part,
     Piece,
@@ -59,13 +67,13 @@ class _Page:
         self.start = front.end() if front else int(page.startswith("\ufeff"))
         lines = map(len, _LINE_ENDS.split(page[self.start :]))
         self.offsets = [*itertools.accumulate(lines, initial=self.start)]
-        self.env, self.style = {}, html_page.style_of(page)
+        self.env, self.style = {"protected": pattern}, html_page.style_of(page)
         self.html = html_page.Page(say, pattern, html_page.encoder(page))
 
     def translated(self) -> Iterator[str]:
         """The parts of the page."""
         at, before, reader = 0, None, html_page.Reader()
-        for token in parsed(_legible(self.page[self.start :]), self.env, templates=True):
+        for token in parsed(_legible(self.page[self.start :]), self.env, whole=True):
             stays = bool(reader.kept)
             if token.type == "html_block":
                 begin, end = (self.offsets[line] for line in token.map)
@@ -133,14 +141,14 @@ class _Page:
             return source
         block = _Pieces(token, self)
         pieces = [*block]
-        held = had = None
+        before = self._structure(token.content, opening)
+        if before is None or self._is_torn(token, pieces):
+            return source
+        held, had = before[0], before[1] - _characters(pieces)
         for whole, escaped in ((True, False), (True, True), (False, True)):
             parts = translated(pieces, self.say, whole, strict=escaped)
             if not block.is_changed and all(part.raw is not None for part in parts):
                 return source
-            if held is None:
-                held, had = self._structure(token.content, opening)
-                had = had - _characters(pieces)
             long = write(self._escaped(parts) if escaped else parts, self._encode)
             for text in dict.fromkeys([block.short(long), long]):
                 again = self._structure(re.sub(_LINE_END, "\n", text), opening)
@@ -149,6 +157,17 @@ class _Page:
                     kept = rf"[ \t]*({_LINE_END})[ \t]*"
                     return re.sub(kept, lambda match: ends[ord(match[1]) - _FIRST], text)
         return source
+
+    def _is_torn(self, token, pieces):
+        """Whether emphasis begins or ends within a unit, for a program that knows no units."""
+        units = [
+            piece.raw for piece in pieces if piece.kind == "unit" and re.search(r"[*_~]", piece.raw)
+        ]
+        if not units:
+            return False
+        alone = [emphasised(parser().parseInline(raw)[0].children) for raw in units]
+        read = emphasised(parser().parseInline(token.content, self.env)[0].children)
+        return read != emphasised(token.children) + sum(alone)
 
     def _structure(self, text, opening):
         """What a block's text holds, read by itself; None if it is not one block."""
