@@ -52,21 +52,22 @@ def divisor(name, value, of, number):
     return int(value)
 
 
-def _rank(shape):
+def rank(shape):
     """Number of axes, or None of a tensor of TensorFlow whose rank is unknown."""
     return None if getattr(shape, "rank", 0) is None else len(shape)
 
 
-def _in_words(shape):
-    return "a tensor of unknown rank" if _rank(shape) is None else f"shape {tuple(shape)}"
+def in_words(shape):
+    """A shape, for an error."""
+    return "a tensor of unknown rank" if rank(shape) is None else f"shape {tuple(shape)}"
 
 
 def sequence_of_vectors(name, shape, width=None):
     """Raises a ValueError unless `shape` is [batch, length, width] with a known width."""
-    if _rank(shape) != 3 or shape[-1] is None:
+    if rank(shape) != 3 or shape[-1] is None:
         raise ValueError(
             f"`{name}` must have shape [batch, length, width] with a known width. "
-            f"Received: {_in_words(shape)}"
+            f"Received: {in_words(shape)}"
         )
     if width not in (None, shape[-1]):
         raise ValueError(
@@ -179,8 +180,8 @@ def sequence_of_ids(name, ids, below=math.inf, axes=("batch", "length")):
     if not hasattr(ids, "shape"):
         received = type(ids).__name__
         raise ValueError(f"`{name}` must have shape [{', '.join(axes)}]. Received: {received}")
-    if _rank(ids.shape) != len(axes):
-        received = _in_words(ids.shape)
+    if rank(ids.shape) != len(axes):
+        received = in_words(ids.shape)
         raise ValueError(f"`{name}` must have shape [{', '.join(axes)}]. Received: {received}")
     in_range(name, ids, 0, below)
     dtype = backend.standardize_dtype(ids.dtype)

@@ -296,8 +296,8 @@ class Stack(OfBlocks):
 
 
 def _check_inputs(shape):
-    if len(shape) not in (2, 3):
+    if _checks.rank(shape) not in (2, 3):
         raise ValueError(
             "`inputs` must have shape [batch, length], or [batch, length, width] for vectors. "
-            f"Received: shape {tuple(shape)}"
+            f"Received: {_checks.in_words(shape)}"
         )

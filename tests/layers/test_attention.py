@@ -8,6 +8,7 @@ from helpers import gradients, operations, random, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr import MultiHeadAttention
+from keras_tfmr.layers import scaled_dot_product_attention
 
 BATCH, QUERY, KEY, WIDTH, HEADS = 3, 4, 6, 10, 2
 
@@ -109,6 +110,14 @@ def test_softmax_is_float32_under_every_policy(policy):
     layer(x)
     softmax = [o for o in operations(layer, x) if o.type in ("Softmax", "Exp")]
     assert {operation.outputs[0].dtype.name for operation in softmax} == {"float32"}
+
+
+def test_products_do_not_overflow_in_float16():
+    """Of vectors whose product is beyond its numbers, and the score, 1/8 of it, is not."""
+    x = np.full((1, 2, 64), 36, "float16")  # 64 * 36² = 82,944; float16 ends at 65,504
+    output, scores = scaled_dot_product_attention(x, x, x)
+    np.testing.assert_array_equal(scores, np.full((1, 2, 2), 0.5, "float16"))
+    np.testing.assert_array_equal(output, x)
 
 
 def test_dropout_drops_attention_weights_in_training_only():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from helpers import random, random_ids, randomize, to_numpy
 
-from keras_tfmr import Decoder, Encoder, EncoderLayer, PositionalEmbedding
+from keras_tfmr import Decoder, Encoder, EncoderLayer, PositionalEmbedding, TranslationModel
 from keras_tfmr.layers import CausalDecoder, SSRUDecoder
 
 SIZES = dict(d_model=8, num_heads=2, dff=20)
@@ -95,6 +95,25 @@ def test_a_vocabulary_or_an_embedding_is_needed():
     ):
         with pytest.raises(ValueError, match=received):
             Encoder(**{**ONE, **bad})
+
+
+def test_parts_of_another_kind_are_named():
+    for make, message in (
+        (lambda: Encoder(**ONE, relative_positions="rotary"), r"`relative_positions`.*'rotary'"),
+        (lambda: TranslationModel(random_ids(2, 5, vocab=20)), r"`config`.*Received: ndarray"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            make()
+
+
+@pytest.mark.backends("tensorflow")  # no other has such tensors
+def test_ids_of_unknown_rank_are_named():
+    import tensorflow as tf
+
+    encoder = Encoder(**ONE)
+    encoder(random_ids(2, 5, vocab=20))
+    with pytest.raises(ValueError, match=r"must have shape.*Received: a tensor of unknown rank"):
+        tf.function(encoder).get_concrete_function(tf.TensorSpec(None, "int32"))
 
 
 def test_bad_input():
