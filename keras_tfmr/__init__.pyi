@@ -51,10 +51,10 @@ from keras_tfmr.plots import plot_attention as plot_attention
 from keras_tfmr.plots import plot_positional_encoding as plot_positional_encoding
 from keras_tfmr.plots import plot_word as plot_word
 from keras_tfmr.schedules import NoamSchedule as NoamSchedule
-from keras_tfmr.text.completer import Completer as Completer
-from keras_tfmr.text.label_models import Classifier as Classifier
-from keras_tfmr.text.label_models import Tagger as Tagger
 from keras_tfmr.text.tokenizer import SubwordTokenizer as SubwordTokenizer
-from keras_tfmr.text.translator import Translator as Translator
+from keras_tfmr.text_models.completer import Completer as Completer
+from keras_tfmr.text_models.label_models import Classifier as Classifier
+from keras_tfmr.text_models.label_models import Tagger as Tagger
+from keras_tfmr.text_models.translator import Translator as Translator
 
 __version__: str

@@ -12,6 +12,8 @@ from typing import Any, Self
 Tensor = Any
 Nested = Any
 Shape = tuple[int | None, ...]
+# What presets and exports record the versions of.
+PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)

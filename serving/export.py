@@ -94,7 +94,7 @@ def prepare(options):
         given["protect"] = scripts.protected(options.protect)
     with refusing(ValueError):
         texts = options.calibrate and scripts.lines("--calibrate", options.calibrate)
-        from keras_tfmr.text.text_model import TextModel  # now: it imports TensorFlow
+        from keras_tfmr.text_models.text_model import TextModel  # now: it imports TensorFlow
 
         text_model = TextModel.from_preset(options.preset, options.weights or True, **given)
 

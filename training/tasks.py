@@ -11,7 +11,7 @@ from keras_tfmr.losses import LabelSmoothedCrossEntropy
 from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.presets.models import MODELS, make_model, read_config
 from keras_tfmr.text import protection, spans
-from keras_tfmr.text.text_model import shifted
+from keras_tfmr.text_models.text_model import shifted
 from training.run.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
 
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1

@@ -27,10 +27,6 @@ Cases = Iterable[dict[str, Any]]
 _BEGIN = b"begin\n"
 
 
-class ExportError(RuntimeError):
-    """A model cannot be exported, or TensorFlow Serving would not serve the export correctly."""
-
-
 class FreshProcess:
     """A new Python process that checks a SavedModel once it is complete.
 

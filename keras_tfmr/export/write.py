@@ -6,26 +6,26 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_tfmr.config import versions
+from keras_tfmr import _files
+from keras_tfmr._files import ExportError
+from keras_tfmr.config import PACKAGES, versions
 from keras_tfmr.export import (
     batching,
     graph_edits,
     int8_agreement,
     known_answers,
-    publishing,
     warmup,
 )
 from keras_tfmr.export.calibration import texts_for
-from keras_tfmr.export.check import ExportError, FreshProcess
+from keras_tfmr.export.check import FreshProcess
 from keras_tfmr.faster.precision import precision_of
 from keras_tfmr.signatures.inputs import Text
-from keras_tfmr.text.text_model import TextModel
 
-PACKAGES = ("keras-tfmr", "tensorflow", "tensorflow-text", "keras", "sentencepiece", "numpy")
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 WARM_UP = 16  # texts that warm-up requests are made of
 EXAMPLES = 5  # texts in the metadata, for a page that shows the model
@@ -34,7 +34,7 @@ _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
 def write_saved_model(
-    text_model: TextModel,
+    text_model: Any,
     directory: str | os.PathLike[str],
     precision: str | None = None,
     texts: Iterable[Text] | None = None,
@@ -59,14 +59,14 @@ def write_saved_model(
     directory = pathlib.Path(directory)
     tolerance = _TOLERANCE.get(precision_of(text_model.model), _TOLERANCE["bfloat16"])
     with contextlib.ExitStack() as stack:
-        with publishing.writing(directory):
-            unfinished = stack.enter_context(publishing.unfinished(directory))
+        with _files.writing(directory):
+            unfinished = stack.enter_context(_files.unfinished(directory))
         process = stack.enter_context(FreshProcess(unfinished, tolerance)) if check else None
         functions = {
             name: each.get_concrete_function() for name, each in text_model.signatures.items()
         }
         asked = warmup.requests(text_model, texts[:WARM_UP] or known_answers.TEXTS)
-        with publishing.writing(directory):
+        with _files.writing(directory):
             _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, _methods(text_model))
             batching.write(unfinished)
@@ -75,8 +75,8 @@ def write_saved_model(
         if process and (problems := process.problems(known)):
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise ExportError(f"The export would not serve and was not kept:{listed}")
-        with publishing.writing(directory):
-            return publishing.publish(unfinished, directory)
+        with _files.writing(directory):
+            return _files.publish(unfinished, directory)
 
 
 class _Servable(tf.Module):

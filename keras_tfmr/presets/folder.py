@@ -121,7 +121,7 @@ class PresetFolder:
 
 def load_tokenizer(path: pathlib.Path) -> Any:
     """The tokenizer of one side, of whichever kind it is, or its `Labels`."""
-    from keras_tfmr.marian.tokenizer import MarianTokenizer, is_joined
+    from keras_tfmr.presets.marian.tokenizer import MarianTokenizer, is_joined
     from keras_tfmr.text.labels import Labels
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 

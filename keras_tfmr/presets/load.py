@@ -8,26 +8,22 @@ from typing import Any
 
 import keras
 
-import keras_tfmr
-from keras_tfmr import marian
 from keras_tfmr._files import PresetError
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.presets import marian
 from keras_tfmr.presets.find import found, name_of
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.sentences import SentenceSplitter
-from keras_tfmr.text.text_model import TextModel
 
-# {kind of a model: its text model}; "masked" has none, and all others translate.
-TEXT_MODELS = {"classify": "Classifier", "tag": "Tagger", "language": "Completer"}
 DECODING = [field.name for field in dataclasses.fields(DecodingConfig)]
 
 Weights = bool | str | os.PathLike[str]
 
 
 @dataclasses.dataclass
-class Parts:
+class Content:
     """What a preset holds.
 
     Fields:
@@ -46,19 +42,26 @@ class Parts:
 
 
 def load(
-    cls: type[TextModel],
+    cls: type,
     preset: str | os.PathLike[str],
     weights: Weights,
     options: dict[str, Any],
-) -> TextModel:
-    """The text model of a preset: see `TextModel.from_preset`."""
+    classes: dict[str, type],
+) -> Any:
+    """The text model of a preset: see `TextModel.from_preset`.
+
+    Args:
+        cls: The class that was asked for.
+        preset, weights, options: As there.
+        classes: {kind of a model: the class of its text model}; "translation" for all others.
+    """
     if (backend := keras.backend.backend()) != "tensorflow":
         raise PresetError(
             f"Translating and exporting run on TensorFlow. Received: KERAS_BACKEND={backend}"
         )
     with found(preset) as path:
         published = marian.recognise(path) is not None
-        kind = keras_tfmr.Translator if published else _kind_of(PresetFolder(path))
+        kind = classes["translation"] if published else _class_of(PresetFolder(path), classes)
         if not (issubclass(cls, kind) or issubclass(kind, cls)):
             raise PresetError(
                 f"{preset} holds a {kind.__name__}: expected {kind.__name__}.from_preset. "
@@ -66,16 +69,16 @@ def load(
             )
         _check_options(kind, options)
         if published:
-            parts = _of_marian(path, name_of(preset), weights, options.get("language"))
+            content = _of_marian(path, name_of(preset), weights, options.get("language"))
         else:
-            parts = _of_folder(PresetFolder(path), weights, options.get("language"))
-        arguments = _arguments(kind, parts, options)
-        text_model = (cls if issubclass(cls, kind) else kind)(parts.model, **arguments)
-    text_model.record, text_model.texts = parts.record, parts.texts
+            content = _of_folder(PresetFolder(path), weights, options.get("language"))
+        arguments = _arguments(kind, content, options)
+        text_model = (cls if issubclass(cls, kind) else kind)(content.model, **arguments)
+    text_model.record, text_model.texts = content.record, content.texts
     return text_model
 
 
-def _kind_of(folder):
+def _class_of(folder, classes):
     """The class of a folder's text model."""
     kind = folder.read_config()["model"]["kind"]
     if kind == "masked":
@@ -83,14 +86,14 @@ def _kind_of(folder):
             f"{folder.path} is a run of --task masked, which cannot be served: train a classifier "
             "or tagger with --init_from"
         )
-    return getattr(keras_tfmr, TEXT_MODELS.get(kind, "Translator"))
+    return classes.get(kind, classes["translation"])
 
 
 def _check_options(kind, options):
     """Raises a PresetError for an option that the class does not have."""
     parameters = inspect.signature(kind).parameters.values()
-    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    if kind is keras_tfmr.Translator:
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    if hasattr(kind, "translate"):
         known += [*DECODING, "language"]
     if unknown := sorted(options.keys() - known):
         raise PresetError(
@@ -98,21 +101,21 @@ def _check_options(kind, options):
         )
 
 
-def _arguments(kind, parts, options):
+def _arguments(kind, content, options):
     """The arguments of the class: those of the preset, or the options instead."""
     others = {n: v for n, v in options.items() if n not in (*DECODING, "language")}
-    arguments = parts.arguments | others
-    if kind is keras_tfmr.Translator:
-        fields = parts.decoding | {n: v for n, v in options.items() if n in DECODING}
+    arguments = content.arguments | others
+    if hasattr(kind, "translate"):
+        fields = content.decoding | {n: v for n, v in options.items() if n in DECODING}
         beams = fields.setdefault("num_beams", DecodingConfig.num_beams)
         if "num_return_sequences" not in options:
-            most = parts.decoding.get("num_return_sequences", beams)
+            most = content.decoding.get("num_return_sequences", beams)
             fields["num_return_sequences"] = min(most, beams)
         arguments["config"] = DecodingConfig(**fields)
     return arguments
 
 
-def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> Parts:
+def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> Content:
     """Of a training run's folder, or of one that `save_to_preset` wrote."""
     config, tokenizers = folder.read_config(), folder.tokenizers()
     if tokenizers is None:
@@ -121,7 +124,7 @@ def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> 
         )
     kind, settings, record = config["model"]["kind"], config["arguments"], folder.metadata()
     decoding = {}
-    if kind in TEXT_MODELS:
+    if kind in ("classify", "tag", "language"):
         arguments = {"tokenizer": tokenizers[0]}
         if isinstance(tokenizers[1], Labels):
             arguments[{"classify": "labels", "tag": "tags"}[kind]] = tokenizers[1].names
@@ -136,7 +139,7 @@ def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> 
         arguments["abbreviations"] = SentenceSplitter(folder.abbreviations if own else spoken)
         arguments["lexicon"] = folder.read_lexicon()
         arguments["protect"] = settings.get("protect")
-    return Parts(
+    return Content(
         model=folder.model(weights),
         arguments=arguments | config.get("text_model", {}),
         decoding=decoding,
@@ -152,25 +155,25 @@ def _into(tokenizer, language):
         raise PresetError(str(error)) from error
 
 
-def _of_marian(path: pathlib.Path, name: str, weights: Weights, language: str | None) -> Parts:
+def _of_marian(path: pathlib.Path, name: str, weights: Weights, language: str | None) -> Content:
     """Of a published model of Marian."""
     if not isinstance(weights, bool):
         raise PresetError(f"a published model has no other weights. Received: {weights}")
-    found = marian.read(path, weights=weights, language=language, name=name)
-    source, target = found.source_tokenizer, found.target_tokenizer
+    read = marian.read(path, weights=weights, language=language, name=name)
+    source, target = read.source_tokenizer, read.target_tokenizer
     about = {
-        "name": found.name, "form": found.form, "source_language": found.source_language,
-        "target_language": found.target_language, "target_languages": source.target_languages,
-        "notes": found.notes,
+        "name": read.name, "form": read.form, "source_language": read.source_language,
+        "target_language": read.target_language, "target_languages": source.target_languages,
+        "notes": read.notes,
     }  # fmt: skip
-    return Parts(
-        model=found.model,
+    return Content(
+        model=read.model,
         arguments={
             "source_tokenizer": source,
             "target_tokenizer": target,
             "abbreviations": with_abbreviations(languages_of({"published": about})[0]),
         },
-        decoding=found.decoding.to_dict(),
+        decoding=read.decoding.to_dict(),
         record={"config": {"published": about}},
-        texts=list(found.texts),
+        texts=list(read.texts),
     )

@@ -3,32 +3,31 @@
 import json
 import os
 import pathlib
+from typing import Any
 
 import keras
 
+from keras_tfmr import _files
 from keras_tfmr._files import PresetError
-from keras_tfmr.config import versions
-from keras_tfmr.export import publishing
-from keras_tfmr.export.write import PACKAGES
+from keras_tfmr.config import PACKAGES, versions
 from keras_tfmr.faster.precision import assign, merged_weights
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.models import MODELS, make_model
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.sentences import LANGUAGES
-from keras_tfmr.text.text_model import TextModel
 
 # Arguments of a text model that config.json records; the others have files of their own.
 RECORDED = ("max_source_length", "max_length", "max_new_tokens", "protect")
 
 
-def save(text_model: TextModel, path: str | os.PathLike[str]) -> pathlib.Path:
+def save(text_model: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the folder of a text model: see `TextModel.save_to_preset`."""
-    with publishing.whole(path) as unfinished:
+    with _files.whole(path) as unfinished:
         write(text_model, PresetFolder(unfinished))
     return pathlib.Path(path)
 
 
-def write(text_model: TextModel, folder: PresetFolder) -> None:
+def write(text_model: Any, folder: PresetFolder) -> None:
     """Writes the files of a text model, config.json first and results.json last, as a run does."""
     model, arguments = text_model.model, text_model.arguments()
     described, copy = _described(model), _plain_copy(model)

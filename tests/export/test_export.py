@@ -20,9 +20,9 @@ from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
-from keras_tfmr import Translator, compat
-from keras_tfmr.export import known_answers, publishing, warmup, write
-from keras_tfmr.export.check import ExportError
+from keras_tfmr import Translator, _files, compat
+from keras_tfmr._files import ExportError
+from keras_tfmr.export import known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.faster import int8
 from keras_tfmr.presets.folder import PresetFolder
@@ -174,8 +174,8 @@ def test_what_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path, monkey
 
 KILLED = """
 import os, pathlib, signal, sys
-from keras_tfmr.export import publishing
-with publishing.unfinished(pathlib.Path(sys.argv[1])) as folder:
+from keras_tfmr import _files
+with _files.unfinished(pathlib.Path(sys.argv[1])) as folder:
     (folder / "saved_model.pb").touch()
     print(folder.name, flush=True)
     sys.stdin.read()
@@ -190,10 +190,10 @@ def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path):
         assert {path.name for path in (tmp_path / "a path").iterdir()} == names
         two.kill()
         two.wait()
-        with publishing.unfinished(tmp_path / "a path") as folder:
+        with _files.unfinished(tmp_path / "a path") as folder:
             left = {path.name for path in (tmp_path / "a path").iterdir()} - {folder.name}
             assert len(left) == 1 and left < names, "one still runs"
-            publishing.publish(folder, folder.parent)
+            _files.publish(folder, folder.parent)
     assert [path.name for path in (tmp_path / "a path").iterdir()] == ["1"]
 
 
@@ -250,7 +250,7 @@ def test_the_next_free_number_is_taken(tmp_path):
 
     def publish(name):
         (tmp_path / name / "variables").mkdir(parents=True)
-        return int(publishing.publish(tmp_path / name, tmp_path).name)
+        return int(_files.publish(tmp_path / name, tmp_path).name)
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         published = pool.map(publish, [f".unfinished-{i}" for i in range(8)])

@@ -10,16 +10,16 @@ import tensorflow as tf
 from helpers import full_disk
 from marian_models import fixture, write_transformers_folder
 
-from keras_tfmr import marian
+from keras_tfmr._files import ExportError
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.ctranslate2_format import write_ctranslate2
-from keras_tfmr.marian import transformers_folder
-from keras_tfmr.marian.writing import write_marian
 from keras_tfmr.models import TransformerConfig, TranslationModel
+from keras_tfmr.presets import marian
+from keras_tfmr.presets.ctranslate2 import write_ctranslate2
+from keras_tfmr.presets.marian import transformers_folder
+from keras_tfmr.presets.marian.writing import write_marian
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.tokenizer import SubwordTokenizer
-from keras_tfmr.text.translator import Translator
+from keras_tfmr.text_models.translator import Translator
 from training import phrasebook
 
 PAIRS = phrasebook.pairs(600)

@@ -10,9 +10,10 @@ import subprocess
 import pytest
 import sentencepiece
 
-from keras_tfmr import Translator, marian
+from keras_tfmr import Translator
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.marian.writing import write_marian
+from keras_tfmr.presets import marian
+from keras_tfmr.presets.marian.writing import write_marian
 from training import phrasebook
 
 PYTHON = os.environ.get("MARIAN_PYTHON")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_tfmr.marian.tokenizer import MarianTokenizer, joined
 from keras_tfmr.presets.folder import load_tokenizer
+from keras_tfmr.presets.marian.tokenizer import MarianTokenizer, joined
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import phrasebook
 

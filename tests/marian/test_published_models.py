@@ -27,13 +27,13 @@ from marian_models import (
     write_transformers_folder,
 )
 
-from keras_tfmr import Translator, marian
+from keras_tfmr import Translator
 from keras_tfmr.decoding import DecodingConfig, Examples, search
-from keras_tfmr.marian import release as releases
-from keras_tfmr.marian import transformers_folder
-from keras_tfmr.presets import PresetError
+from keras_tfmr.presets import PresetError, marian
 from keras_tfmr.presets.find import unpacked
 from keras_tfmr.presets.folder import PresetFolder
+from keras_tfmr.presets.marian import release as releases
+from keras_tfmr.presets.marian import transformers_folder
 from serving import export
 from training import import_marian, phrasebook
 

@@ -193,5 +193,5 @@ def test_the_line_for_uv_finds_all_that_training_needs():
     page = (ROOT / "docs/guide/getting_started.md").read_text()
     (line,) = re.findall(r"^uv run .*$", page, re.MULTILINE)
     *words, _ = [find_uv_bin(), *line.split()[1:]]
-    imports = "import keras_tfmr.text.translator, training.train_pt_en; print('found')"
+    imports = "import keras_tfmr.text_models.translator, training.train_pt_en; print('found')"
     assert run([*words, "python", "-c", imports], cwd=ROOT, timeout=900) == "found\n"

@@ -15,7 +15,7 @@ from keras_tfmr.presets import PresetError
 from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.sentences import LANGUAGES
-from keras_tfmr.text.text_model import TextModel
+from keras_tfmr.text_models.text_model import TextModel
 
 
 def recurrent():

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import sacrebleu
 
-from keras_tfmr.text.text_model import TextModel
+from keras_tfmr.text_models.text_model import TextModel
 from training import phrasebook
 from training.run.evaluate import (
     BATCH,
@@ -187,7 +187,7 @@ def _attention(evaluator, text_model, text):
 
 def _export(folder, text_model, results):
     """Writes saved_model/1 and checks it."""
-    from keras_tfmr.export.check import ExportError
+    from keras_tfmr._files import ExportError
 
     print("Exporting and checking the SavedModel.")
     folder.clear_exports()  # left by a process that was killed after its export

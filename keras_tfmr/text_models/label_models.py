@@ -16,7 +16,7 @@ from keras_tfmr.signatures.signature import (
     TAG_WORDS,
 )
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
-from keras_tfmr.text.text_model import TextModel, at_least_one, traced
+from keras_tfmr.text_models.text_model import TextModel, at_least_one, traced
 
 # A number with its inner punctuation (3.5, 10:30), a word with its inner apostrophes and hyphens,
 # or a single punctuation mark. Joiners and other invisible characters belong to a word.

@@ -88,7 +88,7 @@ class TextModel(Asked):
         """
         from keras_tfmr.presets.load import load
 
-        return cast(Self, load(cls, preset, load_weights, options))
+        return cast(Self, load(cls, preset, load_weights, options, classes()))
 
     def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> pathlib.Path:
         """Writes a folder for `from_preset`, with the files of a training run.
@@ -173,7 +173,7 @@ class TextModel(Asked):
         ...     print(path.name, (path / "saved_model.pb").exists())
         1 True
         """
-        from keras_tfmr.export import formats
+        from keras_tfmr.text_models import formats
 
         return formats.export(self, directory, format, precision, texts, check)
 
@@ -274,6 +274,17 @@ class TextModel(Asked):
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))
         return [answers[row] for row in range(len(texts))]
+
+
+def classes() -> dict[str, type[TextModel]]:
+    """{kind of a model: the class of its text model}; all other kinds translate."""
+    from keras_tfmr.text_models.completer import Completer
+    from keras_tfmr.text_models.label_models import Classifier, Tagger
+    from keras_tfmr.text_models.translator import Translator
+
+    return {
+        "classify": Classifier, "tag": Tagger, "language": Completer, "translation": Translator,
+    }  # fmt: skip
 
 
 def _value(value):

@@ -29,7 +29,7 @@ def read_spms(folder):
     return tuple(only(folder, f"{side}.spm").read_bytes() for side in ("source", "target"))
 
 
-def languages_of(folder):
+def stated_languages(folder):
     """(source, target): codes such as "pt", as far as a model's files say; None if they do not."""
     known, readme = folder / "tokenizer_config.json", folder / "README.md"
     said = json_object(known) if known.exists() else {}

@@ -5,10 +5,10 @@ import json
 import numpy as np
 
 from keras_tfmr._files import PresetError
-from keras_tfmr.marian.files import json_object, read_spms
-from keras_tfmr.marian.options import Description, Options, decoding_config
-from keras_tfmr.marian.vocabulary import vocabulary_of
-from keras_tfmr.marian.weights import BIAS, arrays_of, transformers_names, turned
+from keras_tfmr.presets.marian.files import json_object, read_spms
+from keras_tfmr.presets.marian.options import Description, Options, decoding_config
+from keras_tfmr.presets.marian.vocabulary import vocabulary_of
+from keras_tfmr.presets.marian.weights import BIAS, arrays_of, transformers_names, turned
 
 _ACTIVATIONS = {
     "relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",

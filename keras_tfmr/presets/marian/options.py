@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from keras_tfmr._files import PresetError
+from keras_tfmr._files import ExportError, PresetError
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.export.check import ExportError
-from keras_tfmr.marian.tokenizer import MarianTokenizer, joined
+from keras_tfmr.presets.marian.tokenizer import MarianTokenizer, joined
 
 
 @dataclasses.dataclass(frozen=True)

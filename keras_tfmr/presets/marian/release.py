@@ -5,13 +5,12 @@ import json
 
 import numpy as np
 
-from keras_tfmr._files import DAMAGED, PresetError
-from keras_tfmr.export.check import ExportError
+from keras_tfmr._files import DAMAGED, ExportError, PresetError
 from keras_tfmr.faster.precision import to_numpy
-from keras_tfmr.marian.files import only, read_spms
-from keras_tfmr.marian.options import Description, Options, as_text, chosen, decoding_config
-from keras_tfmr.marian.vocabulary import read_spm, read_yml, write_yml
-from keras_tfmr.marian.weights import LOGITS, arrays_of
+from keras_tfmr.presets.marian.files import only, read_spms
+from keras_tfmr.presets.marian.options import Description, Options, as_text, chosen, decoding_config
+from keras_tfmr.presets.marian.vocabulary import read_spm, read_yml, write_yml
+from keras_tfmr.presets.marian.weights import LOGITS, arrays_of
 
 _OFF = (
     *("transformer-train-position-embeddings", "transformer-no-projection", "transformer-no-bias"),

@@ -2,14 +2,14 @@
 
 import os
 import pathlib
+from typing import Any
 
-from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.format_parts import COMMON, check_architecture, folder, tokens
-from keras_tfmr.marian import release, transformers_folder
-from keras_tfmr.text.translator import Translator
+from keras_tfmr._files import ExportError
+from keras_tfmr.presets.format_parts import COMMON, check_architecture, folder, tokens
+from keras_tfmr.presets.marian import release, transformers_folder
 
 
-def write_marian(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
+def write_marian(translator: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes a MarianMTModel, its vocabulary and SentencePiece models, as transformers saves them.
 
     The positions of a model decide: those of a model that was read from a release of Marian are

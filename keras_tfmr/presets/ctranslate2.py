@@ -2,19 +2,19 @@
 
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
-from keras_tfmr.export.check import ExportError
-from keras_tfmr.export.format_parts import COMMON, check_architecture, folder, tokens
+from keras_tfmr._files import ExportError
 from keras_tfmr.faster.precision import to_numpy
-from keras_tfmr.text.translator import Translator
+from keras_tfmr.presets.format_parts import COMMON, check_architecture, folder, tokens
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
 POSITIONS = 512
 
 
-def write_ctranslate2(translator: Translator, path: str | os.PathLike[str]) -> pathlib.Path:
+def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes a model for CTranslate2, with the tokenisers' SentencePiece models beside it.
 
     The weights are those of the translator, in float32; CTranslate2 can quantise them when it loads

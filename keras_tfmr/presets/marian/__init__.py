@@ -84,10 +84,10 @@ def read(
         PresetError: If a file is missing or cannot be read, the model has another architecture, or
             it does not have the language.
     """
-    from keras_tfmr.marian import release, transformers_folder
-    from keras_tfmr.marian.files import languages_of, sentences_of
-    from keras_tfmr.marian.weights import assign
     from keras_tfmr.models import TransformerConfig, TranslationModel
+    from keras_tfmr.presets.marian import release, transformers_folder
+    from keras_tfmr.presets.marian.files import sentences_of, stated_languages
+    from keras_tfmr.presets.marian.weights import assign
 
     folder = pathlib.Path(folder)
     form = recognise(folder)
@@ -108,7 +108,7 @@ def read(
     model = TranslationModel(config)
     if weights:
         assign(model, described.arrays(config), vocabularies, described.banned)
-    source_language, target_language = languages_of(folder)
+    source_language, target_language = stated_languages(folder)
     return Published(
         name=name,
         form=form,

@@ -23,7 +23,7 @@ from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.terms import parted, with_terms
-from keras_tfmr.text.text_model import BATCH, TextModel, at_least_one, shifted, traced
+from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
 
 class Translator(TranslatorCalls, TextModel):

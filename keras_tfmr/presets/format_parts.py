@@ -4,12 +4,12 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from keras_tfmr.export import publishing
-from keras_tfmr.export.check import ExportError
-from keras_tfmr.text.translator import Translator
+from keras_tfmr import _files
+from keras_tfmr._files import ExportError
 
 # What no other engine varies: {field of a TransformerConfig: the values that it can have}.
 COMMON = {
@@ -45,9 +45,9 @@ def check_architecture(model, name, expected):
 
 
 @contextlib.contextmanager
-def folder(path: str | os.PathLike[str], translator: Translator) -> Iterator[pathlib.Path]:
-    """As `publishing.whole`, with the SentencePiece models."""
-    with publishing.whole(path) as unfinished:
+def folder(path: str | os.PathLike[str], translator: Any) -> Iterator[pathlib.Path]:
+    """As `_files.whole`, with the SentencePiece models."""
+    with _files.whole(path) as unfinished:
         for side, tokenizer in translator.tokenizers.items():
             (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
         yield unfinished

@@ -12,8 +12,8 @@ from keras_tfmr.signatures.calls import CompleterCalls
 from keras_tfmr.signatures.inputs import Text, texts_of, utf8
 from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
-from keras_tfmr.text.text_model import TextModel, at_least_one, shifted, traced
 from keras_tfmr.text.tokenizer import most_characters
+from keras_tfmr.text_models.text_model import TextModel, at_least_one, shifted, traced
 
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
 # Prompts are padded to one of these lengths, because the pass that reads them needs a fixed one.
