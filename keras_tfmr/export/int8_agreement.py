@@ -40,7 +40,9 @@ def measured(exact, rounded, texts):
         raise ExportError(
             f"In int8, the log-probability of a token differs by {facts['nats_per_token']} nats "
             f"from float32, on the mean of {len(texts)} texts (at most {MOST} is expected): "
-            f"{_blamed(exact, texts)}"
+            f"{_blamed(exact, texts)}. Calibrate with a few hundred texts like those of real "
+            "requests (`texts`, --calibrate FILE), or export in bfloat16. Weights that were never "
+            "trained stray further than those of a trained model"
         )
     return facts
 
@@ -49,5 +51,4 @@ def _blamed(exact, texts):
     """Which products in int8 move the model most, each alone: a clause."""
     errors = int8_errors(exact.model, exact.examples(texts[:BLAMED]))
     worst = [f"{path} by {nats:.3f} nats" for path, nats in [*errors.items()][:3]]
-    alone = f"alone in int8, each of these layers moves it: {', '.join(worst)}"
-    return f"{alone}. Export in bfloat16, or calibrate with texts like those of real requests"
+    return f"alone in int8, each of these layers moves it: {', '.join(worst)}"

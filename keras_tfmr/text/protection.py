@@ -201,10 +201,12 @@ class Protection:
         self.possible = all(tokenizer.slot_ids for tokenizer in tokenizers)
         self.protect, self.pattern, self.private = None, _NOTHING, _NOTHING
         if self.possible:
-            self.protect = DEFAULT if protect is None else tuple(protect)
+            protect = DEFAULT if protect is None else protect
+            pattern = combined(protect)  # which refuses a str, before it is taken for a list
+            self.protect = tuple(protect)
             for each in self.protect:
                 checked(PATTERNS.get(each, each))
-            self.pattern, self.private = checked(combined(self.protect)), PRIVATE
+            self.pattern, self.private = checked(pattern), PRIVATE
             text = tf.TensorSpec([None], tf.string), tf.RaggedTensorSpec([None, None], tf.string)
             specs = [*text, tf.TensorSpec([None], tf.bool)]
             # One graph for all signatures, which is large and seldom runs.

@@ -14,6 +14,7 @@ UPWARDS = {
     ("training.data", "training.run"),
     ("training.tasks", "training.run"),
     ("training.settings", "training.run"),
+    ("training.optimizer", "training.run"),
     # Batches and tasks are made while a corpus is prepared.
     ("training.corpus", "training.data"),
     ("training.corpus", "training.tasks"),

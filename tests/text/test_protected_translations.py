@@ -241,6 +241,8 @@ def test_what_is_protected_is_part_of_a_translator():
     for protect, message in ((("urls",), "'urls' is none of"), (("(",), "RE2 cannot read")):
         with pytest.raises(ValueError, match=message):
             protecting(protect=protect)
+    with pytest.raises(TypeError, match=r"must be a list of str\. Received: 'url'"):
+        protecting(protect="url")
     with pytest.raises(ValueError, match=r"both vocabularies must have slots.*--extend_vocab"):
         Translator(tiny_model(), tokenizer(), protect=["url"])
     with pytest.raises(ValueError, match="translate_with_terms needs a model with slots"):
