@@ -16,7 +16,7 @@ from keras import ops
 
 from training.optimizer import assign_average
 from training.run.checkpoints import read_meta, uncounted
-from training.run.evaluate import in_words
+from training.run.evaluate import scores_in_words
 from training.run.files import RunError, save_weights, write_table
 from training.run.process import peak_memory_mib
 from training.run.run_folder import record_steps
@@ -232,7 +232,7 @@ class Validation(keras.callbacks.Callback):
     def _tell(self, scores, texts):
         say, state = self.budget.say, self.state
         begun = f"{self.budget.seconds() / 60:.1f} min, update {state.step:,}"
-        say(f"{begun}: {in_words(scores)} on {len(texts)} validation texts")
+        say(f"{begun}: {scores_in_words(scores)} on {len(texts)} validation texts")
         for i in sorted({0, len(texts) // 3, 2 * len(texts) // 3}):
             say(f"    {self.evaluator.sample(i, texts[i])}")
         if self.budget.ended and state.step != state.steps:

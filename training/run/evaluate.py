@@ -93,7 +93,7 @@ def compiled(function, model):
     return lambda ids: np.asarray(run([variable.value for variable in variables], ids))
 
 
-def in_words(scores):
+def scores_in_words(scores):
     """Scores by name, for people."""
     return ", ".join(f"{SCORES[n][0]} {SCORES[n][1].format(value)}" for n, value in scores.items())
 

@@ -18,7 +18,7 @@ from training.run.evaluate import (
     Evaluator,
     class_scores,
     corpus_scores,
-    in_words,
+    scores_in_words,
     spread,
 )
 from training.run.files import RunError, explained, write_atomically, write_json
@@ -48,7 +48,7 @@ def finish(settings, task, folder, data, state):
     for name, evaluator in evaluators.items():
         scores, found = _measured(settings, evaluator, text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
-        print(f"{name}: {in_words(scores)} on {len(evaluator.rows):,} texts")
+        print(f"{name}: {scores_in_words(scores)} on {len(evaluator.rows):,} texts")
         if name == "everyday":
             examples = _examples(evaluator, found)
             print(*(f"    {task.sample(*example)}" for example in examples), sep="\n")
