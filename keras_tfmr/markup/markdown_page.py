@@ -149,7 +149,10 @@ class _Page:
             parts = translated(pieces, self.say, whole, strict=escaped)
             if not block.is_changed and all(part.raw is not None for part in parts):
                 return source
-            long = write(self._escaped(parts) if escaped else parts, self._encode)
+            long = write(
+                self._escaped(parts) if escaped else parts,
+                lambda said: self._encode(said, block.escapes),
+            )
             for text in dict.fromkeys([block.short(long), long]):
                 again = self._structure(re.sub(_LINE_END, "\n", text), opening)
                 if again == (held, had + _characters(parts)):
@@ -189,8 +192,10 @@ class _Page:
         is_one &= len(texts) == (2 if opening.type in _CELLS else 1)
         return structure(texts[-1]) if is_one else None
 
-    def _encode(self, text):
-        return "".join(self.style.get(character, character) for character in text)
+    def _encode(self, text, escapes=frozenset()):
+        """A text as the page writes it: its entities, and what the block escapes."""
+        style = {character: f"\\{character}" for character in escapes} | self.style
+        return "".join(style.get(character, character) for character in text)
 
     def _escaped(self, parts):
         """Parts in which nothing that a translator says is more than text."""
@@ -224,6 +229,9 @@ class _Pieces:
     def __init__(self, token, page):
         self.page, self.atoms, self.hard = page, [], set()
         self.named, self.is_changed = [], False
+        self.escapes = {
+            child.content for child in token.children if child.markup == f"\\{child.content}"
+        }
         lines = token.content.split("\n")
         self.content, begin = "", 0
         self.children = [

@@ -366,6 +366,10 @@ def test_texts_are_escaped_only_where_they_would_be_something_else():
         assert page == f"{expected}\n\n[z]: y\n"
 
 
+def test_what_a_page_escapes_stays_escaped():
+    assert markdown(r"\*um\* gato \# 1\. x_y", shouted) == r"\*UM\* GATO \# 1\. X_Y"
+
+
 LINES = st.lists(
     st.sampled_from(
         ["um", " dois", "*", "**", "_", "~", "~~", "`", "[", "](x)", "](", "!", "<b>", "</b>",
