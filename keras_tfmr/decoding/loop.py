@@ -15,8 +15,8 @@ from keras_tfmr.decoding.step import DecodingStep, select_rows
 
 # While the batch shrinks, examples that have ended leave it after this many steps,
 SHRINK_INTERVAL = 8
-# or as soon as this many have ended: to leave costs a copy of the caches.
-SHRINK_THRESHOLD = 16
+# or as soon as a quarter has ended, and so many: to leave costs a copy of the caches.
+SHRINK_THRESHOLD = 4
 
 
 class Search:
@@ -87,14 +87,18 @@ class Search:
 
         def run(examples, position, cache, hypotheses, results):
             left, count = self._of(examples), ops.shape(examples)[0]
+            # ops.maximum would make them integers of floatx's width.
+            leaving = ops.where(
+                count > 4 * SHRINK_THRESHOLD, count // 4, np.int32(SHRINK_THRESHOLD)
+            )
+            few = ops.where(count > leaving, count - leaving, np.int32(0))
             end = ops.minimum((position // SHRINK_INTERVAL + 1) * SHRINK_INTERVAL, self.max_length)
             position, cache, hypotheses = left._run(
                 position,
                 left.step.resize(cache, end),
                 hypotheses,
                 end=end,
-                # ops.maximum would make it an integer of floatx's width.
-                few=ops.where(count > SHRINK_THRESHOLD, count - SHRINK_THRESHOLD, np.int32(0)),
+                few=few,
             )
             results = tree.map_structure(
                 lambda old, new: ops.scatter_update(old, examples[:, None], new),
