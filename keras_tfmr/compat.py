@@ -49,18 +49,6 @@ def flatten_layers(layer):
     return layer._flatten_layers()
 
 
-def replace_layer(owner, name, new):
-    """Puts a layer in the place of the sublayer `owner.<name>`, after `owner` was built.
-
-    Keras itself unlocks the tracker of a built layer like this to quantise it or for LoRA. A public
-    way to change a sublayer would replace this.
-    """
-    owner._tracker.unlock()
-    owner._tracker.untrack(getattr(owner, name))
-    setattr(owner, name, new)
-    owner._tracker.lock()
-
-
 def sentencepiece_ops(model_bytes, out_type, name):
     """A `tf_text.SentencepieceTokenizer` that outlives TensorFlow's cache of ops.
 
@@ -186,7 +174,7 @@ def mend_replicas(model, signature, workers):
     optimizer._all_reduce_sum_gradients = lambda pairs: pairs
 
 
-def quantized_matmul(x, kernel, offset, greatest, column_range):
+def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False):
     """The product of integers and the offset, as floats, in a graph: float32 `[rows, units]`.
 
     Private: the op `_QuantizedMatMul`, which exists in graphs only. `tf.raw_ops` lists no op whose
@@ -198,6 +186,7 @@ def quantized_matmul(x, kernel, offset, greatest, column_range):
         offset: float32 `[units]`, added to each row.
         greatest: The value of the integer 255 of `x`; 0 has the value 0.
         column_range: float32 `[units]`, the value of the integer 127 of each column of `kernel`.
+        relu: Whether to take 0 for what is negative.
     """
     import tensorflow as tf
 
@@ -208,7 +197,7 @@ def quantized_matmul(x, kernel, offset, greatest, column_range):
         "T1": tf.quint8, "T2": tf.qint8, "Tbias": real, "U": real, "Tout": real,
         "Tdevice_inputs": [*quantized, *[real] * 5], "Thost_inputs": [],
         "Tdevice_outputs": [real], "Thost_outputs": [],
-        "fused_ops": [b"BiasAdd", b"Dequantize"],
+        "fused_ops": [b"BiasAdd", *[b"Relu"] * relu, b"Dequantize"],
         "input_quant_mode": b"SCALED", "output_quant_mode": b"SCALED",
     }  # fmt: skip
     attributes = {name: _attribute(value) for name, value in attributes.items()}

@@ -42,16 +42,15 @@ def write_saved_model(
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel: see `TextModel.export`."""
     texts = [text for text in texts_for(text_model, texts) if text.split()]
-    facts = dict(text_model.record)
+    original, facts = text_model, dict(text_model.record)
     if precision == "int8":
         if not texts:
             raise ValueError(
                 "int8 needs texts in the model's source language, a few hundred like those of real "
                 "requests, to find the ranges of products with: give `texts`, or --calibrate FILE"
             )
-        exact, trained = text_model, text_model.for_decoding("int8", texts)
-        facts["int8"] = int8_agreement.measured(exact, trained, texts)
-        text_model = trained
+        text_model = trained = original.for_decoding("int8", texts)
+        facts["int8"] = int8_agreement.measured(original, text_model, texts)
     else:
         # As it is if it can be: what it was asked has then been traced already.
         trained = text_model if precision is None else text_model.replace(precision=precision)
@@ -70,7 +69,9 @@ def write_saved_model(
             _save(text_model, functions, unfinished)
             warmup.write(unfinished, asked, _methods(text_model))
             batching.write(unfinished)
-            _write_metadata(trained, unfinished, texts[:EXAMPLES], facts)
+            _write_metadata(
+                original, precision_of(text_model.model), unfinished, texts[:EXAMPLES], facts
+            )
         known = functools.partial(known_answers.record, trained)
         if process and (problems := process.problems(known)):
             listed = "".join(f"\n- {problem}" for problem in problems)
@@ -119,12 +120,12 @@ def _methods(text_model):
     return {name: text_model.declared[name].method for name in text_model.signatures}
 
 
-def _write_metadata(text_model, path, examples, run):
+def _write_metadata(text_model, precision, path, examples, run):
     model = text_model.model
     metadata = {
         "kind": type(text_model).__name__,
         **text_model.to_metadata(),
-        "precision": precision_of(model),
+        "precision": precision,
         "model": {"class": type(model).__name__, **model.config.to_dict()},
         "parameters": int(model.count_params()),
         "versions": versions(*PACKAGES),

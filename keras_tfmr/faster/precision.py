@@ -36,12 +36,12 @@ def with_precision(model, precision):
     """
     if precision not in PRECISIONS:
         raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
-    if model.dtype_policy.name == precision:
+    if precision_of(model) == precision:
         return model
-    if is_quantized(model):
+    if not isinstance(model, keras.Model) or is_quantized(model):
         raise ValueError(
-            f"A quantised model stays in its precision, {model.dtype_policy.name}. "
-            f"Received: precision={precision!r}"
+            "A model that is quantised or made to decode stays in its precision, "
+            f"{precision_of(model)}. Received: precision={precision!r}"
         )
     copy = type(model).from_config({**model.get_config(), "dtype": precision})
     assign(copy, merged_weights(model))
@@ -50,6 +50,8 @@ def with_precision(model, precision):
 
 def precision_of(model):
     """The dtype policy of a model, or "int8" if layers of it have integer weights."""
+    if not isinstance(model, keras.Model):  # a `FastModel`
+        return model.precision
     return "int8" if is_quantized(model) else model.dtype_policy.name
 
 

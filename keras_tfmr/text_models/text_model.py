@@ -130,13 +130,13 @@ class TextModel(Asked):
     ) -> pathlib.Path:
         """Writes the model for TensorFlow Serving, with everything that a server needs.
 
-        The SavedModel holds the tokenizers and one copy of each weight, but no optimizer. If the
-        table of an embedding makes the logits, it also holds that table transposed: see
-        `optimize_for_decoding`. It has one graph, tagged `serve`, which TensorFlow Serving,
-        `tf.saved_model.load` and `keras.layers.TFSMLayer` load. The version appears in `directory`
-        complete, under the next free number, so that a server that watches the folder never sees
-        part of it. To load it, TensorFlow and TensorFlow Text are enough; Keras and this package
-        are not needed.
+        The SavedModel holds the tokenizers and the weights in the form in which they decode
+        fastest: see `optimize_for_decoding`. If the table of an embedding makes the logits, these
+        have a table of their own. There is no optimizer. It has one graph, tagged `serve`, which
+        TensorFlow Serving, `tf.saved_model.load` and `keras.layers.TFSMLayer` load. The version
+        appears in `directory` complete, under the next free number, so that a server that watches
+        the folder never sees part of it. To load it, TensorFlow and TensorFlow Text are enough;
+        Keras and this package are not needed.
 
         Args:
             directory: The folder of versions, a server's `--model_base_path`; for another format,

@@ -12,6 +12,7 @@ from keras_tfmr import decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.decoding.shortlist import END, START, TOKENS, Shortlist
 from keras_tfmr.decoding.topk import GROUP
+from keras_tfmr.faster.decoder import FastTranslation
 from keras_tfmr.models import TranslationModel
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Translation
@@ -120,7 +121,7 @@ class Translator(TranslatorCalls, TextModel):
             self._check_lexicon()
 
     def _check_lexicon(self):
-        if not isinstance(self.model, TranslationModel):
+        if not isinstance(self.model, (FastTranslation, TranslationModel)):
             raise ValueError(
                 f"A lexicon needs a TranslationModel. Received: {type(self.model).__name__}"
             )
@@ -141,12 +142,6 @@ class Translator(TranslatorCalls, TextModel):
             "abbreviations": self.splitter,
             "protect": self.protection.protect,
         }
-
-    def for_decoding(self, precision: str | None = None, texts: Sequence[Text] = ()) -> Self:
-        if self.lexicon is not None and precision != "int8":
-            # The rows of a shortlist are transposed in as little time as its columns are picked.
-            return self if precision is None else self.replace(precision=precision)
-        return super().for_decoding(precision, texts)
 
     def translate(
         self, texts: Iterable[Text], batch_size: int | None = None, *, language: str | None = None

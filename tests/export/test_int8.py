@@ -9,16 +9,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from text_models import LINES, Plain, tiny_translator, tokenizer
+from text_models import LINES, Plain, tiny_translator
 
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.export import METADATA_FILE, ExportError, known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.faster import int8, optimize
-from keras_tfmr.faster.int8 import Int8Dense
+from keras_tfmr.faster import optimize, parts
 from keras_tfmr.faster.optimize import optimize_for_decoding
-from keras_tfmr.text.lexicon import Lexicon
+from keras_tfmr.faster.parts import Product
 
 # oneDNN then takes a processor without VNNI, whatever this one is.
 LOADED = """
@@ -29,11 +28,13 @@ np.save(sys.argv[3], tf.saved_model.load(path).signatures["f"](x=tf.constant(x))
 """
 
 
-def dense_layer(rng, width=48, units=20):
-    dense = keras.layers.Dense(units)
-    dense.build((None, width))
-    dense.set_weights([rng.normal(size=w.shape).astype("float32") for w in dense.weights])
-    return dense
+def product(rng, width=48, units=20, input_range=None, **options):
+    """A product in int8, and its kernel and bias."""
+    kernel, bias = (rng.normal(size=n).astype("float32") for n in ((width, units), units))
+    rounded = Product("", kernel, bias, **options)
+    rounded.input_range = input_range
+    rounded.freeze("int8")
+    return rounded, kernel, bias
 
 
 def rounded_product(x, kernel, bias, low, high):
@@ -45,46 +46,55 @@ def rounded_product(x, kernel, bias, low, high):
     return (integers @ np.round(kernel / scale)) * step * scale + bias
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 48), (0, 48)])
-def test_calibrated_product_is_that_of_rounded_integers(shape):
+@pytest.fixture(autouse=True)
+def all_are_large(monkeypatch):
+    monkeypatch.setattr(parts, "LEAST_WEIGHTS", 0)
+
+
+@pytest.mark.parametrize("rows", [15, 0])
+@pytest.mark.parametrize("then", [None, keras.activations.relu, keras.activations.silu])
+def test_calibrated_product_is_that_of_rounded_integers(rows, then):
     rng = np.random.default_rng(0)
-    dense, x = dense_layer(rng), rng.normal(size=shape).astype("float32")
-    expected = rounded_product(x.astype("float64"), *dense.get_weights(), -1.5, 2.0)
-    y = Int8Dense.like(dense, (-1.5, 2.0))(x)
-    assert y.shape == (*shape[:-1], 20)
+    rounded, *weights = product(rng, input_range=(-1.5, 2.0), then=then)
+    x = rng.normal(size=(rows, 48)).astype("float32")
+    expected = rounded_product(x.astype("float64"), *weights, -1.5, 2.0)
+    expected = expected if then is None else np.array(then(expected))
+    y = rounded(x)
+    assert y.shape == (rows, 20)
     assert np.allclose(y, expected, atol=0.2)  # an input between two integers may round either way
     assert np.sum(~np.isclose(y, expected, atol=1e-4)) <= 0.1 * expected.size
 
 
 def test_row_with_its_own_range_does_not_depend_on_other_rows():
     rng = np.random.default_rng(1)
-    dense, x = dense_layer(rng), rng.normal(size=(6, 48)).astype("float32")
+    (rounded, kernel, bias), x = product(rng), rng.normal(size=(6, 48)).astype("float32")
     x[1], x[2] = 0, 1000 * x[2]
-    layer = Int8Dense.like(dense)
-    y = np.array(layer(x))
-    assert np.array_equal(np.concatenate([layer(row[None]) for row in x]), y)
-    assert np.allclose(y[1], dense.bias, atol=1e-5)
-    assert layer._in_graph.experimental_get_tracing_count() <= 2, "one for each size at most"
-    error = np.abs(y - dense(x)) / np.abs(x).max(axis=1, keepdims=True).clip(1e-9)
+    y = np.array(rounded(x))
+    assert np.array_equal(np.concatenate([rounded(row[None]) for row in x]), y)
+    assert np.allclose(y[1], bias, atol=1e-5)
+    assert rounded._in_graph.experimental_get_tracing_count() <= 2, "one for each size at most"
+    error = np.abs(y - x @ kernel - bias) / np.abs(x).max(axis=1, keepdims=True).clip(1e-9)
     assert error[[0, 2, 3, 4, 5]].max() < 0.2
 
 
 def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
     rng = np.random.default_rng(2)
-    layers = [Int8Dense.like(dense_layer(rng, 64, 64), r) for r in (None, (-3.0, 3.0))]
+    products = [product(rng, 64, 64, r)[0] for r in (None, (-3.0, 3.0))]
     x = np.full((5, 64), 3.0, "float32")  # the greatest sums, which would not fit into 16 bits
     x[1:] *= rng.choice([-1, 1], (4, 64))
 
     def loop(x):
+        bound = [each.read() for each in products]
+
         def step(i, x):
-            for layer in layers:
-                x = 3.0 * tf.tanh(layer(x))
+            for each in bound:
+                x = 3.0 * tf.tanh(each(x))
             return i + 1, x
 
         return {"y": tf.while_loop(lambda i, x: i < 3, step, (0, x))[1]}
 
     module = tf.Module()
-    module.weights = [weight.value for layer in layers for weight in layer.weights]
+    module.weights = [weight.value for each in products for weight in each.variables()]
     module.f = tf.function(loop, [tf.TensorSpec([None, 64], name="x")], autograph=False)
     tf.saved_model.save(module, str(tmp_path / "model"), signatures={"f": module.f})
     np.save(tmp_path / "x.npy", x)
@@ -117,6 +127,8 @@ def test_model_in_int8_is_close_and_a_third_of_the_size(translation):
 
     for examples in ((), [pairs]):
         fast = optimize_for_decoding(model, "int8", examples)
+        products = [part for part in fast.parts() if isinstance(part, Product)]
+        assert products and all((part.input_range is None) == (not examples) for part in products)
         assert np.abs(np.array(fast(pairs)) - exact).std() < 0.05 * exact.std()
         # Not a quarter: the logits have a table of their own, and small products stay.
         assert size(fast) < 0.35 * size(model)
@@ -130,14 +142,7 @@ def test_model_in_int8_is_close_and_a_third_of_the_size(translation):
     assert np.allclose(first_log_probs(), full, atol=0.05)
 
 
-def test_errors_name_what_int8_takes():
-    """What it needs is said by the commands: see `test_export`."""
-    with pytest.raises(ValueError, match="int8 takes a TranslationModel or LanguageModel"):
-        optimize_for_decoding(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "int8")
-
-
-def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+def test_export_answers_like_the_copy_in_this_process(tmp_path):
     translator = tiny_translator(kind=Plain)
     path = translator.export(tmp_path, precision="int8", texts=LINES, check=False)
     metadata = json.loads((path / METADATA_FILE).read_text())
@@ -151,22 +156,8 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path, monkeypatch):
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
 
-@pytest.mark.slow
-def test_shortlist_in_int8_has_the_scores_of_the_whole_vocabulary(monkeypatch):
-    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
-    translator, size = tiny_translator(num_beams=1, num_return_sequences=1), tokenizer().vocab_size
-    everything = Lexicon(np.zeros((size, 1)), np.arange(size), size)
-    listed = type(translator)(translator.model, **translator.arguments() | {"lexicon": everything})
-    found, expected = (
-        each.for_decoding("int8", LINES).translate_nbest(LINES) for each in (listed, translator)
-    )
-    for (one,), (other,) in zip(found, expected, strict=True):
-        assert one.text == other.text and one.score == pytest.approx(other.score, abs=1e-3)
-
-
-def test_straying_answers_are_refused_with_the_layer_to_blame(monkeypatch):
+def test_straying_answers_are_refused_with_the_layer_to_blame():
     """A hidden unit that is large, and that nothing reads, takes all steps of its layer's input."""
-    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
     translator = tiny_translator(kind=Plain)
     facts = measured(translator, translator.for_decoding("int8", LINES), LINES)
     assert facts["texts"] == len(LINES) and facts["nats_per_token"] <= 0.1
@@ -181,5 +172,5 @@ def test_straying_answers_are_refused_with_the_layer_to_blame(monkeypatch):
     errors = optimize.int8_errors(translator.model, translator.examples(LINES))
     (_, worst), (_, second), *_ = errors.items()
     assert worst > 5 * second, errors
-    assert {"query_key_value", "dense"} <= {path.rsplit("/", 1)[-1] for path in errors}
+    assert {"query_key_value", "source", "logits"} <= {path.rsplit("/", 1)[-1] for path in errors}
     assert not any("None" in path for path in errors)

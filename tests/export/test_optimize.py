@@ -1,12 +1,18 @@
-"""The copies that exports decode with have the outputs of the models they were made from."""
+"""The copies that exports decode with have the outputs and searches of the models they are of."""
+
+import itertools
 
 import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import OPTIONS, random_ids, randomize, to_numpy
+import tensorflow as tf
+from decoding_toys import assert_same, decode, hypotheses
+from helpers import OPTIONS, flat_numpy, random_ids, randomize, to_numpy
 
-from keras_tfmr.faster.optimize import FusedSelfAttention, FusedSSRU, optimize_for_decoding
+from keras_tfmr.decoding import score
+from keras_tfmr.faster.decoder import FastModel
+from keras_tfmr.faster.optimize import optimize_for_decoding, takes
 from keras_tfmr.faster.precision import with_precision
 from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models import LanguageModel, SequenceClassifier, TransformerConfig, TranslationModel
@@ -16,11 +22,12 @@ TINY = TransformerConfig.preset(
 )
 KINDS = [(name, TranslationModel) for name in OPTIONS]
 KINDS += [(name, LanguageModel) for name in ("paper", "modern", "alibi")]
+START, END = 2, (3, 4)
 
 
 def inputs(kind):
     source, target = random_ids(3, 6, vocab=20), random_ids(3, 5, vocab=20, seed=1)
-    source[1, 4:], target[1, 2:] = 0, 0
+    source[1, 4:], target[1, 2:], source[2] = 0, 0, 0
     return [source, target] if kind is TranslationModel else source
 
 
@@ -34,28 +41,93 @@ def check_same(model, copy, kind, atol):
     step, state = copy.start(rows, num_beams=2, max_length=5)
     for index in range(4):
         log_probs, state = step.next(np.repeat(targets[:, index], 2), state)
-        found = to_numpy(log_probs).reshape(3, 2, -1)
+        stepped = to_numpy(log_probs).reshape(3, 2, -1)
         real = targets[:, index] != 0
-        wanted = formulas.log_softmax(expected[:, index])[real, None]
+        whole = formulas.log_softmax(expected[:, index])[real, None]
         np.testing.assert_allclose(
-            found[real], np.broadcast_to(wanted, found[real].shape), atol=atol
+            stepped[real], np.broadcast_to(whole, stepped[real].shape), atol=atol
         )
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_a_copy_has_the_same_outputs_for_every_block_and_option(name, kind):
-    config = TINY.replace(**OPTIONS[name])
-    model = kind(config)
+    model = kind(TINY.replace(**OPTIONS[name]))
     randomize(model)
     copy = optimize_for_decoding(model)
-    assert model.config == config and not copy.config.tied_logits
-    [layer] = copy.decoder.layers
-    sublayer = getattr(layer, "ssru", None) or layer.self_attention.attention
-    assert type(sublayer) is (FusedSSRU if config.decoder_self == "ssru" else FusedSelfAttention)
+    assert isinstance(copy, FastModel)
     before = to_numpy(model(inputs(kind)))
     check_same(model, copy, kind, atol=1e-4)
+    if kind is TranslationModel:
+        scores, expected = (flat_numpy(each.explain(*inputs(kind))[1]) for each in (copy, model))
+        for one, other in zip(scores, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
     randomize(model, seed=9)
     np.testing.assert_allclose(to_numpy(copy(inputs(kind))), before, atol=1e-4)
+
+
+def searched(model, beams):
+    """The search as one function of source and limits, traced once for all shapes."""
+    ids = tf.TensorSpec([None, None], tf.int32)
+
+    def run(source, limits):
+        step, state = model.start(source, beams, max_length=12)
+        return decode(
+            step, state, bos_ids=tf.zeros_like(limits) + START, eos_id=END, num_beams=beams,
+            num_return_sequences=beams, max_length=12, min_length=2, length_penalty=0.6,
+            banned_ids=(1, START), max_lengths=limits,
+        )  # fmt: skip
+
+    return tf.function(run, [ids, tf.TensorSpec([None], tf.int32)], autograph=False)
+
+
+@pytest.mark.parametrize(
+    "name, beams",
+    [("paper", 1), ("logits of their own, pre-norm", 3), ("modern", 3), ("ssru", 3)],
+)
+def test_a_copy_finds_the_same_hypotheses_in_batches_that_shrink(name, beams):
+    model = TranslationModel(TINY.replace(**OPTIONS[name]))
+    randomize(model)
+    run, run_copy = searched(model, beams), searched(optimize_for_decoding(model), beams)
+    for rows in (0, 1, 64):
+        lengths = np.arange(rows)[:, None] % 8  # some texts are empty
+        source = random_ids(rows, 7, vocab=20) * (np.arange(7) < lengths)
+        limits = np.arange(rows, dtype="int32") % 13
+        source = source.astype("int32")
+        assert_same(run_copy(source, limits), run(source, limits), range(rows))
+
+
+@pytest.mark.parametrize("fields", [dict(norm_first=True), dict(decoder_self="ssru")])
+def test_a_wide_beam_is_exhaustive_search_by_full_passes(fields):
+    config = TINY.replace(source_vocab=7, target_vocab=7, **fields)
+    model, source = TranslationModel(config), random_ids(1, 6, vocab=7)
+    randomize(model)
+    step, state = optimize_for_decoding(model).start(source, 40, max_length=3)
+    result = decode(
+        step, state, bos_ids=[START], eos_id=3, num_beams=40, num_return_sequences=40, max_length=3,
+        length_penalty=0.6, banned_ids=(1, START),
+    )  # fmt: skip
+    ways = [(*body, 3) for n in range(3) for body in itertools.product((4, 5, 6), repeat=n)]
+    ways += itertools.product((4, 5, 6), repeat=3)
+    target = np.array([[*way, 0, 0][:3] for way in ways])
+    fed = np.insert(target, 0, START, axis=1)[:, :-1]
+    log_prob, length = map(np.array, score(model([np.repeat(source, len(ways), 0), fed]), target))
+    best = np.argsort(-log_prob / ((5 + length) / 6) ** 0.6)
+    found = hypotheses(result, 0)[: len(ways)]
+    assert [ids for ids, *_ in found] == [ways[i] for i in best]
+    np.testing.assert_allclose([one[1] for one in found], log_prob[best], atol=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_prompts_are_gone_on_with_as_by_the_model(beams):
+    model = LanguageModel(TINY.replace(**OPTIONS["modern"]))
+    randomize(model)
+    prompts = np.array([[2, 4, 1, 4, 1], [2, 1, 1, 0, 0], [2, 2, 4, 4, 0]], "int32")
+    options = dict(num_beams=beams, num_return_sequences=beams, eos_id=3, max_length=9)
+    results = []
+    for each in (model, optimize_for_decoding(model)):
+        step, state, bos_ids, prefix = each.start_after(prompts, beams, max_length=9)
+        results.append(decode(step, state, bos_ids=bos_ids, prefix=prefix, **options))
+    assert_same(*results, range(3))
 
 
 def test_a_copy_in_another_precision():
@@ -63,11 +135,15 @@ def test_a_copy_in_another_precision():
     randomize(model)
     for made in (TranslationModel(TINY, dtype="bfloat16"), model):
         copy = optimize_for_decoding(made, "bfloat16")
-        assert {weight.dtype for weight in copy.weights} == {"bfloat16"}
-    expected, found = (to_numpy(each(inputs(TranslationModel))) for each in (model, copy))
-    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
-    with pytest.raises(ValueError, match="int3"):
-        optimize_for_decoding(model, "int3")
+        large = {weight.dtype for weight in copy.weights if len(weight.shape) == 2}
+        assert large == {"bfloat16"} and copy.precision == "bfloat16"
+    exact, rounded = (to_numpy(each(inputs(TranslationModel))) for each in (model, copy))
+    assert np.abs(rounded - exact).max() < 0.05 * np.abs(exact).max()
+    for each in (model, copy):
+        with pytest.raises(ValueError, match="int3"):
+            optimize_for_decoding(each, "int3")
+    with pytest.raises(ValueError, match="stays in its precision, bfloat16"):
+        with_precision(copy, "float32")
 
 
 @pytest.mark.parametrize("kind", [TranslationModel, LanguageModel])
@@ -87,18 +163,46 @@ def test_lora_is_merged(kind):
     assert np.abs(narrow - tuned).max() < 0.1 * scale
 
 
-def test_what_its_config_does_not_describe_is_left_as_it_is():
-    class Another(MultiHeadAttention):
+class Another(MultiHeadAttention):
+    """A layer that may do anything."""
+
+
+def with_a_layer_of_another_class(model):
+    model.decoder.layers[0].self_attention.attention.__class__ = Another
+
+
+def with_a_method_of_its_own(model):
+    attention = model.decoder.layers[0].self_attention.attention
+    attention.attend = lambda queries, *_, **__: (queries, None)
+
+
+def without_padding(model):
+    model.encoder.embedding.mask_zero = False
+
+
+def quantized(model):
+    model.quantize("int8")
+
+
+CHANGES = [with_a_layer_of_another_class, with_a_method_of_its_own, without_padding, quantized]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_does_something_else_is_decoded_by_its_own_code(change):
+    model = TranslationModel(TINY)
+    assert takes(model)
+    change(model)
+    assert not takes(model) and optimize_for_decoding(model) is model
+
+
+def test_a_subclass_and_other_models_are_left_as_they_are():
+    class Mine(TranslationModel):
         pass
 
-    changed = TranslationModel(TINY)
-    changed.decoder.layers[0].self_attention.attention.__class__ = Another
-    assert optimize_for_decoding(changed) is changed
-    other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     classifier = SequenceClassifier(TINY, 3)
-    quantized = TranslationModel(TINY)
-    quantized.quantize("int8")
-    for model in (other, classifier, quantized):
+    other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    for model in (other, classifier, Mine(TINY)):
         assert optimize_for_decoding(model) is model
-    narrow = optimize_for_decoding(classifier, "bfloat16")
-    assert narrow.dtype_policy.name == "bfloat16"
+        with pytest.raises(ValueError, match="int8 takes a TranslationModel or LanguageModel"):
+            optimize_for_decoding(model, "int8")
+    assert optimize_for_decoding(classifier, "bfloat16").dtype_policy.name == "bfloat16"
