@@ -2,7 +2,8 @@
 
 import re
 
-_PAIR = re.compile(r"[-:]([a-z]{2,3})-([a-z]{2,3})$")
+# At the end of a published name or of Tatoeba's pairs, of which a folder and a weight may be given.
+_PAIR = re.compile(r"(?:[-:]|^tatoeba:.*/)([a-z]{2,3})-([a-z]{2,3})(?::[\d.]+)?$")
 _SHORT = {
     "deu": "de", "eng": "en", "spa": "es", "fra": "fr", "ita": "it", "nld": "nl", "por": "pt",
 }  # fmt: skip
@@ -18,6 +19,8 @@ def languages_of(config):
     """(code of the source, code of the target) of a run's config; "" for one that is not known.
 
     >>> languages_of({"arguments": {"data": ["tatoeba:por-eng"]}})
+    ('por', 'eng')
+    >>> languages_of({"arguments": {"data": ["own.tsv:1", "tatoeba:pairs/por-eng:3"]}})
     ('por', 'eng')
     """
     published, settings = config.get("published", {}), config.get("arguments", {})
