@@ -87,7 +87,7 @@ class PresetFolder:
             return model
         try:
             model.load_weights(path)
-        except (OSError, ValueError, KeyError) as error:
+        except (*DAMAGED, RuntimeError) as error:  # h5py's, for a file damaged within
             raise PresetError(f"{path} does not fit the model of its run: {error}") from error
         return model
 

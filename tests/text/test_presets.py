@@ -117,9 +117,14 @@ def test_what_does_not_fit_is_one_line(tmp_path):
         with pytest.raises(PresetError, match=said) as raised:
             ask()
         assert "\n" not in str(raised.value)
-    (run / "weights" / "best.weights.h5").write_bytes(b"damaged")
-    with pytest.raises(PresetError, match=r"best\.weights\.h5 does not fit the model"):
-        Translator.from_preset(run)
+    weights = run / "weights" / "best.weights.h5"
+    within = bytearray(weights.read_bytes())
+    nodes = within.find(b"SNOD")  # of HDF5: the groups within the file
+    within[nodes : nodes + 4] = b"xxxx"
+    for damaged in (within, b"damaged"):
+        weights.write_bytes(damaged)
+        with pytest.raises(PresetError, match=r"best\.weights\.h5 does not fit the model"):
+            Translator.from_preset(run)
     with pytest.raises(PresetError, match="Received: a Plain"):
         translator = tiny_translator()
         translator.model = type("Plain", (TranslationModel,), {})(translator.model.config)
