@@ -69,6 +69,7 @@ def test_wrong_settings_are_named(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     for words, message in (
         (["--steps", "0"], "--steps must be positive. Received: 0"),
+        (["--target_score", "101"], "--target_score must be above 0 and at most 100. Received: 1"),
         (["--set", "label_smoothing=1"], "--set label_smoothing must be in [0, 1). Received: 1.0"),
         (["--label_smoothing", "0.2"], "--label_smoothing 0.2: use --set label_smoothing=VALUE"),
         (["--no_joint_vocab"], "unrecognized arguments: --no_joint_vocab: use --set joint_vocab"),

@@ -14,6 +14,7 @@ from keras_tfmr.text.spans import PATTERNS, python_pattern
 from training.settings.fields import (
     NOT_NEGATIVE,
     ONE_OR_MORE,
+    PERCENT,
     SEED,
     SHARE,
     Rule,
@@ -124,7 +125,7 @@ class TrainingConfig:
     patience: int = option(None, "stop after N validations without a better score", resumes=True)
     target_score: float = option(
         None, "stop when a validation reaches this score: BLEU, or the first one of the task",
-        resumes=True,
+        PERCENT, resumes=True,  # as every first score is
     )  # fmt: skip
     validate_steps: int = option(
         None, "validate every N updates, at the end of a row of history.csv (default: 500, "
