@@ -248,6 +248,12 @@ def positive(name, value):
     return float(value)
 
 
+def flag(name, value):
+    """Raises a ValueError unless `value` is True or False; "no" would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+
+
 def one_of(name, value, known):
     """Returns `value`, one of the names in `known`, or raises a ValueError that lists them."""
     if value not in known:

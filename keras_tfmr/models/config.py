@@ -35,6 +35,11 @@ class ModelConfig(Config):
             raise ValueError(f"Unknown preset {name!r}. Expected one of: {known}")
         return cls(**{**cls.presets[name], **fields})
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.type is bool:
+                _checks.flag(field.name, getattr(self, field.name))
+
     def _check_sizes(self, *names):
         for name in names:
             _checks.positive_int(name, getattr(self, name))
@@ -137,6 +142,7 @@ class TransformerConfig(ModelConfig):
     max_length: int = 512
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         sizes = (
             "source_vocab", "target_vocab", "encoder_layers", "decoder_layers", "d_model",
             "num_heads", "dff", "max_length",

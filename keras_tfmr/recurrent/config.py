@@ -49,6 +49,7 @@ class Seq2SeqConfig(ModelConfig):
     joint_vocab: bool = True
 
     def __post_init__(self):
+        super().__post_init__()
         self._check_sizes("source_vocab", "target_vocab", "embedding_dim", "units", "maxout_units")
         _checks.rate("dropout_rate", self.dropout_rate)
         self._check_joint_vocab()
@@ -143,6 +144,7 @@ class LSTMNConfig(ModelConfig):
     dropout_rate: float = 0.1
 
     def __post_init__(self):
+        super().__post_init__()
         self._check_sizes("vocab", "embedding_dim", "units")
         _checks.rate("dropout_rate", self.dropout_rate)
 
@@ -175,4 +177,5 @@ class MemoryNetworkConfig(ModelConfig):
     position_encoding: bool = True
 
     def __post_init__(self):
+        super().__post_init__()
         self._check_sizes("vocab", "width", "hops", "max_facts")

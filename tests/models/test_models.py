@@ -59,7 +59,8 @@ def test_a_config_is_json_and_names_what_cannot_be(kind):
     assert kind.from_json(config.to_json()) == config
     for name, value in config.to_dict().items():
         sizes = (0, -1, 2.5) if type(value) is int or name in ("key_dim", "value_dim") else ()
-        for bad in (-0.1, 1.0, "0.1") if name.endswith("dropout_rate") else sizes:
+        wrong = (1, "no", None) if type(value) is bool else sizes
+        for bad in (-0.1, 1.0, "0.1") if name.endswith("dropout_rate") else wrong:
             with pytest.raises(ValueError, match=f"Received: .*{re.escape(f'{name}={bad!r}')}"):
                 config.replace(**{name: bad})
     with pytest.raises(ValueError, match=rf"\['wings'\].*Expected some of.*'{name}'"):
