@@ -74,10 +74,15 @@ def export(preset, folder):
     """Exports a preset by a process of its own, whose memory is free again; its exit status."""
     script = pathlib.Path(__file__).with_name("export.py")
     command = [sys.executable, script, preset, "--output", folder, "--no_check"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
-        try:
-            return process.wait()
-        finally:  # with all that it has started
+    stopping, process = (signal.SIGINT, signal.SIGTERM), None
+    try:
+        # A signal waits until the process that it ends is known here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
+        return process.wait()
+    finally:
+        if process:  # with all that it has started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.config import Tensor
+from keras_tfmr.config import Nested, Tensor
 
 
 class CachePosition(NamedTuple):
@@ -78,7 +78,7 @@ def check_cache(cache, batch, *widths):
         )
 
 
-def as_position(cache_index, x, cache):
+def as_position(cache_index: Nested, x: Tensor, cache: Nested) -> CachePosition:
     """A `CachePosition`, or the one of a number; for `x` `[batch, query, width]` and a cache.
 
     Raises:

@@ -262,7 +262,7 @@ def test_a_rounded_model_is_stored_and_served_in_its_precision(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
         quantized.model.quantize("int8")
-    with pytest.raises(ValueError, match=r"stays in its precision, float32.*bfloat16"):
+    with pytest.raises(ValueError, match=r"stays in its precision, int8.*bfloat16"):
         quantized.export(tmp_path, precision="bfloat16", check=False)
     for model, precision, kind in ((exact, "bfloat16", tf.bfloat16), (quantized, None, tf.int8)):
         path = model.export(tmp_path, precision=precision, check=False)

@@ -188,6 +188,7 @@ class Page:
     def __init__(self, driver, address):
         self.driver = driver
         driver.get("about:blank")
+        driver.get_log("browser")  # of an earlier page, whose server has ended
         driver.get(address)
 
     def all(self, selector):

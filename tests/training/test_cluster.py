@@ -113,7 +113,7 @@ def test_the_jobs_that_translate_give_each_part_to_one_task(monkeypatch):
         outputs = []
         for index in range(16):
             monkeypatch.setenv(name, str(index))
-            outputs.append(parse_arguments(words).output.name)
+            outputs.append(parse_arguments("Translates.", words).output.name)
         monkeypatch.delenv(name)
         assert outputs == [f"out.{index:02}-of-16.txt" for index in range(1, 17)]
 
