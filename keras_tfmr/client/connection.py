@@ -126,8 +126,16 @@ def with_default_port(server: str, port: int) -> str:
     ('localhost:8501/prefix', '[::1]:8500')
     """
     host, slash, prefix = server.partition("/")
-    if host.endswith(":") and host.count(":") == 1 and not slash:
-        raise ValueError(f"A server must have a port after its colon. Received: {server!r}")
+    name, colon, number = host.rpartition(":")
+    if not host or (colon and not name):
+        raise ValueError(f"A server must be HOST or HOST:PORT. Received: {server!r}")
+    # What is no number may be a path, as in gRPC's `unix:path`, and before a slash nothing.
+    wrong = not 0 < int(number) < 2**16 if number.isdecimal() else not number and not slash
+    # Another colon is that of an IPv6 address, or of a scheme.
+    if colon and wrong and (":" not in name or name.endswith("]")):
+        raise ValueError(
+            f"A server must have a port from 1 to 65535 after its colon. Received: {server!r}"
+        )
     try:
         host = f"[{ipaddress.IPv6Address(host.strip('[]'))}]"
     except ValueError:

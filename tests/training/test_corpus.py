@@ -58,11 +58,11 @@ def test_reads_aligned_files(write, ending):
 def test_drops_are_counted(write):
     decomposed = unicodedata.normalize("NFD", "pão")
     rows = ["pão\tbread", f" {decomposed} \tbread", "pão\tloaf"]
-    rows += ["\tempty", "vazio\t ", "a\t" + "b" * 1001]
+    rows += ["\tempty", "vazio\t ", "nulo\t\0", "a\t" + "b" * 1001]
     corpus = read_pairs(write("pairs.tsv", "\n".join(rows)))
     assert corpus.pairs == [("pão", "bread"), ("pão", "loaf")]
-    assert corpus.dropped == {"empty": 2, "long": 1, "duplicate": 1}
-    for words in ("2 with an empty side", "1 over-long", "1 duplicate"):
+    assert corpus.dropped == {"empty": 3, "long": 1, "duplicate": 1}
+    for words in ("3 with an empty side", "1 over-long", "1 duplicate"):
         assert words in summary(corpus.dropped)
     long = read_pairs(write("pairs.tsv", "\n".join(rows)), rules=Rules(max_characters=1001))
     assert ("a", "b" * 1001) in long.pairs

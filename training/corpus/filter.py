@@ -19,7 +19,7 @@ from training.run.files import RunError
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {
-    "empty": "with an empty side",
+    "empty": "with an empty side",  # or one of control characters alone
     "long": "over-long",
     "identical": "with identical sides",
     "length_ratio": "with an unusual length ratio",
@@ -134,7 +134,7 @@ class Cleaner:
 
     def reason(self, source, target):
         """The reason to drop a pair, a key of `REASONS`, or None."""
-        if not source or not target:
+        if not has_text(source) or not has_text(target):
             return "empty"
         if max(len(source), len(target)) > (self.rules.max_characters or CHARACTERS):
             return "long"
@@ -142,6 +142,15 @@ class Cleaner:
             if not keeps(source, target, self.rules):
                 return name
         return None
+
+
+def has_text(side):
+    """Whether a side has a character that can be seen.
+
+    >>> has_text("a"), has_text(""), has_text("\0")
+    (True, False, False)
+    """
+    return bool(side) and (side.isprintable() or any(map(str.isprintable, side)))
 
 
 def skeleton(text):
