@@ -74,18 +74,36 @@ def export(preset, folder):
     """Exports a preset by a process of its own, whose memory is free again; its exit status."""
     script = pathlib.Path(__file__).with_name("export.py")
     command = [sys.executable, script, preset, "--output", folder, "--no_check"]
-    stopping, process = (signal.SIGINT, signal.SIGTERM), None
+    process = None
     try:
-        # A signal waits until the process that it ends is known here.
-        signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
+        with signals_postponed():  # until the process that they end is known here
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         return process.wait()
     finally:
         if process:  # with all that it has started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@contextlib.contextmanager
+def signals_postponed():
+    """A context at whose end a signal arrives that came within it.
+
+    A mask would do the same, but a process started here would keep it.
+    """
+    received = []
+    before = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        signal.raise_signal(received[0])
 
 
 def serve(options, clean_up):
