@@ -147,10 +147,10 @@ class Cleaner:
 def has_text(side):
     """Whether a side has a character that can be seen.
 
-    >>> has_text("a"), has_text(""), has_text("\0")
+    >>> has_text("a"), has_text(""), has_text("\u200b \u200b")  # spaces of no width
     (True, False, False)
     """
-    return bool(side) and (side.isprintable() or any(map(str.isprintable, side)))
+    return any(char.isprintable() and char != " " for char in side)
 
 
 def skeleton(text):
