@@ -29,7 +29,7 @@ GROUPS = {"all": lambda held: True, "with spans": bool, "without": lambda held: 
 
 def scores(found, references):
     """BLEU and chrF, by name; none without texts."""
-    from training.run.evaluate import corpus_scores
+    from training.scores import corpus_scores
 
     return corpus_scores(found, references) if found else {}
 

@@ -78,7 +78,7 @@ def step_of(name, size, batch, gpu):
     import keras
 
     from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, TranslationModel
-    from training.optimizer import KerasAdam
+    from training.run.optimizer import KerasAdam
 
     adam = keras.optimizers.Adam if "Keras's" in name or "tutorial's" in name else KerasAdam
     keras.utils.set_random_seed(0)

@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from keras_tfmr.client import TLS, ServingClient, ServingError, Target
-from training.settings import scripts
+from training.command import scripts
 
 # What each word of --ask and the other options call, and what is printed of an answer.
 CALLS = {

@@ -33,7 +33,7 @@ from keras_tfmr.client.connection import with_default_port
 from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
 from serving.devserver.errors import StatusError
 from serving.devserver.versions import versions_on_disk
-from training.settings import scripts
+from training.command import scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,7 @@ wrong arguments.
 import sys
 from pathlib import Path
 
-from training.settings import scripts
+from training.command import scripts
 
 FORMATS = ("saved_model", "ctranslate2", "marian")
 # Options that are keyword arguments of `from_preset`.
@@ -78,14 +78,14 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.process import command, in_two_steps
+    from training.command.process import command, in_two_steps
 
     return command("export.py", in_two_steps, prepare, options)
 
 
 def prepare(options):
     """Checks all that the export needs; returns the function that writes it."""
-    from training.run.files import check_writable, refusing
+    from training.command.disk import check_writable, refusing
 
     output = options.output or Path(options.preset, options.format)
     check_writable(output, is_folder=True)

@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from keras_tfmr.compat import usable_cores
 from keras_tfmr.export.batching import MAX_BATCH_SIZE
-from training.settings import scripts
+from training.command import scripts
 
 
 def parse_arguments(arguments=None):

@@ -1,318 +1,227 @@
-"""Encoded pairs as a `tf.data.Dataset` of batches with few shapes and little padding.
+"""Training data of a run: encoded pairs, tokenizers and batches, made from its settings."""
 
-An epoch is shuffled by a bijection that TensorFlow computes (`index_shuffle`), so that a corpus
-needs no list of its pairs in memory and the order is a function of (seed, epoch). Each pair goes to
-the smallest bucket that holds it; a full bucket is a batch.
-"""
-
-import math
+import contextlib
+import itertools
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from training.run.files import RunError, chunks, drop_pages
+from keras_tfmr.text.labels import Labels
+from keras_tfmr.text.spans import SLOTS
+from training.command.disk import RunError, changes_in_words, differences
+from training.corpus import store
+from training.corpus.batches import Batches, CorpusPart
+from training.corpus.filter import Cleaner, Rules, summary
+from training.corpus.held_out import given_sets, hold_out
+from training.corpus.protect import PairProtection
+from training.corpus.read import rows, text_column
+from training.corpus.sources import corpora_of, rates
+from training.corpus.unique import UniquePairs
+from training.tasks import TASKS
 
-LONGEST = 256  # tokens of a side; longer pairs are dropped
-TARGET_LENGTHS = 12  # maximum number of target lengths of buckets
-SOURCE_LENGTHS = 3  # maximum number of source lengths per target length
-BATCHES_PER_BUCKET = 6  # the fewest batches that justify a bucket, because each has a remainder
-READ = 8192  # pairs that go to their buckets together
-DROPPED = 255  # the bucket of pairs that are too long
-
-
-class Bucket(NamedTuple):
-    """A batch of `rows` pairs, padded to `target` and `source` ids."""
-
-    target: int
-    source: int
-    rows: int
-
-
-class Part(NamedTuple):
-    """Pairs `begin` to `end`, each of which occurs in an epoch `rate` times."""
-
-    begin: int
-    end: int
-    rate: float = 1.0
+LEARNED = 200_000  # lines that a vocabulary is learned from
+PHRASEBOOK = (
+    "The built-in phrasebook has everyday sentences, most of them made by a grammar. For other "
+    "text, give --data."
+)
+EVERYDAY = (
+    "Look at the `everyday` score first: no run learns from its sentences, which were written by "
+    "hand; those of `validation` and `test` were made by the grammar."
+)
 
 
-class Batches:
-    """The batches of a run, without end.
+class Data(NamedTuple):
+    """Everything that a run learns from and is evaluated on.
 
-    Args:
-        sides: `(values, offsets)` of the ids of source and target: arrays or memory maps.
-        task: Has `batch`, a function from the padded ids `(source, target)` of a batch, int32
-            `[rows, length]` each without end ids, their lengths `[rows]` and an int that identifies
-            the batch, to what `fit` gets: `(inputs, labels)`. Also its `signature()`, how many ids
-            it adds to a row of each side (`ends`), and the `share` of target ids to predict.
-        tokens_per_batch: Maximum source positions and maximum target positions of a batch,
-            padding and one end id a row included.
-        seed: Seed of the order.
-        rows_multiple: The number of rows in a batch is a multiple of this, for several devices;
-            rows are added that hold no token.
-        parts: list of `Part`, the corpora to mix; by default, an epoch has all pairs once.
-        max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`.
-        sampled: None, or for each side a function from (pair numbers, epoch) to `(values, lengths)`
-            of other subwords.
-
-    Attributes:
-        nominal_tokens: Number of tokens to predict in a usual batch, for a loss that divides by it.
+    Fields:
+        task: The task, such as `tasks.TranslationTask`.
+        batches: The `data.Batches`.
+        validation: List of `(source, reference)`.
+        test: The same for a test set; empty if there is none.
+        steps: Number of updates of the run, 0 if minutes have to be measured.
+        record: Counts and checksums, for config.json.
+        summary: Lines for people.
     """
 
-    def __init__(
-        self, sides, task, *, tokens_per_batch, seed, rows_multiple=1, parts=None,
-        max_tokens=None, sampled=None,
-    ):  # fmt: skip
-        if (max_tokens or 0) > tokens_per_batch:
-            raise RunError(
-                f"max_tokens must not be greater than --tokens_per_batch. Received: {max_tokens}, "
-                f"{tokens_per_batch}"
-            )
-        pairs = len(sides[0][1]) - 1
-        self.sides, self.task, self.signature = sides, task, task.signature()
-        self.seed, self.rows_multiple, self.sampled = seed, rows_multiple, sampled
-        self.parts = parts or [Part(0, pairs)]
-        longest = max_tokens or min(LONGEST, tokens_per_batch)
-        counts = np.zeros((longest + 2, longest + 2), np.int64)  # [source, target] lengths
-        for chunk in chunks(pairs):
-            np.add.at(counts, tuple(self._lengths(chunk, longest)), 1)
-        self.dropped = int(counts[-1].sum() + counts[:-1, -1].sum())
-        counts = counts[:-1, :-1]
-        if not counts.any():
-            raise RunError(f"none of {pairs} pairs has at most {longest} tokens on each side")
-        self.buckets = choose_buckets(counts, tokens_per_batch, rows_multiple)
-        # bucket_of[source, target] lengths; sampled subwords may be a few more than the longest.
-        self._bucket_of = np.full((longest + 2, longest + 2), DROPPED, np.uint8)
-        for i, bucket in reversed([*enumerate(self.buckets)]):  # the smallest last, so that it wins
-            self._bucket_of[: bucket.source + 1, : bucket.target + 1] = i
-        self._bucket_of[-1] = self._bucket_of[:, -1] = DROPPED
-        self._longest = longest
-        self._buckets = None if sampled else np.concatenate(
-            [self._bucket_of[tuple(self._lengths(chunk, longest))] for chunk in chunks(pairs)]
-        )  # fmt: skip
-        self.tokens_per_epoch, self.real_share = self._measure(counts)
-        self.nominal_tokens = task.share * self.tokens_per_epoch / self.batches_in(0)
-
-    def _lengths(self, chunk, longest):
-        """int `[2, pairs]`: lengths with the end ids, at most `longest` + 1."""
-        offsets = [offsets[chunk.start : chunk.stop + 1] for _, offsets in self.sides]
-        sides = [np.diff(o) + n for o, n in zip(offsets, self.task.ends, strict=True)]
-        drop_pages(*(offsets for _, offsets in self.sides))
-        return np.minimum(np.stack(sides), longest + 1)
-
-    def _measure(self, counts):
-        """Real target tokens of an epoch, and the real shares of target and source positions."""
-        lengths = np.argwhere(counts)
-        numbers = counts[tuple(lengths.T)]
-        buckets = np.array(self.buckets)[self._bucket_of[tuple(lengths.T)]]
-        real = [numbers @ lengths[:, 1], numbers @ lengths[:, 0]]
-        fed = [numbers @ buckets[:, 0], numbers @ buckets[:, 1]]
-        scale = sum((p.end - p.begin) * p.rate for p in self.parts) / max(1, len(self))
-        return int(real[0] * scale), tuple(float(a / b) for a, b in zip(real, fed, strict=True))
-
-    def __len__(self):
-        return sum(part.end - part.begin for part in self.parts)
-
-    def _size(self, epoch):
-        """Number of pairs in an epoch, also those that are too long."""
-        return sum(high - low for low, high in self._ranges(epoch))
-
-    def _ranges(self, epoch):
-        """The places of an epoch in the endless passes over each part."""
-        sizes = [(part.end - part.begin) * part.rate for part in self.parts]
-        return [(int(size * epoch), int(size * (epoch + 1))) for size in sizes]
-
-    def _numbers(self, places, epoch):
-        """The pairs at these places of an epoch."""
-        found, begin = np.zeros(len(places), np.int64), 0
-        for part, (low, high) in zip(self.parts, self._ranges(epoch), strict=True):
-            mine = (places >= begin) & (places < begin + high - low)
-            size = part.end - part.begin
-            found[mine] = part.begin + _spread(places[mine] - begin + low, size)
-            begin += high - low
-        return found
-
-    def _keys(self, places, epoch):
-        """The pairs at these places that are not too long, and the bucket of each."""
-        numbers = self._numbers(places, int(epoch))
-        if self.sampled:
-            sides = [ids(numbers, int(epoch))[1] + 1 for ids in self.sampled]  # of subwords
-            keys = self._bucket_of[tuple(np.minimum(np.stack(sides), self._longest + 1))]
-        else:
-            keys = self._buckets[numbers]
-        kept = keys != DROPPED
-        return numbers[kept], keys[kept].astype(np.int64)
-
-    def batches_in(self, epoch):
-        """Number of batches in an epoch."""
-        found = np.zeros(len(self.buckets), np.int64)
-        for chunk in chunks(self._size(epoch)):
-            _, keys = self._keys(np.arange(chunk.start, chunk.stop), epoch)
-            found += np.bincount(keys, minlength=len(found))
-        rows = np.array([bucket.rows for bucket in self.buckets])
-        return int((-(-found // rows)).sum())
-
-    def _epoch(self, epoch):
-        """A dataset of (epoch, pairs of a batch, bucket)."""
-        size = tf.numpy_function(lambda e: np.int64(self._size(int(e))), [epoch], tf.int64)
-        rows = tf.constant([bucket.rows for bucket in self.buckets], tf.int64)
-
-        def keys(begin):
-            places = tf.range(begin, tf.minimum(begin + READ, size))
-            seed = tf.stack([tf.constant(self.seed, tf.int64), epoch])
-            places = tf.random.experimental.index_shuffle(places, seed, size - 1)
-            numbers, found = tf.numpy_function(
-                self._keys, [places, epoch], [tf.int64, tf.int64], stateful=False
-            )
-            return tf.ensure_shape(numbers, [None]), tf.ensure_shape(found, [None])
-
-        return (
-            tf.data.Dataset.range(0, size, READ)
-            .map(keys)
-            .unbatch()
-            .group_by_window(
-                key_func=lambda number, key: key,
-                reduce_func=lambda key, window: window.batch(
-                    int(max(b.rows for b in self.buckets))
-                ),
-                window_size_func=lambda key: rows[key],
-            )
-            .map(lambda numbers, found: (epoch, numbers, found[0]))
-        )
-
-    def dataset(self, skip=0):
-        """An endless `tf.data.Dataset` of what the task makes of batch number `skip` and later."""
-        first, inside = 0, skip
-        count = self.batches_in(0) if skip else 0
-        varies = self.sampled or any(part.rate != 1 for part in self.parts)
-        while skip and inside >= count:
-            first, inside = first + 1, inside - count
-            count = self.batches_in(first) if varies else count
-        begun = self._epoch(tf.constant(first, tf.int64)).skip(inside)
-        later = tf.data.Dataset.range(first + 1, np.iinfo(np.int64).max).flat_map(self._epoch)
-        flat = tf.nest.flatten(self.signature)
-
-        def batch(*about):
-            arrays = tf.numpy_function(self._batch, about, [spec.dtype for spec in flat])
-            arrays = [tf.ensure_shape(a, s.shape) for a, s in zip(arrays, flat, strict=True)]
-            return tf.nest.pack_sequence_as(self.signature, arrays)
-
-        return begun.concatenate(later).map(batch).prefetch(16)
-
-    def _batch(self, epoch, numbers, key):
-        bucket = self.buckets[key]
-        rows = -(-len(numbers) // self.rows_multiple) * self.rows_multiple
-        padded, lengths = [], []
-        for side, width in enumerate((bucket.source, bucket.target)):
-            values, count = self._ids(side, numbers, int(epoch))
-            found = np.zeros((rows, width), np.int32)
-            found[: len(numbers)][np.arange(width) < count[:, None]] = values
-            padded.append(found)
-            lengths.append(count)
-        drop_pages(*(array for side in self.sides for array in side))
-        token = np.random.SeedSequence([self.seed, int(epoch), int(numbers[0])])
-        made = self.task.batch(*padded, *lengths, token)
-        return tf.nest.flatten(made)
-
-    def _ids(self, side, numbers, epoch):
-        """The ids of these pairs one after the other, and the number of each."""
-        if self.sampled:
-            return self.sampled[side](numbers, epoch)
-        return gather(*self.sides[side], numbers)
-
-    def summary(self):
-        """A line about the batches, for people."""
-        dropped = f"; {self.dropped:,} over-long pairs dropped" if self.dropped else ""
-        target, source = self.real_share
-        return (
-            f"{self.batches_in(0):,} per epoch, in {len(self.buckets)} shapes; {target:.1%} of "
-            f"the target positions and {source:.1%} of the source positions are tokens{dropped}"
-        )
+    task: object
+    batches: Batches
+    validation: list
+    test: list
+    steps: int
+    record: dict
+    summary: str
 
 
-def gather(values, offsets, numbers):
-    """The ids of some lines one after the other, and the number of each."""
-    starts = offsets[numbers]
-    lengths = offsets[numbers + 1] - starts
-    ends = np.cumsum(lengths)
-    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
-    return values[places], lengths
-
-
-def _spread(places, size):
-    """A bijection of each pass over `size` places, so that a share of a pass is evenly spread."""
-    stride = max(1, round(size * 0.6180339887))
-    while np.gcd(stride, size) != 1:
-        stride += 1
-    return (places % size) * stride % size
-
-
-def choose_buckets(counts, tokens_per_batch, rows_multiple=1):
-    """The buckets that pad these pairs least.
-
-    Target lengths are chosen first, because the decoder and its softmax cost most; then the source
-    lengths for the pairs of each target length.
+def prepare(settings, folder, before, known=None, replicas=1):
+    """Reads and encodes the corpora, unless the folder of a resumed run has them.
 
     Args:
-        counts: [source length, target length]: the number of pairs of these lengths; not all 0.
-        tokens_per_batch: Maximum source positions and maximum target positions of a batch.
-        rows_multiple: The number of rows is a multiple of this.
+        before: The config.json of the run that is resumed, or None.
+        known: `(source, target)` tokenizers to use, or to extend.
+        replicas: Number of devices over all hosts, which share each batch.
+
+    Raises:
+        RunError: If the corpora cannot be read, or are not those that the run began with.
+    """
+    tokenizers = folder.tokenizers() if before else None
+    found = tokenizers and store.read(folder.encoded, tokenizers)
+    if not found or differences(before["corpus"], found.record):  # or of a run that was to begin
+        found, tokenizers = encode(settings, folder.encoded, tokenizers or known)
+    changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in found.changed_files()]
+    if before and (others := differences(before["corpus"], found.record)):
+        changes.append(changes_in_words(others))
+    if changes:
+        raise RunError(
+            f"The corpus is not the one that the run in {folder.path} began with: "
+            f"{'; '.join(changes)}. Choose another --output, or delete the folder"
+        )
+    task = TASKS[settings.task](settings, tokenizers)
+    batches = make_batches(settings, task, found, replicas)
+    steps, sets = settings.steps or 0, found.held_out
+    if settings.epochs and not steps:
+        steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
+    lines = [PHRASEBOOK] if settings.phrasebook else []
+    lines += [EVERYDAY] if settings.phrasebook and settings.task == "translation" else []
+    lines += [*found.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
+    record, told = found.record, "\n".join(lines)
+    return Data(task, batches, sets["validation"], sets["test"], steps, record, told)
+
+
+def encode(settings, folder, known=None):
+    """Reads, cleans and encodes the corpora of a run; learns the tokenizers.
+
+    Args:
+        known: `(source, target)` tokenizers to use, or with `extend_vocab` to extend.
 
     Returns:
-        list of `Bucket`, sorted; the last one holds every pair.
+        The `Encoded` and its tokenizers.
     """
-    lengths = np.argwhere(counts)  # [kinds, 2]: source, target
-    pairs = counts[tuple(lengths.T)]
-    longest = lengths.max(axis=0)
-    budget = tokens_per_batch // rows_multiple
-    if budget < longest.max():
+    store.delete(folder)
+    folder.mkdir(parents=True)
+    with contextlib.ExitStack() as unfinished:
+        unfinished.callback(store.delete, folder)
+        corpora, files = corpora_of(settings), []
+        sets = given_sets(settings, corpora)
+        rules, blocks = _measured(settings, [corpus.blocks("train", files) for corpus in corpora])
+        cleaner, tags = Cleaner(rules, settings.task), [corpus.tag for corpus in corpora]
+        protect = _protection(settings, tags)
+        unique = UniquePairs(folder / store.TEXT, blocks, cleaner, tags, protect)
+        if not len(unique):
+            raise RunError(
+                f"{corpora[0].name}: no pair is left of {unique.lines:,} lines; "
+                f"dropped: {summary(unique.dropped)}"
+            )
+        sets = sets or {"validation": hold_out(unique, settings.seed)}
+        held_out = [pair for found in sets.values() for pair in found.pairs]
+        for side in (0, 1):
+            # Labels occur in training and validation.
+            if settings.task == "translation" or side == text_column(settings.task):
+                unique.excluded[side].update(pair[side] for pair in held_out)
+        tokenizers = _tokenizers(settings, known, unique, held_out)
+        found = store.write(folder, unique, tokenizers, sets, files)
+        unique.path.unlink()
+        unfinished.pop_all()
+    return found, tokenizers
+
+
+def _measured(settings, corpora):
+    """The `Rules` of cleaning, and the blocks of the corpora, of whose first ones they are made."""
+    rules = Rules(settings.max_characters, settings.filters, settings.languages)
+    if not rules.filters:
+        return rules, corpora
+    firsts = [list(itertools.islice(blocks, 1)) for blocks in corpora]
+    pairs = itertools.chain.from_iterable(rows(block) for first in firsts for block in first)
+    rules = rules.measured_on(pairs)
+    return rules, [itertools.chain(*both) for both in zip(firsts, corpora, strict=True)]
+
+
+def _protection(settings, tags):
+    """The `PairProtection` of the pairs, or None."""
+    if not settings.protect:
+        return None
+    found = PairProtection(settings.protect, settings.seed)
+    if wrong := next(filter(found.finds, tags), None):
         raise RunError(
-            f"a pair of {longest.max()} tokens does not fit batches of {tokens_per_batch} tokens "
-            f"and at least {rows_multiple} rows: raise --tokens_per_batch, or use fewer devices"
+            f"--protect would make a span of --tag {wrong}: write it in another way, such as "
+            f">>{wrong.strip('<>')}<<, or give other names to --protect"
         )
-    batches = (pairs * lengths.max(axis=1)).sum() / tokens_per_batch
-    columns = int(np.clip(batches / BATCHES_PER_BUCKET, 1, TARGET_LENGTHS))
-    sizes, below = set(), 0
-    for target in lengths_to_pad_to(counts.sum(axis=0), columns):
-        sources = counts[:, below + 1 : target + 1].sum(axis=1)
-        width = np.maximum(np.arange(len(sources)), target)
-        worth = (sources * width).sum() / tokens_per_batch / BATCHES_PER_BUCKET
-        chosen = lengths_to_pad_to(sources, int(np.clip(worth, 1, SOURCE_LENGTHS)))
-        sizes.update((target, source) for source in chosen)
-        below = target
-    sizes.add((int(longest[1]), int(longest[0])))
-    return [
-        Bucket(target, source, _rows(tokens_per_batch // max(target, source), rows_multiple))
-        for target, source in sorted(sizes)
+    return found
+
+
+def _tokenizers(settings, known, unique, held_out):
+    """The tokenizers of both sides: known, learned from the `UniquePairs`, or both."""
+    if settings.task != "translation":
+        return _of_texts(settings, known, unique, held_out)
+    if known and not settings.extend_vocab:
+        return known
+    columns = list(zip(*unique.spaced(LEARNED // (1 + settings.joint_vocab)), strict=True))
+    columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
+    symbols = SLOTS if settings.protect else ()
+    learned = [_learn(lines, settings.vocab_size, symbols) for lines in columns]
+    if not known:
+        return learned[0], learned[-1]
+    try:
+        source = known[0].extended(learned[0])
+        return source, source if known[0] is known[1] else known[1].extended(learned[-1])
+    except ValueError as error:
+        raise RunError(f"--extend_vocab: {error}") from error
+
+
+def _of_texts(settings, known, unique, held_out):
+    """The subwords of the texts, and their labels or the subwords again."""
+    column = text_column(settings.task)
+    texts = () if known else [pair[column] for pair in unique.spaced(LEARNED)]
+    subwords = known[0] if known else _learn(texts, settings.vocab_size)
+    if column:
+        return subwords, subwords
+    # With the held-out texts, which may have a label that no training text has.
+    every = itertools.chain(unique.read(np.flatnonzero(unique.kept)), held_out)
+    return subwords, Labels.learn(row[1] for row in every)
+
+
+def _learn(lines, size, symbols=()):
+    from keras_tfmr.text.tokenizer import SubwordTokenizer
+
+    try:
+        return SubwordTokenizer.learn(lines, size, symbols=symbols)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+
+
+def _vocabulary(source, target):
+    """Lines for people about the tokenizers."""
+    if labels := getattr(target, "names", None):
+        names = ", ".join(labels[:12])
+        return [f"vocabulary: {source.vocab_size:,} subwords", f"labels: {len(labels)}, {names}"]
+    sizes = dict.fromkeys(f"{side.vocab_size:,}" for side in (source, target))
+    return [f"vocabulary: {' and '.join(sizes)} subwords"]
+
+
+def make_batches(settings, task, found, replicas=1):
+    """The `Batches` of an `Encoded`."""
+    sizes = found.parts
+    ends = itertools.accumulate(sizes)
+    shares = rates(corpora_of(settings), sizes, settings.temperature)
+    parts = [
+        CorpusPart(e - n, e, rate) for e, n, rate in zip(ends, sizes, shares, strict=True) if n
     ]
+    sampled = None
+    if settings.subword_sampling:
+        from training.corpus.subword_sampling import SampledSubwords
 
-
-def _rows(most, multiple):
-    """The rows of a batch: an even number if possible, so that one device and two learn alike."""
-    step = math.lcm(2, multiple)
-    return most // step * step or most // multiple * multiple
-
-
-def lengths_to_pad_to(counts, most):
-    """At most `most` lengths to pad to with the least padding; one of them is the longest.
-
-    Args:
-        counts: [length]: the number of items of each length; none of length 0, but not all 0.
-        most: The number of lengths to choose.
-    """
-    sizes = np.append(0, np.flatnonzero(counts))  # 0: below all of them
-    last, items = len(sizes) - 1, np.cumsum(counts[sizes])
-    totals = np.cumsum(counts[sizes] * sizes)
-    # padding[a, b]: the padding of lengths above sizes[a] and up to sizes[b], padded to sizes[b].
-    padding = sizes * (items - items[:, None]) - (totals - totals[:, None])
-    padding = np.where(np.tri(len(sizes), dtype=bool), np.iinfo(np.int64).max // 4, padding)
-    best, came_from = padding[0], []  # best[b]: the least padding of all lengths up to sizes[b]
-    for _ in range(min(most, last) - 1):
-        ways = best[:, None] + padding
-        came_from.append(ways.argmin(axis=0))
-        best = ways.min(axis=0)
-    chosen = [last]
-    for steps in reversed(came_from):
-        chosen.append(int(steps[chosen[-1]]))
-    return sizes[chosen[::-1]].tolist()
+        sampled = [
+            SampledSubwords(
+                ids, tokenizer, share=settings.subword_sampling, seed=[settings.seed, side]
+            )
+            for side, (ids, tokenizer) in enumerate(zip(found.sides, task.tokenizers, strict=True))
+        ]
+    return Batches(
+        found.sides,
+        task,
+        tokens_per_batch=settings.tokens_per_batch,
+        seed=settings.seed,
+        rows_multiple=replicas,
+        parts=parts,
+        max_tokens=settings.max_tokens,
+        sampled=sampled,
+    )

@@ -13,7 +13,7 @@ import sys
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from training.settings import scripts
+    from training.command import scripts
 
     parser = scripts.parser(__doc__)
     add = parser.add_argument
@@ -28,15 +28,15 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
-    from training.run.process import command, in_two_steps
+    from training.command.process import command, in_two_steps
 
     return command("get_tatoeba.py", in_two_steps, prepare, options)
 
 
 def prepare(options):
     """Checks the names and the folders; returns the function that gets the pairs."""
+    from training.command.disk import check_writable
     from training.corpus import tatoeba
-    from training.run.files import check_writable
 
     names = tatoeba.export_names(options.pair)
     if options.exports:

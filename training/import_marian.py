@@ -40,7 +40,7 @@ source keeps its own licence.
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from training.settings import scripts
+    from training.command import scripts
 
     parser = scripts.parser(__doc__)
     add = parser.add_argument
@@ -55,14 +55,14 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.process import command, in_two_steps
+    from training.command.process import command, in_two_steps
 
     return command("import_marian.py", in_two_steps, prepare, options)
 
 
 def prepare(options):
     """Reads the model and checks the folder; returns the function that writes."""
-    from training.run.files import RunError, check_writable
+    from training.command.disk import RunError, check_writable
     from training.run.run_folder import RunFolder, begin
 
     folder = RunFolder(options.output)
@@ -80,8 +80,8 @@ def import_to_folder(options, folder, translator):
     """Writes the model in place of a run, whose files stay until the new ones are complete."""
     from keras_tfmr.presets.folder import PresetFolder
     from keras_tfmr.presets.save import write
+    from training.command.disk import explained, write_atomically
     from training.corpus.store import delete
-    from training.run.files import explained, write_atomically
     from training.run.run_folder import begin, run_lock
 
     config = translator.record["config"]

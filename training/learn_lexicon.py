@@ -14,7 +14,7 @@ from pathlib import Path
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from training.settings import scripts
+    from training.command import scripts
 
     parser = scripts.parser(__doc__)
     add = parser.add_argument
@@ -37,17 +37,17 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.process import command, in_two_steps
+    from training.command.process import command, in_two_steps
 
     return command("learn_lexicon.py", in_two_steps, prepare, options)
 
 
 def prepare(options):
     """Checks the run and reads the pairs; returns the function that learns and writes."""
+    from training.command.disk import RunError, check_writable
     from training.corpus.filter import Rules
     from training.corpus.held_out import read_pairs
-    from training.corpus.sources import Source
-    from training.run.files import RunError, check_writable
+    from training.corpus.sources import Corpus
     from training.run.run_folder import RunFolder
 
     folder = RunFolder(options.run)
@@ -59,14 +59,14 @@ def prepare(options):
         )
     check_writable(folder.lexicon)
     rules = Rules(options.max_characters)
-    read = read_pairs([Source(str(options.data))], rules=rules, most=options.most)
+    read = read_pairs([Corpus(str(options.data))], rules=rules, most=options.most)
     return lambda: learn(options, folder, config, tokenizers, read.pairs)
 
 
 def learn(options, folder, config, tokenizers, pairs):
     """Learns the lexicon of a run from pairs, and writes it into its folder."""
     from keras_tfmr.text.lexicon import Lexicon
-    from training.run.files import write_atomically
+    from training.command.disk import write_atomically
 
     columns = zip(*pairs, strict=True)
     sides = [encoded(side, lines) for side, lines in zip(tokenizers, columns, strict=True)]

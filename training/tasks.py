@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
@@ -12,7 +13,7 @@ from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.presets.models import MODELS, make_model, read_config
 from keras_tfmr.text import protection, spans
 from keras_tfmr.text_models.text_model import shifted
-from training.run.evaluate import accuracy_and_f1, confusion, corpus_scores, padded
+from training.scores import accuracy_and_f1, confusion, corpus_scores, perplexity
 
 MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
 
@@ -103,7 +104,7 @@ class Task:
         return f"{source}  ->  {found}  ({expected})"
 
 
-class Translation(Task):
+class TranslationTask(Task):
     """The target side of sentence pairs."""
 
     scores, unit, inputs, most = ("bleu", "chrf"), "real target tokens", 2, 128
@@ -143,7 +144,7 @@ class Translation(Task):
         return self._protected(texts)[0] if self.settings.protect else texts
 
     def measured(self, found, rows):
-        texts = self.tokenizers[1].decode(padded(found))
+        texts = self.tokenizers[1].decode(keras.utils.pad_sequences(found, padding="post"))
         sources, references = zip(*rows, strict=True)
         if self.settings.protect:
             texts = protection.restore(texts, self._protected(sources)[1])
@@ -180,7 +181,7 @@ class ClassTask(Task):
         return [ClassAccuracy()]
 
 
-class Classification(ClassTask):
+class ClassificationTask(ClassTask):
     """A label for each text."""
 
     scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
@@ -204,7 +205,7 @@ class Classification(ClassTask):
         return accuracy_and_f1(table), texts, table
 
 
-class Tagging(Classification):
+class TaggingTask(ClassificationTask):
     """A tag for each token, predicted at its first subword."""
 
     unit, label_rank = "tagged tokens", 2
@@ -227,7 +228,7 @@ class Tagging(Classification):
         return " ".join(f"{token}/{tag}" for token, tag in pairs)
 
 
-class Language(Task):
+class LanguageTask(Task):
     """The next token of a text."""
 
     scores, unit = ("byte_probability", "bits_per_byte", "perplexity"), "tokens"
@@ -259,7 +260,7 @@ class Language(Task):
         return f"{text}  ({found} nats)"
 
 
-class Masked(ClassTask):
+class MaskedTask(ClassTask):
     """Masked tokens, to train an encoder from which a classifier or tagger can start.
 
     The model predicts 15 % of the tokens. Of these, 80 % are replaced by the unknown id, which does
@@ -318,8 +319,8 @@ class Masked(ClassTask):
 
 
 TASKS = {
-    "translation": Translation, "classify": Classification, "tag": Tagging, "language": Language,
-    "masked": Masked,
+    "translation": TranslationTask, "classify": ClassificationTask, "tag": TaggingTask,
+    "language": LanguageTask, "masked": MaskedTask,
 }  # fmt: skip
 
 
@@ -339,11 +340,6 @@ def make_config(settings, source_vocab, target_vocab):
         "joint_vocab": settings.joint_vocab,
     }
     return read_config(settings.model, fields)
-
-
-def perplexity(log_prob, tokens):
-    """The perplexity of a token, of the log-probability of so many; at most e^700."""
-    return math.exp(min(-log_prob / tokens, 700))
 
 
 def end(ids, lengths, eos_id, filler=False):

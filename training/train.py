@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 def command(program, settings):
     """Runs a training script; returns its exit status."""
-    from training.run import process
+    from training.command import process
 
     process.keep_freed_memory()
     stop = process.Stop()
@@ -69,9 +69,9 @@ def train(settings, stop):
 
 def begin(asked, folder, workers):
     """The `Run`, after the folder holds its config.json and its encoded corpus."""
-    from training.corpus.prepare import prepare
     from training.corpus.sources import check_apart
-    from training.run import run_folder
+    from training.data import prepare
+    from training.run import run_folder, transfer
     from training.settings.init_from import Start
 
     check_apart(asked, folder)
@@ -80,7 +80,7 @@ def begin(asked, folder, workers):
     settings = run_folder.settle(asked, before)
     start = Start(settings.init_from) if settings.init_from else None
     data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
-    config = start.config_for(data.task) if start else data.task.config()
+    config = transfer.config_for(start, data.task) if start else data.task.config()
     if workers.chief:
         described = before or run_folder.describe(data.task, config, data.record, start)
         # `arguments` repeat the run; `asked` tells whether a command is that of the run.
@@ -92,7 +92,8 @@ def begin(asked, folder, workers):
 
 def make_model(run):
     """The compiled model with the weights of the start, and what its metrics sum up over a row."""
-    from training.optimizer import make_optimizer
+    from training.run import transfer
+    from training.run.optimizer import make_optimizer
 
     task = run.data.task
     with run.workers.scope():
@@ -104,7 +105,7 @@ def make_model(run):
         optimizer.build(model.trainable_variables)
     run.workers.prepare(model, task)
     if run.start:
-        run.start.assign(model, task)
+        transfer.assign(run.start, model, task)
     run.say(f"Run folder: {run.folder.path}\n{run.data.summary}")
     run.say(f"{task.kind}: {run.settings.preset}, {model.count_params():,} weights")
     # Keras knows those of `metrics` from the first update on only.

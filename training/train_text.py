@@ -15,7 +15,7 @@ import sys
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
     from training.settings.command_line import parse_arguments
-    from training.settings.config import TextConfig
+    from training.settings.training_config import TextConfig
 
     settings = parse_arguments(__doc__, arguments, TextConfig)
     from training.train import command

@@ -32,7 +32,7 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(__doc__, arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.run.process import command, in_two_steps
+    from training.command.process import command, in_two_steps
 
     prepare = files_to_translate if options.documents in FILE_NAMES else lines_to_translate
     return command("translate.py", in_two_steps, prepare, options)
@@ -95,7 +95,7 @@ def files_to_translate(options):
 
     Returns the function that translates those which are to be, and writes them.
     """
-    from training.run.files import check_writable
+    from training.command.disk import check_writable
     from training.translating.streams import Record
 
     is_folder = options.input.is_dir()
@@ -132,8 +132,8 @@ def files_to_translate(options):
 def translate_files(options, callers, record, pairs):
     """Translates files to others; each appears complete. One that fails is named and left out."""
     from keras_tfmr.markup import PageError
+    from training.command.disk import RunError, write_atomically
     from training.corpus.packed import lines, packer
-    from training.run.files import RunError, write_atomically
     from training.translating import windows
 
     left_out = 0

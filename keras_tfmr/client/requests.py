@@ -26,8 +26,9 @@ from keras_tfmr.client.connection import (
 from keras_tfmr.client.grpc_transport import GrpcTransport
 from keras_tfmr.client.rest_transport import RestTransport
 from keras_tfmr.client.transport import Transport
-from keras_tfmr.signatures.inputs import Text, batches, checked_texts, utf8, utf8_of
+from keras_tfmr.signatures.inputs import batches, utf8, utf8_of
 from keras_tfmr.signatures.signature import Answer, Signature
+from keras_tfmr.text.strings import Text, checked_texts
 
 FEW = 8  # texts of a request whose answers are large
 SENT_AS: Mapping[str, Callable[[Any], Any]] = {

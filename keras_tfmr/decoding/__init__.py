@@ -10,7 +10,7 @@ A token is made in this order: `step` says what a search knows of a model, `tran
 among the rest, `searches` extends the hypotheses and `loop` repeats.
 """
 
-from keras_tfmr.decoding.config import DecodingConfig
+from keras_tfmr.decoding.decoding_config import DecodingConfig
 from keras_tfmr.decoding.examples import Examples, banned_ids, slots_due
 from keras_tfmr.decoding.result import DecodingResult, length_penalty, score
 from keras_tfmr.decoding.sampling import Sampling

@@ -13,8 +13,8 @@ from keras import ops, tree
 from keras_tfmr._checks import instance
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import checks
-from keras_tfmr.decoding.config import DecodingConfig
 from keras_tfmr.decoding.constraints import Constraints
+from keras_tfmr.decoding.decoding_config import DecodingConfig
 from keras_tfmr.decoding.examples import Examples
 from keras_tfmr.decoding.loop import Search
 from keras_tfmr.decoding.result import DecodingResult, lengths_of

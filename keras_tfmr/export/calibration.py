@@ -4,8 +4,8 @@ import importlib.resources
 from collections.abc import Iterable
 from typing import Any
 
-from keras_tfmr.signatures.inputs import Text, checked_texts
 from keras_tfmr.text.sentences import LANGUAGES
+from keras_tfmr.text.strings import Text, checked_texts
 
 _FOLDER = importlib.resources.files("keras_tfmr.export") / "sentences"
 MOST = 256

@@ -1,24 +1,11 @@
 """Copies of models, in the same or in another dtype policy."""
 
-import contextlib
-
 import keras
 import numpy as np
 
 from keras_tfmr.compat import flatten_layers
 
 PRECISIONS = ("float32", "bfloat16")
-
-
-@contextlib.contextmanager
-def dtype_policy(policy):
-    """A context in which new layers have this dtype policy."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def with_precision(model, precision):

@@ -1,5 +1,6 @@
 """The base of the layers, and layers that are arguments of other layers: shared, or copied."""
 
+import contextlib
 from typing import Any
 
 import keras
@@ -11,6 +12,17 @@ WEIGHT_OPTIONS = (
     "kernel_initializer", "bias_initializer", "kernel_regularizer", "bias_regularizer",
     "kernel_constraint", "bias_constraint",
 )  # fmt: skip
+
+
+@contextlib.contextmanager
+def dtype_policy(policy):
+    """A context in which new layers have this dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 class ConfigLayer(keras.layers.Layer):

@@ -13,8 +13,8 @@ from typing import AnyStr
 
 from keras_tfmr.markup import html_page
 from keras_tfmr.markup.encodings import encoding_of
-from keras_tfmr.signatures.inputs import checked_texts
 from keras_tfmr.text.spans import DEFAULT, python_pattern
+from keras_tfmr.text.strings import checked_texts
 
 # Yields texts, is sent their translations, and returns pages.
 Steps = Generator[list[str], Sequence[str], list[AnyStr]]

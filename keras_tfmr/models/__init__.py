@@ -5,8 +5,8 @@ from keras_tfmr.models.classification import (
     SequenceClassifier,
     TokenClassifier,
 )
-from keras_tfmr.models.config import TransformerConfig
 from keras_tfmr.models.language import LanguageModel
+from keras_tfmr.models.transformer_config import TransformerConfig
 from keras_tfmr.models.translation import AttentionScores, TranslationModel
 
 __all__ = [

@@ -10,7 +10,6 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import flatten_layers
 from keras_tfmr.config import Tensor
 from keras_tfmr.decoding import score
-from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import (
     ALiBi,
     CausalDecoder,
@@ -27,8 +26,9 @@ from keras_tfmr.layers import (
     SSRUDecoder,
     TiedLogits,
 )
+from keras_tfmr.layers.base import dtype_policy
 from keras_tfmr.layers.block import OfBlocks
-from keras_tfmr.models.config import TransformerConfig
+from keras_tfmr.models.transformer_config import TransformerConfig
 
 
 def embedding(config, vocab_size, name):

@@ -7,10 +7,10 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import Encoder, LMHead
+from keras_tfmr.layers.base import dtype_policy
 from keras_tfmr.models import _parts
-from keras_tfmr.models.config import TransformerConfig
+from keras_tfmr.models.transformer_config import TransformerConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -9,10 +9,10 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.transformer_step import TransformerStep
-from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import CausalDecoder
+from keras_tfmr.layers.base import dtype_policy
 from keras_tfmr.models import _parts
-from keras_tfmr.models.config import TransformerConfig
+from keras_tfmr.models.transformer_config import TransformerConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

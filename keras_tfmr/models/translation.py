@@ -8,10 +8,10 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.transformer_step import SSRUStep, TransformerStep
-from keras_tfmr.faster.precision import dtype_policy
 from keras_tfmr.layers import Decoder, Encoder, SSRUDecoder
+from keras_tfmr.layers.base import dtype_policy
 from keras_tfmr.models import _parts
-from keras_tfmr.models.config import TransformerConfig
+from keras_tfmr.models.transformer_config import TransformerConfig
 
 
 class AttentionScores(NamedTuple):

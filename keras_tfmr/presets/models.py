@@ -8,7 +8,7 @@ import keras
 from keras_tfmr import models, recurrent
 from keras_tfmr._files import PresetError
 from keras_tfmr.config import Config
-from keras_tfmr.faster.precision import dtype_policy
+from keras_tfmr.layers.base import dtype_policy
 
 MODELS: dict[str, tuple[type[Config], type[keras.Model]]] = {  # kind: its config, and itself
     "transformer": (models.TransformerConfig, models.TranslationModel),

@@ -1,12 +1,5 @@
 """Recurrent and convolutional models from before the Transformer, after their papers' equations."""
 
-from keras_tfmr.recurrent.config import (
-    ConvolutionalConfig,
-    LSTMNConfig,
-    MemoryNetworkConfig,
-    RNNSearchConfig,
-    Seq2SeqConfig,
-)
 from keras_tfmr.recurrent.convolutional import (
     ConvolutionalDecoder,
     ConvolutionalEncoder,
@@ -21,6 +14,13 @@ from keras_tfmr.recurrent.memory_network import (
     MemoryNetwork,
     SentenceEmbedding,
     position_weights,
+)
+from keras_tfmr.recurrent.recurrent_configs import (
+    ConvolutionalConfig,
+    LSTMNConfig,
+    MemoryNetworkConfig,
+    RNNSearchConfig,
+    Seq2SeqConfig,
 )
 from keras_tfmr.recurrent.rnnsearch import AdditiveAttention, AlignedDecoder, RNNSearchModel
 from keras_tfmr.recurrent.seq2seq import GRUEncoder, Maxout, Seq2SeqModel, SummaryDecoder

@@ -8,8 +8,8 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers import LearnedPositions
-from keras_tfmr.recurrent.config import ConvolutionalConfig
 from keras_tfmr.recurrent.gru import RecurrentLayer
+from keras_tfmr.recurrent.recurrent_configs import ConvolutionalConfig
 from keras_tfmr.recurrent.rnnsearch import AlignedDecoder
 from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 

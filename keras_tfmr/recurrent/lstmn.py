@@ -12,8 +12,8 @@ from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 from keras_tfmr.layers.over_time import over_time
 from keras_tfmr.models._parts import NextTokenModel
-from keras_tfmr.recurrent.config import LSTMNConfig
 from keras_tfmr.recurrent.gru import RecurrentLayer
+from keras_tfmr.recurrent.recurrent_configs import LSTMNConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

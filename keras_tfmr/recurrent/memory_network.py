@@ -10,8 +10,8 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
-from keras_tfmr.recurrent.config import MemoryNetworkConfig
 from keras_tfmr.recurrent.gru import RecurrentLayer
+from keras_tfmr.recurrent.recurrent_configs import MemoryNetworkConfig
 
 
 def position_weights(word_mask: Tensor, width: int) -> Tensor:

@@ -11,8 +11,8 @@ from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.models import AttentionScores
 from keras_tfmr.models._parts import ConfiguredModel
-from keras_tfmr.recurrent.config import Seq2SeqConfig
 from keras_tfmr.recurrent.gru import GRU, RecurrentLayer
+from keras_tfmr.recurrent.recurrent_configs import Seq2SeqConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

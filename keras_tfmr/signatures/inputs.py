@@ -10,21 +10,9 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-Text = str | bytes
+from keras_tfmr.text.strings import Text, checked_texts
+
 Inputs = dict[str, list[Any]]  # {name of an input: its value for each text}
-
-
-def checked_texts(texts: Iterable[Text], name: str = "texts") -> list[Text]:
-    """The texts as a list; a TypeError for a single str, which would be split into letters."""
-    if isinstance(texts, str | bytes):
-        raise TypeError(f"`{name}` must be a list of str. Received: {texts!r:.60}")
-    texts = list(texts)
-    for text in texts:
-        if not isinstance(text, str | bytes):
-            raise TypeError(
-                f"`{name}` must be a list of str. Received an element of {type(text).__name__}"
-            )
-    return texts
 
 
 def text_of(texts: Iterable[Text]) -> Inputs:

@@ -13,8 +13,9 @@ import tensorflow as tf
 from keras_tfmr.faster.optimize import optimize_for_decoding
 from keras_tfmr.faster.precision import with_precision
 from keras_tfmr.signatures.calls import Asked
-from keras_tfmr.signatures.inputs import Text, batches, checked_texts, utf8, utf8_of
+from keras_tfmr.signatures.inputs import batches, utf8, utf8_of
 from keras_tfmr.signatures.signature import Answer, Signature
+from keras_tfmr.text.strings import Text, checked_texts
 from keras_tfmr.text.subwords import Tokenizer
 
 BATCH = 32  # texts

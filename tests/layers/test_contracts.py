@@ -9,7 +9,7 @@ import pytest
 from helpers import POLICIES, flat_numpy, learning, no_warnings, random, random_ids, to_numpy
 
 from keras_tfmr import layers, recurrent
-from keras_tfmr.faster.precision import dtype_policy
+from keras_tfmr.layers.base import dtype_policy
 
 X, CONTEXT, IDS = random(3, 5, 8), random(3, 7, 8, seed=1), random_ids(3, 5, vocab=20)
 WORDS, ANNOTATIONS = random(2, 3, 5), random(2, 4, 10, seed=1)

@@ -9,7 +9,7 @@ import pytest
 from helpers import POLICIES, randomize, to_numpy
 
 from keras_tfmr import Decoder, Encoder, PositionalEmbedding, TiedLogits, models, recurrent
-from keras_tfmr.faster.precision import dtype_policy
+from keras_tfmr.layers.base import dtype_policy
 from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
 from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel, MemoryNetwork, MemoryNetworkConfig
 

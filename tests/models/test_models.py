@@ -11,7 +11,7 @@ from decoding_toys import decode
 from helpers import flat_numpy, no_warnings, random_ids, randomize, to_numpy
 
 from keras_tfmr import LabelSmoothedCrossEntropy, MultiHeadAttention, SequenceClassifier, recurrent
-from keras_tfmr.faster.precision import dtype_policy
+from keras_tfmr.layers.base import dtype_policy
 from keras_tfmr.models import LanguageModel, TokenClassifier, TransformerConfig, TranslationModel
 
 TINY = TransformerConfig.preset(

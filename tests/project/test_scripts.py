@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from training.settings import scripts
+from training.command import scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"

@@ -11,7 +11,7 @@ from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.lexicon import Lexicon
 from training import learn_lexicon
-from training.run.files import RunError
+from training.command.disk import RunError
 from training.run.run_folder import RunFolder
 
 VOCAB = tokenizer().vocab_size

@@ -13,9 +13,9 @@ import yaml
 from kubeflow.training import models as kubeflow_models
 from tiny_runs import ROOT, TINY, finished, free_ports, last_arrays, start, train, write_pairs
 
+from training.command.disk import RunError
 from training.run.distributed import connect
-from training.run.files import RunError
-from training.settings.config import TrainingConfig
+from training.settings.training_config import TrainingConfig
 from training.translate import parse_arguments
 
 DEPLOY = ROOT / "training" / "deploy"

@@ -15,16 +15,16 @@ from backports import zstd
 from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
+from training.command.disk import RunError
 from training.corpus import held_out, sources, store, workers
 from training.corpus import read as reading
 from training.corpus.filter import REASONS, Cleaner, Rules, summary
-from training.corpus.prepare import encode, make_batches
 from training.corpus.read import in_memory
-from training.corpus.sources import Source
+from training.corpus.sources import Corpus
 from training.corpus.unique import UniquePairs
-from training.run.files import RunError
-from training.settings.config import TrainingConfig
-from training.tasks import Translation
+from training.data import encode, make_batches
+from training.settings.training_config import TrainingConfig
+from training.tasks import TranslationTask
 
 PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
@@ -41,7 +41,7 @@ def write(tmp_path):
 
 
 def read_pairs(source, target="", **options):
-    return held_out.read_pairs([Source(str(source), aligned=str(target))], **options)
+    return held_out.read_pairs([Corpus(str(source), aligned=str(target))], **options)
 
 
 @pytest.mark.parametrize("ending", ["", ".GZ", ".bz2", ".xz", ".zst"])
@@ -277,7 +277,7 @@ def test_tags_stand_before_the_sources(tmp_path):
     assert all(text.startswith("<b> rato ") for text in texts[found.parts[0] :])
     for source, _ in found.held_out["validation"]:
         assert source.startswith(("gato ", "<b> rato "))
-    batches = make_batches(settings, Translation(settings, tokenizers), found)
+    batches = make_batches(settings, TranslationTask(settings, tokenizers), found)
     first, second = batches.parts
     assert second.rate * (second.end - second.begin) == pytest.approx(
         3 * first.rate * (first.end - first.begin)

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_tfmr import SubwordTokenizer
-from training.corpus.subwords import SampledSubwords
-from training.data import Batches, Part
+from training.corpus.batches import Batches, CorpusPart
+from training.corpus.subword_sampling import SampledSubwords
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 END = 1
@@ -85,7 +85,10 @@ def test_a_resumed_dataset_goes_on_with_the_same_batches(lengths):
 
 
 def test_corpora_are_mixed_by_their_rates(lengths):
-    batches, seen = batches_of(lengths, parts=[Part(0, 100, 2.5), Part(100, 500, 0.25)]), []
+    batches, seen = (
+        batches_of(lengths, parts=[CorpusPart(0, 100, 2.5), CorpusPart(100, 500, 0.25)]),
+        [],
+    )
     for epoch in range(4):
         skip = sum(map(batches.batches_in, range(epoch)))
         mine = [n for b in take(batches, batches.batches_in(epoch), skip) for n in numbers_in(b)]

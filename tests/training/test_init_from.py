@@ -13,12 +13,13 @@ from keras_tfmr import SubwordTokenizer, TransformerConfig
 from keras_tfmr.presets.models import make_model
 from keras_tfmr.text.spans import SLOTS
 from training import import_marian
-from training.run.files import RunError
+from training.command.disk import RunError
 from training.run.run_folder import RunFolder
+from training.run.transfer import LEAST_BIAS, carry_over, config_for, spread_layers
 from training.settings.command_line import completed
-from training.settings.config import TrainingConfig
-from training.settings.init_from import LEAST_BIAS, Start, carry_over, spread_layers
-from training.tasks import Translation, make_config
+from training.settings.init_from import Start
+from training.settings.training_config import TrainingConfig
+from training.tasks import TranslationTask, make_config
 
 TUNING = (  # one update of a rate that changes nothing
     "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "1",
@@ -156,7 +157,7 @@ def test_a_student_has_the_layers_of_its_preset(whole):
     given = {"init_from": str(whole), "preset": "12-1-ssru"}
     settings = TrainingConfig(**completed(given, TrainingConfig)).resolved()
     tokenizers = RunFolder(whole).tokenizers()
-    config = Start(whole).config_for(Translation(settings, tokenizers))
+    config = config_for(Start(whole), TranslationTask(settings, tokenizers))
     assert (config.encoder_layers, config.decoder_layers) == (12, 1)
     assert (config.decoder_self, config.d_model) == ("ssru", 192)
     assert config.target_vocab == tokenizers[1].vocab_size

@@ -26,14 +26,12 @@ import numpy as np
 import pytest
 
 from keras_tfmr.presets import folder as presets
-from training import optimizer, train
-from training.corpus import prepare
-from training.corpus.read import sha256
-from training.run import callbacks, evaluate, report, run_folder
+from training import data, train
+from training.command.disk import RunError, sha256, write_atomically, write_json
+from training.command.process import Stop
+from training.run import callbacks, evaluate, optimizer, report, run_folder
 from training.run.checkpoints import Checkpoints
-from training.run.files import RunError, write_atomically, write_json
-from training.run.process import Stop
-from training.settings.config import TrainingConfig
+from training.settings.training_config import TrainingConfig
 
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
 TINY = {
@@ -209,7 +207,7 @@ def read_corpus(settings, folder, before, *about):
     files = [{"path": path, "sha256": sha256(path)} for path in settings.data]
     batches = SimpleNamespace(nominal_tokens=1, dataset=lambda skip: skip, batches_in=lambda n: 5)
     about = ([], [], settings.steps or 0, {"train": {"files": files}}, "")
-    return prepare.Data(Task(tokenizers), batches, *about)
+    return data.Data(Task(tokenizers), batches, *about)
 
 
 def finish(settings, task, folder, data, state):
@@ -237,7 +235,7 @@ def stand_ins(monkeypatch):
     """The stand-ins in the places of the slow parts."""
     ticks = itertools.count()
     for module, name, value in (
-        (prepare, "prepare", read_corpus),
+        (data, "prepare", read_corpus),
         (evaluate, "Evaluator", Evaluator),
         (optimizer, "make_optimizer", Optimizer),
         (report, "finish", finish),
@@ -391,7 +389,7 @@ def test_a_signal_at_any_moment_stops_and_loses_nothing(number, stand_ins, monke
 
 DEAF = """
 import hashlib, sys
-from training.run import process
+from training.command import process
 process.GRACE = 0.2
 def work():
     print("begun", flush=True)

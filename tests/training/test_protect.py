@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from keras_tfmr import SubwordTokenizer
 from keras_tfmr.text.spans import DEFAULT, SLOTS
-from training.corpus.prepare import encode
+from training.command.disk import write_json
 from training.corpus.protect import PairProtection
-from training.run.files import write_json
+from training.data import encode
 from training.run.run_folder import RunFolder, begin, settle
-from training.settings.config import TrainingConfig
 from training.settings.init_from import Start
-from training.tasks import Translation
+from training.settings.training_config import TrainingConfig
+from training.tasks import TranslationTask
 
 SPANS = ("`c`", "<b>", "</b>", "{x}", "--o", "https://a.b/c")
 TEXTS = st.lists(st.sampled_from([*SPANS, *SPANS, "Tom", "cão", "3.5", "é", ",", SLOTS[3]]))
@@ -73,7 +73,7 @@ def test_a_run_learns_from_slots_and_reads_texts_with_them(tmp_path):
         assert 10 < spelt.count(2) < 40 and spelt.count(2) + spelt.count(0) == len(lines) > 40
         assert all(n or set(row) & set(ids) for n, row in zip(spelt, lines, strict=True))
     assert found.held_out["validation"][0] in rows  # as text
-    task = Translation(settings, tokenizers)
+    task = TranslationTask(settings, tokenizers)
     rows = found.held_out["validation"]
     read = task.read([source for source, _ in rows])
     assert all(SLOTS[0] in text.decode() and b"`" not in text for text in read.numpy())

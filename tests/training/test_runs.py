@@ -14,15 +14,15 @@ from tiny_runs import TINY, WORDS, history, last_arrays, small_phrasebook, train
 
 from serving import export
 from training import train_pt_en, translate
+from training.command.disk import RunError, replacing, write_atomically
+from training.command.process import Stop, peak_memory_mib
 from training.corpus.sources import check_apart
-from training.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
 from training.run import callbacks
 from training.run.checkpoints import Checkpoints, damage, restore
-from training.run.files import RunError, replacing, write_atomically
-from training.run.process import Stop, peak_memory_mib
+from training.run.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
 from training.run.run_folder import RunFolder, begin, run_lock
-from training.settings import config
-from training.settings.config import TrainingConfig
+from training.settings import training_config
+from training.settings.training_config import TrainingConfig
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_minutes_become_updates_of_several_batches(
 def test_a_slow_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, capsys, monkeypatch):
     """The phrasebook's number of updates belongs to its recipe; here both are short."""
     small_phrasebook(monkeypatch, tmp_path / "phrasebook", to_learn=200, others=20)
-    monkeypatch.setitem(config.PHRASEBOOK_STEPS, "translation", 40)
+    monkeypatch.setitem(training_config.PHRASEBOOK_STEPS, "translation", 40)
     clock = SimpleNamespace(monotonic=lambda: 1000 * time.monotonic())
     monkeypatch.setattr(callbacks, "time", clock)
     assert train("--output", tmp_path / "run", *TINY, "--vocab_size", 400) == 0

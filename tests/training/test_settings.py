@@ -7,9 +7,15 @@ import pytest
 import yaml
 
 from training.settings.command_line import assigned, parse_arguments
-from training.settings.config import PHRASEBOOK_STEPS, SIZES, TEXT_TASKS, TextConfig, TrainingConfig
 from training.settings.fields import what_is_wrong
 from training.settings.recipes import PRESETS, noam_peak
+from training.settings.training_config import (
+    PHRASEBOOK_STEPS,
+    SIZES,
+    TEXT_TASKS,
+    TextConfig,
+    TrainingConfig,
+)
 
 
 def parse(*words, config_class=TrainingConfig):

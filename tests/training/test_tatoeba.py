@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from training import get_tatoeba
+from training.command.disk import RunError
 from training.corpus import sources, tatoeba
 from training.corpus.held_out import given_sets, read_pairs
-from training.run.files import RunError
-from training.settings.config import TrainingConfig
+from training.settings.training_config import TrainingConfig
 
 NUMBERS = range(1, 101)
 EXPORTS = {  # by hand, in the form of Tatoeba's weekly exports
@@ -144,7 +144,7 @@ def test_exports_are_joined_and_split(tmp_path, capsys):
     words = ["por-eng", "--exports", str(tmp_path), "--folder", str(tmp_path / "data")]
     assert get_tatoeba.main(words) == 0
     told, folder = capsys.readouterr().out, tmp_path / "data" / "por-eng"
-    corpus = sources.Source(f"tatoeba:{folder}")
+    corpus = sources.Corpus(f"tatoeba:{folder}")
     splits = [read_pairs([corpus], name).pairs for name in tatoeba.SPLITS]
     assert 5 in map(len, splits) and 95 <= sum(map(len, splits)) <= 101
     for mine, other in itertools.permutations(splits, 2):

@@ -15,17 +15,17 @@ from keras_tfmr import Classifier, Completer, TransformerConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.text.labels import Labels
 from serving import export
-from training.corpus.prepare import prepare
+from training.command.disk import RunError
 from training.corpus.read import LONGEST_LINE
 from training.corpus.read import rows as rows_of
-from training.corpus.sources import Source
+from training.corpus.sources import Corpus
+from training.data import prepare
 from training.run import report
-from training.run.evaluate import accuracy_and_f1, class_scores, confusion
-from training.run.files import RunError
 from training.run.run_folder import RunFolder
+from training.scores import accuracy_and_f1, class_scores, confusion
 from training.settings.command_line import parse_arguments
-from training.settings.config import TEXT_TASKS, TextConfig, TrainingConfig
 from training.settings.recipes import RECIPES
+from training.settings.training_config import TEXT_TASKS, TextConfig, TrainingConfig
 from training.tasks import MASKED, SHARE, TASKS
 
 SMALL = (
@@ -59,7 +59,7 @@ def prepared(folder, data, *words):
 
 
 def read(tmp_path, task, *rows):
-    source = Source(str(write(tmp_path / "corpus", rows)))
+    source = Corpus(str(write(tmp_path / "corpus", rows)))
     (block,) = source.blocks("train", [])
     return [tuple(row) for row in rows_of(block, task)]
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.command.disk import RunError
 from training.corpus.read import rows
-from training.run.files import RunError
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {
@@ -111,7 +111,7 @@ class Cleaner:
         self._near = "near_duplicate" in rules.filters
 
     def __call__(self, block):
-        """The `Cleaned` of a `Block`.
+        """The `Cleaned` of a `LineBlock`.
 
         Raises:
             RunError: If a line is not UTF-8 or does not have two columns; it names the line.

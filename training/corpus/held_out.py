@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 
+from training.command.disk import RunError
 from training.corpus.filter import Cleaner, Rules, summary
-from training.corpus.sources import Source, tagged, tags_of
-from training.run.files import RunError
+from training.corpus.sources import Corpus, tagged, tags_of
 
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 
@@ -62,7 +62,7 @@ def given_sets(settings, corpora):
     """The validation and test sets that were given, {name: Pairs}."""
     if paths := settings.validation:
         tag, aligned = tags_of(settings.tag).get(paths[0], ""), "".join(paths[1:])
-        own = [Source(paths[0], tag=tag, aligned=aligned)]
+        own = [Corpus(paths[0], tag=tag, aligned=aligned)]
         splits = {"validation": "validation" if own[0].has_splits else "train"}
     else:
         own = [corpus for corpus in corpora if corpus.has_splits]

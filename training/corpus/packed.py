@@ -7,7 +7,7 @@ import io
 import zlib
 from pathlib import Path
 
-from training.run.files import RunError
+from training.command.disk import RunError
 
 BOM = b"\xef\xbb\xbf"
 # {ending: format and Python modules of it, the first that there is}; each has `open`, `compress`.

@@ -13,8 +13,8 @@ import os
 import re
 from typing import NamedTuple
 
+from training.command.disk import RunError
 from training.corpus import packed
-from training.run.files import RunError
 
 LINES, BYTES = 20_000, 1 << 24  # in a block, at most; a line is never cut
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
@@ -31,7 +31,7 @@ class TextFile(NamedTuple):
     modified: int
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Lines `first`, `first + 1`, … of one file or of two aligned ones, as bytes."""
 
     paths: tuple
@@ -59,7 +59,7 @@ class _Hashed(io.RawIOBase):
 
 
 def read_blocks(paths, files):
-    """Yields the lines of a file of two columns, or of two aligned files, as `Block`s.
+    """Yields the lines of a file of two columns, or of two aligned files, as `LineBlock`s.
 
     Args:
         paths: One path or two.
@@ -85,7 +85,7 @@ def read_blocks(paths, files):
                 )
             if not counts[0]:
                 break
-            yield Block(names, number + 1, tuple(map(b"".join, texts)))
+            yield LineBlock(names, number + 1, tuple(map(b"".join, texts)))
             number += counts[0]
         for raw, file in zip(raws, buffered, strict=True):
             while file.read(1 << 20):  # what follows the packed lines counts too
@@ -108,18 +108,12 @@ def stamp(path):
     return status.st_size, status.st_mtime_ns
 
 
-def sha256(path):
-    """The SHA-256 checksum of a file, in hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def in_memory(rows):
     """Rows in memory as blocks of lines; tabs and line ends within a cell become spaces."""
     rows, first = iter(rows), 1
     while chunk := list(itertools.islice(rows, LINES)):
         lines = ("\t".join(re.sub(r"[\t\n]", " ", cell) for cell in row) for row in chunk)
-        yield Block(("memory",), first, ("".join(f"{line}\n" for line in lines).encode(),))
+        yield LineBlock(("memory",), first, ("".join(f"{line}\n" for line in lines).encode(),))
         first += len(chunk)
 
 

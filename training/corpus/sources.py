@@ -7,15 +7,15 @@ import pathlib
 import re
 
 from training import phrasebook
+from training.command.disk import RunError
 from training.corpus import tatoeba
 from training.corpus.read import read_blocks
-from training.run.files import RunError
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class Corpus:
     """One corpus.
 
     Fields:
@@ -31,7 +31,7 @@ class Source:
     aligned: str = ""
 
     def blocks(self, split, read):
-        """Yields the lines of a split as `Block`s.
+        """Yields the lines of a split as `LineBlock`s.
 
         Args:
             split: `train`, `validation` or `test`; only data sets have the latter two.
@@ -68,7 +68,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True)
-class Phrasebook(Source):
+class Phrasebook(Corpus):
     """The files of the built-in phrasebook that have a split each, and columns for every task."""
 
     task: str = "translation"
@@ -86,7 +86,7 @@ def of_phrasebook(task):
     """What a run without `--data` reads: of a translator, every fourth pair is one by hand."""
     if task != "translation":
         return [Phrasebook("phrasebook", task=task)]
-    by_hand = Source(str(phrasebook.FOLDER / "pairs.tsv"), weight=1.0)
+    by_hand = Corpus(str(phrasebook.FOLDER / "pairs.tsv"), weight=1.0)
     return [Phrasebook("phrasebook", weight=3.0), by_hand]
 
 
@@ -95,7 +95,7 @@ def corpora_of(settings):
     if settings.phrasebook:
         return of_phrasebook(settings.task)
     if settings.source:
-        return [Source(settings.source, aligned=settings.target)]
+        return [Corpus(settings.source, aligned=settings.target)]
     found = parse(settings.data, settings.tag, also=settings.validation)
     if settings.temperature != 1 and found[0].weight is not None:
         raise RunError(
@@ -111,14 +111,14 @@ def check_apart(settings, folder):
     if start and os.path.realpath(start) == os.path.realpath(folder.path):
         raise RunError(f"--output must not be the run of --init_from. Received: {start}")
     own = [*folder.files()] if settings.overwrite else []
-    corpora = [*corpora_of(settings), *map(Source, settings.validation)] if own else ()
+    corpora = [*corpora_of(settings), *map(Corpus, settings.validation)] if own else ()
     for path in (path for each in corpora for paths in each.paths("train") for path in paths):
         if any(os.path.samefile(path, mine) for mine in own):
             raise RunError(f"--overwrite would delete {path}, which the run reads: move it away")
 
 
 def parse(data, tags=(), also=()):
-    """The `Source`s that `--data` names, with the tags of `--tag`.
+    """The corpora that `--data` names, with the tags of `--tag`.
 
     Args:
         data: Words `NAME` or `NAME:WEIGHT`; all have weights, or none. A file that is called as the
@@ -132,7 +132,7 @@ def parse(data, tags=(), also=()):
         name, weight = (match[1], float(match[2])) if match else (word, None)
         if weight == 0:
             raise RunError(f"The weight of a corpus must be positive. Received: {word}")
-        found.append(Source(name, weight, tags.get(name, "")))
+        found.append(Corpus(name, weight, tags.get(name, "")))
     weighted = [source for source in found if source.weight is not None]
     if weighted and len(weighted) < len(found):
         other = next(source.name for source in found if source.weight is None)
@@ -166,7 +166,7 @@ def rates(sources, sizes, temperature=1.0):
     2019, arXiv 1907.05019); at a temperature of 1, each pair occurs once.
 
     Args:
-        sources: list of `Source`.
+        sources: list of `Corpus`.
         sizes: The number of pairs of each.
         temperature: float, at least 1.
     """

@@ -15,11 +15,11 @@ import numpy as np
 
 from keras_tfmr._files import read_json
 from keras_tfmr.text.lines import id_type
+from training.command.disk import RunError, appending, mapped, record, sha256, write_json
 from training.corpus.filter import summary
-from training.corpus.read import TextFile, sha256, stamp
+from training.corpus.read import TextFile, stamp
 from training.corpus.unique import NOTHING_LEFT, learned, pairs_of
 from training.corpus.workers import in_processes
-from training.run.files import RunError, appending, mapped, record, write_json
 
 SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
@@ -115,8 +115,8 @@ def write(folder, unique, tokenizers, sets, files):
     return _opened(folder, index)
 
 
-class Encoder:
-    """Encodes the pairs of a `Piece` that are kept, in a process without Keras and TensorFlow."""
+class PairEncoder:
+    """Encodes the kept pairs of a `FilePiece`, in a process without Keras and TensorFlow."""
 
     def __init__(self, unique, tokenizers):
         self._path, self._excluded, self._tags = unique.path, unique.excluded, unique.tags
@@ -143,7 +143,7 @@ def _write_ids(folder, unique, tokenizers):
     """Encodes the kept pairs into files: the number of pairs in each part, records of the files."""
     sizes, ends, sums = collections.Counter(), [0, 0], [0] * len(ARRAYS)
     jobs = ((p, np.array(unique.kept[p.first : p.first + p.pairs])) for p in unique.pieces)
-    results = in_processes(Encoder(unique, tokenizers), jobs)
+    results = in_processes(PairEncoder(unique, tokenizers), jobs)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(appending(folder / name)) for name in ARRAYS]
 

@@ -15,9 +15,9 @@ import urllib.request
 
 import numpy as np
 
+from training.command.disk import RunError, explained, write_atomically
 from training.corpus.filter import Cleaner, Rules
 from training.corpus.read import in_memory
-from training.run.files import RunError, explained, write_atomically
 
 EXPORTS = "https://downloads.tatoeba.org/exports/per_language"
 SUMS = "SHA256SUMS"  # written last

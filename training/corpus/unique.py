@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.command.disk import RunError, appending, chunks
 from training.corpus.sources import tagged
 from training.corpus.workers import in_processes
-from training.run.files import RunError, appending, chunks
 
 NOTHING_LEFT = "no pair is left to learn from: every pair shares a sentence with held-out pairs"
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """A part of the file: its place, the number of its first pair, its pairs, their corpus."""
 
     offset: int
@@ -29,7 +29,7 @@ class UniquePairs:
 
     Args:
         path: The file to write, a `pathlib.Path`.
-        corpora: An iterable of iterables of `Block`: the parts.
+        corpora: An iterable of iterables of `LineBlock`: the parts.
         cleaner: The `Cleaner` of the blocks.
         tags: The tag of each part.
         protect: The `PairProtection` of pairs to learn from, or None.
@@ -55,7 +55,7 @@ class UniquePairs:
             for cleaned in in_processes(cleaner, blocks()):
                 size = len(cleaned.keys)
                 place = (text.tell(), len(cleaned.text), count, size)
-                self.pieces.append(Piece(*place, parts.popleft()))
+                self.pieces.append(FilePiece(*place, parts.popleft()))
                 text.write(cleaned.text)
                 keys.append(cleaned.keys)
                 near_keys.append(cleaned.near_keys)
@@ -115,7 +115,7 @@ def learned(source, target, tag, protect=None):
 
 
 def pairs_of(path, piece, places):
-    """The pairs at some places of a `Piece` of a file, a list of (source, target)."""
+    """The pairs at some places of a `FilePiece` of a file, a list of (source, target)."""
     with path.open("rb") as file:
         file.seek(piece.offset)
         lines = file.read(piece.size).split(b"\n")

@@ -14,12 +14,12 @@ import time
 import keras
 from keras import ops
 
-from training.optimizer import assign_average
+from training.command.disk import RunError, save_weights, write_table
+from training.command.process import peak_memory_mib
 from training.run.checkpoints import read_meta, uncounted
-from training.run.evaluate import scores_in_words
-from training.run.files import RunError, save_weights, write_table
-from training.run.process import peak_memory_mib
+from training.run.optimizer import assign_average
 from training.run.run_folder import record_steps
+from training.scores import scores_in_words
 
 SAID = 60.0  # seconds between two lines off a terminal
 MEASURED = 20  # updates that are timed at least before the rest is estimated

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfmr._files import DAMAGED
-from training.run.files import RunError, write_atomically
+from training.command.disk import RunError, write_atomically
 
 META = "meta"
 _COUNTED = re.compile(r"\b(seed_generator|adam)_\d+\b")

@@ -11,7 +11,7 @@ import os
 import keras
 
 from keras_tfmr import compat
-from training.run.files import RunError
+from training.command.disk import RunError
 
 
 def connect(settings):

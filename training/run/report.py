@@ -12,18 +12,11 @@ import sacrebleu
 
 from keras_tfmr.text_models.text_model import TextModel
 from training import phrasebook
-from training.run.evaluate import (
-    BATCH,
-    SCORES,
-    Evaluator,
-    class_scores,
-    corpus_scores,
-    scores_in_words,
-    spread,
-)
-from training.run.files import RunError, explained, write_atomically, write_json
-from training.run.process import command, peak_memory_mib
+from training.command.disk import RunError, explained, write_atomically, write_json
+from training.command.process import command, peak_memory_mib
+from training.run.evaluate import BATCH, Evaluator, spread
 from training.run.run_folder import RunFolder
+from training.scores import SCORES, class_scores, corpus_scores, scores_in_words
 
 SAMPLES = 12
 LONGEST = 64  # tokens of the text in the picture of the attention
@@ -97,10 +90,10 @@ def finish_on_tensorflow(folder):
 
 def finish_trained(folder):
     """Evaluates, reports and exports a run whose training is over, from its folder alone."""
-    from training.corpus.prepare import prepare
+    from training.data import prepare
     from training.run.callbacks import RunState
     from training.run.checkpoints import Checkpoints
-    from training.settings.config import TextConfig, TrainingConfig
+    from training.settings.training_config import TextConfig, TrainingConfig
 
     config = folder.read_config()
     arguments = {n: tuple(v) if isinstance(v, list) else v for n, v in config["arguments"].items()}

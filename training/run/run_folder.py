@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import fcntl
-import json
 import shlex
 import shutil
 import sys
@@ -13,9 +12,17 @@ from pathlib import Path
 from keras_tfmr.config import versions
 from keras_tfmr.presets.folder import FILES, PresetFolder
 from keras_tfmr.text.spans import DEFAULT
-from training.corpus.read import sha256
-from training.run.files import RunError, explained, in_json, replacing, write_json
-from training.settings.config import best_precision
+from training.command.disk import (
+    RunError,
+    changes_in_words,
+    differences,
+    explained,
+    in_json,
+    replacing,
+    sha256,
+    write_json,
+)
+from training.settings.training_config import best_precision
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 # The last one marks the folder as that of a run.
@@ -156,8 +163,8 @@ def begin(folder, asked, free=(), overwrite=False):
         more = "; --steps N changes its length" if "minutes" in others and not finished else ""
         raise RunError(
             f"{folder.path} holds {'a finished' if finished else 'an unfinished'} run with other "
-            f"settings ({in_words(others)}): repeat its command, choose another --output, or give "
-            f"--overwrite{more}"
+            f"settings ({changes_in_words(others)}): repeat its command, choose another --output, "
+            f"or give --overwrite{more}"
         )
     if finished:
         raise RunError(
@@ -221,26 +228,6 @@ def record_steps(folder, steps):
     config = folder.read_config()
     config["arguments"] |= {"minutes": None, "steps": steps}
     folder.write_config(config)
-
-
-def differences(before, now):
-    """{name: (value before, value now)} of what differs as JSON; an entry only one has may be off.
-
-    >>> differences({"num_beams": 4}, {"num_beams": 4, "extend_vocab": False})
-    {}
-    """
-    now = json.loads(json.dumps(now))
-    pairs = {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
-    return {
-        name: pair
-        for name, pair in pairs.items()
-        if (pair[0] != pair[1] if name in before and name in now else any(pair))
-    }
-
-
-def in_words(others):
-    """Differences for an error message."""
-    return "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in others.items())
 
 
 def _remove_if_empty(folder):

@@ -9,9 +9,9 @@ import functools
 import json
 from pathlib import Path
 
-from training.settings import scripts
-from training.settings.config import INSTEAD, TrainingConfig
+from training.command import scripts
 from training.settings.fields import what_is_wrong
+from training.settings.training_config import INSTEAD, TrainingConfig
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):

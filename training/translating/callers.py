@@ -13,8 +13,8 @@ from keras_tfmr.decoding import Sampling
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.markup import PageError
 from keras_tfmr.signatures.answers import Translation
-from training.run.files import RunError, refusing
-from training.settings import scripts
+from training.command import scripts
+from training.command.disk import RunError, refusing
 
 
 class Callers:

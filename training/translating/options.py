@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from keras_tfmr.compat import usable_cores
-from training.settings import scripts
+from training.command import scripts
 
 # The kinds of documents that are whole files, and how their names end.
 FILE_NAMES = {"file": (), "html": (".html", ".htm", ".xhtml"), "markdown": (".md", ".markdown")}

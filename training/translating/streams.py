@@ -10,9 +10,15 @@ import time
 from pathlib import Path
 
 from keras_tfmr._files import read_json
+from training.command.disk import (
+    RunError,
+    changes_in_words,
+    check_writable,
+    differences,
+    explained,
+    write_json,
+)
 from training.corpus import packed
-from training.run.files import RunError, check_writable, explained, write_json
-from training.run.run_folder import differences, in_words
 
 BEGINNING = 1 << 20  # bytes of an input whose checksum is taken
 NAMED = 4  # changes that are named
@@ -146,8 +152,8 @@ class Record:
         if changes := differences(flattened(before), flattened(basis)):
             first = dict(itertools.islice(changes.items(), NAMED))
             raise RunError(
-                f"{self.path} was started by another command ({in_words(first)}): repeat that "
-                "command, choose another --output, or give --overwrite"
+                f"{self.path} was started by another command ({changes_in_words(first)}): repeat "
+                "that command, choose another --output, or give --overwrite"
             )
 
     def write(self, **state):

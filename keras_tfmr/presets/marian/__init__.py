@@ -86,7 +86,7 @@ def read(
     """
     from keras_tfmr.models import TransformerConfig, TranslationModel
     from keras_tfmr.presets.marian import release, transformers_folder
-    from keras_tfmr.presets.marian.files import sentences_of, stated_languages
+    from keras_tfmr.presets.marian.published import sentences_of, stated_languages
     from keras_tfmr.presets.marian.weights import assign
 
     folder = pathlib.Path(folder)

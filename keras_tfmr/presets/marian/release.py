@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_tfmr._files import DAMAGED, ExportError, PresetError
 from keras_tfmr.faster.precision import to_numpy
-from keras_tfmr.presets.marian.files import only, read_spms
 from keras_tfmr.presets.marian.options import Description, Options, as_text, chosen, decoding_config
+from keras_tfmr.presets.marian.published import only, read_spms
 from keras_tfmr.presets.marian.vocabulary import read_spm, read_yml, write_yml
 from keras_tfmr.presets.marian.weights import LOGITS, arrays_of
 

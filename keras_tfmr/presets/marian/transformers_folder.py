@@ -5,8 +5,8 @@ import json
 import numpy as np
 
 from keras_tfmr._files import PresetError
-from keras_tfmr.presets.marian.files import json_object, read_spms
 from keras_tfmr.presets.marian.options import Description, Options, decoding_config
+from keras_tfmr.presets.marian.published import json_object, read_spms
 from keras_tfmr.presets.marian.vocabulary import vocabulary_of
 from keras_tfmr.presets.marian.weights import BIAS, arrays_of, transformers_names, turned
 

@@ -1,7 +1,8 @@
-"""Files that are written whole or not at all, arrays in files, and errors in one line."""
+"""Files that are written whole or not at all, what is recorded of them, and errors in one line."""
 
 import contextlib
 import csv
+import hashlib
 import io
 import json
 import mmap
@@ -148,3 +149,29 @@ def drop_pages(*arrays):
 def chunks(length, size=CHUNK):
     """Consecutive slices that cover `length` entries."""
     return (slice(begin, min(begin + size, length)) for begin in range(0, length, size))
+
+
+def sha256(path):
+    """The SHA-256 checksum of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def differences(before, now):
+    """{name: (value before, value now)} of what differs as JSON; an entry only one has may be off.
+
+    >>> differences({"num_beams": 4}, {"num_beams": 4, "extend_vocab": False})
+    {}
+    """
+    now = json.loads(json.dumps(now))
+    pairs = {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
+    return {
+        name: pair
+        for name, pair in pairs.items()
+        if (pair[0] != pair[1] if name in before and name in now else any(pair))
+    }
+
+
+def changes_in_words(changes):
+    """Differences for an error message."""
+    return "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in changes.items())

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 
-from training.run.files import RunError
+from training.command.disk import RunError
 
 _NOISE = re.compile(
     rb"WARNING: All log messages before|To enable the following instructions|normalizer\.cc"

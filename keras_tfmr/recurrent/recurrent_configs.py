@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from keras_tfmr import _checks
-from keras_tfmr.models.config import ModelConfig
+from keras_tfmr.models.transformer_config import ModelConfig
 
 
 def _sizes(embedding_dim, units, maxout_units, *alignment_units):

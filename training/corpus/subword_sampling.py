@@ -9,8 +9,8 @@ import itertools
 
 import numpy as np
 
-from training.data import gather
-from training.run.files import chunks, drop_pages
+from training.command.disk import chunks, drop_pages
+from training.corpus.batches import gather
 
 LINES = 1 << 18  # lines to process at a time
 SPELLINGS = 8  # the most probable splits of a word that are used
