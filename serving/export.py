@@ -14,9 +14,9 @@ wrong arguments.
 import sys
 from pathlib import Path
 
+from keras_tfmr.text_models.formats import FORMATS
 from training.command import scripts
 
-FORMATS = ("saved_model", "ctranslate2", "marian")
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
     "num_beams", "num_return_sequences", "length_penalty", "max_length", "max_length_ratio",

@@ -1,33 +1,17 @@
 """The clients: texts to a server, answers from it; one in coroutines, and one that waits for it."""
 
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, AnyStr, Self
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Self
 
-from keras_tfmr import markup
 from keras_tfmr.client import background
-from keras_tfmr.client.requests import Requests, Result, Version
-from keras_tfmr.signatures import signature as signatures
-from keras_tfmr.signatures.answers import (
-    Classification,
-    Completion,
-    Document,
-    Explanation,
-    Likelihood,
-    Tags,
-    Translation,
-)
-from keras_tfmr.signatures.calls import (
-    ClassifierCalls,
-    CompleterCalls,
-    TaggerCalls,
-    TranslatorCalls,
-    tagging,
-)
-from keras_tfmr.signatures.inputs import Text, pairs_of, sampling_of, text_of, with_terms
+from keras_tfmr.client.requests import Requests
+from keras_tfmr.signatures.answers import Document
+from keras_tfmr.signatures.calls import Result, Waiting
+from keras_tfmr.text.strings import Text
 
 
-class ServingClient(Requests, TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
+class ServingClient(Requests, Waiting):
     """A client of a translator, or of another text model, behind TensorFlow Serving.
 
     The calls are those of `Translator`, `Classifier`, `Tagger` and `Completer`, each for the export
@@ -106,18 +90,11 @@ class ServingClient(Requests, TranslatorCalls, ClassifierCalls, TaggerCalls, Com
         for lines in self._some_lines(text):
             yield from self.translate_document(lines)
 
-    def status(self) -> list[Version]:
-        """The versions of the model on the server: a list of (version, state, message)."""
-        return self._wait(self._versions())
-
     def close(self) -> None:
         """Closes the connection; calls under way are cancelled."""
         self._transport.closed = True
         if self._transport.connected:
             self._wait(self._transport.close())
-
-    def _ask(self, signature, inputs, batch_size=None):
-        return self._wait(self._answers(signature, inputs, batch_size))
 
     def _wait(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return background.run(coroutine, self.timeout)
@@ -152,102 +129,12 @@ class AsyncServingClient(Requests):
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def translate(
-        self, texts: Iterable[Text], batch_size: int | None = None
-    ) -> list[Translation]:
-        """See `TranslatorCalls.translate`."""
-        return await self._answers(signatures.TRANSLATE, text_of(texts), batch_size)
-
-    async def translate_nbest(
-        self, texts: Iterable[Text], batch_size: int | None = None
-    ) -> list[list[Translation]]:
-        """See `TranslatorCalls.translate_nbest`."""
-        return await self._answers(signatures.TRANSLATE_NBEST, text_of(texts), batch_size)
-
-    async def translate_document(self, texts: Iterable[Text]) -> list[Document]:
-        """See `TranslatorCalls.translate_document`."""
-        return await self._answers(signatures.TRANSLATE_DOCUMENT, text_of(texts))
-
-    async def translate_html(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
-        """See `TranslatorCalls.translate_html`."""
-        return await self._translate_pages(markup.html(pages))
-
-    async def translate_markdown(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
-        """See `TranslatorCalls.translate_markdown`."""
-        return await self._translate_pages(markup.markdown(pages))
-
-    async def translate_with_terms(
-        self, texts: Iterable[Text], terms: Mapping[str, str], batch_size: int | None = None
-    ) -> list[Translation]:
-        """See `TranslatorCalls.translate_with_terms`."""
-        inputs = with_terms(texts, terms)
-        return await self._answers(signatures.TRANSLATE_WITH_TERMS, inputs, batch_size)
-
-    async def score(
-        self, texts: Iterable[Text], references: Iterable[Text], batch_size: int | None = None
-    ) -> list[Likelihood]:
-        """See `TranslatorCalls.score`."""
-        return await self._answers(signatures.SCORE, pairs_of(texts, references), batch_size)
-
-    async def explain(
-        self, texts: Iterable[Text], batch_size: int | None = None
-    ) -> list[Explanation]:
-        """See `TranslatorCalls.explain`."""
-        return await self._answers(signatures.EXPLAIN, text_of(texts), batch_size)
-
-    async def classify(
-        self, texts: Iterable[Text], batch_size: int | None = None
-    ) -> list[Classification]:
-        """See `ClassifierCalls.classify`."""
-        return await self._answers(signatures.CLASSIFY, text_of(texts), batch_size)
-
-    async def tag(
-        self, texts: Iterable[Text], split: bool = True, batch_size: int | None = None
-    ) -> list[Tags]:
-        """See `TaggerCalls.tag`."""
-        return await self._answers(tagging(split), text_of(texts), batch_size)
-
-    async def complete(
-        self,
-        prompts: Iterable[Text],
-        *,
-        length: int = 64,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int | None = None,
-        batch_size: int | None = None,
-    ) -> list[Completion]:
-        """See `CompleterCalls.complete`."""
-        inputs = sampling_of(prompts, length, temperature, top_k, top_p, seed)
-        return await self._answers(signatures.COMPLETE, inputs, batch_size)
-
-    async def log_prob(
-        self, texts: Iterable[Text], batch_size: int | None = None
-    ) -> list[Likelihood]:
-        """See `CompleterCalls.log_prob`."""
-        return await self._answers(signatures.LOG_PROB, text_of(texts), batch_size)
-
     async def stream_document(self, text: Text) -> AsyncIterator[Document]:
         """`ServingClient.stream_document`, for `async for`."""
         for lines in self._some_lines(text):
             for document in await self.translate_document(lines):
                 yield document
 
-    async def status(self) -> list[Version]:
-        """The versions of the model on the server: a list of (version, state, message)."""
-        return await self._versions()
-
     async def close(self) -> None:
         """Closes the connection; calls under way are cancelled."""
         await self._transport.close()
-
-    async def _translate_pages(self, steps: markup.Steps[AnyStr]) -> list[AnyStr]:
-        """`markup.run`, in coroutines."""
-        try:
-            texts = next(steps)
-            while True:
-                documents = await self.translate_document(texts)
-                texts = steps.send([document.text for document in documents])
-        except StopIteration as end:
-            return end.value

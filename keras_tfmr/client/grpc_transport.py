@@ -16,7 +16,7 @@ _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 
 # ModelVersionStatus.State of tensorflow_serving/apis/get_model_status.proto
-_STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
+STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
 # What gRPC says when the client refuses the server's certificate, or cannot read its own files.
 _WRONG_CERTIFICATE = (
@@ -77,7 +77,7 @@ class GrpcTransport(Transport):
         kind = serving_pb2.GetModelStatusResponse
         response = await self._call(_STATUS, request, kind, headers, timeout)
         return [
-            (known.version, _STATES.get(known.state, "UNKNOWN"), known.status.error_message)
+            (known.version, STATES.get(known.state, "UNKNOWN"), known.status.error_message)
             for known in response.model_version_status
         ]
 

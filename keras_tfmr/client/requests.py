@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import tenacity
 
@@ -26,20 +26,20 @@ from keras_tfmr.client.connection import (
 from keras_tfmr.client.grpc_transport import GrpcTransport
 from keras_tfmr.client.rest_transport import RestTransport
 from keras_tfmr.client.transport import Transport
-from keras_tfmr.signatures.inputs import batches, utf8, utf8_of
+from keras_tfmr.signatures.calls import (
+    ClassifierCalls,
+    CompleterCalls,
+    TaggerCalls,
+    TranslatorCalls,
+    call,
+)
+from keras_tfmr.signatures.inputs import Inputs, batches, text_of
 from keras_tfmr.signatures.signature import Answer, Signature
-from keras_tfmr.text.strings import Text, checked_texts
+from keras_tfmr.text.strings import Text
 
 FEW = 8  # texts of a request whose answers are large
-SENT_AS: Mapping[str, Callable[[Any], Any]] = {
-    "string": utf8_of,
-    "float32": float,
-    "int32": int,
-    "int64": int,
-}
 STREAM_BYTES = 2000  # a batch of sentences on the server
 Version = tuple[int, str, str]  # number, state, message
-Result = TypeVar("Result")
 
 log = logging.getLogger("keras_tfmr.client")
 
@@ -52,11 +52,11 @@ def _bytes(value: Any) -> int:
 
 
 @dataclass(repr=False, eq=False)
-class Requests:
-    """What both clients share: their arguments, and requests in coroutines.
+class Requests(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
+    """What both clients share: their arguments and calls, and requests in coroutines.
 
-    A call's texts enter and its answers leave; the transport knows of neither, and this knows of no
-    protocol.
+    A call's inputs enter and its answers leave; the transport knows of neither calls nor answers,
+    and this knows of no protocol.
     """
 
     server: str = Target.server
@@ -93,19 +93,24 @@ class Requests:
         transport = RestTransport if self.rest else GrpcTransport
         self._transport: Transport = transport(self.target, self.tls, self.max_message_bytes)
 
-    async def _answers(
-        self,
-        signature: Signature[Answer],
-        inputs: dict[str, list[Any]],
-        batch_size: int | None = None,
+    @call
+    async def status(self) -> list[Version]:
+        """The versions of the model on the server: a list of (version, state, message)."""
+        return await self._retried(self._transport.status)
+
+    async def _ask(
+        self, signature: Signature[Answer], inputs: Inputs, batch_size: int | None = None
     ) -> list[Answer]:
         """The answers to requests of bounded size, a bounded number of them at the same time."""
-        columns, parts = self._parts(signature, inputs, batch_size)
+        if batch_size is None:
+            batch_size = FEW if signature.large else self.batch_texts
+        sizes = [sum(map(_bytes, row)) for row in zip(*inputs.values(), strict=True)]
+        parts = batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
         answers, waiting = {}, iter(parts)
 
         async def ask():
             for part in waiting:
-                own = {name: values[part] for name, values in columns.items()}
+                own = {name: values[part] for name, values in inputs.items()}
                 try:
                     answers[part.start] = await self._request(signature, own)
                 except ServingError as error:
@@ -128,16 +133,6 @@ class Requests:
             for task in tasks:
                 task.cancel()
         return [*all_answers()]
-
-    def _parts(self, signature, inputs, batch_size):
-        """The inputs as they are sent, {name: values}, and the slices of them for each request."""
-        if batch_size is None:
-            batch_size = FEW if signature.large else self.batch_texts
-        columns = {
-            name: [*map(SENT_AS[dtype], inputs[name])] for name, dtype in signature.inputs.items()
-        }
-        sizes = [sum(map(_bytes, row)) for row in zip(*columns.values(), strict=True)]
-        return columns, batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
 
     async def _request(self, signature, inputs):
         """The answers to one request."""
@@ -165,14 +160,10 @@ class Requests:
 
     def _some_lines(self, text: Text) -> Iterator[list[Text]]:
         """The lines of a text, as many at a time as a request of `stream_document` holds."""
-        (text,) = checked_texts([text])
-        lines: list[Text] = re.findall(rb"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", utf8(text))
+        (content,) = text_of([text])["text"]
+        lines: list[Text] = re.findall(rb"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", content)
         for rows in batches([*map(len, lines)], self.batch_texts, STREAM_BYTES):
             yield lines[rows]
-
-    async def _versions(self) -> list[Version]:
-        """The versions of the model on the server: a list of (version, state, message)."""
-        return await self._retried(self._transport.status)
 
     async def _retried(self, send: Callable[[Mapping[str, str], float], Awaitable[Any]]) -> Any:
         """Sends, again and again while the server is unavailable; all within the timeout."""

@@ -1,8 +1,14 @@
-"""The calls of text models: the same of a model in this process and of one behind a server."""
+"""The calls of text models: the same of a model in this process and of one behind a server.
+
+Each is written once, as a coroutine, which `AsyncServingClient` has as it is. In a class that
+waits, as all others do, it is a method that returns the answer.
+"""
 
 import abc
-from collections.abc import Iterable, Mapping
-from typing import Any, AnyStr
+import functools
+import types
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, AnyStr, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from keras_tfmr import markup
 from keras_tfmr.signatures import signature as signatures
@@ -15,29 +21,76 @@ from keras_tfmr.signatures.answers import (
     Tags,
     Translation,
 )
-from keras_tfmr.signatures.inputs import Text, pairs_of, sampling_of, text_of, with_terms
+from keras_tfmr.signatures.inputs import Inputs, pairs_of, sampling_of, text_of, with_terms
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.spans import DEFAULT
+from keras_tfmr.text.strings import Text
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Asked(abc.ABC):
-    """What answers signatures.
+    """What answers signatures, in coroutines.
 
     A single str instead of a list is a TypeError in every call, because it would be read as a list
     of letters.
     """
 
     @abc.abstractmethod
-    def _ask(
-        self, signature: Signature[Answer], inputs: dict[str, list[Any]], batch_size: int | None
+    async def _ask(
+        self, signature: Signature[Answer], inputs: Inputs, batch_size: int | None = None
     ) -> list[Answer]:
         """The answers to inputs with one value for each text, in their order."""
+
+
+class Waiting(Asked):
+    """What answers signatures, and whose calls return answers."""
+
+    def _wait(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """The result of a coroutine; here, of one that awaits nothing but others of its kind."""
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            return end.value
+        raise RuntimeError(f"{coroutine} awaits something, and nobody runs it meanwhile")
+
+
+class call(Generic[Arguments, Result]):  # noqa: N801, a decorator, as `property` is
+    """Makes a call of a coroutine: a method that returns its result if the class is `Waiting`."""
+
+    def __init__(
+        self, coroutine: Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]]
+    ) -> None:
+        @functools.wraps(coroutine)
+        def waiting(asked, *arguments, **options):
+            return asked._wait(coroutine(asked, *arguments, **options))
+
+        self._coroutine, self._waiting = coroutine, waiting
+
+    @overload
+    def __get__(self, instance: Waiting, owner: Any) -> Callable[Arguments, Result]: ...
+
+    @overload
+    def __get__(
+        self, instance: Asked, owner: Any
+    ) -> Callable[Arguments, Coroutine[Any, Any, Result]]: ...
+
+    @overload
+    def __get__(self, instance: None, owner: Any) -> Callable[..., Any]: ...
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        function = self._waiting if issubclass(owner, Waiting) else self._coroutine
+        return function if instance is None else types.MethodType(function, instance)
 
 
 class TranslatorCalls(Asked):
     """The calls of a translator."""
 
-    def translate(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Translation]:
+    @call
+    async def translate(
+        self, texts: Iterable[Text], batch_size: int | None = None
+    ) -> list[Translation]:
         """The best translation of each text.
 
         Args:
@@ -48,9 +101,10 @@ class TranslatorCalls(Asked):
         Returns:
             List of `Translation`, each a str with a score, one for each text, in order.
         """
-        return self._ask(signatures.TRANSLATE, text_of(texts), batch_size)
+        return await self._ask(signatures.TRANSLATE, text_of(texts), batch_size)
 
-    def translate_nbest(
+    @call
+    async def translate_nbest(
         self, texts: Iterable[Text], batch_size: int | None = None
     ) -> list[list[Translation]]:
         """The n best translations of each text; an export fixes n.
@@ -62,9 +116,10 @@ class TranslatorCalls(Asked):
         Returns:
             List of lists of `Translation`, best first; there can be fewer than n.
         """
-        return self._ask(signatures.TRANSLATE_NBEST, text_of(texts), batch_size)
+        return await self._ask(signatures.TRANSLATE_NBEST, text_of(texts), batch_size)
 
-    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
+    @call
+    async def translate_document(self, texts: Iterable[Text]) -> list[Document]:
         """The translation of each text sentence by sentence, whatever its length.
 
         All sentences of all texts are translated in batches of similar length; the source's white
@@ -76,10 +131,10 @@ class TranslatorCalls(Asked):
         Returns:
             List of `Document`, one for each text.
         """
-        inputs = text_of(texts)
-        return self._ask(signatures.TRANSLATE_DOCUMENT, inputs, max(len(inputs["text"]), 1))
+        return await self._documents(texts)
 
-    def translate_html(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
+    @call
+    async def translate_html(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
         """Pages of HTML with the same tags, in which the texts are translated.
 
         Texts are those between tags, and in the attributes `alt`, `aria-label`, `placeholder` and
@@ -99,9 +154,10 @@ class TranslatorCalls(Asked):
         Raises:
             PageError: If bytes are not in the encoding that the page declares, or this is unknown.
         """
-        return markup.run(markup.html(pages, self._protected_in_pages), self._translated)
+        return await self._translated(markup.html(pages, self._protected_in_pages))
 
-    def translate_markdown(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
+    @call
+    async def translate_markdown(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
         """Pages of Markdown, in which the texts are translated: see `translate_html`.
 
         Code, addresses and front matter stay as they are; a paragraph becomes one line.
@@ -116,16 +172,29 @@ class TranslatorCalls(Asked):
             ImportError: If markdown-it-py is not installed.
             PageError: As `translate_html`.
         """
-        return markup.run(markup.markdown(pages, self._protected_in_pages), self._translated)
+        return await self._translated(markup.markdown(pages, self._protected_in_pages))
 
     @property
     def _protected_in_pages(self) -> Iterable[str]:
         return DEFAULT
 
-    def _translated(self, texts: list[str]) -> list[str]:
-        return [document.text for document in self.translate_document(texts)]
+    async def _documents(self, texts: Iterable[Text]) -> list[Document]:
+        inputs = text_of(texts)
+        together = max(len(inputs["text"]), 1)
+        return await self._ask(signatures.TRANSLATE_DOCUMENT, inputs, together)
 
-    def translate_with_terms(
+    async def _translated(self, steps: markup.Steps[AnyStr]) -> list[AnyStr]:
+        """`markup.run`, in coroutines."""
+        try:
+            texts = next(steps)
+            while True:
+                documents = await self._documents(texts)
+                texts = steps.send([document.text for document in documents])
+        except StopIteration as end:
+            return end.value
+
+    @call
+    async def translate_with_terms(
         self, texts: Iterable[Text], terms: Mapping[str, str], batch_size: int | None = None
     ) -> list[Translation]:
         """The best translation of each text, with given translations of terms.
@@ -147,9 +216,11 @@ class TranslatorCalls(Asked):
             TypeError, ValueError: If a term or translation is no str, or a term is blank.
             ValueError, ServingError: If the model has no slots for them.
         """
-        return self._ask(signatures.TRANSLATE_WITH_TERMS, with_terms(texts, terms), batch_size)
+        inputs = with_terms(texts, terms)
+        return await self._ask(signatures.TRANSLATE_WITH_TERMS, inputs, batch_size)
 
-    def score(
+    @call
+    async def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int | None = None
     ) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text.
@@ -165,9 +236,12 @@ class TranslatorCalls(Asked):
         Raises:
             ValueError: If there are more or fewer references than texts.
         """
-        return self._ask(signatures.SCORE, pairs_of(texts, references), batch_size)
+        return await self._ask(signatures.SCORE, pairs_of(texts, references), batch_size)
 
-    def explain(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Explanation]:
+    @call
+    async def explain(
+        self, texts: Iterable[Text], batch_size: int | None = None
+    ) -> list[Explanation]:
         """What each token of each translation attended to.
 
         Args:
@@ -177,13 +251,14 @@ class TranslatorCalls(Asked):
         Returns:
             List of `Explanation`, one for each text.
         """
-        return self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
+        return await self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
 
 
 class ClassifierCalls(Asked):
     """The calls of a classifier."""
 
-    def classify(
+    @call
+    async def classify(
         self, texts: Iterable[Text], batch_size: int | None = None
     ) -> list[Classification]:
         """The labels of each text.
@@ -196,13 +271,14 @@ class ClassifierCalls(Asked):
         Returns:
             List of `Classification`, one for each text.
         """
-        return self._ask(signatures.CLASSIFY, text_of(texts), batch_size)
+        return await self._ask(signatures.CLASSIFY, text_of(texts), batch_size)
 
 
 class TaggerCalls(Asked):
     """The calls of a tagger."""
 
-    def tag(
+    @call
+    async def tag(
         self, texts: Iterable[Text], split: bool = True, batch_size: int | None = None
     ) -> list[Tags]:
         """The words of each text with their tags.
@@ -217,18 +293,15 @@ class TaggerCalls(Asked):
         Returns:
             List of `Tags`, one for each text.
         """
-        return self._ask(tagging(split), text_of(texts), batch_size)
-
-
-def tagging(split: bool) -> Signature[Tags]:
-    """The signature that splits punctuation marks off words, or the one that does not."""
-    return signatures.TAG if split else signatures.TAG_WORDS
+        signature = signatures.TAG if split else signatures.TAG_WORDS
+        return await self._ask(signature, text_of(texts), batch_size)
 
 
 class CompleterCalls(Asked):
     """The calls of a completer."""
 
-    def complete(
+    @call
+    async def complete(
         self,
         prompts: Iterable[Text],
         *,
@@ -262,9 +335,12 @@ class CompleterCalls(Asked):
             ValueError: If an option is out of range.
         """
         inputs = sampling_of(prompts, length, temperature, top_k, top_p, seed)
-        return self._ask(signatures.COMPLETE, inputs, batch_size)
+        return await self._ask(signatures.COMPLETE, inputs, batch_size)
 
-    def log_prob(self, texts: Iterable[Text], batch_size: int | None = None) -> list[Likelihood]:
+    @call
+    async def log_prob(
+        self, texts: Iterable[Text], batch_size: int | None = None
+    ) -> list[Likelihood]:
         """The log-probability of each whole text, its end included.
 
         Args:
@@ -274,4 +350,4 @@ class CompleterCalls(Asked):
         Returns:
             List of `Likelihood`, one for each text.
         """
-        return self._ask(signatures.LOG_PROB, text_of(texts), batch_size)
+        return await self._ask(signatures.LOG_PROB, text_of(texts), batch_size)

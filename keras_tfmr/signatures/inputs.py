@@ -12,12 +12,12 @@ from typing import Any
 
 from keras_tfmr.text.strings import Text, checked_texts
 
-Inputs = dict[str, list[Any]]  # {name of an input: its value for each text}
+Inputs = dict[str, list[Any]]  # {name of an input: for each text bytes, a list of them, a number}
 
 
 def text_of(texts: Iterable[Text]) -> Inputs:
     """The inputs of a call that takes texts only."""
-    return {"text": checked_texts(texts)}
+    return {"text": [*map(utf8, checked_texts(texts))]}
 
 
 def pairs_of(texts: Iterable[Text], references: Iterable[Text]) -> Inputs:
@@ -28,7 +28,7 @@ def pairs_of(texts: Iterable[Text], references: Iterable[Text]) -> Inputs:
             f"Each text needs one reference. Received: {len(texts)} texts, "
             f"{len(references)} references"
         )
-    return {"text": texts, "reference": references}
+    return {"text": [*map(utf8, texts)], "reference": [*map(utf8, references)]}
 
 
 def batches(sizes: Sequence[int], batch_size: int, most: float = math.inf) -> list[slice]:
@@ -67,27 +67,19 @@ def utf8(text: Text) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def utf8_of(value: Text | Sequence[Text]) -> bytes | list[bytes]:
-    """The bytes of a text, or of each of a list."""
-    return utf8(value) if isinstance(value, str | bytes) else [*map(utf8, value)]
-
-
 def with_terms(texts: Iterable[Text], terms: Mapping[str, str]) -> Inputs:
-    """The inputs of `translate_with_terms`: see `terms_in`."""
-    texts = checked_texts(texts)
-    return {"text": texts, **terms_in(texts, terms)}
+    """The inputs of `translate_with_terms`: for each text, those terms that it may have.
 
-
-def terms_in(texts: Sequence[Text], terms: Mapping[str, str]) -> dict[str, list[list[str]]]:
-    """For each text, the terms that it may have, and their translations, padded to one length.
+    The rows of terms and translations are padded to one length.
 
     Raises:
         TypeError: If terms are no dict, or one of them or its translation is no str.
         ValueError: If a term is blank.
 
-    >>> terms_in(["O gato", "Gatos pretos"], {"gato": "cat", "preto": "black"})
-    {'terms': [['gato', ''], ['gato', 'preto']], 'translations': [['cat', ''], ['cat', 'black']]}
+    >>> with_terms(["O gato", "Gatos pretos"], {"gato": "cat", "preto": "black"})["terms"]
+    [[b'gato', b''], [b'gato', b'preto']]
     """
+    contents = text_of(texts)["text"]
     for pair in terms.items() if isinstance(terms, Mapping) else [(terms,)]:
         if not all(isinstance(text, str) for text in pair):
             raise TypeError(f"`terms` must be a dict of str. Received: {pair!r:.80}")
@@ -95,13 +87,16 @@ def terms_in(texts: Sequence[Text], terms: Mapping[str, str]) -> dict[str, list[
             raise ValueError(f"A term must have visible characters. Received: {pair!r:.80}")
     words = {term: _folded(term).split() for term in terms}
     rows = []
-    for text in texts:
-        known = _folded(utf8(text).decode("utf-8", "replace"))
+    for content in contents:
+        known = _folded(content.decode("utf-8", "replace"))
         rows.append([term for term, own in words.items() if all(word in known for word in own)])
     most = max([1, *map(len, rows)])
     rows = [row + [""] * (most - len(row)) for row in rows]
-    translations = [[terms.get(term, "") for term in row] for row in rows]
-    return {"terms": rows, "translations": translations}
+    return {
+        "text": contents,
+        "terms": [[*map(utf8, row)] for row in rows],
+        "translations": [[utf8(terms.get(term, "")) for term in row] for row in rows],
+    }
 
 
 def _folded(text):
@@ -140,11 +135,11 @@ def sampling_of(
         raise ValueError(f"top_p must lie in (0, 1]. Received: {top_p}")
     count = len(prompts)
     return {
-        "prompt": prompts,
-        "length": [length] * count,
-        "temperature": [temperature] * count,
-        "top_k": [top_k] * count,
-        "top_p": [top_p] * count,
+        "prompt": [*map(utf8, prompts)],
+        "length": [int(length)] * count,
+        "temperature": [float(temperature)] * count,
+        "top_k": [int(top_k)] * count,
+        "top_p": [float(top_p)] * count,
         "seed": seeds_of(seed, count),
     }
 
@@ -160,7 +155,7 @@ def seeds_of(seed: int | None, count: int) -> list[int]:
     >>> seeds_of(7, 3)
     [7, 8, 9]
     """
-    first = secrets.randbits(62) if seed is None else seed
+    first = secrets.randbits(62) if seed is None else int(seed)
     return [(first + i) % 2**63 for i in range(count)]
 
 

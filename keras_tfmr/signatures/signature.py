@@ -199,13 +199,13 @@ COMPLETE_GREEDILY = Signature(
 )
 LOG_PROB = Signature("log_prob", answers.Likelihood._fields, answers.Likelihood)
 # TensorFlow Serving's own methods, whose requests hold `tf.train.Example` messages.
-CLASSIFY_EXAMPLES = Signature(
+CLASSIFY_EXAMPLES: Signature[Any] = Signature(
     "classify_examples",
     ("classes", "scores"),
     inputs={"inputs": "string"},
     method="classify",
 )
-REGRESS_EXAMPLES = Signature(
+REGRESS_EXAMPLES: Signature[Any] = Signature(
     "regress_examples",
     ("outputs",),
     inputs={"inputs": "string"},

@@ -87,13 +87,13 @@ class Completer(CompleterCalls, TextModel):
     def to_metadata(self) -> dict[str, Any]:
         return {**super().to_metadata(), "max_new_tokens": self.max_new_tokens}
 
-    def _ask(self, signature, inputs, batch_size=None):
+    async def _ask(self, signature, inputs, batch_size=None):
         longest = max(inputs.get("length", ()), default=0)
         if longest > self.max_new_tokens:
             raise ValueError(
                 f"length must be at most max_new_tokens={self.max_new_tokens}. Received: {longest}"
             )
-        return super()._ask(signature, inputs, batch_size)
+        return await super()._ask(signature, inputs, batch_size)
 
     def _complete(self, prompt, length, temperature, top_k, top_p, seed):
         """Prompts string [batch], and options for each -> their continuations.

@@ -3,18 +3,20 @@
 import os
 import pathlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from keras_tfmr import _files
 from keras_tfmr._files import ExportError
-from keras_tfmr.export.write import write_saved_model
 from keras_tfmr.signatures.inputs import Text
-from keras_tfmr.text_models.text_model import TextModel
+
+if TYPE_CHECKING:  # it imports TensorFlow, for which a command line with the formats does not wait
+    from keras_tfmr.text_models.text_model import TextModel
 
 FORMATS = ("saved_model", "ctranslate2", "marian")
 
 
 def export(
-    text_model: TextModel,
+    text_model: "TextModel",
     directory: str | os.PathLike[str],
     format: str,
     precision: str | None,
@@ -27,6 +29,8 @@ def export(
         raise ValueError(f"Expected a format of {known}. Received: {format!r}")
     _files.check_folder(directory, empty=format != "saved_model")
     if format == "saved_model":
+        from keras_tfmr.export.write import write_saved_model
+
         return write_saved_model(text_model, directory, precision, texts, check)
     given = {"precision": precision, "texts": texts, "check": None if check else check}
     if useless := [name for name, value in given.items() if value is not None]:
@@ -34,7 +38,6 @@ def export(
     if not hasattr(text_model, "translate"):
         kind = type(text_model).__name__
         raise ExportError(f"The format {format!r} needs a translator. Received: a {kind}")
-    # Imported here, since they need packages that a SavedModel does not.
     if format == "ctranslate2":
         from keras_tfmr.presets.ctranslate2 import write_ctranslate2
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from keras_tfmr.faster.optimize import optimize_for_decoding
 from keras_tfmr.faster.precision import with_precision
-from keras_tfmr.signatures.calls import Asked
-from keras_tfmr.signatures.inputs import batches, utf8, utf8_of
+from keras_tfmr.signatures.calls import Waiting
+from keras_tfmr.signatures.inputs import Inputs, batches, utf8
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text, checked_texts
 from keras_tfmr.text.subwords import Tokenizer
@@ -21,7 +21,7 @@ from keras_tfmr.text.subwords import Tokenizer
 BATCH = 32  # texts
 
 
-class TextModel(Asked):
+class TextModel(Waiting):
     """A trained model with its tokenizers, from lists of strings to answers.
 
     Its answers are those of its export: both run the same graph functions, each traced once
@@ -253,11 +253,8 @@ class TextModel(Asked):
                 f"Received: {received}"
             )
 
-    def _ask(
-        self,
-        signature: Signature[Answer],
-        inputs: dict[str, list[Any]],
-        batch_size: int | None = None,
+    async def _ask(
+        self, signature: Signature[Answer], inputs: Inputs, batch_size: int | None = None
     ) -> list[Answer]:
         """The answers, by batches of texts of similar length."""
         if signature.needs and signature.name not in self.signatures:
@@ -271,7 +268,7 @@ class TextModel(Asked):
             order = self.token_counts(texts).argsort(kind="stable").tolist()
         answers: dict[int, Answer] = {}
         for rows in (order[some] for some in batches([1] * len(order), size)):
-            batch = [tf.constant([_value(each[i]) for i in rows], dtype) for each, dtype in columns]
+            batch = [tf.constant([values[i] for i in rows], dtype) for values, dtype in columns]
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))
         return [answers[row] for row in range(len(texts))]
@@ -286,10 +283,6 @@ def classes() -> dict[str, type[TextModel]]:
     return {
         "classify": Classifier, "tag": Tagger, "language": Completer, "translation": Translator,
     }  # fmt: skip
-
-
-def _value(value):
-    return utf8_of(value) if isinstance(value, str | bytes | list) else value
 
 
 def _lists(value):

@@ -170,14 +170,14 @@ class Translator(TranslatorCalls, TextModel):
             self._into[language] = copy
         return self._into[language]
 
-    def _ask(self, signature, inputs, batch_size=None):
+    async def _ask(self, signature, inputs, batch_size=None):
         if untagged := self.source_tokenizer.untagged(inputs["text"]):
             known = ", ".join(self.source_tokenizer.target_languages)
             raise ValueError(
                 f"the model has several target languages: choose a `language` of {known}. "
-                f"Received none for the text {inputs['text'][untagged[0]]!r:.80}"
+                f"Received none for the text {inputs['text'][untagged[0]].decode()!r:.80}"
             )
-        return super()._ask(signature, inputs, batch_size)
+        return await super()._ask(signature, inputs, batch_size)
 
     def examples(self, texts: Sequence[Text]) -> list[Any]:
         texts, inputs = [utf8(text) for text in self.source_tokenizer.tagged(texts)], []

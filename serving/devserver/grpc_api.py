@@ -1,4 +1,4 @@
-"""The gRPC API: Predict, GetModelMetadata, GetModelStatus, and gRPC's own health service."""
+"""The gRPC API: Predict, GetModelStatus, and gRPC's own health service."""
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -6,11 +6,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from keras_tfmr.client import serving_pb2, tensors
 from keras_tfmr.client.connection import with_default_port
+from keras_tfmr.client.grpc_transport import STATES
 
 from . import metrics
 from .errors import StatusError, invalid, unimplemented, unknown_label
 from .predict import checker, naming, predict
-from .versions import STATES
+
+NUMBERS = {state: number for number, state in STATES.items()}
 
 
 class Api(grpc.GenericRpcHandler):
@@ -20,7 +22,6 @@ class Api(grpc.GenericRpcHandler):
         self._versions = versions
         self._methods = {
             "/tensorflow.serving.PredictionService/Predict": self._predict,
-            "/tensorflow.serving.PredictionService/GetModelMetadata": self._metadata,
             "/tensorflow.serving.ModelService/GetModelStatus": self._status,
         }
 
@@ -68,39 +69,16 @@ class Api(grpc.GenericRpcHandler):
         left, only = context.time_remaining(), request.output_filter
         return await predict(version, spec.signature_name, read, write, left, only)
 
-    async def _metadata(self, content, context):
-        request = parsed(serving_pb2.GetModelMetadataRequest, content)
-        number = number_of(request)
-        if not request.metadata_field:
-            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
-        for field in set(request.metadata_field) - {"signature_def"}:
-            raise invalid(f"Metadata field {field} is not supported")
-        name = request.model_spec.name
-        return metadata(name, self._versions.get(name, number))
-
     async def _status(self, content, context):
         request = parsed(serving_pb2.GetModelStatusRequest, content)
         answer = serving_pb2.GetModelStatusResponse()
         for version in self._versions.listed(request.model_spec.name, number_of(request)):
-            state = STATES[version.state]
+            state = NUMBERS[version.state]
             status = answer.model_version_status.add(version=version.number, state=state).status
             if version.error is not None:
                 status.error_code = version.error.code.value[0]
                 status.error_message = version.error.message
         return answer
-
-
-def metadata(name, version):
-    """The GetModelMetadataResponse of a version: its signatures."""
-    from tensorflow_serving.apis import get_model_metadata_pb2
-
-    answer = get_model_metadata_pb2.GetModelMetadataResponse()
-    answer.model_spec.name, answer.model_spec.version.value = name, version.number
-    signatures = get_model_metadata_pb2.SignatureDefMap(
-        signature_def=version.session.meta_graph.signature_def
-    )
-    answer.metadata["signature_def"].Pack(signatures)
-    return answer
 
 
 def number_of(request):

@@ -6,11 +6,10 @@ import urllib.parse
 
 import prometheus_client
 from aiohttp import web
-from google.protobuf import json_format
 
 from keras_tfmr.client.connection import LARGEST_VERSION
 
-from . import grpc_api, metrics, rest_bodies
+from . import metrics, rest_bodies
 from .errors import Code, StatusError, invalid, unimplemented, unknown_label
 from .predict import predict
 
@@ -59,10 +58,8 @@ class Api:
         number = int(version) if version else None
         if method == "predict":
             return await self._predict(request, name, number)
-        if method:
-            raise unimplemented(f":{method}")
-        if match["metadata"]:
-            return metadata(name, self._versions.get(name, number))
+        if method or match["metadata"]:
+            raise unimplemented(f":{method}" if method else "/metadata")
         return status(self._versions.listed(name, number))
 
     async def _predict(self, request, name, number):
@@ -79,17 +76,6 @@ class Api:
             return rest_bodies.answer(outputs, rows="instances" in document)
 
         return await predict(version, wanted, read, write, self._timeout)
-
-
-def metadata(name, version):
-    """The JSON of a version's signatures."""
-    answer = json_format.MessageToDict(
-        grpc_api.metadata(name, version),
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
-    )
-    answer["metadata"]["signature_def"].pop("@type")
-    return rest_bodies.dump(answer)
 
 
 def status(versions):

@@ -15,7 +15,6 @@ from .job_queue import JobQueue
 from .model import load
 
 RETRY_SECONDS = 10
-STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}  # numbers of the API
 
 
 @dataclasses.dataclass(eq=False)

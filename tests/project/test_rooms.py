@@ -15,7 +15,7 @@ training.tasks
 training.settings training.translate
 training.translating training.get_tatoeba
 training.corpus serving.demo serving.server serving.export serving.client
-training.command training.phrasebook training.scores serving.devserver
+training.command training.phrasebook training.scores serving.devserver serving.demo_api
 keras_tfmr.text_models
 keras_tfmr.presets keras_tfmr.export keras_tfmr.client
 keras_tfmr.signatures

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from in_memory import awaited, client
-from stub_translator import HYPOTHESES, LONGEST, classify, complete, tag
+from stub_translator import HYPOTHESES, LONGEST
 
 from keras_tfmr.client import (
     TLS,
@@ -80,48 +80,26 @@ def test_documents_and_streams_of_their_lines():
     assert asyncio.run(main()) == ["UM\n", "\n", "DOIS"]
 
 
-CALLS = {
-    "translate": (TEXTS,),
-    "translate_nbest": (TEXTS,),
-    "translate_document": (TEXTS,),
-    "translate_html": (["<p>Um <b>gato</b>", "<title>Um</title>"],),
-    "translate_markdown": ([b"Um *gato* `preto`"],),
-    "translate_with_terms": (TEXTS, {"texto": "text"}),
-    "score": (TEXTS, TEXTS[::-1]),
-    "explain": (TEXTS,),
-    "classify": (TEXTS,),
-    "tag": (["O Tom dorme"], False),
-    "complete": (["era"],),
-    "log_prob": (TEXTS,),
-    "status": (),
-}
+def test_both_clients_have_each_call_of_one_declaration():
+    """As coroutines and as methods that wait, with one signature, and one text for `help`."""
 
+    def public(kind):
+        members = inspect.getmembers(kind, inspect.isfunction)
+        return {name: function for name, function in members if not name.startswith("_")}
 
-def test_the_asynchronous_client_has_the_same_calls_with_the_same_answers():
-    """The same requests, too, but for the seed that is drawn."""
-    public = {name for name, _ in inspect.getmembers(ServingClient, inspect.isfunction)}
-    assert {n for n in public if not n.startswith("_")} == {*CALLS, "close", "stream_document"}
-    others = {"classify": classify, "tag": tag, "tag_words": tag, "complete": complete}
-    others["log_prob"] = lambda texts: {
-        name: np.arange(len(texts)) for name in ("log_prob", "tokens", "truncated")
-    }
-
-    async def ask(name, arguments):
-        other, other_transport = client(AsyncServingClient, batch_texts=20)
-        other_transport.signatures |= others
-        return await getattr(other, name)(*arguments), other_transport.requests
-
-    for name, arguments in CALLS.items():
-        call, other = getattr(ServingClient, name), getattr(AsyncServingClient, name)
-        parameters = inspect.signature(other).parameters
-        assert inspect.iscoroutinefunction(other)
-        assert parameters == inspect.signature(call).parameters, name
-        asked, transport = client(batch_texts=20)
-        transport.signatures |= others
-        answers, requests = asyncio.run(ask(name, arguments))
-        assert answers == getattr(asked, name)(*arguments)
-        if name != "complete":
-            assert [r[:3] for r in requests] == [r[:3] for r in transport.requests], name
+    calls, coroutines = public(ServingClient), public(AsyncServingClient)
+    assert calls.keys() == coroutines.keys() > {"translate", "tag", "complete", "status"}
+    for name in calls.keys() - {"close", "stream_document"}:
+        call, coroutine = calls[name], coroutines[name]
+        assert inspect.iscoroutinefunction(coroutine) and not inspect.iscoroutinefunction(call)
+        assert inspect.signature(call) == inspect.signature(coroutine)
+        assert call.__doc__ == coroutine.__doc__
+    pages = ["<p>Um <b>gato</b>", "<title>Um</title>"]
+    for name, texts in (("translate", TEXTS), ("translate_html", pages)):
+        asked, transport = client(batch_texts=1)
+        answers, other = awaited(name, texts, batch_texts=1)
+        assert answers == getattr(asked, name)(texts)
+        assert [r[:3] for r in other.requests] == [r[:3] for r in transport.requests]
 
 
 def test_a_long_list_is_sent_in_bounded_requests_and_answered_in_order():

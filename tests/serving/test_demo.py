@@ -35,7 +35,8 @@ from stub_translator import (
 )
 
 from keras_tfmr.client import AsyncServingClient
-from serving.demo import Origin, application, origin_of
+from serving.demo import origin_of
+from serving.demo_api import Origin, application
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

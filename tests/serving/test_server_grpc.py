@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from server_process import SIGNATURES, request, status_of
+from server_process import request, status_of
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -87,6 +87,12 @@ def test_wrong_requests_are_invalid_arguments_at_once(server, message, text):
     assert time.monotonic() - start < 5
 
 
+LACKING = {
+    "Classify": classification_pb2.ClassificationRequest(),
+    "GetModelMetadata": get_model_metadata_pb2.GetModelMetadataRequest(),
+}
+
+
 def test_other_models_versions_signatures_and_methods(server):
     assert refused(server, request(model="other", text=["a"]))[0] == "NOT_FOUND"
     for version in (0, 7):
@@ -96,26 +102,13 @@ def test_other_models_versions_signatures_and_methods(server):
     for name in ("none", "__saved_model_init_op"):  # a few bytes that would be a gigabyte
         code, text = refused(server, request(name, text=of(STRING, 1 << 24, string_val=[b"a"])), 5)
         assert code == "FAILED_PRECONDITION" and f'"{name}" not found' in text
-    classify = classification_pb2.ClassificationRequest()
-    code, text = status_of(server.prediction.Classify, classify)
-    assert code == "UNIMPLEMENTED" and "TensorFlow Serving has it" in text
+    for method in ("Classify", "GetModelMetadata"):
+        code, text = status_of(getattr(server.prediction, method), LACKING[method])
+        assert code == "UNIMPLEMENTED" and "TensorFlow Serving has it" in text
 
 
-def test_metadata_status_and_health(server):
-    spec = {"model_spec": {"name": "default"}}
-    message = get_model_metadata_pb2.GetModelMetadataRequest(
-        **spec, metadata_field=["signature_def"]
-    )
-    response = server.prediction.GetModelMetadata(message, timeout=20)
-    signatures = get_model_metadata_pb2.SignatureDefMap()
-    assert response.metadata["signature_def"].Unpack(signatures)
-    assert set(SIGNATURES) < set(signatures.signature_def)
-    assert set(signatures.signature_def["pair"].inputs) == {"number", "vector"}
-    for fields, text in (([], "at least one"), (["signature_def", "x"], "x is not supported")):
-        wrong = get_model_metadata_pb2.GetModelMetadataRequest(**spec, metadata_field=fields)
-        code, details = status_of(server.prediction.GetModelMetadata, wrong)
-        assert code == "INVALID_ARGUMENT" and text in details
-    message = get_model_status_pb2.GetModelStatusRequest(**spec)
+def test_status_and_health(server):
+    message = get_model_status_pb2.GetModelStatusRequest(model_spec={"name": "default"})
     (version,) = server.models.GetModelStatus(message, timeout=20).model_version_status
     assert (version.version, version.state) == (1, 30)  # AVAILABLE
     check = health_pb2_grpc.HealthStub(server.channel).Check
