@@ -217,8 +217,9 @@ def standard_input():
         yield chunk
 
 
-def main():
-    options = parse_arguments()
+def main(arguments=None):
+    """The command; returns its exit status."""
+    options = parse_arguments(arguments)
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     try:
         with connect(options) as client:
