@@ -17,6 +17,7 @@ from training.corpus.protect import PairProtection
 from training.corpus.read import rows, text_column
 from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
+from training.run.device import compiles_by_shape
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
@@ -224,4 +225,5 @@ def make_batches(settings, task, found, replicas=1):
         parts=parts,
         max_tokens=settings.max_tokens,
         sampled=sampled,
+        fixed_shapes=compiles_by_shape(),
     )

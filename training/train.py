@@ -50,9 +50,11 @@ def train(settings, stop):
     """
     import keras
 
+    from training.run.device import keep_programs
     from training.run.distributed import connect
     from training.run.run_folder import RunFolder, run_lock
 
+    keep_programs()
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)
     try:
@@ -116,19 +118,28 @@ def fit(run, model, sums, stop):
     """Makes the updates that are left; returns the `RunState`."""
     from training.run import callbacks as own
     from training.run.checkpoints import Checkpoints, restore
+    from training.run.device import compile_ahead, memory_explained
+    from training.run.evaluate import Evaluator
 
-    settings, folder, workers, data, *_ = run
+    settings, folder, workers, data, config, _ = run
     checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
     newest = checkpoints.newest(run.say)
     state = own.RunState.of(newest, data.steps)
     alone = workers.workers == 1
     budget = own.Budget(state, settings, folder, STARTED, stop, run.say, alone, sums)
-    callbacks = callbacks_of(run, budget, checkpoints)
+    scored = (data.validation, settings.validation_pairs)
+    evaluator = Evaluator(data.task, data.task.model(config), *scored)
+    callbacks = callbacks_of(run, evaluator, budget, checkpoints)
     if newest and (state.unscored or not budget.ended):  # else only the end is missing
         restore(newest, own.state_of(model))
         run.say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")
     accumulated = settings.gradient_accumulation_steps
-    with stop.postponed():
+    if not budget.ended:
+        with memory_explained(settings):
+            shapes, count = workers.dataset(data.batches.empty()), len(data.batches.buckets)
+            seconds = compile_ahead(model, own.state_of(model), shapes, count, evaluator)
+        budget.exclude(seconds)
+    with memory_explained(settings), stop.postponed():
         if state.unscored:
             own.score_last_row(model, callbacks)
         # An epoch of `fit` is a row of history.csv. The first one may have begun before a signal.
@@ -146,21 +157,18 @@ def fit(run, model, sums, stop):
     return state
 
 
-def callbacks_of(run, budget, checkpoints):
+def callbacks_of(run, evaluator, budget, checkpoints):
     """What happens beside the updates: a list of callbacks, in their order."""
     import keras
 
     from training.run import callbacks as own
-    from training.run.evaluate import Evaluator
 
-    settings, folder, workers, data, config, _ = run
-    task = data.task
-    scored = (data.validation, settings.validation_pairs)
-    validation = own.Validation(Evaluator(task, task.model(config), *scored), budget)
+    settings, folder, workers, data, *_ = run
+    validation = own.Validation(evaluator, budget)
     callbacks = [own.NotFinite(budget.state, checkpoints), validation, budget]
     if workers.chief:
         callbacks += [
-            own.History(budget, task.scores, data.batches.nominal_tokens),
+            own.History(budget, data.task.scores, data.batches.nominal_tokens),
             own.Checkpoint(validation, checkpoints, settings),
             keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False),
         ]

@@ -103,6 +103,19 @@ def test_devices_get_rows_of_the_same_number(lengths):
         assert len(source) == len(target) and len(source) % 3 == 0
 
 
+def test_where_shapes_are_compiled_they_are_few_and_known_before(lengths):
+    """Eight at most, in each batch of two epochs, for a tenth more positions than many shapes."""
+    batches = batches_of(lengths, fixed_shapes=True)
+    shapes = [tuple(x.shape for x in batch) for batch in batches.empty().as_numpy_iterator()]
+    count = batches.batches_in(0)
+    assert len(shapes) <= 8 < len(batches_of(lengths).buckets)
+    made = take(batches, count + batches.batches_in(1))
+    assert {tuple(x.shape for x in batch) for batch in made} == {*shapes}
+    assert sorted(n for b in made[:count] for n in numbers_in(b)) == [*range(len(lengths))]
+    fed, least = (1 / np.mean(b.real_share) for b in (batches, batches_of(lengths)))
+    assert fed <= 1.1 * least
+
+
 def test_long_pairs_are_dropped_and_counted():
     batches = batches_of([(3, 3)] * 20 + [(300, 3), (3, 300), (70, 2)])
     assert batches.dropped == 3

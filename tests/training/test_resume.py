@@ -61,6 +61,7 @@ COMPILED_ONCE = {
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "JAX_LOG_COMPILES": "1",
 }
 ON_JAX = """
 import signal, sys
@@ -99,6 +100,10 @@ def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "compiled")
     said = finished(start(ON_JAX, whole, run, *words, script="-c", **environment))
     assert "Resuming from update 11" in said
+    ahead, *trained = said.split("Compiled for all shapes")
+    assert "compilation of jit(train_step)" in ahead and len(trained) == 3
+    for later in trained:
+        assert "compilation of jit(train_step)" not in later.split("Run folder")[0]
     check_same(whole, run)
     for folder in (whole, run):
         for name in ("results.json", "report.md"):

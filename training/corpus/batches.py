@@ -14,9 +14,10 @@ import tensorflow as tf
 from training.command.disk import RunError, chunks, drop_pages
 
 LONGEST = 256  # tokens of a side; longer pairs are dropped
-TARGET_LENGTHS = 12  # maximum number of target lengths of buckets
-SOURCE_LENGTHS = 3  # maximum number of source lengths per target length
-BATCHES_PER_BUCKET = 6  # the fewest batches that justify a bucket, because each has a remainder
+SHAPES = 24  # maximum number of buckets
+FIXED_SHAPES = 8  # the same where each shape is compiled
+LENGTHS = 20  # lengths of a side that buckets are merged from
+DECODER = 2  # what a target position costs, in source positions
 READ = 8192  # pairs that go to their buckets together
 DROPPED = 255  # the bucket of pairs that are too long
 
@@ -55,6 +56,8 @@ class Batches:
         max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`.
         sampled: None, or for each side a function from (pair numbers, epoch) to `(values, lengths)`
             of other subwords.
+        fixed_shapes: Whether each bucket has one shape, for backends that compile by shape: there
+            are fewer buckets then, and rows are added that hold no token.
 
     Attributes:
         nominal_tokens: Number of tokens to predict in a usual batch, for a loss that divides by it.
@@ -62,7 +65,7 @@ class Batches:
 
     def __init__(
         self, sides, task, *, tokens_per_batch, seed, rows_multiple=1, parts=None,
-        max_tokens=None, sampled=None,
+        max_tokens=None, sampled=None, fixed_shapes=False,
     ):  # fmt: skip
         if (max_tokens or 0) > tokens_per_batch:
             raise RunError(
@@ -72,6 +75,7 @@ class Batches:
         pairs = len(sides[0][1]) - 1
         self.sides, self.task, self.signature = sides, task, task.signature()
         self.seed, self.rows_multiple, self.sampled = seed, rows_multiple, sampled
+        self.fixed_shapes, shapes = fixed_shapes, FIXED_SHAPES if fixed_shapes else SHAPES
         self.parts = parts or [CorpusPart(0, pairs)]
         longest = max_tokens or min(LONGEST, tokens_per_batch)
         counts = np.zeros((longest + 2, longest + 2), np.int64)  # [source, target] lengths
@@ -81,7 +85,7 @@ class Batches:
         counts = counts[:-1, :-1]
         if not counts.any():
             raise RunError(f"none of {pairs} pairs has at most {longest} tokens on each side")
-        self.buckets = choose_buckets(counts, tokens_per_batch, rows_multiple)
+        self.buckets = choose_buckets(counts, tokens_per_batch, shapes, rows_multiple)
         # bucket_of[source, target] lengths; sampled subwords may be a few more than the longest.
         self._bucket_of = np.full((longest + 2, longest + 2), DROPPED, np.uint8)
         for i, bucket in reversed([*enumerate(self.buckets)]):  # the smallest last, so that it wins
@@ -202,7 +206,8 @@ class Batches:
 
     def _batch(self, epoch, numbers, key):
         bucket = self.buckets[key]
-        rows = -(-len(numbers) // self.rows_multiple) * self.rows_multiple
+        multiple = bucket.rows if self.fixed_shapes else self.rows_multiple
+        rows = -(-len(numbers) // multiple) * multiple
         padded, lengths = [], []
         for side, width in enumerate((bucket.source, bucket.target)):
             values, count = self._ids(side, numbers, int(epoch))
@@ -220,6 +225,17 @@ class Batches:
         if self.sampled:
             return self.sampled[side](numbers, epoch)
         return gather(*self.sides[side], numbers)
+
+    def empty(self):
+        """A dataset of a batch of each shape that holds no token."""
+        none = np.zeros(0, np.int64)
+
+        def batches():
+            for bucket in self.buckets:
+                sides = [np.zeros((bucket.rows, width), np.int32) for width in bucket[1::-1]]
+                yield self.task.batch(*sides, none, none, 0)
+
+        return tf.data.Dataset.from_generator(batches, output_signature=self.signature)
 
     def summary(self):
         """A line about the batches, for people."""
@@ -248,11 +264,11 @@ def _spread(places, size):
     return (places % size) * stride % size
 
 
-def choose_buckets(counts, tokens_per_batch, rows_multiple=1):
-    """The buckets that pad these pairs least.
+def choose_buckets(counts, tokens_per_batch, most, rows_multiple=1):
+    """At most `most` buckets with the fewest positions to compute in an epoch.
 
-    Target lengths are chosen first, because the decoder and its softmax cost most; then the source
-    lengths for the pairs of each target length.
+    It begins with many, and merges the two that cost least together, until there are few enough
+    and no other merging saves anything.
 
     Args:
         counts: [source length, target length]: the number of pairs of these lengths; not all 0.
@@ -260,32 +276,45 @@ def choose_buckets(counts, tokens_per_batch, rows_multiple=1):
         rows_multiple: The number of rows is a multiple of this.
 
     Returns:
-        list of `Bucket`, sorted; the last one holds every pair.
+        list of `Bucket`, the cheapest pairs first; the last one holds every pair.
     """
     lengths = np.argwhere(counts)  # [kinds, 2]: source, target
-    pairs = counts[tuple(lengths.T)]
     longest = lengths.max(axis=0)
-    budget = tokens_per_batch // rows_multiple
-    if budget < longest.max():
+    if tokens_per_batch // rows_multiple < longest.max():
         raise RunError(
             f"a pair of {longest.max()} tokens does not fit batches of {tokens_per_batch} tokens "
             f"and at least {rows_multiple} rows: raise --tokens_per_batch, or use fewer devices"
         )
-    batches = (pairs * lengths.max(axis=1)).sum() / tokens_per_batch
-    columns = int(np.clip(batches / BATCHES_PER_BUCKET, 1, TARGET_LENGTHS))
-    sizes, below = set(), 0
-    for target in lengths_to_pad_to(counts.sum(axis=0), columns):
-        sources = counts[:, below + 1 : target + 1].sum(axis=1)
-        width = np.maximum(np.arange(len(sources)), target)
-        worth = (sources * width).sum() / tokens_per_batch / BATCHES_PER_BUCKET
-        chosen = lengths_to_pad_to(sources, int(np.clip(worth, 1, SOURCE_LENGTHS)))
-        sizes.update((target, source) for source in chosen)
-        below = target
-    sizes.add((int(longest[1]), int(longest[0])))
+    grids = [np.array(lengths_to_pad_to(counts.sum(axis=axis), LENGTHS)) for axis in (1, 0)]
+    sizes = [grid[np.searchsorted(grid, n)] for grid, n in zip(grids, lengths.T, strict=True)]
+    sizes, of = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)  # [boxes, 2]
+    pairs = np.bincount(of.ravel(), counts[tuple(lengths.T)])  # [boxes]
+    if not (sizes == longest).all(axis=1).any():  # for sampled subwords, which may be more
+        sizes, pairs = np.vstack([sizes, longest]), np.append(pairs, 0)
+    while len(sizes) > 1:
+        both = np.maximum(sizes[:, None], sizes)  # [boxes, boxes, 2]
+        costs = _cost(sizes, pairs, tokens_per_batch)
+        more = _cost(both, pairs[:, None] + pairs, tokens_per_batch) - costs[:, None] - costs
+        np.fill_diagonal(more, np.inf)
+        a, b = np.unravel_index(more.argmin(), more.shape)
+        if len(sizes) <= most and more[a, b] >= 0:
+            break
+        sizes[a], pairs[a] = both[a, b], pairs[a] + pairs[b]
+        sizes, pairs = np.delete(sizes, b, axis=0), np.delete(pairs, b)
+    order = np.argsort(_cost(sizes, 1, 0), kind="stable")
     return [
-        Bucket(target, source, _rows(tokens_per_batch // max(target, source), rows_multiple))
-        for target, source in sorted(sizes)
+        Bucket(int(t), int(s), _rows(tokens_per_batch // int(max(t, s)), rows_multiple))
+        for s, t in sizes[order]
     ]
+
+
+def _cost(sizes, pairs, tokens_per_batch):
+    """The cost of an epoch of some pairs padded to `[…, 2]`, in source positions.
+
+    The last batch of an epoch is half full on average, so each bucket costs half a batch more.
+    """
+    rows = pairs + tokens_per_batch / sizes.max(axis=-1) / 2
+    return rows * (sizes[..., 0] + DECODER * sizes[..., 1])
 
 
 def _rows(most, multiple):

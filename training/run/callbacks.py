@@ -99,6 +99,12 @@ class Budget(keras.callbacks.Callback):
         """Seconds used in total."""
         return time.monotonic() - self.started
 
+    def exclude(self, seconds):
+        """Does not count what was compiled before the first update, which a later start has."""
+        if seconds:
+            self.started += seconds
+            self.say(f"Compiled for all shapes in {seconds:.0f} s, which --minutes leaves out.")
+
     @property
     def ended(self):
         """Whether the training is over, by the settings of now: by its length or by its scores."""

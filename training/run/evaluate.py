@@ -1,11 +1,13 @@
 """Scores of a model on texts, during training and at the end."""
 
 import functools
+import itertools
 
 import keras
 import numpy as np
 
 from training.corpus.read import text_column
+from training.run.device import compiles_by_shape
 
 BATCH = 64  # texts in a batch
 PADDING = 8  # lengths are padded to multiples of this, so that there are fewer shapes
@@ -34,7 +36,8 @@ class Evaluator:
         ids = [[*row[: task.most], tokenizer.eos_id] for row in encoded]
         self.order = np.argsort([len(row) for row in ids], kind="stable")
         ids = [ids[i] for i in self.order]
-        batches = [padded(ids[i : i + BATCH]) for i in range(0, len(ids), BATCH)]
+        shape = (BATCH, max(map(len, ids))) if compiles_by_shape() else (0, 0)
+        batches = [padded(ids[i : i + BATCH], *shape) for i in range(0, len(ids), BATCH)]
         self.batches = task.evaluated(batches)
         self.function = compiled(functools.partial(task.outputs, model), model)
 
@@ -44,10 +47,10 @@ class Evaluator:
 
     def measure(self):
         """Scores by name, and for each row what was found as a str, in order."""
-        found, places = [None] * len(self.rows), iter(self.order)
-        for batch in self.batches:
-            for row in self.function(batch):
-                found[next(places)] = row
+        found = [None] * len(self.rows)
+        outputs = itertools.chain.from_iterable(map(self.function, self.batches))
+        for place, row in zip(self.order, outputs, strict=False):  # behind them, rows that fill
+            found[place] = row
         scores, texts, self.table = self.task.measured(found, self.rows)
         return scores, texts
 
@@ -82,9 +85,13 @@ def compiled(function, model):
     return lambda ids: np.asarray(run([variable.value for variable in variables], ids))
 
 
-def padded(rows):
-    """int32 `[batch, length]` of lists of ids, padded with 0 to a multiple of `PADDING`."""
-    length = -(-max(map(len, rows)) // PADDING) * PADDING
+def padded(rows, count=0, length=0):
+    """int32 `[batch, length]` of lists of ids, padded with 0 to a multiple of `PADDING`.
+
+    There are at least so many rows, repeated ones, and at least this length.
+    """
+    rows = rows + rows[-1:] * (count - len(rows))
+    length = -(-max(length, *map(len, rows)) // PADDING) * PADDING
     return keras.utils.pad_sequences(rows, length, padding="post")
 
 

@@ -22,7 +22,7 @@ from training.command.disk import (
     sha256,
     write_json,
 )
-from training.settings.training_config import best_precision
+from training.run.device import default_precision
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 # The last one marks the folder as that of a run.
@@ -196,14 +196,14 @@ def _corpus_differs(before):
 def settle(asked, before=None):
     """The settings of a run: those asked for, with what they leave open as in the resumed run.
 
-    These are the precision, whose default depends on the processor, what is protected, which was
+    These are the precision, whose default depends on the device, what is protected, which was
     nothing once, and the number of updates that `--minutes` has become.
     """
     known, found = (before or {}).get("arguments", {}), {}
     if asked.protect is None and asked.task == "translation":
         found["protect"] = tuple(known.get("protect") or ()) if before else DEFAULT
     if asked.precision is None:
-        found["precision"] = known.get("precision") or best_precision()
+        found["precision"] = known.get("precision") or default_precision()
     if asked.minutes and known.get("steps"):
         found |= {"minutes": None, "steps": known["steps"]}
     return dataclasses.replace(asked, **found)

@@ -1,0 +1,96 @@
+"""What depends on the device of a run: its precision, and on JAX its compiled programs.
+
+XLA compiles a program for each shape of a batch, which takes it seconds to minutes; TensorFlow
+runs any shape. So on JAX batches have few shapes, their programs are made before the clock of
+`--minutes` starts, and the next start finds them in a folder: one compiled anew may also round in
+another way, and a resumed run would not be the same bit for bit.
+"""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from training.command.disk import RunError
+from training.settings.training_config import best_precision
+
+TENSOR_CORES = 8.0  # the compute capability of the first GPUs with bfloat16
+
+
+def compiles_by_shape():
+    """Whether each shape of a batch costs a compilation."""
+    return keras.backend.backend() == "jax"
+
+
+def keep_programs():
+    """Keeps what JAX compiles, in the folder that JAX_COMPILATION_CACHE_DIR or KERAS_HOME names."""
+    if not compiles_by_shape() or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    import jax
+
+    home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
+    jax.config.update("jax_compilation_cache_dir", str(Path(home, "compiled")))
+
+
+def default_precision():
+    """mixed_bfloat16 where the GPU, TPU or processor has bfloat16, else float32."""
+    capabilities = _capabilities()
+    if not capabilities:
+        return best_precision()
+    return "mixed_bfloat16" if min(capabilities) >= TENSOR_CORES else "float32"
+
+
+def _capabilities():
+    """The compute capability of each GPU, such as 8.9, or infinity for a TPU; none of a CPU."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        devices = [device for device in jax.local_devices() if device.platform != "cpu"]
+        return [float(getattr(device, "compute_capability", np.inf)) for device in devices]
+    import tensorflow as tf
+
+    gpus = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    return [float("{}.{}".format(*gpu.get("compute_capability", (0, 0)))) for gpu in gpus]
+
+
+def compile_ahead(model, variables, batches, count, evaluator):
+    """Compiles the update for each shape of a batch, and the validation; changes no variable.
+
+    Args:
+        model: The compiled model.
+        variables: {name: variable} of all that an update changes.
+        batches: A dataset of a batch of each shape, as `fit` reads it.
+        count: The number of them.
+        evaluator: The `Evaluator`.
+
+    Returns:
+        The seconds that this took; 0.0 where nothing is compiled by shape.
+    """
+    if not compiles_by_shape():
+        return 0.0
+    began = time.monotonic()
+    before = {name: np.array(variable) for name, variable in variables.items()}
+    model.fit(batches, steps_per_epoch=count, verbose=0, shuffle=False)
+    for name, variable in variables.items():
+        variable.assign(before[name])
+    evaluator.function(evaluator.batches[0])
+    return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def memory_explained(settings):
+    """A context in which a device without enough memory is an error that says what to lower."""
+    try:
+        yield
+    except Exception as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and "ResourceExhausted" not in repr(type(error)):
+            raise
+        tokens, batches = settings.tokens_per_batch, settings.gradient_accumulation_steps
+        raise RunError(
+            f"The device has too little memory for batches of {tokens:,} tokens. With "
+            f"--tokens_per_batch {tokens // 2} --gradient_accumulation_steps {2 * batches} the "
+            f"updates are of as many tokens; give --overwrite, or another --output"
+        ) from error
