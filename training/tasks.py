@@ -331,7 +331,7 @@ def preset_of(kind, name):
 
 def make_config(settings, source_vocab, target_vocab):
     """The model config that a resolved `TrainingConfig` asks for."""
-    given = settings.sizes() | {"dropout_rate": settings.dropout_rate}
+    given = settings.sizes() | settings.dropouts()
     fields = {
         **preset_of(settings.model, settings.preset),
         **{name: value for name, value in given.items() if value is not None},

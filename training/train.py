@@ -50,11 +50,11 @@ def train(settings, stop):
     """
     import keras
 
-    from training.run.device import keep_programs
+    from training.run.device import prepare_backend
     from training.run.distributed import connect
     from training.run.run_folder import RunFolder, run_lock
 
-    keep_programs()
+    prepare_backend()
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)
     try:

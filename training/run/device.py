@@ -25,14 +25,21 @@ def compiles_by_shape():
     return keras.backend.backend() == "jax"
 
 
-def keep_programs():
-    """Keeps what JAX compiles, in the folder that JAX_COMPILATION_CACHE_DIR or KERAS_HOME names."""
-    if not compiles_by_shape() or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+def prepare_backend():
+    """Leaves the GPUs to JAX, and keeps what it compiles in the user's folder.
+
+    TensorFlow only makes the batches then, and would take a GPU's memory for itself. The folder is
+    `~/.keras/compiled`, or where KERAS_HOME or JAX_COMPILATION_CACHE_DIR says.
+    """
+    if not compiles_by_shape():
         return
     import jax
+    import tensorflow as tf
 
-    home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
-    jax.config.update("jax_compilation_cache_dir", str(Path(home, "compiled")))
+    tf.config.set_visible_devices([], "GPU")
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
+        jax.config.update("jax_compilation_cache_dir", str(Path(home, "compiled")))
 
 
 def default_precision():

@@ -73,9 +73,13 @@ def _tell_what_next(settings, task, folder):
 
 
 def finish_on_tensorflow(folder):
-    """Finishes a run that was trained on JAX by TensorFlow, which makes the exports."""
+    """Finishes a run that was trained on JAX by TensorFlow, which makes the exports.
+
+    On the CPU: JAX still holds the memory of the GPUs.
+    """
     words = [sys.executable, "-m", "training.run.report", str(folder.path)]
-    with subprocess.Popen(words, env=os.environ | {"KERAS_BACKEND": "tensorflow"}) as process:
+    changes = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen(words, env=os.environ | changes) as process:
         try:
             failed = process.wait()
         except KeyboardInterrupt:

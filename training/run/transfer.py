@@ -14,7 +14,7 @@ from training.tasks import preset_of
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
 # A bias of -50 bans them as well.
 LEAST_BIAS = -50.0
-FREE = (*LAYERS, "dropout_rate")  # that may differ from a teacher's
+FREE = (*LAYERS, "dropout_rate", "attention_dropout_rate")  # that may differ from a teacher's
 _LAYER = re.compile(r"(encoder|decoder)/layer_(\d+)/")
 _OF_SUBWORDS = re.compile(r"(source_)?embedding/tokens/|logits/")
 
@@ -23,7 +23,7 @@ def config_for(start, task):
     """The config of the model that learns a task: that of the run, with sizes and dropout."""
     settings = task.settings
     vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
-    fields = {**start.config, "dropout_rate": settings.dropout_rate}
+    fields = {**start.config, **settings.dropouts()}
     if settings.task == "translation":
         given = {n: v for n, v in settings.sizes().items() if v is not None}
         sizes = {**preset_of(start.kind, settings.preset), **given}

@@ -155,6 +155,10 @@ class TrainingConfig:
     dropout_rate: float = option(
         None, "fraction of the values dropped in training (default: the preset's)", SHARE
     )
+    attention_dropout_rate: float = setting(
+        None, "fraction of the attention weights dropped in training (default: that of the values)",
+        SHARE,
+    )  # fmt: skip
     vocab_size: int = option(8000, "number of subwords")
     joint_vocab: bool = setting(True, "share one vocabulary between both sides", tasks=TRANSLATION)
     subword_sampling: float = setting(
@@ -239,7 +243,7 @@ class TrainingConfig:
             and f"below log_steps, which is {log_steps}",
             "extend_vocab": start or other,
             "fresh_weights": start,
-            **dict.fromkeys(SIZES, other),
+            **dict.fromkeys((*SIZES, "attention_dropout_rate"), other),
         }
         for name, others in INSTEAD.items():
             rules[name] = next((f"beside {self.spelt(n)}" for n in others if getattr(self, n)), "")
@@ -280,6 +284,11 @@ class TrainingConfig:
     def sizes(self):
         """{field: value} of the fields that a Transformer's preset sets too."""
         return {name: getattr(self, name) for name in SIZES}
+
+    def dropouts(self):
+        """{field: value} of the dropout rates of a model, as far as they are set."""
+        names = ("dropout_rate", "attention_dropout_rate")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @classmethod
     def free(cls):
