@@ -10,14 +10,13 @@ from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.spans import SLOTS
 from training.command.disk import RunError, changes_in_words, differences
 from training.corpus import store
-from training.corpus.batches import Batches, CorpusPart
+from training.corpus.batches import Batches, CorpusPart, compiles_by_shape
 from training.corpus.filter import Cleaner, Rules, summary
 from training.corpus.held_out import given_sets, hold_out
 from training.corpus.protect import PairProtection
 from training.corpus.read import rows, text_column
 from training.corpus.sources import corpora_of, rates
 from training.corpus.unique import UniquePairs
-from training.run.device import compiles_by_shape
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from

@@ -8,6 +8,7 @@ the smallest bucket that holds it; a full bucket is a batch.
 import math
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -20,6 +21,11 @@ LENGTHS = 20  # lengths of a side that buckets are merged from
 DECODER = 2  # what a target position costs, in source positions
 READ = 8192  # pairs that go to their buckets together
 DROPPED = 255  # the bucket of pairs that are too long
+
+
+def compiles_by_shape():
+    """Whether each shape of a batch costs a compilation: JAX's XLA compiles them one by one."""
+    return keras.backend.backend() == "jax"
 
 
 class Bucket(NamedTuple):

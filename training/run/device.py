@@ -15,14 +15,10 @@ import keras
 import numpy as np
 
 from training.command.disk import RunError
+from training.corpus.batches import compiles_by_shape
 from training.settings.training_config import best_precision
 
 TENSOR_CORES = 8.0  # the compute capability of the first GPUs with bfloat16
-
-
-def compiles_by_shape():
-    """Whether each shape of a batch costs a compilation."""
-    return keras.backend.backend() == "jax"
 
 
 def prepare_backend():

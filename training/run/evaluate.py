@@ -6,8 +6,8 @@ import itertools
 import keras
 import numpy as np
 
+from training.corpus.batches import compiles_by_shape
 from training.corpus.read import text_column
-from training.run.device import compiles_by_shape
 
 BATCH = 64  # texts in a batch
 PADDING = 8  # lengths are padded to multiples of this, so that there are fewer shapes
