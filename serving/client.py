@@ -5,7 +5,7 @@
     python serving/client.py < portuguese.txt > english.txt
     python serving/client.py --ask tag "the book is on the table"
 
-Lines on standard input are sent in batches as they arrive, several batches at the same time. The
+Lines on standard input are sent as they arrive, in batches, several of them at the same time. The
 answers are printed in order, one line for each text. Exit status: 0 done, 2 wrong arguments, 3 no
 server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other error, 130 after
 Ctrl-C.
@@ -14,10 +14,7 @@ Ctrl-C.
 import functools
 import itertools
 import os
-import queue
 import sys
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from keras_tfmr.client import TLS, ServingClient, ServingError, Target
@@ -116,13 +113,17 @@ def print_translations(client, options):
     if options.terms is not None:
         terms = scripts.terms(options.terms)
         ask = functools.partial(client.translate_with_terms, terms=terms)
-    groups = [options.texts] if options.texts else lines(standard_input())
     numbers = itertools.count(1)
-    requests = batches(groups, options.batch_size)
-    for answers in in_order(ask, requests, client.in_flight):
-        for answer in answers:
+    for texts in [options.texts] if options.texts else lines(standard_input()):
+        try:
+            answers, failed = ask(texts, batch_size=options.batch_size), None
+        except ServingError as error:
+            answers, failed = error.answers, error
+        for answer in itertools.takewhile(lambda answer: answer is not None, answers):
             show(call, next(numbers), answer)
         sys.stdout.flush()
+        if failed:
+            raise failed
 
 
 def lines(chunks):
@@ -132,40 +133,6 @@ def lines(chunks):
         *complete, rest = (rest + chunk).split(b"\n")
         yield [line.removesuffix(b"\r") for line in complete]
     yield [rest] if rest else []
-
-
-def batches(groups, size):
-    """Yields lists of at most `size` texts, without waiting for a later group to fill one.
-
-    A group from a terminal holds one line, which is then answered at once; a group from a file or a
-    fast pipe holds hundreds of lines.
-    """
-    for group in groups:
-        for start in range(0, len(group), size):
-            yield group[start : start + size]
-
-
-def in_order(ask, requests, in_flight):
-    """Yields `ask(request)` for each request, in order, with `in_flight` of them sent at once.
-
-    A thread of its own reads the requests, so that an answer is printed as soon as it arrives, even
-    while the next request is awaited. It does not keep the program from ending.
-    """
-    answers, pool = queue.Queue(in_flight), ThreadPoolExecutor(in_flight)
-
-    def submit():
-        try:
-            for request in requests:
-                answers.put(pool.submit(ask, request))
-        except Exception as error:  # raised at its place in the order
-            failed = Future()
-            failed.set_exception(error)
-            answers.put(failed)
-        answers.put(None)
-
-    threading.Thread(target=submit, daemon=True).start()
-    while (answer := answers.get()) is not None:
-        yield answer.result()
 
 
 def show(call, number, answer):
@@ -207,10 +174,7 @@ def warn(message):
 
 
 def standard_input():
-    """Yields the bytes of standard input as they arrive.
-
-    Not through sys.stdin: a thread that waits in it holds its lock, and Python could not exit.
-    """
+    """Yields the bytes of standard input as they arrive."""
     if os.isatty(0):
         warn("enter one text per line; Ctrl-D ends")
     while chunk := os.read(0, 1 << 16):

@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from keras_tfmr.compat import usable_cores
 from keras_tfmr.export.batching import MAX_BATCH_SIZE
 from training.command import scripts
+from training.command.process import Stop
 
 
 def parse_arguments(arguments=None):
@@ -60,23 +61,25 @@ def parse_arguments(arguments=None):
 
 def main(arguments=None):
     """Runs the server; returns its exit status."""
-    options = parse_arguments(arguments)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    with contextlib.ExitStack() as stack:
-        if options.preset:
-            options.model_base_path = stack.enter_context(tempfile.TemporaryDirectory())
-            if status := export(options.preset, options.model_base_path):
-                return status
-        return serve(options, stack.close)
+    options, stop = parse_arguments(arguments), Stop(said="")
+    try:
+        with stop, contextlib.ExitStack() as stack:
+            if options.preset:
+                options.model_base_path = stack.enter_context(tempfile.TemporaryDirectory())
+                if status := export(options.preset, options.model_base_path, stop):
+                    return status
+            return serve(options, stack.close)
+    except KeyboardInterrupt:
+        return 128 + stop.received
 
 
-def export(preset, folder):
+def export(preset, folder, stop):
     """Exports a preset by a process of its own, whose memory is free again; its exit status."""
     script = pathlib.Path(__file__).with_name("export.py")
     command = [sys.executable, script, preset, "--output", folder, "--no_check"]
     process = None
     try:
-        with signals_postponed():  # until the process that they end is known here
+        with stop.postponed():  # until the process that a signal ends is known here
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         return process.wait()
     finally:
@@ -84,26 +87,6 @@ def export(preset, folder):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-@contextlib.contextmanager
-def signals_postponed():
-    """A context at whose end a signal arrives that came within it.
-
-    A mask would do the same, but a process started here would keep it.
-    """
-    received = []
-    before = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if received:
-        signal.raise_signal(received[0])
 
 
 def serve(options, clean_up):
@@ -124,9 +107,6 @@ def serve(options, clean_up):
 
 
 if __name__ == "__main__":
-    try:
-        status = main()
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
+    status = main()
     sys.stdout.flush()
     os._exit(status)  # at once: a thread may still be loading a model, and cannot be stopped

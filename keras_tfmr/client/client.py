@@ -22,7 +22,8 @@ class ServingClient(Requests, Waiting):
     on there: close all clients before the fork, or the next call is a `ServingError`.
 
     A list of any length is one call. It is sent in batches, some of them at the same time, and
-    answered in order; an error names the texts of its batch and holds the answers that had arrived.
+    answered in order; an error names the texts of its batch and holds the answers to those before
+    it.
 
     While there is no server at the address, as while it starts, or it accepts no requests, the
     client sends a request again, with growing random pauses, until the timeout. It logs a warning

@@ -106,33 +106,38 @@ class Requests(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
             batch_size = FEW if signature.large else self.batch_texts
         sizes = [sum(map(_bytes, row)) for row in zip(*inputs.values(), strict=True)]
         parts = batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
-        answers, waiting = {}, iter(parts)
+        answers: dict[int, list[Any]] = {}  # of each part, by its first text
+        failures: dict[int, tuple[slice, ServingError]] = {}
+        waiting = iter(parts)
 
         async def ask():
-            for part in waiting:
+            while not failures and (part := next(waiting, None)):
                 own = {name: values[part] for name, values in inputs.items()}
                 try:
                     answers[part.start] = await self._request(signature, own)
                 except ServingError as error:
-                    if len(parts) == 1:
-                        raise
-                    where = f"texts[{part.start}:{part.stop}] of {parts[-1].stop}"
-                    raise type(error)(f"{where}: {error}", error.code) from error
-
-        def all_answers():
-            for part in parts:
-                yield from answers.get(part.start) or [None] * (part.stop - part.start)
+                    failures[part.start] = part, error
 
         tasks = [asyncio.create_task(ask()) for _ in parts[: self.in_flight]]
         try:
             await asyncio.gather(*tasks)
-        except ServingError as error:
-            error.answers = [*all_answers()] if len(parts) > 1 else []
-            raise
-        finally:  # after an error, nobody waits for the others
+        finally:  # after another error
             for task in tasks:
                 task.cancel()
-        return [*all_answers()]
+        in_order = [
+            answer
+            for part in parts
+            for answer in answers.get(part.start, [None] * (part.stop - part.start))
+        ]
+        if failures:
+            part, error = failures[min(failures)]
+            if len(parts) == 1:
+                raise error
+            where = f"texts[{part.start}:{part.stop}] of {parts[-1].stop}"
+            named = type(error)(f"{where}: {error}", error.code)
+            named.answers = in_order
+            raise named from error
+        return in_order
 
     async def _request(self, signature, inputs):
         """The answers to one request."""

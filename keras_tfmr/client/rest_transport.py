@@ -46,11 +46,8 @@ class RestTransport(Transport):
             raise ValueError(f"The environment's proxy cannot be used: {error}") from error
 
     async def predict(self, signature, inputs, headers, timeout):
-        columns = {}
-        for name, values in inputs.items():
-            tensor = tensors.from_lists(values, signature.inputs[name])
-            columns[name] = tensors.to_json(tensor, tensors.text_or_base64)
-        body = json.dumps({"signature_name": signature.name, "inputs": columns}).encode()
+        request = {"signature_name": signature.name, "inputs": inputs}
+        body = json.dumps(request, default=tensors.text_or_base64).encode()
         outputs = await self._read("POST", ":predict", headers, body, "outputs")
         return outputs if isinstance(outputs, dict) else {"outputs": outputs}  # the only one
 

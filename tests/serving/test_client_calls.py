@@ -133,11 +133,11 @@ def test_a_long_list_is_sent_in_bounded_requests_and_answered_in_order():
         asked.translate(TEXTS, batch_size=0)
 
 
-def test_an_error_names_the_texts_of_its_batch_and_keeps_the_answers_of_others():
+def test_an_error_names_the_texts_of_its_batch_and_keeps_the_answers_before_it():
     async def behave(name, inputs, *_):
         if b"texto 20" in inputs["text"]:
-            await asyncio.sleep(0.05)
             raise ServingError("no luck", "INTERNAL")
+        await asyncio.sleep(0.02)  # those before it are still under way
 
     asked, transport = client(batch_texts=5, in_flight=2)
     transport.behave = behave
@@ -145,8 +145,7 @@ def test_an_error_names_the_texts_of_its_batch_and_keeps_the_answers_of_others()
         asked.translate(TEXTS)
     assert caught.value.code == "INTERNAL"
     answers = caught.value.answers
-    assert len(answers) == 50 and answers[20:25] == [None] * 5
-    assert answers[:20] == [text.upper() for text in TEXTS[:20]] and answers[25] == "TEXTO 25"
+    assert answers == [text.upper() for text in TEXTS[:20]] + [None] * 30
     asked, transport = client()
     transport.behave = behave
     with pytest.raises(ServingError, match=r"^no luck") as caught:  # the only one needs no name
