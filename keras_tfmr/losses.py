@@ -41,31 +41,41 @@ def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: floa
     ids = ops.clip(labels, 0, vocab - 1)
     known = ops.equal(labels, ids)  # all of them, except in a graph, which cannot raise an error
 
-    def cross_entropy(logits):
-        # As few passes over [..., vocab] as possible, forward and backward: it is by far the
-        # largest tensor of a step, and the derivative of a gather would be another of its size.
-        log_probs = ops.reshape(ops.log_softmax(logits, axis=-1), (-1, vocab))  # [tokens, vocab]
-        label_log_probs = ops.take_along_axis(log_probs, ids[:, None], axis=-1)[:, 0]
+    def loss_of(label_log_probs, mean_log_probs):  # [tokens]
         loss = -(1 - label_smoothing) * label_log_probs
-        if label_smoothing:
-            loss = loss - label_smoothing * ops.mean(log_probs, axis=-1)
-        loss = ops.where(known, loss, float("nan"))
+        if label_smoothing:  # the mean is minus infinity if one of them is
+            loss = loss - label_smoothing * mean_log_probs
+        return ops.reshape(ops.where(known, loss, float("nan")), shape)
+
+    def taken(rows):  # [tokens, vocab] -> [tokens]
+        return ops.take_along_axis(rows, ids[:, None], axis=-1)[:, 0]
+
+    def cross_entropy(logits):
+        # As few passes over [tokens, vocab] as possible, forward and backward: it is by far the
+        # largest tensor of a step, and the derivative of a gather would be another of its size.
+        # The likeliest token has what makes a logit a log-probability: with `log_softmax`, the
+        # loss takes half as long again on TensorFlow and twice as long on JAX, on a CPU.
+        probs = ops.softmax(logits, axis=-1)
+        top, log_top = ops.max(logits, axis=-1), ops.log(ops.max(probs, axis=-1))  # [tokens]
+        label_log_probs = taken(logits) - top + log_top
+        loss = loss_of(label_log_probs, ops.mean(logits, axis=-1) - top + log_top)
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
             upstream = ops.where(known, ops.reshape(upstream, (-1,)), 0.0)  # [tokens]
             at_label = ops.exp(label_log_probs) - (1 - label_smoothing)
             rows = ops.stack([ops.arange(ops.shape(ids)[0], dtype="int32"), ids], -1)
-            difference = ops.scatter_update(ops.exp(log_probs), rows, at_label)
+            difference = ops.scatter_update(probs, rows, at_label)
             if label_smoothing:
                 difference = difference - label_smoothing / vocab
-            return ops.reshape(difference * upstream[:, None], (*shape, vocab))
+            return difference * upstream[:, None]
 
-        return ops.reshape(loss, shape), gradient
+        return loss, gradient
 
-    logits = ops.cast(logits, "float32")
+    logits = ops.reshape(ops.cast(logits, "float32"), (-1, vocab))  # [tokens, vocab]
     if backend.backend() == "torch":  # whose custom gradient has no second derivative
-        return cross_entropy(logits)[0]
+        log_probs = ops.log_softmax(logits, axis=-1)
+        return loss_of(taken(log_probs), ops.mean(log_probs, axis=-1))
     return ops.custom_gradient(cross_entropy)(logits)
 
 
