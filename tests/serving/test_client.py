@@ -197,7 +197,7 @@ def wait_until(condition):
 @protocols
 def test_coroutines_share_a_client_without_threads(rest, server):
     """In one event loop at a time. A call that is cancelled disturbs no other."""
-    texts = [f"texto {n}" for n in range(50)]
+    texts = [f"texto {n}" for n in range(9)]
     client = AsyncServingClient(f"127.0.0.1:{port_of(server, rest)}", rest=rest)
 
     async def ask():

@@ -45,12 +45,9 @@ def test_requests_are_the_official_ones(target):
     inputs = {"text": tf.make_tensor_proto(TEXTS)}
     official = predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
     assert ours.SerializeToString() == official.SerializeToString()
-
-
-def test_a_list_for_each_text_is_a_matrix():
     inputs = {"text": TEXTS[:2], "terms": [[b"bom", b"dia"], [b"", b""]]}
     inputs["translations"] = [[b"good", b"day"], [b"", b""]]
-    ours = predict_request(Target(), signatures.TRANSLATE_WITH_TERMS, inputs)
+    ours = predict_request(target, signatures.TRANSLATE_WITH_TERMS, inputs)
     official = predict_pb2.PredictRequest.FromString(ours.SerializeToString())
     for name, values in inputs.items():
         assert official.inputs[name] == tf.make_tensor_proto(values)

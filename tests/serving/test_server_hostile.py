@@ -20,9 +20,9 @@ JSON = st.recursive(
 )
 DOCUMENTS = st.dictionaries(st.sampled_from(["instances", "inputs"]), JSON, min_size=1)
 quiet = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-often = settings(quiet, max_examples=300)
+often = settings(quiet, max_examples=150)
 
 
 @quiet
