@@ -77,8 +77,8 @@ class GrpcTransport(Transport):
         kind = serving_pb2.GetModelStatusResponse
         response = await self._call(_STATUS, request, kind, headers, timeout)
         return [
-            (known.version, STATES.get(known.state, "UNKNOWN"), known.status.error_message)
-            for known in response.model_version_status
+            (version.version, STATES.get(version.state, "UNKNOWN"), version.status.error_message)
+            for version in response.model_version_status
         ]
 
     def connect(self):

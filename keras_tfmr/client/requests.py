@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import itertools
 import logging
 import math
 import re
@@ -106,38 +107,29 @@ class Requests(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
             batch_size = FEW if signature.large else self.batch_texts
         sizes = [sum(map(_bytes, row)) for row in zip(*inputs.values(), strict=True)]
         parts = batches(sizes, min(batch_size, self.batch_texts), self.batch_bytes)
-        answers: dict[int, list[Any]] = {}  # of each part, by its first text
-        failures: dict[int, tuple[slice, ServingError]] = {}
-        waiting = iter(parts)
+        limit = asyncio.Semaphore(self.in_flight)
+        failures: list[tuple[int, int, Exception]] = []
 
-        async def ask():
-            while not failures and (part := next(waiting, None)):
-                own = {name: values[part] for name, values in inputs.items()}
-                try:
-                    answers[part.start] = await self._request(signature, own)
-                except ServingError as error:
-                    failures[part.start] = part, error
+        async def ask(part):
+            async with limit:
+                if not failures:
+                    try:
+                        own = {name: values[part] for name, values in inputs.items()}
+                        return await self._request(signature, own)
+                    except Exception as error:  # those under way are waited for
+                        failures.append((part.start, part.stop, error))
+            return [None] * (part.stop - part.start)
 
-        tasks = [asyncio.create_task(ask()) for _ in parts[: self.in_flight]]
-        try:
-            await asyncio.gather(*tasks)
-        finally:  # after another error
-            for task in tasks:
-                task.cancel()
-        in_order = [
-            answer
-            for part in parts
-            for answer in answers.get(part.start, [None] * (part.stop - part.start))
-        ]
+        answers = [*itertools.chain(*await asyncio.gather(*map(ask, parts)))]
         if failures:
-            part, error = failures[min(failures)]
-            if len(parts) == 1:
+            start, stop, error = min(failures)
+            if len(parts) == 1 or not isinstance(error, ServingError):
                 raise error
-            where = f"texts[{part.start}:{part.stop}] of {parts[-1].stop}"
+            where = f"texts[{start}:{stop}] of {len(answers)}"
             named = type(error)(f"{where}: {error}", error.code)
-            named.answers = in_order
+            named.answers = answers
             raise named from error
-        return in_order
+        return answers
 
     async def _request(self, signature, inputs):
         """The answers to one request."""

@@ -56,11 +56,11 @@ class RestTransport(Transport):
         try:
             return [
                 (
-                    int(known["version"]),
-                    known["state"],
-                    known.get("status", {}).get("error_message", ""),
+                    int(version["version"]),
+                    version["state"],
+                    version.get("status", {}).get("error_message", ""),
                 )
-                for known in versions
+                for version in versions
             ]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._not_servings(versions) from error
