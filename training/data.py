@@ -65,10 +65,11 @@ def prepare(settings, folder, before, known=None, replicas=1):
     """
     tokenizers = folder.tokenizers() if before else None
     found = tokenizers and store.read(folder.encoded, tokenizers)
-    if not found or differences(before["corpus"], found.record):  # or of a run that was to begin
+    recorded = (before or {}).get("corpus", {})
+    if not found or differences(recorded, found.record):  # or of a run that was to begin
         found, tokenizers = encode(settings, folder.encoded, tokenizers or known)
     changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in found.changed_files()]
-    if before and (others := differences(before["corpus"], found.record)):
+    if before and (others := differences(recorded, found.record)):
         changes.append(changes_in_words(others))
     if changes:
         raise RunError(

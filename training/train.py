@@ -71,6 +71,7 @@ def train(settings, stop):
 
 def begin(asked, folder, workers):
     """The `Run`, after the folder holds its config.json and its encoded corpus."""
+    from keras_tfmr.presets.entries import naming
     from training.corpus.sources import check_apart
     from training.data import prepare
     from training.run import run_folder, transfer
@@ -79,7 +80,8 @@ def begin(asked, folder, workers):
     check_apart(asked, folder)
     about = (asked.to_dict(), asked.free(), asked.overwrite)
     before = run_folder.begin(folder, *about) if workers.chief else workers.read_config(folder)
-    settings = run_folder.settle(asked, before)
+    with naming(folder.config, "arguments"):
+        settings = run_folder.settle(asked, before)
     start = Start(settings.init_from) if settings.init_from else None
     data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
     config = transfer.config_for(start, data.task) if start else data.task.config()

@@ -37,8 +37,9 @@ class ModelConfig(Config):
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if field.type is bool:
-                _checks.flag(field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if field.type is bool or (field.type == bool | None and value is not None):
+                _checks.flag(field.name, value)
 
     def _check_sizes(self, *names):
         for name in names:

@@ -6,6 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from keras_tfmr._files import DAMAGED, PresetError, read_json
+from keras_tfmr.presets.entries import check, naming
 
 if TYPE_CHECKING:
     import keras
@@ -47,11 +48,7 @@ class PresetFolder:
     def read_config(self) -> dict[str, Any]:
         """The content of config.json; raises a PresetError if it is not that of a preset."""
         config = read_json(self.config)
-        parts = (config.get("model"), config.get("arguments")) if isinstance(config, dict) else ()
-        if not (parts and all(isinstance(part, dict) for part in parts)):
-            raise PresetError(
-                f"{self.config} is not the configuration of a run or preset: choose another folder"
-            )
+        check(config, self.config)
         return config
 
     def metadata(self) -> dict[str, Any]:
@@ -82,7 +79,8 @@ class PresetFolder:
         if weights is not False and not path.is_file():
             raise PresetError(f"there is no file of weights {path}")
         described = self.read_config()["model"]
-        model = make_model(described["kind"], described["config"], described.get("classes"))
+        with naming(self.config, "model"):
+            model = make_model(described["kind"], described["config"], described.get("classes"))
         if weights is False:
             return model
         try:

@@ -8,13 +8,17 @@ from typing import Any
 
 import keras
 
+from keras_tfmr._checks import one_of
 from keras_tfmr._files import PresetError
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.presets import marian
+from keras_tfmr.presets.entries import naming
 from keras_tfmr.presets.find import found, name_of
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
+from keras_tfmr.presets.models import MODELS
 from keras_tfmr.text.labels import Labels
+from keras_tfmr.text.protection import patterns
 from keras_tfmr.text.sentences import SentenceSplitter
 
 DECODING = [field.name for field in dataclasses.fields(DecodingConfig)]
@@ -71,9 +75,10 @@ def load(
         if published:
             content = _of_marian(path, name_of(preset), weights, options.get("language"))
         else:
-            content = _of_folder(PresetFolder(path), weights, options.get("language"))
+            content = _of_folder(PresetFolder(path), kind, weights, options.get("language"))
         arguments = _arguments(kind, content, options)
-        text_model = (cls if issubclass(cls, kind) else kind)(content.model, **arguments)
+        with naming(preset, kind.__name__):
+            text_model = (cls if issubclass(cls, kind) else kind)(content.model, **arguments)
     text_model.record, text_model.texts = content.record, content.texts
     return text_model
 
@@ -81,6 +86,8 @@ def load(
 def _class_of(folder, classes):
     """The class of a folder's text model."""
     kind = folder.read_config()["model"]["kind"]
+    with naming(folder.config, "model"):
+        one_of("kind", kind, tuple(MODELS))
     if kind == "masked":
         raise PresetError(
             f"{folder.path} is a run of --task masked, which cannot be served: train a classifier "
@@ -115,7 +122,7 @@ def _arguments(kind, content, options):
     return arguments
 
 
-def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> Content:
+def _of_folder(folder: PresetFolder, cls: type, weights: Weights, language: str | None) -> Content:
     """Of a training run's folder, or of one that `save_to_preset` wrote."""
     config, tokenizers = folder.read_config(), folder.tokenizers()
     if tokenizers is None:
@@ -123,25 +130,34 @@ def _of_folder(folder: PresetFolder, weights: Weights, language: str | None) -> 
             f"{folder.path} has neither tokenizer.model nor source.model and target.model"
         )
     kind, settings, record = config["model"]["kind"], config["arguments"], folder.metadata()
-    decoding = {}
+    own, decoding = dict(config.get("text_model", {})), {}
+    with naming(folder.config, "text_model"):
+        _check_options(cls, own)
     if kind in ("classify", "tag", "language"):
         arguments = {"tokenizer": tokenizers[0]}
         if isinstance(tokenizers[1], Labels):
             arguments[{"classify": "labels", "tag": "tags"}[kind]] = tokenizers[1].names
     else:
         decoding = {name: settings[name] for name in DECODING if name in settings}
+        with naming(folder.config, "arguments"):
+            DecodingConfig(**decoding | {"num_return_sequences": 1})
         arguments = dict(zip(("source_tokenizer", "target_tokenizer"), tokenizers, strict=True))
         if language:
             arguments["source_tokenizer"] = _into(tokenizers[0], language)
             record["config"].setdefault("published", {})["target_language"] = language
-        spoken = with_abbreviations(languages_of(config)[0])
-        own = folder.abbreviations.exists()
-        arguments["abbreviations"] = SentenceSplitter(folder.abbreviations if own else spoken)
+        with naming(folder.config, "arguments.languages"):
+            spoken = own.get("abbreviations", with_abbreviations(languages_of(config)[0]))
+        with naming(folder.config, "text_model.abbreviations"):
+            words = folder.abbreviations if folder.abbreviations.exists() else spoken
+            own |= {"abbreviations": SentenceSplitter(words)}
         arguments["lexicon"] = folder.read_lexicon()
-        arguments["protect"] = settings.get("protect")
+        part = "text_model" if "protect" in own else "arguments"
+        own |= {"protect": config[part].get("protect")}
+        with naming(folder.config, f"{part}.protect"):
+            patterns(own["protect"] or ())
     return Content(
         model=folder.model(weights),
-        arguments=arguments | config.get("text_model", {}),
+        arguments=arguments | own,
         decoding=decoding,
         record=record,
         texts=folder.sources(),

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_tfmr import models, recurrent
+from keras_tfmr import _checks, models, recurrent
 from keras_tfmr._files import PresetError
 from keras_tfmr.config import Config
 from keras_tfmr.layers.base import dtype_policy
@@ -20,6 +20,7 @@ MODELS: dict[str, tuple[type[Config], type[keras.Model]]] = {  # kind: its confi
     "masked": (models.TransformerConfig, models.TokenClassifier),
     "language": (models.TransformerConfig, models.LanguageModel),
 }
+WITH_CLASSES = ("classify", "tag", "masked")
 
 
 def make_model(
@@ -37,11 +38,14 @@ def make_model(
         precision: The dtype policy of its layers.
 
     Raises:
-        PresetError: If the kind is unknown, or the fields of the config contradict each other.
+        ValueError: If the kind is unknown, the fields of the config contradict each other, or there
+            is a number of classes for a model without, or none for one with them.
     """
-    if kind not in MODELS:
-        raise PresetError(
-            f"Expected a model of one of {', '.join(MODELS)}. Received: a model of {kind}"
+    _checks.one_of("kind", kind, tuple(MODELS))
+    if bool(classes) != (kind in WITH_CLASSES):
+        expected = "a positive integer" if kind in WITH_CLASSES else "left out"
+        raise ValueError(
+            f"`classes` of a model of {kind} must be {expected}. Received: classes={classes!r}"
         )
     if isinstance(config, Mapping):
         config = read_config(kind, config)

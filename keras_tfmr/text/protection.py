@@ -1,5 +1,6 @@
 """Protected spans inside the graph: slots for them in a text, and spans for slots afterwards."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -38,6 +39,14 @@ def checked(pattern: str) -> str:
     if empty:
         raise ValueError(MATCHES_NOTHING.format(pattern))
     return pattern
+
+
+def patterns(protect: Iterable[str]) -> str:
+    """One pattern for all that is protected: see `combined`; an error if RE2 cannot read one."""
+    pattern = combined(protect)  # which refuses a str, before it is taken for a list
+    for each in protect:
+        checked(PATTERNS.get(each, each))
+    return checked(pattern)
 
 
 def protect(
@@ -201,12 +210,9 @@ class Protection:
         self.possible = all(tokenizer.slot_ids for tokenizer in tokenizers)
         self.protect, self.pattern, self.private = None, _NOTHING, _NOTHING
         if self.possible:
-            protect = DEFAULT if protect is None else protect
-            pattern = combined(protect)  # which refuses a str, before it is taken for a list
-            self.protect = tuple(protect)
-            for each in self.protect:
-                checked(PATTERNS.get(each, each))
-            self.pattern, self.private = checked(pattern), PRIVATE
+            self.protect = DEFAULT if protect is None else protect
+            self.pattern, self.private = patterns(self.protect), PRIVATE
+            self.protect = tuple(self.protect)
             text = tf.TensorSpec([None], tf.string), tf.RaggedTensorSpec([None, None], tf.string)
             specs = [*text, tf.TensorSpec([None], tf.bool)]
             # One graph for all signatures, which is large and seldom runs.

@@ -1,5 +1,6 @@
 """Text models from presets, and back: what is written answers as what wrote it."""
 
+import functools
 import json
 import shutil
 
@@ -12,6 +13,7 @@ from keras_tfmr import Classifier, TranslationModel, Translator
 from keras_tfmr.export import ExportError
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.presets import PresetError
+from keras_tfmr.presets.models import MODELS
 from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
 from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.sentences import LANGUAGES
@@ -130,6 +132,51 @@ def test_what_does_not_fit_is_one_line(tmp_path):
         translator.model = type("Plain", (TranslationModel,), {})(translator.model.config)
         translator.save_to_preset(tmp_path / "own")
     assert not (tmp_path / "own").exists()
+
+
+WRONG = (None, [], {}, "a", -1, 1.5, True)
+
+
+def entries(config, *path):
+    """The path of each entry of a config's objects."""
+    for name, value in config.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from entries(value, *path, name)
+
+
+def changed(config, path, value):
+    """A copy with another value of an entry."""
+    name, *inner = path
+    return config | {name: changed(config[name], inner, value) if inner else value}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_wrong_entry_of_a_config_is_named(name, tmp_path, monkeypatch):
+    path = KINDS[name]().save_to_preset(tmp_path / "preset")
+    config = json.loads((path / "config.json").read_text())
+    config["corpus"] = {"train": {"files": [{"path": "a", "sha256": "0"}]}}
+    config["published"] = {"name": "opus-mt-pt-en", "target_languages": ["eng"]}
+    if name == "translator":
+        config["arguments"] |= {"data": ["a"], "protect": ["url"], "languages": ["pt", "en"]}
+    kind, (config_class, model_class) = config["model"]["kind"], MODELS[config["model"]["kind"]]
+    monkeypatch.setitem(MODELS, kind, (config_class, functools.cache(model_class)))
+    fields = [*config["model"]["config"]]
+    shared = {("model", "config", field) for field in fields[: 0 if name == "tagger" else -1]}
+    shared |= {("versions", package) for package in config["versions"]}
+    for entry in sorted({*entries(config)} - shared):
+        before = functools.reduce(dict.__getitem__, entry, config)
+        for value in (*WRONG, ["("]) if entry[-1] == "protect" else WRONG:
+            (path / "config.json").write_text(json.dumps(changed(config, entry, value)))
+            try:
+                TextModel.from_preset(path, load_weights=False)
+            except PresetError as error:
+                said = str(error)
+                assert str(path / "config.json") in said, (entry, value)
+                assert entry[-1] in said or "is not the configuration" in said, (entry, value)
+            else:
+                same_kind = type(value) is type(before) or None in (value, before)
+                assert same_kind or entry == ("versions",), (entry, value)
 
 
 def test_published_models_in_both_forms(tmp_path):

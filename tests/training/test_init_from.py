@@ -1,6 +1,7 @@
 """Runs that begin from another one: from its folder, or a published model."""
 
 import hashlib
+import json
 import pickle
 
 import numpy as np
@@ -166,9 +167,19 @@ def test_a_student_has_the_layers_of_its_preset(whole):
 def test_what_is_no_run_is_named(tmp_path, whole):
     with pytest.raises(RunError, match=r"config\.json"):
         Start(tmp_path)
-    (tmp_path / "config.json").write_text((whole / "config.json").read_text())
+    text = (whole / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text)
     with pytest.raises(RunError, match=r"not a finished run: it has no weights/best\.weights"):
         Start(tmp_path)
+    for part, names in (("arguments", ["preset", "vocab_size", "protect"]), ("model", ["config"])):
+        for name in names:
+            for value in (None, {}, "a", -1, 1.5, True, {"d_model": "a"}):
+                config = json.loads(text)
+                config[part][name] = value
+                (tmp_path / "config.json").write_text(json.dumps(config))
+                said = rf"config\.json: {part}\.{name}|not a finished run"
+                with pytest.raises(RunError, match=said if value is None else said[:-19]):
+                    Start(tmp_path)
 
 
 def test_a_student_with_an_ssru_begins_with_everything_else(

@@ -5,6 +5,7 @@ import re
 import numpy as np
 from keras import ops
 
+from keras_tfmr.presets.entries import naming
 from keras_tfmr.presets.models import read_config
 from keras_tfmr.text.spans import SLOTS
 from training.command.disk import changes_in_words, differences
@@ -29,7 +30,8 @@ def config_for(start, task):
         sizes = {**preset_of(start.kind, settings.preset), **given}
         fields |= {name: value for name, value in sizes.items() if name in fields}
         fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
-    return read_config(task.kind, fields)
+    with naming(start.folder.config, "model.config"):
+        return read_config(task.kind, fields)
 
 
 def assign(start, model, task):

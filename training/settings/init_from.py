@@ -4,8 +4,9 @@ from pathlib import Path
 
 from keras_tfmr.presets.folder import PresetFolder
 from training.command.disk import RunError, sha256
+from training.settings.fields import what_is_wrong
 from training.settings.recipes import RECIPES
-from training.settings.training_config import NOTHING, SIZES
+from training.settings.training_config import NOTHING, SIZES, TrainingConfig
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 LAYERS = ("encoder_layers", "decoder_layers", "decoder_self")
@@ -20,6 +21,7 @@ class Start:
 
     Attributes:
         kind: Of the model.
+        model: The setting of that name.
         config: The model's config, a dictionary.
         settings: {setting: value} of the run.
         weights: The file that holds the weights.
@@ -30,6 +32,8 @@ class Start:
         self.described = self.folder.read_config()
         self.settings = self.described["arguments"]
         self.kind, self.config = (self.described["model"][n] for n in ("kind", "config"))
+        self.model = self.kind if self.kind in RECIPES else "transformer"
+        self._check_settings()
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
@@ -52,13 +56,12 @@ class Start:
         """
         task = given.get("task", config_class.task)
         self._check_kind(task)
-        model = self.kind if self.kind in RECIPES else "transformer"
-        preset = self.settings.get("preset", RECIPE)
-        sizes = {name: self.config[name] for name in SIZES} if model == "transformer" else {}
+        preset, is_transformer = self.settings.get("preset", RECIPE), self.model == "transformer"
+        sizes = {name: self.config[name] for name in SIZES} if is_transformer else {}
         other_preset = given.get("preset", preset) != preset
         other_layers = any(given.get(n, sizes.get(n)) != sizes.get(n) for n in LAYERS)
         is_student = self.kind == "transformer" and (other_preset or other_layers)
-        fixed = {"model": model, "joint_vocab": self.config["joint_vocab"]}
+        fixed = {"model": self.model, "joint_vocab": self.config["joint_vocab"]}
         if not given.get("extend_vocab"):
             fixed["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
         if not is_student:
@@ -69,11 +72,25 @@ class Start:
             defaults = {} if other_preset else {"preset": preset, **sizes}
         else:
             same_task = task in ("translation", self.kind)
-            defaults = RECIPES[model][preset].for_tuning() if same_task else {}
+            defaults = RECIPES[self.model][preset].for_tuning() if same_task else {}
             defaults["dropout_rate"] = self.config["dropout_rate"]
         if task == "translation":
             defaults |= self._protection(given)
         return {**defaults, **given, **fixed}
+
+    def _check_settings(self):
+        """Raises a RunError unless the settings and sizes that another run takes over are right."""
+        fields, recipes = TrainingConfig.__dataclass_fields__, RECIPES[self.model]
+        sizes = (*(SIZES if self.model == "transformer" else ()), "joint_vocab", "dropout_rate")
+        entries = {("model.config", name): self.config.get(name, "") for name in sizes}
+        for name in self.settings.keys() & {"preset", "vocab_size", "protect"}:
+            entries["arguments", name] = self.settings[name]
+        for (part, name), value in entries.items():
+            wrong = what_is_wrong(fields[name], value)
+            if name == "preset" and value not in recipes:
+                wrong = f"must be one of {', '.join(recipes)}. Received: {value!r}"
+            if wrong:
+                raise RunError(f"{self.folder.config}: {part}.{name} {wrong}")
 
     def _check_kind(self, task):
         """Raises a ValueError unless a task can begin from a run of this kind."""
