@@ -11,9 +11,15 @@ server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other e
 Ctrl-C.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import functools
 import itertools
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -184,6 +190,7 @@ def standard_input():
 def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what was answered is printed
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     try:
         with connect(options) as client:

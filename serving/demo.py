@@ -10,6 +10,11 @@ Exit status: 0 after Ctrl-C or SIGTERM, 1 if the server that it started ended, 2
 the port is in use.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import asyncio
 import contextlib
 import json
@@ -22,6 +27,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from keras_tfmr._tied import Tie
 from keras_tfmr.client import AsyncServingClient, Target
 from keras_tfmr.client.connection import with_default_port
 from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
@@ -72,22 +78,23 @@ async def own_server(directory, model):
     Raises:
         ValueError: It could not start.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(ROOT / "serving" / "server.py"),
-        *("--port=0", "--rest_api_port=0", "--grace_seconds=1"),
-        *(f"--model_base_path={directory}", f"--model_name={model}"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        line = (await process.stdout.readline()).decode()
-        if not (address := re.match(r"gRPC on (\S+),", line)):
-            raise ValueError("the model server did not start")
-        yield address[1], process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
+    with contextlib.closing(Tie()) as tie:
+        process = await asyncio.create_subprocess_exec(
+            *tie.command(ROOT / "serving" / "server.py"),
+            *("--port=0", "--rest_api_port=0", "--grace_seconds=1"),
+            *(f"--model_base_path={directory}", f"--model_name={model}"),
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=[tie.watched],
+        )
+        try:
+            line = (await process.stdout.readline()).decode()
+            if not (address := re.match(r"gRPC on (\S+),", line)):
+                raise ValueError("the model server did not start")
+            yield address[1], process
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
 
 
 def origin_of(directory):
@@ -158,8 +165,6 @@ def main():
     logging.getLogger("aiohttp.server").addFilter(is_worth_a_line)
     try:
         return asyncio.run(serve(options))
-    except KeyboardInterrupt:  # before `serve` listens to signals
-        return 128 + signal.SIGINT
     except (OSError, OverflowError, ValueError) as error:
         print(f"demo.py: error: {error}", file=sys.stderr)
         return 2

@@ -11,6 +11,11 @@ a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the preset
 wrong arguments.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import sys
 from pathlib import Path
 

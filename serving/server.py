@@ -11,18 +11,23 @@ Ctrl-C or SIGTERM, 130 or 143 if they came while PRESET was exported, 1 if it co
 2 wrong arguments.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import asyncio
 import contextlib
 import logging
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from keras_tfmr._tied import Tie
 from keras_tfmr.compat import usable_cores
 from keras_tfmr.export.batching import MAX_BATCH_SIZE
 from training.command import scripts
@@ -61,31 +66,28 @@ def parse_arguments(arguments=None):
 
 def main(arguments=None):
     """Runs the server; returns its exit status."""
-    options, stop = parse_arguments(arguments), Stop(said="")
+    options, stop = parse_arguments(arguments), Stop()
     try:
         with stop, contextlib.ExitStack() as stack:
             if options.preset:
                 options.model_base_path = stack.enter_context(tempfile.TemporaryDirectory())
-                if status := export(options.preset, options.model_base_path, stop):
+                if status := export(options.preset, options.model_base_path):
                     return status
             return serve(options, stack.close)
     except KeyboardInterrupt:
         return 128 + stop.received
 
 
-def export(preset, folder, stop):
+def export(preset, folder):
     """Exports a preset by a process of its own, whose memory is free again; its exit status."""
     script = pathlib.Path(__file__).with_name("export.py")
-    command = [sys.executable, script, preset, "--output", folder, "--no_check"]
-    process = None
-    try:
-        with stop.postponed():  # until the process that a signal ends is known here
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-        return process.wait()
-    finally:
-        if process:  # with all that it has started
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.closing(Tie()) as tie:
+        command = tie.command(script, preset, "--output", folder, "--no_check")
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, pass_fds=[tie.watched])
+        try:
+            return process.wait()
+        finally:
+            process.kill()  # if it is still there
             process.wait()
 
 

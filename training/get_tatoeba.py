@@ -7,6 +7,11 @@ The second command runs the first if need be. The sentences are by Tatoeba's
 contributors, under CC BY 2.0 FR: keep the file ATTRIBUTION beside them.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import pathlib
 import sys
 

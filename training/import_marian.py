@@ -10,6 +10,11 @@ vocabularies) or a transformers folder (config.json, model.safetensors, vocab.js
 target.spm). Export the run folder like any other: python serving/export.py RUN.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import shlex
 import sys
 import tempfile

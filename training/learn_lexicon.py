@@ -7,6 +7,11 @@ search for translations among the likely subwords of each text only. Delete the 
 the whole vocabulary.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import itertools
 import sys
 from pathlib import Path

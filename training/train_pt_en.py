@@ -5,6 +5,11 @@ minutes, without a network. With --data it trains on your own corpus, in any two
 After an interruption, run the same command again to resume.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import sys
 
 

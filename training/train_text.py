@@ -9,6 +9,11 @@ Without --data it trains on the sentences of a built-in phrasebook, which needs 
 After an interruption, run the same command again to resume.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import sys
 
 

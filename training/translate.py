@@ -15,6 +15,11 @@ a folder. White space around sentences is kept. With html or markdown, the files
 site, of which only the text is translated.
 """
 
+if __name__ == "__main__":
+    from training.command.scripts import end_at_ctrl_c
+
+    end_at_ctrl_c()
+
 import contextlib
 import functools
 import itertools

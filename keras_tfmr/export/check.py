@@ -14,10 +14,10 @@ import pathlib
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from keras_tfmr._tied import Tie
 from keras_tfmr.compat import usable_cores
 
 # Requests with their answers, as `known_answers.record` makes them.
@@ -47,14 +47,12 @@ class FreshProcess:
             **os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1",
             "KERAS_BACKEND": "tensorflow",
         }  # fmt: skip
-        # This end of the pipe is closed when this process ends, of which the other one ends too.
-        watched, self._alive = os.pipe()
+        self._tie = Tie()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, path, str(tolerance), str(watched)],
+            self._tie.command(__file__, os.fspath(path), str(tolerance)),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=environment, pass_fds=[watched],
+            env=environment, pass_fds=[self._tie.watched],
         )  # fmt: skip
-        os.close(watched)
 
     def problems(self, cases: Callable[[], Cases] = list, timeout: float = 1800) -> list[str]:
         """Lets it begin, since the SavedModel is complete, and returns the problems that it finds.
@@ -83,7 +81,7 @@ class FreshProcess:
     def __exit__(self, *exception: object) -> None:
         self._process.kill()  # if it is still there
         self._process.communicate()
-        os.close(self._alive)
+        self._tie.close()
 
 
 def problems_of(
@@ -119,13 +117,7 @@ def problems_of(
 
 def main() -> None:
     """What the process of a `FreshProcess` does: it prints the problems as JSON."""
-    path, tolerance, parent = sys.argv[1:]
-
-    def end_with_parent():
-        os.read(int(parent), 1)  # until its other end is closed
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    path, tolerance = sys.argv[1:]
     from keras_tfmr.export import known_answers, served_ops, warmup  # noqa: F401  while it is written
 
     if sys.stdin.buffer.readline() == _BEGIN:

@@ -27,7 +27,7 @@ _PUBLISHED = {
 SHAPE: dict[str, Any] = {
     "model": {"kind": str, "config": {"*": (int, float, str, bool, _NULL)}, "classes?": _COUNT},
     "arguments": {
-        "data?": _TEXTS, "source?": _TEXT, "languages?": _TEXTS, "protect?": _TEXTS,
+        "data?": [str], "source?": _TEXT, "languages?": _TEXTS, "protect?": _TEXTS,
         "num_return_sequences?": 1, "preset?": _TEXT, "vocab_size?": _COUNT, "steps?": _COUNT,
         "precision?": _TEXT,
     },

@@ -36,6 +36,36 @@ def test_help_names_every_option_with_underscores_and_says_what_it_is(script):
             assert re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", name)
 
 
+# Runs a script that gets a signal as soon as it imports a module, or any after its first lines.
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class Interrupting:
+    def find_spec(name, path=None, target=None):
+        watched = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        if watched and module in ("", name):
+            os.kill(os.getpid(), signal.SIGINT)
+
+module, *sys.argv = sys.argv[1:]
+sys.meta_path.insert(0, Interrupting)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "module"),
+    [
+        *((name, "") for name in SCRIPTS),
+        *(("training/train_pt_en.py", name) for name in ("numpy", "keras")),
+    ],
+)
+def test_ctrl_c_is_no_traceback_from_the_first_import_on(script, module, tmp_path):
+    words = ["--output", str(tmp_path / "run"), "--seed=2"] if module else ["--help"]
+    command = [sys.executable, "-c", INTERRUPTED, module, script, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (130, "") and not (tmp_path / "run").exists()
+
+
 def parser_of(script, monkeypatch):
     """The parser that a script makes, in this process, which is asked to parse nothing."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))

@@ -172,8 +172,10 @@ def test_a_wrong_entry_of_a_config_is_named(name, tmp_path, monkeypatch):
                 TextModel.from_preset(path, load_weights=False)
             except PresetError as error:
                 said = str(error)
-                assert str(path / "config.json") in said, (entry, value)
-                assert entry[-1] in said or "is not the configuration" in said, (entry, value)
+                is_named = entry[-1] in said or "is not the configuration" in said
+                is_named &= str(path / "config.json") in said
+                # Without the entries of an object, others may contradict the tokenizers.
+                assert is_named or (value == {} and str(path) in said), (entry, value)
             else:
                 same_kind = type(value) is type(before) or None in (value, before)
                 assert same_kind or entry == ("versions",), (entry, value)

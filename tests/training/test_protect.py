@@ -92,7 +92,10 @@ def test_a_tag_that_would_be_a_span_is_refused(tmp_path):
 def test_runs_without_slots_go_on_without_and_new_ones_have_them(tmp_path):
     folder, asked = RunFolder(tmp_path), TrainingConfig(output=str(tmp_path)).resolved()
     known = {name: value for name, value in asked.to_dict().items() if name != "protect"}
-    write_json(folder.config, {"model": {}, "arguments": known, "asked": known})
+    write_json(
+        folder.config,
+        {"model": {"kind": "transformer", "config": {}}, "arguments": known, "asked": known},
+    )
     before = begin(folder, asked.to_dict(), asked.free())
     assert settle(asked, before).protect == () and settle(asked).protect == DEFAULT
     assert settle(TrainingConfig(protect=("none",)).resolved()).protect == ()

@@ -24,6 +24,8 @@ from training.run.run_folder import RunFolder, begin, run_lock
 from training.settings import training_config
 from training.settings.training_config import TrainingConfig
 
+MODEL = {"kind": "transformer", "config": {}}
+
 
 @pytest.fixture
 def words(whole, tmp_path):
@@ -119,7 +121,7 @@ def test_a_command_that_fails_leaves_no_folder(tmp_path, capsys):
 
 def test_a_run_never_deletes_what_it_is_to_read(tmp_path, capsys):
     folder = RunFolder(tmp_path / "run")
-    folder.write_config({"model": {}, "arguments": {}})
+    folder.write_config({"model": MODEL, "arguments": {}})
     write_pairs(folder.translations)
     (tmp_path / "link.tsv").symlink_to(folder.translations)
     aligned = ("--source", folder.config, "--target", folder.config)
@@ -164,7 +166,9 @@ def test_one_process_at_a_time_writes_in_a_folder(tmp_path):
 def test_what_stands_against_a_run_is_said(tmp_path):
     """What a repeat does is in test_killed.py."""
     folder, settings = RunFolder(tmp_path), TrainingConfig(minutes=9).resolved()
-    folder.write_config({"model": {}, "arguments": settings.to_dict() | {"precision": "float32"}})
+    folder.write_config(
+        {"model": MODEL, "arguments": settings.to_dict() | {"precision": "float32"}}
+    )
     free = settings.free()
     for changes, message in (
         ({"seed": 2}, r"an unfinished run with other settings \(seed: 1, now 2\): repeat its"),
@@ -185,13 +189,13 @@ def test_what_stands_against_a_run_is_said(tmp_path):
 
 def test_an_earlier_run_stays_until_the_new_one_is_on_the_disk(tmp_path):
     folder, tokenizers = RunFolder(tmp_path), [SimpleNamespace(model_bytes=b"a")] * 2
-    folder.begin({"model": {}, "arguments": {"data": ["caf\udce9.tsv"]}}, tokenizers, new=True)
+    folder.begin({"model": MODEL, "arguments": {"data": ["caf\udce9.tsv"]}}, tokenizers, new=True)
     assert folder.read_config()["arguments"]["data"] == ["caf\udce9.tsv"]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(TypeError):
-        folder.begin({"model": {}}, [SimpleNamespace(model_bytes=None)] * 2, new=True)
+        folder.begin({"model": MODEL}, [SimpleNamespace(model_bytes=None)] * 2, new=True)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    folder.begin({"model": {}, "arguments": {}}, tokenizers, new=True)
+    folder.begin({"model": MODEL, "arguments": {}}, tokenizers, new=True)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.model"}
 
 
@@ -252,7 +256,7 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
         minutes=4, warmup_steps=warmup, gradient_accumulation_steps=batches, data=("a",)
     ).resolved()
     folder, said = RunFolder(tmp_path), []
-    folder.write_config({"model": {}, "arguments": settings.to_dict()})
+    folder.write_config({"model": MODEL, "arguments": settings.to_dict()})
     model = keras.Sequential([keras.layers.Dense(1)])
     model.config = type("Config", (), {"d_model": 2})
     model.build((None, 2))

@@ -85,15 +85,12 @@ class Stop:
     only remembered: see `postponed`. From the moment that nothing is postponed, the process has
     `GRACE` seconds: then it ends, whatever C++ code it is in, where no exception reaches it.
 
-    Args:
-        said: What is printed when a signal is postponed.
-
     Attributes:
         received: The number of the signal, or None.
     """
 
-    def __init__(self, said="\nStopping soon, with a checkpoint; Ctrl-C again stops at once."):
-        self.said, self.received, self._waits = said, None, False
+    def __init__(self):
+        self.received, self._waits = None, False
 
     def __enter__(self):
         self.received, self._waits = None, False
@@ -133,8 +130,7 @@ class Stop:
         first, self.received = self.received is None, number
         if not (first and self._waits):
             raise KeyboardInterrupt
-        if self.said:
-            print(self.said, flush=True)
+        print("\nStopping soon, with a checkpoint; Ctrl-C again stops at once.", flush=True)
 
     def _watch(self, read):
         """Ends the process `GRACE` seconds after a signal; in a thread, which C++ code leaves free.

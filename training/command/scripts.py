@@ -7,9 +7,20 @@ import functools
 import math
 import os
 import pathlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+
+def end_at_ctrl_c() -> None:
+    """From here on, Ctrl-C ends the process at once and says nothing; exit status 130.
+
+    Every script begins with it, before what takes long to import: an exception would be a traceback
+    there, or be lost in what the import catches. It holds until a `Stop` or the script itself has
+    something to clean up.
+    """
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
 
 
 class _Option(argparse.Action):
