@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import httpx
 import psutil
 import pytest
 from aiohttp import web
+from helpers import ends
 from in_memory import client
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
@@ -139,6 +141,13 @@ def test_a_model_that_is_swapped_is_said_to_be_loading(address, stub):
     assert (answer["version"], answer["loading"]) == (None, 8)
     stub.versions = [(7, "END")]
     assert ask(address, "translate", "um")[1]["code"] == "NOT_FOUND"
+
+
+def test_its_server_ends_with_it_even_if_it_is_killed(toys):
+    with demo(f"--model_base_path={toys.parent}", status=-signal.SIGKILL) as (_, process):
+        (own,) = psutil.Process(process.pid).children()
+        process.kill()
+        assert ends(own.pid, 5)
 
 
 def test_with_a_server_of_its_own_that_ends(toys, driver):
