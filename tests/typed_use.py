@@ -12,6 +12,7 @@ from keras_tfmr.client import (
     Explanation,
     Likelihood,
     ServingClient,
+    Tags,
     Translation,
 )
 from keras_tfmr.config import Tensor
@@ -25,7 +26,10 @@ def ask(client: ServingClient) -> None:
     assert_type(client.translate_html(["<p>bom dia"]), list[str])
     assert_type(client.score(["bom dia"], ["good day"]), list[Likelihood])
     assert_type(client.explain(["bom dia"]), list[Explanation])
+    assert_type(client.tag(["O Tom dorme"], split=False), list[Tags])
+    assert_type(client.status(), list[tuple[int, str, str]])
     client.translate([1])  # type: ignore[list-item]
+    client.complete(["era"], length="9")  # type: ignore[arg-type]
     with client as same:
         assert_type(same, ServingClient)
 
@@ -36,6 +40,7 @@ async def ask_in_coroutines(headers: dict[str, str]) -> None:
         assert_type(await client.translate(["bom dia"], batch_size=8), list[Translation])
         assert_type(await client.explain(texts=["bom dia"]), list[Explanation])
         assert_type(await client.translate_markdown([b"*bom dia*"]), list[bytes])
+        assert_type(await client.status(), list[tuple[int, str, str]])
         await client.score(["bom dia"])  # type: ignore[call-arg]
         task = asyncio.create_task(client.translate_document([b"bom dia"]))
         assert_type(await task, list[Document])
@@ -46,7 +51,7 @@ async def ask_in_coroutines(headers: dict[str, str]) -> None:
 
 def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:
     translator = Translator(model, tokenizer, config=DecodingConfig(num_beams=1))
-    assert_type(translator.translate(["bom dia"]), list[Translation])
+    assert_type(translator.translate(["bom dia"], language="por"), list[Translation])
     assert_type(translator.translate_nbest(["bom dia"]), list[list[Translation]])
     assert_type(translator.export("models"), pathlib.Path)
     assert_type(Translator.from_preset("runs/mine", num_beams=1), Translator)

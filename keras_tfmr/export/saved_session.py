@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_tfmr import compat
 
-SERVE_TAGS = ("serve",)
 INIT_SIGNATURE = "__saved_model_init_op"
 
 
@@ -39,7 +38,7 @@ class SavedSession:
         try:
             with graph.as_default():
                 load = tf.compat.v1.saved_model.load
-                self.meta_graph = load(self.session, list(SERVE_TAGS), str(path))
+                self.meta_graph = load(self.session, ["serve"], str(path))
         except BaseException:
             self.session.close()
             raise
@@ -91,16 +90,9 @@ def first_lines(error):
 
 
 def register_text_ops():
-    """Loads TensorFlow Text's ops, but not its Python modules, which import Keras.
-
-    Returns:
-        Whether TensorFlow Text is installed.
-    """
+    """Loads TensorFlow Text's ops, if it is installed, but not its modules, which import Keras."""
     import tensorflow as tf
 
-    spec = importlib.util.find_spec("tensorflow_text")
-    if spec is None:
-        return False
-    for library in sorted(pathlib.Path(spec.origin).parent.glob("python/ops/*.so")):
-        tf.load_op_library(str(library))
-    return True
+    if spec := importlib.util.find_spec("tensorflow_text"):
+        for library in sorted(pathlib.Path(spec.origin).parent.glob("python/ops/*.so")):
+            tf.load_op_library(str(library))
