@@ -69,7 +69,7 @@ def parse_arguments(arguments=None):
     add("--abbreviations", metavar="CODE_OR_FILE", **ours, help=words)
     language = "target language of texts without a tag, if the model has several"
     add("--language", metavar="CODE", **ours, help=language)
-    spans = "what a translation has as it is: names such as url and code, patterns (RE2), or none "
+    spans = "spans to leave untranslated: names such as url and code, RE2 patterns, or none "
     spans += "(default: the preset's)"
     add("--protect", nargs="+", metavar="NAME", help=spans)
     add("--no_check", action="store_true", **ours, help="do not load and query the result")

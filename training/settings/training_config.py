@@ -82,7 +82,7 @@ class TrainingConfig:
         Rule("two codes", lambda value: len(value) in (0, 2)), tasks=TRANSLATION,
     )  # fmt: skip
     protect: tuple = option(
-        None, f"what of a text its translation has as it is: names from {', '.join(PATTERNS)}, and "
+        None, f"spans to leave untranslated: names from {', '.join(PATTERNS)}, and "
         "regular expressions, or none (default: all names but number)",
         metavar="NAME", tasks=TRANSLATION,
     )  # fmt: skip

@@ -97,7 +97,7 @@ def add_search(add):
 def add_model(add):
     """The model, and how it runs."""
     spans = (
-        "what a translation has as it is: names such as url and code, patterns (RE2), or none "
+        "spans to leave untranslated: names such as url and code, RE2 patterns, or none "
         "(default: the preset's)"
     )
     add("--protect", nargs="+", metavar="NAME", help=spans)
