@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from keras_tfmr.client.connection import DeadlineExceededError, ServingError
+from keras_tfmr.client.transport import of_parents
 
 Result = TypeVar("Result")
 
@@ -35,15 +36,12 @@ class _Background:
 
 
 _process = _Background()
-_of_parents: list[
-    Any
-] = []  # what a fork has copied is kept as it is: its sockets are the parent's too
 
 
 def _begin_anew() -> None:
     """In the child of a fork, which has the loop but not its thread, and maybe a taken lock."""
     global _process
-    _of_parents.append(_process)
+    of_parents.append(_process)
     _process = _Background()
 
 

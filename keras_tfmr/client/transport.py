@@ -9,9 +9,8 @@ from typing import Any
 from keras_tfmr.client.connection import ServingError, Target, from_status
 from keras_tfmr.signatures.signature import Signature
 
-_of_parents: list[
-    Any
-] = []  # connections that a fork has copied: to close them would disturb the parent
+# What a fork has copied is kept as it is: its sockets are the parent's too.
+of_parents: list[Any] = []
 
 
 class Transport(abc.ABC):
@@ -64,7 +63,7 @@ class Transport(abc.ABC):
         process, loop = os.getpid(), asyncio.get_running_loop()
         if self._owner != (process, loop):
             if self._owner is not None and self._owner[0] != process:
-                _of_parents.append(self._connection)
+                of_parents.append(self._connection)
             elif self._owner is not None and not self._owner[1].is_closed():
                 what = "The client belongs to another event loop, and each needs its own"
                 raise ServingError(what, "FAILED_PRECONDITION")

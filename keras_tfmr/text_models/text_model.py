@@ -256,7 +256,7 @@ class TextModel(Waiting):
     async def _ask(
         self, signature: Signature[Answer], inputs: Inputs, batch_size: int | None = None
     ) -> list[Answer]:
-        """The answers, by batches of texts of similar length."""
+        """The answers, by batches of texts of similar length. It awaits nothing: see `Waiting`."""
         if signature.needs and signature.name not in self.signatures:
             raise ValueError(f"{signature.name} needs a model with {signature.needs}")
         function = self.signatures[signature.name]
