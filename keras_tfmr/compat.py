@@ -49,6 +49,25 @@ def flatten_layers(layer):
     return layer._flatten_layers()
 
 
+def take(x, indices):
+    """`ops.take(x, indices, axis=0)`, for indices that are not negative.
+
+    On TensorFlow, `ops.take` lets negative indices count from the end, which adds five operations
+    to each of the dozen that a step of a search has. A `take` that can leave it would replace this.
+
+    >>> import numpy as np
+    >>> np.array(take(np.array([5, 6, 7]), np.array([2, 0]))).tolist()
+    [7, 5]
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return keras.ops.take(x, indices, axis=0)
+    import tensorflow as tf
+
+    return tf.gather(x, indices)
+
+
 def sentencepiece_ops(model_bytes, out_type, name):
     """A `tf_text.SentencepieceTokenizer` that outlives TensorFlow's cache of ops.
 

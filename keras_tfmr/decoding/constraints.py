@@ -5,6 +5,7 @@ import copy
 import numpy as np
 from keras import ops
 
+from keras_tfmr.compat import take
 from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.result import length_penalty, lengths_of
 from keras_tfmr.decoding.step import select_rows
@@ -65,7 +66,7 @@ class Constraints:
             return ()
         left = np.full(self.greatest + 2, -1, "int32")  # the bits that stay, by token
         left[list(self.slot_ids)] = ~self.bits
-        left = ops.take(left, ops.minimum(tokens, len(left) - 1), axis=0)
+        left = take(left, ops.minimum(tokens, len(left) - 1))
         return ops.bitwise_and(pending, left)
 
     def penalty(self, lengths):

@@ -9,14 +9,16 @@ import copy
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr.compat import take
 from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
 
-# While the batch shrinks, examples that have ended leave it after this many steps,
-SHRINK_INTERVAL = 8
-# or as soon as a quarter has ended, and so many: to leave costs a copy of the caches.
+# While the batch shrinks, examples that have ended leave it as soon as a quarter has, and so many:
+# to leave costs a copy of the caches.
 SHRINK_THRESHOLD = 4
+# A cache that does not grow by itself is resized after this many steps, and then they leave, too.
+RESIZE_INTERVAL = 8
 
 
 class Search:
@@ -80,10 +82,11 @@ class Search:
         return ops.while_loop(going, self.extend, loop)
 
     def _run_shrinking(self, position, cache, hypotheses):
-        """Runs of up to `SHRINK_INTERVAL` steps, each for the examples that have not ended.
+        """Runs of some steps, each for the examples that have not ended.
 
         Batch and cache size are known at run time only, so that one traced loop serves all.
         """
+        resized = type(self.step).resize is not DecodingStep.resize
 
         def run(examples, position, cache, hypotheses, results):
             left, count = self._of(examples), ops.shape(examples)[0]
@@ -92,14 +95,12 @@ class Search:
                 count > 4 * SHRINK_THRESHOLD, count // 4, np.int32(SHRINK_THRESHOLD)
             )
             few = ops.where(count > leaving, count - leaving, np.int32(0))
-            end = ops.minimum((position // SHRINK_INTERVAL + 1) * SHRINK_INTERVAL, self.max_length)
-            position, cache, hypotheses = left._run(
-                position,
-                left.step.resize(cache, end),
-                hypotheses,
-                end=end,
-                few=few,
-            )
+            end = None
+            if resized:
+                end = (position // RESIZE_INTERVAL + 1) * RESIZE_INTERVAL
+                end = ops.minimum(end, self.max_length)
+                cache = left.step.resize(cache, end)
+            position, cache, hypotheses = left._run(position, cache, hypotheses, end=end, few=few)
             results = tree.map_structure(
                 lambda old, new: ops.scatter_update(old, examples[:, None], new),
                 results,
@@ -108,12 +109,14 @@ class Search:
             going_on = ops.nonzero(left.unfinished(hypotheses))[0]  # places in `examples`
             cache = left.step.select_state(cache, going_on)
             hypotheses = select_rows(hypotheses, going_on)
-            return ops.take(examples, going_on, axis=0), position, cache, hypotheses, results
+            return take(examples, going_on), position, cache, hypotheses, results
 
         examples = ops.nonzero(self.unfinished(hypotheses))[0]
-        # A size that TensorFlow knows while it traces could not grow; it does not look in here.
-        (none,) = ops.while_loop(lambda size: size < 0, lambda size: (size,), (position,))
-        cache = self.step.select_state(self.step.resize(cache, none), examples)
+        if resized:
+            # A size that TensorFlow knows while it traces could not grow; it does not look in here.
+            (none,) = ops.while_loop(lambda size: size < 0, lambda size: (size,), (position,))
+            cache = self.step.resize(cache, none)
+        cache = self.step.select_state(cache, examples)
         first = position, cache, select_rows(hypotheses, examples)
         loop = (examples, *first, self.result(hypotheses))
         return ops.while_loop(lambda left, *_: ops.shape(left)[0] > 0, run, loop)[-1]

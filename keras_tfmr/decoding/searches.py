@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_tfmr._checks import instance
+from keras_tfmr.compat import take
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.constraints import Constraints
@@ -259,8 +260,10 @@ class BeamSearch(Search):
         log_probs = self.constraints.constrain(log_probs, position, hypotheses.pending)
 
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
-        totals, parents, tokens = top_sums(hypotheses.log_probs, log_probs, 2 * beams)
-        parents = parents + self.example * beams  # [batch, 2 * beams] rows of `cache`
+        # The parents are rows of `cache`.
+        totals, parents, tokens = top_sums(
+            hypotheses.log_probs, log_probs, 2 * beams, self.example
+        )  # [batch, 2 * beams] each
         ids = _take(hypotheses.ids, parents)  # [batch, 2 * beams, length]
         ids = ops.where(ops.equal(self.columns, position), tokens[:, :, None], ids)
         ended = self.constraints.ends(tokens, position) | (
@@ -299,4 +302,4 @@ class BeamSearch(Search):
 
 def _take(x, rows):
     """`x` `[batch, m, ...]`, as `[batch * m, ...]`, at `rows` `[batch, k]`: `[batch, k, ...]`."""
-    return ops.take(ops.reshape(x, (-1, *x.shape[2:])), rows, axis=0)
+    return take(ops.reshape(x, (-1, *x.shape[2:])), rows)

@@ -4,8 +4,9 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-from keras import ops, tree
+from keras import tree
 
+from keras_tfmr.compat import take
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import checks
 
@@ -63,8 +64,12 @@ class DecodingStep(abc.ABC):
         return select_rows(cache, rows)
 
     def resize(self, cache: Nested, cache_size: Any) -> Nested:
-        """The cache with room for so many tokens, an int32 scalar; used if the step `shrinks`."""
-        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `resize`")
+        """The cache with room for so many tokens, an int32 scalar; used if the step `shrinks`.
+
+        By default the same, and then a search does not stop for it: a cache that has room for all
+        tokens, or grows by itself.
+        """
+        return cache
 
     def select_step(self, examples: Tensor) -> "DecodingStep":
         """The step for some of the examples, int32 `[n]`; used if it `shrinks`."""
@@ -113,6 +118,6 @@ def select_rows(tensors, rows):
     """The given rows of every leaf of nested tensors; None and leaves of rank 0 are kept."""
 
     def select(leaf):
-        return leaf if leaf is None or len(leaf.shape) == 0 else ops.take(leaf, rows, axis=0)
+        return leaf if leaf is None or len(leaf.shape) == 0 else take(leaf, rows)
 
     return tree.map_structure(select, tensors)

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_tfmr.compat import take
+
 # The values in a group where their number is known at run time only.
 GROUP = 16
 
@@ -14,7 +16,7 @@ def last_axis(x):
     return ops.shape(x)[-1] if x.shape[-1] is None else x.shape[-1]
 
 
-def top_sums(so_far, log_probs, k):
+def top_sums(so_far, log_probs, k, example):
     """The k most probable continuations of each example's hypotheses, best first.
 
     Selecting from all sums is slow. The k greatest lie in the k groups with the greatest maxima, so
@@ -25,36 +27,39 @@ def top_sums(so_far, log_probs, k):
         log_probs: float32 `[batch * beams, vocab]`, that of its next token; vocab static, or a
             multiple of `GROUP` with at least k groups.
         k: Static.
+        example: int32 `[batch, 1]`, 0 to batch - 1.
 
     Returns:
-        float32 `[batch, k]` sums, and int32 `[batch, k]` each: the beam that is continued and the
-        next token.
+        float32 `[batch, k]` sums, and int32 `[batch, k]` each: the hypothesis that is continued, a
+        row of `log_probs`, and the next token.
 
     >>> log_probs = np.log(np.array([[0.2, 0.8], [0.6, 0.4]], "float32"))
-    >>> _, beams, tokens = top_sums(np.log(np.array([[0.3, 0.7]], "float32")), log_probs, 3)
-    >>> np.array(beams).tolist(), np.array(tokens).tolist()
+    >>> so_far, example = np.log(np.array([[0.3, 0.7]], "float32")), np.array([[0]], "int32")
+    >>> _, rows, tokens = top_sums(so_far, log_probs, 3, example)
+    >>> np.array(rows).tolist(), np.array(tokens).tolist()
     ([[1, 1, 0]], [[0, 1, 1]])
     """
-    (batch, beams), vocab = ops.shape(so_far), last_axis(log_probs)
+    beams, vocab = so_far.shape[1], last_axis(log_probs)
     size = _group_size(vocab, k, beams)
     groups = vocab // size
     values = ops.reshape(log_probs, (-1, size))  # [batch * beams * groups, size]
-    maxima = ops.reshape(ops.max(values, axis=-1), (-1, beams, groups)) + so_far[:, :, None]
+    maxima = values if size == 1 else ops.max(values, axis=-1)
+    maxima = ops.reshape(maxima, (-1, beams, groups)) + so_far[:, :, None]
     sums, best = ops.top_k(ops.reshape(maxima, (-1, beams * groups)), k)  # [batch, k]
+    best = best + example * (beams * groups)  # a row of `values`
+    tokens = 0
     if size > 1:
-        example = ops.arange(batch, dtype="int32")[:, None]  # [batch, 1]
-        best = ops.reshape(best + example * (beams * groups), (-1,))  # [batch * k]
-        kept = ops.take(values, best, axis=0) + ops.take(so_far, best // groups)[:, None]
+        kept = take(values, best) + take(ops.reshape(so_far, (-1,)), best // groups)[:, :, None]
         sums, inside = ops.top_k(ops.reshape(kept, (-1, k * size)), k)  # [batch, k]
-        best = ops.take(best, inside // size + example * k) - example * (beams * groups)
-        best = best * size + inside % size
-    beam = best // vocab
-    return sums, beam, best - beam * vocab
+        best = take(ops.reshape(best, (-1,)), inside // size + example * k)
+        tokens = inside % size
+    rows = best // groups
+    return sums, rows, (best - rows * groups) * size + tokens
 
 
-def most_probable(log_probs, *_):
+def most_probable(log_probs):
     """The best token int32 `[rows]` of `[rows, vocab]`, and its log-probability `[rows]`."""
-    best, _, tokens = top_sums(ops.zeros_like(log_probs[:, :1]), log_probs, 1)  # [rows, 1]
+    best, tokens = ops.top_k(log_probs, 1)  # [rows, 1], by a maximum and where it is
     return tokens[:, 0], best[:, 0]
 
 

@@ -228,5 +228,4 @@ class SSRUStep(TransformerStep):
 
         return {**state, "cache": tree.map_structure(select, state["cache"])}
 
-    def resize(self, state, cache_size):
-        return state
+    resize = DecodingStep.resize  # each token replaces the state of those before it

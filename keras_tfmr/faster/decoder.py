@@ -67,9 +67,6 @@ class FastStep(DecodingStep):
             logits = tf.reshape(shortlist.restrict(of_examples), tf.shape(logits))
         return tf.nn.log_softmax(logits), {"index": state["index"] + 1, "caches": caches}
 
-    def resize(self, state, cache_size):
-        return state  # which grows by itself
-
     def select_step(self, examples):
         step = copy.copy(self)
         step.source, step.source_mask = select_rows((self.source, self.source_mask), examples)

@@ -83,7 +83,7 @@ LISTED = Shortlist(np.array([0, END, START, 6, 4, 5]), np.array([[0, 1, 0, 1, 0,
     ],
 )
 def test_a_wide_beam_is_exhaustive_search_by_full_passes(fields, shortlist, monkeypatch):
-    monkeypatch.setattr(loop, "SHRINK_INTERVAL", 2)
+    monkeypatch.setattr(loop, "RESIZE_INTERVAL", 2)
     model, source, beams = make_model(vocab=7, **fields), random_ids(2, 6, vocab=7), 40
     listed = shortlist is not None
     bos_id, eos_id, banned_ids = (2, 1, (2,)) if listed else (START, END, (1, START))
@@ -130,7 +130,7 @@ def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
     variant, beams, leaving, monkeypatch
 ):
     """Sentences that have ended are not decoded: from the next stretch on, or at once."""
-    monkeypatch.setattr(loop, "SHRINK_INTERVAL", 2)
+    monkeypatch.setattr(loop, "RESIZE_INTERVAL", 2)
     monkeypatch.setattr(loop, "SHRINK_THRESHOLD", leaving)
     model, source = make_model(**VARIANTS[variant]), make_sources(6, 5)
     way = {"num_beams": 3, "num_return_sequences": 2}
