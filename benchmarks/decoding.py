@@ -4,10 +4,9 @@
 
 RUN is a finished run; the page keeps the models of other names. Latency is one sentence in a
 request, one request at a time; throughput is 32 sentences of similar length in a request, from one
-caller per core. All engines have the run's weights, and its lexicon if training/learn_lexicon.py
-has written one. If RUN was imported from a model that Marian trained, `--marian` makes Marian an
-engine. Needs ctranslate2 beside keras_tfmr, and pymarian and sentencepiece in an environment of
-their own. Writes results/decoding.md and .json.
+caller per core. All engines have the run's weights. If RUN was imported from a model that Marian
+trained, `--marian` makes Marian an engine. Needs ctranslate2 beside keras_tfmr, and pymarian and
+sentencepiece in an environment of their own. Writes results/decoding.md and .json.
 """
 
 import functools
@@ -114,7 +113,7 @@ def ctranslate2(path, dtype, beams, within, translators):
         results = translator.translate_batch(
             source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
             disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0,
-            max_decoding_length=128, use_vmap=Path(path, "vmap.txt").exists(),
+            max_decoding_length=128,
         )  # fmt: skip
         return [target.decode(result.hypotheses[0]) for result in results]
 

@@ -33,7 +33,6 @@ def one(model, dtype, beams, batch, translators, threads, source, target):
         source_tokenize_fn=lambda text: encoder.encode(text, out_type=str),
         target_detokenize_fn=decoder.decode, disable_unk=True,
         suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0, max_decoding_length=128,
-        use_vmap=Path(model, "vmap.txt").exists(),
     )  # fmt: skip
     return {"seconds": time.perf_counter() - begun, "mib": harness.peak_mib()}
 

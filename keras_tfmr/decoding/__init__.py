@@ -5,9 +5,9 @@ sampling a `Sampling`; each checks itself with `checks`. What leaves: a `Decodin
 knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel, under XLA and under
 `jax.jit`.
 
-A token is made in this order: `step` says what a search knows of a model, `transformer_step` and
-`shortlist` make its log-probabilities, `constraints` forbids tokens, `topk` or `sampling` selects
-among the rest, `searches` extends the hypotheses and `loop` repeats.
+A token is made in this order: `step` says what a search knows of a model, `transformer_step` makes
+its log-probabilities, `constraints` forbids tokens, `topk` or `sampling` selects among the rest,
+`searches` extends the hypotheses and `loop` repeats.
 """
 
 from keras_tfmr.decoding.decoding_config import DecodingConfig

@@ -4,9 +4,6 @@ from keras import ops
 
 from keras_tfmr.compat import take
 
-# The values in a group where their number is known at run time only.
-GROUP = 16
-
 
 def last_axis(x):
     """The size of the last axis, an int where it is static.
@@ -24,8 +21,8 @@ def top_sums(so_far, log_probs, k, example):
 
     Args:
         so_far: float32 `[batch, beams]`, the log-probability of each hypothesis.
-        log_probs: float32 `[batch * beams, vocab]`, that of its next token; vocab static, or a
-            multiple of `GROUP` with at least k groups.
+        log_probs: float32 `[batch * beams, vocab]`, that of its next token; vocab static for
+            groups.
         k: Static.
         example: int32 `[batch, 1]`, 0 to batch - 1.
 
@@ -67,12 +64,12 @@ def _group_size(n, k, rows):
     """The divisor of n that leaves the fewest values to select from; 1 for no groups.
 
     Args:
-        n: Values in a row; an int, or a scalar for the fixed size.
+        n: Values in a row, an int; one known at run time only has no groups.
         k: Number of values to select from all rows.
         rows: Number of rows to select from at once.
     """
     if not isinstance(n, int):
-        return GROUP
+        return 1
     divisors = [size for size in range(1, n * rows // k + 1) if n % size == 0]
     cost = {size: n * rows // size + k * size for size in divisors}
     best = min(cost, key=cost.get)

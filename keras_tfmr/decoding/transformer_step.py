@@ -37,7 +37,6 @@ class TransformerStep(DecodingStep):
         num_beams: Hypotheses per example.
         max_length: Number of tokens that can be decoded after the longest prompt.
         prompt_length: Number of prompt tokens, for which the caches have room too.
-        shortlist: A `Shortlist`; if given, tokens are indices into it.
 
     Raises:
         ValueError: If a number is not positive, or the model has learned fewer positions than
@@ -45,18 +44,16 @@ class TransformerStep(DecodingStep):
     """
 
     def __init__(
-        self, stack, head, batch, context_cache=None, *, num_beams, max_length, prompt_length=0,
-        shortlist=None,
+        self, stack, head, batch, context_cache=None, *, num_beams, max_length, prompt_length=0
     ):  # fmt: skip
         self.num_beams = checks.integer("num_beams", num_beams, 1)
         self.max_length = checks.integer("max_length", max_length, 1)
         # The last token of a prompt is the first that a search feeds.
         stack.check_length(max(prompt_length - 1, 0) + max_length)
-        self.stack, self.shortlist, self.prompt_length = stack, shortlist, prompt_length
+        self.stack, self.logits, self.prompt_length = stack, head, prompt_length
         self.context = {} if context_cache is None else {"context_cache": context_cache}
         # The number of unfinished examples is known at run time only; JAX needs fixed shapes.
         self.shrinks = keras.backend.backend() != "jax"
-        self.logits = head if shortlist is None else head.slice(shortlist.token_ids)
         # Read once, before the loop. Otherwise the graph reads each variable in every step, which
         # makes up a fifth of its operations.
         weights = {id(weight): weight for weight in stack.weights + head.weights}
@@ -132,8 +129,6 @@ class TransformerStep(DecodingStep):
 
     def next(self, tokens, state):
         """int `[rows]` and a state → float32 `[rows, vocab]` log-probabilities and the next."""
-        if self.shortlist is not None:
-            tokens = ops.take(self.shortlist.token_ids, tokens)
         ids = ops.reshape(tokens, (-1, self.num_beams))  # [batch, beams]
         new_state, position = self._advance(state)
         with keras.StatelessScope(state_mapping=self.read):
@@ -141,8 +136,6 @@ class TransformerStep(DecodingStep):
                 ids, cache=state["cache"], cache_index=position, **self.context
             )  # [batch, beams, d_model]
             logits = self.logits(x)  # [batch, beams, vocab]
-        if self.shortlist is not None:
-            logits = self.shortlist.restrict(logits)
         log_probs = ops.log_softmax(logits, axis=-1)
         return ops.reshape(log_probs, (-1, ops.shape(log_probs)[-1])), new_state
 
@@ -190,8 +183,6 @@ class TransformerStep(DecodingStep):
         step = copy.copy(self)
         step._prepare(ops.shape(examples)[0])
         step.context = select_rows(self.context, examples)
-        if self.shortlist is not None:
-            step.shortlist = self.shortlist.select(examples)
         return step
 
     def select_state(self, state, examples):

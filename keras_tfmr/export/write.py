@@ -90,8 +90,7 @@ class _Servable(tf.Module):
     def __init__(self, text_model, functions):
         super().__init__()
         read = {id(variable) for function in functions for variable in function.variables}
-        variables = [*(weight.value for weight in text_model.model.weights), *text_model.tables]
-        variables = {id(variable): variable for variable in variables}
+        variables = {id(weight.value): weight.value for weight in text_model.model.weights}
         self.weights = [variable for key, variable in variables.items() if key in read]
         self.tokenizers = text_model.tokenizers
         # The name by which `keras.layers.TFSMLayer` looks for a function.

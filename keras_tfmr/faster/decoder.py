@@ -30,17 +30,14 @@ class FastStep(DecodingStep):
         num_beams, max_length: As for `TranslationModel.start`.
         source, source_mask: What `Source` gave, if the decoder attends to one.
         positions: The number of positions; `max_length` by default.
-        shortlist: As for `TranslationModel.start`.
     """
 
     shrinks = True
 
     def __init__(
-        self, model, num_beams, max_length, source=None, source_mask=None, positions=None,
-        shortlist=None,
+        self, model, num_beams, max_length, source=None, source_mask=None, positions=None
     ):  # fmt: skip
-        self.decoder, self.shortlist, product = model.decoder, shortlist, model.head.product
-        self.logits = product if shortlist is None else product.only(shortlist.token_ids)
+        self.decoder, self.logits = model.decoder, model.head
         self.num_beams, self.max_length = num_beams, max_length
         self.source, self.source_mask = source, source_mask
         self.vectors = self.decoder.embedding.position_vectors(
@@ -54,23 +51,16 @@ class FastStep(DecodingStep):
         return {"index": tf.constant(0), "caches": caches}
 
     def next(self, tokens, state):
-        shortlist = self.shortlist
-        if shortlist is not None:
-            tokens = tf.gather(shortlist.token_ids, tokens)
         x, caches = self.decoder.step(
             tokens, state["index"], state["caches"], self.vectors, self.num_beams, self.source,
             self.source_mask,
         )  # fmt: skip
         logits = self.logits(x)  # [rows, vocab]
-        if shortlist is not None:
-            of_examples = tf.reshape(logits, [-1, self.num_beams, tf.size(shortlist.token_ids)])
-            logits = tf.reshape(shortlist.restrict(of_examples), tf.shape(logits))
         return tf.nn.log_softmax(logits), {"index": state["index"] + 1, "caches": caches}
 
     def select_step(self, examples):
         step = copy.copy(self)
         step.source, step.source_mask = select_rows((self.source, self.source_mask), examples)
-        step.shortlist = None if self.shortlist is None else self.shortlist.select(examples)
         return step
 
     def select_state(self, state, examples):
@@ -163,14 +153,12 @@ class FastTranslation(FastModel):
         x, _, scores, _ = self.encoder.whole(ids, False, ids != 0)
         return *self.source(x, tf.unstack(tf.shape(ids)), ids != 0), scores
 
-    def start(self, source_ids, num_beams=1, *, max_length, shortlist=None):
+    def start(self, source_ids, num_beams=1, *, max_length):
         """As `TranslationModel.start`."""
         model = self.read()
         source, source_mask, _ = model._source(source_ids)
         source_mask = source_mask._replace(attends=None)  # values are 0 where there is no source
-        step = FastStep(
-            model, num_beams, max_length, source, source_mask, shortlist=shortlist
-        )  # fmt: skip
+        step = FastStep(model, num_beams, max_length, source, source_mask)
         return step, step.start(tf.shape(source_ids)[0], self.dtype)
 
 

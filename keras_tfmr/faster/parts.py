@@ -138,15 +138,6 @@ class Product(Part):
         y = y if self.bias is None else tf.nn.bias_add(y, self.bias)
         return y if self.then is None else self.then(y)
 
-    def only(self, columns):
-        """The function that computes some columns, int32 `[candidates]`, of what was read."""
-        if self.column_range is not None:  # whose weights the op keeps in a layout of its own
-            return lambda x: tf.gather(self(x), columns, axis=1)
-        product = copy.copy(self)
-        product.kernel = tf.gather(self.kernel, columns, axis=1)
-        product.bias = None if self.bias is None else tf.gather(self.bias, columns)
-        return product
-
     def freeze_own(self, precision):
         if precision == "int8" and self.large:
             return self._round()

@@ -1,7 +1,6 @@
 """From vectors to logits: the linear layer at the top of the paper's Figure 1."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any, Self
 
 import keras
@@ -22,16 +21,6 @@ class Head(TransformerLayer):
 
     def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], self.units)
-
-    def _product(self, kernel, bias):
-        """Logits of a kernel `[d_model, candidates]` and a bias `[candidates]` or None, by `x`."""
-        kernel = ops.cast(kernel, self.compute_dtype)
-
-        def logits(x):
-            y = ops.cast(by_rows(lambda rows: ops.matmul(rows, kernel), x), "float32")
-            return y if bias is None else y + ops.cast(bias, "float32")
-
-        return logits
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -65,24 +54,6 @@ class LMHead(Head):
 
     def call(self, x: Tensor) -> Nested:
         return ops.cast(by_rows(self.dense, x), "float32")
-
-    def slice(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
-        """The logits of some ids only.
-
-        Args:
-            ids: int32 `[candidates]`.
-
-        Returns:
-            A function of `x` to float32 `[..., candidates]`, whose weights are taken once.
-
-        Raises:
-            ValueError: If an id is out of its range.
-        """
-        _checks.in_range("ids", ids, 0, self.units)
-        if self.dense.quantization_mode is not None:  # whose scales only the layer applies
-            return lambda x: ops.take(self(x), ids, axis=-1)
-        bias = ops.take(self.dense.bias, ids) if self.use_bias else None
-        return self._product(ops.take(self.dense.kernel, ids, axis=1), bias)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -140,16 +111,6 @@ class TiedLogits(Head):
         y = by_rows(lambda rows: self.embedding.tokens(rows, reverse=True), x)
         y = ops.cast(y, "float32")
         return y + ops.cast(self.bias, "float32") if self.use_bias else y
-
-    def slice(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
-        """The logits of some ids only: see `LMHead.slice`."""
-        _checks.in_range("ids", ids, 0, self.units)
-        tokens = self.embedding.tokens
-        if tokens.quantization_mode is not None:
-            return lambda x: ops.take(self(x), ids, axis=-1)
-        kernel = ops.transpose(ops.take(tokens.embeddings, ids, axis=0))  # [d_model, candidates]
-        bias = ops.take(self.bias, ids) if self.use_bias else None
-        return self._product(kernel, bias)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "embedding": serialize_shared(self.embedding)}

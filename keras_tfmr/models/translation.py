@@ -78,18 +78,13 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
         context = self.encoder(source_ids, training=training)  # [batch, source, d_model]
         return self.logits(self.decoder(target_ids, context, training=training))
 
-    def start(
-        self, source_ids: Tensor, num_beams: int = 1, *, max_length: int, shortlist: Any = None
-    ) -> Nested:
+    def start(self, source_ids: Tensor, num_beams: int = 1, *, max_length: int) -> Nested:
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
             source_ids: int tensor `[batch, source]`, padded with 0.
             num_beams: Number of hypotheses per sentence.
             max_length: Number of tokens that can be decoded.
-            shortlist: A `Shortlist`, so that only the logits of its ids are computed. The step
-                then takes indices into it instead of token ids, and `[rows, size]` takes the part
-                of `[rows, vocab]`. None for the whole vocabulary.
 
         Returns:
             A `DecodingStep` over rows = batch * num_beams, and its first state. Caches grow, and
@@ -109,7 +104,6 @@ class TranslationModel(_parts.ConfiguredModel, keras.Model):
             self.decoder.context_cache(context, ops.not_equal(source_ids, 0)),
             num_beams=num_beams,
             max_length=max_length,
-            shortlist=shortlist,
         )
         return step, step.start()
 

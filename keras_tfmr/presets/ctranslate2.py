@@ -21,13 +21,11 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     them. Its input is the tokens of a source, without the end id, which CTranslate2 adds. To get
     the same translations, give these options with every call, so that it never produces the
     unknown, padding and start ids and may give an empty translation:
-    `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`. If the
-    translator has a lexicon, `use_vmap=True` decodes over its shortlists.
+    `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`.
 
     Args:
         translator: A `Translator` of a `TranslationModel`.
-        path: The folder to write to: config.json, model.bin, vocabularies, source.spm, target.spm,
-            and vmap.txt for a lexicon.
+        path: The folder to write to: config.json, model.bin, vocabularies, source.spm, target.spm.
 
     Returns:
         The path.
@@ -43,16 +41,7 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     spec.optimize()
     with folder(path, translator) as unfinished:
         spec.save(str(unfinished))
-        if translator.lexicon is not None:
-            lines = _vocabulary_map(translator.lexicon, source, target)
-            (unfinished / "vmap.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return pathlib.Path(path)
-
-
-def _vocabulary_map(lexicon, source_tokens, target_tokens):
-    """Lines of a source token, a tab and its candidates; without a token, those of any source."""
-    rows = [("", lexicon.always), *zip(source_tokens, lexicon.candidates.numpy(), strict=False)]
-    return [f"{token}\t" + " ".join(target_tokens[i] for i in row if i) for token, row in rows]
 
 
 def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):

@@ -11,12 +11,10 @@ from keras_tfmr.presets.entries import check, naming
 if TYPE_CHECKING:
     import keras
 
-    from keras_tfmr.text.lexicon import Lexicon
-
 # {attribute of a `PresetFolder`: file}
 FILES = {
     "joint_tokenizer": "tokenizer.model", "source_tokenizer": "source.model",
-    "target_tokenizer": "target.model", "lexicon": "lexicon.npz",
+    "target_tokenizer": "target.model",
     "best": "weights/best.weights.h5", "translations": "translations.tsv",
     "predictions": "predictions.tsv", "texts": "texts.txt",
     "abbreviations": "abbreviations.txt", "results": "results.json",
@@ -88,19 +86,6 @@ class PresetFolder:
         except (*DAMAGED, RuntimeError) as error:  # h5py's, for a file damaged within
             raise PresetError(f"{path} does not fit the model of its run: {error}") from error
         return model
-
-    def read_lexicon(self) -> "Lexicon | None":
-        """The `Lexicon`, or None if there is none."""
-        from keras_tfmr.text.lexicon import Lexicon
-
-        if not self.lexicon.exists():
-            return None
-        try:
-            return Lexicon.load(self.lexicon)
-        except DAMAGED as error:
-            raise PresetError(
-                f"{self.lexicon} is not a lexicon of training/learn_lexicon.py: {error}"
-            ) from error
 
     def rows(self) -> list[dict[str, str]]:
         """The rows of translations.tsv or predictions.tsv; none before the end of a run."""

@@ -150,7 +150,6 @@ def _of_folder(folder: PresetFolder, cls: type, weights: Weights, language: str 
         with naming(folder.config, "text_model.abbreviations"):
             words = folder.abbreviations if folder.abbreviations.exists() else spoken
             own |= {"abbreviations": SentenceSplitter(words)}
-        arguments["lexicon"] = folder.read_lexicon()
         part = "text_model" if "protect" in own else "arguments"
         own |= {"protect": config[part].get("protect")}
         with naming(folder.config, f"{part}.protect"):

@@ -51,8 +51,6 @@ def write(text_model: Any, folder: PresetFolder) -> None:
     _write_json(folder.config, config)
     for file, content in folder.tokenizer_files(_sides(text_model)).items():
         file.write_bytes(content)
-    if arguments.get("lexicon") is not None:
-        arguments["lexicon"].save(folder.lexicon)
     folder.best.parent.mkdir(exist_ok=True)
     copy.save_weights(folder.best)
     if text_model.texts:

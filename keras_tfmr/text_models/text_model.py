@@ -56,7 +56,6 @@ class TextModel(Waiting):
                 f"The maximum length must be at least 1, for the end id. Received: {max_length}"
             )
         self.model, self.tokenizers, self.max_length = model, tokenizers, max_length
-        self.tables: list[tf.Variable] = []
         self.record: dict[str, Any] = {}
         self.texts: list[str] = []
 

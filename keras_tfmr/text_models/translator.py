@@ -10,15 +10,10 @@ import tensorflow as tf
 
 from keras_tfmr import decoding
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.decoding.shortlist import END, START, TOKENS, Shortlist
-from keras_tfmr.decoding.topk import GROUP
-from keras_tfmr.faster.decoder import FastTranslation
-from keras_tfmr.models import TranslationModel
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Translation
 from keras_tfmr.signatures.calls import TranslatorCalls
 from keras_tfmr.signatures.inputs import Text, batches, utf8
-from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
@@ -44,8 +39,6 @@ class Translator(TranslatorCalls, TextModel):
         config: A `DecodingConfig`.
         max_source_length: Maximum number of tokens of a text, its end id included; a longer text is
             cut.
-        lexicon: A `Lexicon`. Translations are then searched for among the target subwords that it
-            makes likely, which takes less time; None for the whole vocabulary.
         abbreviations: The texts' language, for documents, such as "pt", or a file of its
             abbreviations, or a `SentenceSplitter`; None for another language.
         protect: What stands in a translation as it is: names ("code", "tag", "url", "email",
@@ -59,8 +52,8 @@ class Translator(TranslatorCalls, TextModel):
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
-        ValueError: If vocabularies, lengths or lexicon do not fit the model, a pattern is wrong, or
-            the vocabularies have no slots for what to protect.
+        ValueError: If vocabularies or lengths do not fit the model, a pattern is wrong, or the
+            vocabularies have no slots for what to protect.
 
     >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
@@ -82,7 +75,6 @@ class Translator(TranslatorCalls, TextModel):
         config: DecodingConfig | None = None,
         *,
         max_source_length: int = 128,
-        lexicon: Lexicon | None = None,
         abbreviations: str | os.PathLike[str] | SentenceSplitter | None = None,
         protect: Sequence[str] | None = None,
     ) -> None:
@@ -90,13 +82,12 @@ class Translator(TranslatorCalls, TextModel):
         super().__init__(model, tokenizers, max_source_length)
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config, self.choose = config or DecodingConfig(), None
-        self.max_source_length, self.lexicon = max_source_length, lexicon
+        self.max_source_length = max_source_length
         if not isinstance(abbreviations, SentenceSplitter):
             abbreviations = SentenceSplitter(abbreviations)
         self.splitter = abbreviations
         self._check()
         self._into: dict[str, Self] = {}
-        self.tables = [] if lexicon is None else [lexicon.candidates]
         both = self.source_tokenizer, self.target_tokenizer
         self.protection = Protection(protect, both, self.splitter)
         with_slots = [(signatures.TRANSLATE_WITH_TERMS, self._translate_with_terms)]
@@ -117,20 +108,6 @@ class Translator(TranslatorCalls, TextModel):
             f"max_source_length={self.max_source_length}, "
             f"config.max_length={self.config.max_length}",
         )
-        if self.lexicon is not None:
-            self._check_lexicon()
-
-    def _check_lexicon(self):
-        if not isinstance(self.model, (FastTranslation, TranslationModel)):
-            raise ValueError(
-                f"A lexicon needs a TranslationModel. Received: {type(self.model).__name__}"
-            )
-        sizes = {side: getattr(self.model.config, f"{side}_vocab") for side in self.tokenizers}
-        if (received := self.lexicon.sizes) != (sizes["source"], sizes["target"]):
-            raise ValueError(
-                "The lexicon must be learned with the model's vocabularies. Received: "
-                f"{received} ids in the lexicon, {tuple(sizes.values())} in the model"
-            )
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -138,7 +115,6 @@ class Translator(TranslatorCalls, TextModel):
             "target_tokenizer": self.target_tokenizer,
             "config": self.config,
             "max_source_length": self.max_source_length,
-            "lexicon": self.lexicon,
             "abbreviations": self.splitter,
             "protect": self.protection.protect,
         }
@@ -197,7 +173,6 @@ class Translator(TranslatorCalls, TextModel):
         return {
             "decoding": self.config.to_dict(),
             "max_source_length": self.max_source_length,
-            "shortlist": self.lexicon is not None,
             "protect": self.protection.protect,
         }
 
@@ -390,58 +365,36 @@ class Translator(TranslatorCalls, TextModel):
         lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
         max_lengths = tf.where(blank, 0, self.config.max_lengths(lengths))
         max_lengths = tf.pad(max_lengths, [[0, tf.shape(source_ids)[0] - rows]])
-        shortlist = () if self.lexicon is None else self._shortlist(source_ids)
-        result = self._search(source_ids, max_lengths, tf.constant(num_certain), *shortlist)
+        result = self._search(source_ids, max_lengths, tf.constant(num_certain))
         return decoding.DecodingResult(*(field[:rows] for field in result))
-
-    def _shortlist(self, source_ids):
-        target = self.target_tokenizer
-        return self.lexicon.shortlist(
-            source_ids,
-            banned_ids=(target.unknown_id, *target.slot_like_ids),
-            eos_id=target.eos_id,
-            bos_id=target.bos_id,
-            slot_ids=target.slot_ids,
-            least=2 * self.config.num_beams * GROUP,
-        )
 
     @functools.cached_property
     def _search(self):
         """`_searched` as one graph for all signatures."""
-        inputs = {
-            "source_ids": ([None, None], tf.int32),
-            "max_lengths": tf.int32,
-            "num_certain": ([], tf.int32),
-        }
-        if self.lexicon is not None:
-            inputs |= {"ids": tf.int32, "allowed": ([None, None], tf.bool)}
-        return traced(self._searched, **inputs)
-
-    def _searched(self, source_ids, max_lengths, num_certain, *shortlist):
-        """From ids and maximum lengths to the `DecodingResult`."""
-        config, ids = self.config, self.target_tokenizer
-        start = {"num_beams": config.num_beams, "max_length": config.max_length}
-        bos_id, eos_id, slot_ids = ids.bos_id, ids.eos_id, ids.slot_ids
-        banned_ids = decoding.banned_ids(ids)
-        if shortlist:
-            start["shortlist"] = Shortlist(*shortlist)
-            bos_id, eos_id, banned_ids = START, END, (START,)
-            slot_ids = range(TOKENS, TOKENS + len(slot_ids))
-        examples = decoding.Examples(
-            tf.fill(tf.shape(max_lengths), bos_id),
-            eos_id,
-            banned_ids,
-            max_lengths=max_lengths,
-            **decoding.slots_due(source_ids, self.source_tokenizer.slot_ids, slot_ids),
+        return traced(
+            self._searched,
+            source_ids=([None, None], tf.int32),
+            max_lengths=tf.int32,
+            num_certain=([], tf.int32),
         )
-        result = decoding.search(
-            *self.model.start(source_ids, **start),
+
+    def _searched(self, source_ids, max_lengths, num_certain):
+        """From ids and maximum lengths to the `DecodingResult`."""
+        config, target = self.config, self.target_tokenizer
+        examples = decoding.Examples(
+            tf.fill(tf.shape(max_lengths), target.bos_id),
+            target.eos_id,
+            decoding.banned_ids(target),
+            max_lengths=max_lengths,
+            **decoding.slots_due(source_ids, self.source_tokenizer.slot_ids, target.slot_ids),
+        )
+        return decoding.search(
+            *self.model.start(source_ids, config.num_beams, max_length=config.max_length),
             config,
             examples,
             choose=self.choose,
             num_certain=num_certain,
         )
-        return start["shortlist"].restored(result) if shortlist else result
 
 
 def _stacked(scores, query_ids, key_ids):

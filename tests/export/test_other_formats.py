@@ -17,7 +17,6 @@ from keras_tfmr.presets import marian
 from keras_tfmr.presets.ctranslate2 import write_ctranslate2
 from keras_tfmr.presets.marian import transformers_folder
 from keras_tfmr.presets.marian.writing import write_marian
-from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text_models.translator import Translator
 from training import phrasebook
@@ -112,14 +111,14 @@ def test_transformers_loads_the_marian_folder(tmp_path, name):
     assert [text.decode() for text in found.numpy()] == translator.translate(texts)
 
 
-def by_ctranslate2(engine, translator, texts, **options):
+def by_ctranslate2(engine, translator, texts):
     """What an engine makes of texts, whose subwords are the translator's."""
     ids, _ = translator.source_tokenizer.encode_truncated(texts, 64)
     pieces = translator.source_tokenizer.pieces(ids).numpy()
     pieces = [[piece.decode() for piece in row if piece][:-1] for row in pieces]
     answers = engine.translate_batch(
         pieces, beam_size=1, max_decoding_length=10, min_decoding_length=0, disable_unk=True,
-        suppress_sequences=[["<pad>"], ["<s>"]], **options,
+        suppress_sequences=[["<pad>"], ["<s>"]],
     )  # fmt: skip
     target = translator.target_tokenizer
     names = target.pieces(np.arange(target.vocab_size)[None]).numpy()[0]
@@ -141,20 +140,6 @@ def test_ctranslate2_translates_the_same(tmp_path, name):
     # More tokens than the translator's own longest, as CTranslate2 allows by default.
     (longer,) = engine.translate_batch([["▁a"]], beam_size=1, min_decoding_length=255)
     assert len(longer.hypotheses[0]) >= 255
-
-
-@pytest.mark.needs("ctranslate2")
-def test_ctranslate2_decodes_over_the_shortlists(tmp_path):
-    import ctranslate2
-
-    rng, size, plain = np.random.default_rng(3), tokenizer().vocab_size, scrambled()
-    lexicon = Lexicon(rng.integers(0, size, (size, 3)), rng.choice(size, 20, replace=False), size)
-    listed = Translator(plain.model, tokenizer(), config=DECODING, lexicon=lexicon)
-    engine = ctranslate2.Translator(str(write_ctranslate2(listed, tmp_path / "ctranslate2")))
-    # One by one: CTranslate2 allows a batch what it allows any of its texts.
-    found = [by_ctranslate2(engine, listed, [text], use_vmap=True)[0] for text in TEXTS[:8]]
-    assert found == listed.translate(TEXTS[:8])
-    assert found != plain.translate(TEXTS[:8]), "the shortlists leave nothing out"
 
 
 @pytest.mark.needs("ctranslate2")

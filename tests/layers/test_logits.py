@@ -14,8 +14,7 @@ def test_the_bias_is_not_rounded(policy):
     x = np.zeros((1, 2, 8), "float32")
     layer(x)
     layer.bias.assign(np.full(20, 1.001))
-    for logits in (layer(x), layer.slice(np.arange(5))(x)):
-        np.testing.assert_allclose(logits, np.full(logits.shape, 1.001), rtol=1e-6)
+    np.testing.assert_allclose(layer(x), np.full((1, 2, 20), 1.001), rtol=1e-6)
 
 
 def test_options_of_the_bias():

@@ -228,17 +228,9 @@ CASES = {
         dict(inputs=[IDS[0], with_number(IDS, VOCAB)], context=CONTEXTS, cache_index=[0]), {},
     ),
     "LMHead": (partial(layers.LMHead, VOCAB), dict(x=X), {}, dict(x=[NARROW])),
-    "LMHead.slice": (
-        lambda: built(layers.LMHead(VOCAB), X).slice, dict(ids=LABELS[0]),
-        dict(ids=[np.array([-1]), np.array([VOCAB])]), {},
-    ),
     "TiedLogits": (
         lambda: layers.TiedLogits(layers.PositionalEmbedding(VOCAB, WIDTH)), dict(x=X),
         dict(x=[NARROW]), {},
-    ),
-    "TiedLogits.slice": (
-        lambda: built(layers.TiedLogits(layers.PositionalEmbedding(VOCAB, WIDTH)), X).slice,
-        dict(ids=LABELS[0]), dict(ids=[np.array([-1]), np.array([VOCAB])]), {},
     ),
     "smoothed_cross_entropy": (
         lambda: losses.smoothed_cross_entropy, dict(labels=LABELS, logits=LOGITS),

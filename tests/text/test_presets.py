@@ -15,7 +15,6 @@ from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.presets import PresetError
 from keras_tfmr.presets.models import MODELS
 from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
-from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.sentences import LANGUAGES
 from keras_tfmr.text_models.text_model import TextModel
 
@@ -76,15 +75,13 @@ def test_a_run_folder_is_a_preset_with_options_in_its_place(tmp_path):
     run = write_run(tmp_path / "run", num_beams=3, data=["tatoeba:por-eng"])
     rows = "".join(f"{line}\tx\n" for line in LINES)
     (run / "translations.tsv").write_text(f"source\treference\n{rows}", encoding="utf-8")
-    size = tokenizer().vocab_size
-    Lexicon(np.zeros((size, 1)), np.arange(size), size).save(run / "lexicon.npz")
     found = Translator.from_preset(run)
     assert (found.config.num_beams, found.config.num_return_sequences) == (3, 3)
-    assert found.splitter.abbreviations == "pt" and found.lexicon is not None
+    assert found.splitter.abbreviations == "pt"
     assert found.texts == texts_for(found, None) == list(LINES)
-    given = Translator.from_preset(run, num_beams=1, max_source_length=9, lexicon=None)
+    given = Translator.from_preset(run, num_beams=1, max_source_length=9)
     assert (given.config.num_beams, given.config.num_return_sequences) == (1, 1)
-    assert given.max_source_length == 9 and given.lexicon is None
+    assert given.max_source_length == 9
     (tmp_path / "words").write_text("sr\nfig #\n", encoding="utf-8")
     given = Translator(given.model, **given.arguments() | {"abbreviations": tmp_path / "words"})
     given.record = found.record

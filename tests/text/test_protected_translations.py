@@ -14,7 +14,6 @@ from keras_tfmr import TranslationModel, Translator, decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.faster import parts
-from keras_tfmr.text.lexicon import Lexicon
 from keras_tfmr.text.protection import restore
 from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern
 from keras_tfmr.text.terms import parted, with_terms
@@ -22,14 +21,14 @@ from keras_tfmr.text.terms import parted, with_terms
 OWN = ("code", r"\{[a-z]+\}", "#[0-9]{2,}", "url")
 
 
-def protecting(seed=3, scale=3, *, protect=None, lexicon=None, **decoding):
+def protecting(seed=3, scale=3, *, protect=None, **decoding):
     """A translator with slots and random weights."""
     size = tokenizer(SLOTS).vocab_size
     model = tiny(TranslationModel, seed=seed, scale=scale, source_vocab=size, target_vocab=size)
     decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 14, **decoding}
     return Translator(
         model, tokenizer(SLOTS), config=DecodingConfig(**decoding), max_source_length=24,
-        protect=protect, lexicon=lexicon,
+        protect=protect,
     )  # fmt: skip
 
 
@@ -74,7 +73,7 @@ def translator():
     return protecting()
 
 
-@pytest.fixture(scope="module", params=["beams", "documents", "lexicon", "session"])
+@pytest.fixture(scope="module", params=["beams", "documents", "greedy", "session"])
 def way(request, translator, tmp_path_factory):
     """A function from texts to the translations of each, and what is protected."""
     if request.param == "beams":
@@ -87,9 +86,7 @@ def way(request, translator, tmp_path_factory):
     if request.param == "documents":
         found = protecting(protect=OWN, max_length=9, **greedy).translate_document
         return lambda texts: [[one.text] for one in found(texts)], OWN
-    size = tokenizer(SLOTS).vocab_size
-    few = Lexicon(np.zeros((size, 1)), np.arange(20, 70), size)
-    found = protecting(protect=OWN, lexicon=few, max_length=40, **greedy).translate
+    found = protecting(protect=OWN, max_length=40, **greedy).translate
     return lambda texts: [[one] for one in found(texts)], OWN
 
 

@@ -12,7 +12,7 @@ from text_models import LINES, write_run
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.text.spans import SLOTS
 from serving import export
-from training import get_tatoeba, import_marian, learn_lexicon, train_pt_en, translate
+from training import get_tatoeba, import_marian, train_pt_en, translate
 from training.translating import streams
 
 LIMITS = ["--max_length", "12", "--max_source_length", "24"]
@@ -50,11 +50,6 @@ WRONG = {
         ("{here}/no --output {here}/old --overwrite", "{here}/no"),
         ("{run} --output {here}/new --overwrite", "is a run, not a published model"),
         ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
-    ),
-    learn_lexicon: (
-        ("{run} --data {here}/no.tsv", "{here}/no.tsv"),
-        ("{run} --data {here}/in.txt", "in.txt, line 1"),
-        ("{here}/old --data {here}/in.txt", "config.json"),
     ),
     get_tatoeba: (
         ("por-english --folder {here}/new", "Expected two language codes"),

@@ -76,16 +76,13 @@ def load(options):
 
 def fingerprint(translator):
     """What tells a translator from another one, by content: {part: its settings or checksum}."""
-    digests, lexicon = {"weights": hashlib.sha256()}, translator.lexicon
+    digests = {"weights": hashlib.sha256()}
     for weight in translator.model.weights:
         digests["weights"].update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
     for side, tokenizer in translator.tokenizers.items():
         digests[f"{side} tokenizer"] = hashlib.sha256(tokenizer.model_bytes)
     words = "\n".join(sorted(translator.splitter.words))
     digests["abbreviations"] = hashlib.sha256(words.encode())
-    if lexicon is not None:
-        digests["lexicon"] = hashlib.sha256(lexicon.candidates.numpy())
-        digests["lexicon"].update(lexicon.always)
     return {
         **{name: digest.hexdigest()[:12] for name, digest in digests.items()},
         "model": translator.model.config.to_dict(),
