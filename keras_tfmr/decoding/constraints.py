@@ -94,7 +94,7 @@ class Constraints:
         """A position, a scalar or `[batch]`, counted from the end of the prefix: 0 is the next."""
         return position if self.prefix is None else position - self.prefix_lengths
 
-    def constrain(self, log_probs, position, pending):
+    def constrain(self, values, position, pending):
         """Minus infinity for tokens that must not come at the 0-based `position`.
 
         Nothing is renormalised: the other tokens keep the model's own log-probability, so the score
@@ -102,21 +102,21 @@ class Constraints:
         Within the prefix only its token is allowed, even if it is banned.
 
         Args:
-            log_probs: float32 `[batch * num_beams, vocab]`.
+            values: float32 `[batch * num_beams, vocab]`, log-probabilities, normalised or not.
             position: int32 scalar.
             pending: int32 `[batch, num_beams]`, a bit for each slot that is still to come; or ().
         """
-        vocab = self._checked_vocab(log_probs)
+        vocab = self._checked_vocab(values)
         banned = [*self.banned_ids, *self.slot_ids]
         bias = self._table(vocab, banned, -np.inf)
         if self.config.min_length > 1:
             early = self._table(vocab, [*banned, *self.eos_ids], -np.inf)
             bias = ops.where(position + 1 < self.config.min_length, early, bias)
-        free = ops.add(log_probs, bias)  # [batch * num_beams, vocab]
+        free = ops.add(values, bias)  # [batch * num_beams, vocab]
         if self.slot_ids:  # examples without slots pay for one comparison only
             free = ops.cond(
                 ops.any(pending > 0),
-                lambda: self._with_slots(log_probs, free, ops.reshape(pending, (-1, 1))),
+                lambda: self._with_slots(values, free, ops.reshape(pending, (-1, 1))),
                 lambda: free,
             )
         if self.prefix is None:
@@ -124,7 +124,7 @@ class Constraints:
         last = ops.shape(self.prefix)[1] - 1
         token = ops.take(self.prefix, ops.minimum(position, last), axis=1)  # [batch]
         token = ops.repeat(token, self.config.num_beams, axis=0)[:, None]  # [batch * num_beams, 1]
-        alone = ops.where(ops.equal(ops.arange(vocab, dtype="int32"), token), log_probs, -np.inf)
+        alone = ops.where(ops.equal(ops.arange(vocab, dtype="int32"), token), values, -np.inf)
         return ops.where(token > 0, alone, free)
 
     def rows(self):
@@ -132,10 +132,10 @@ class Constraints:
         batch = self.bos_ids.shape[0]
         return batch * self.config.num_beams if isinstance(batch, int) else None
 
-    def _checked_vocab(self, log_probs):
+    def _checked_vocab(self, values):
         """The size of the vocabulary; a ValueError if the step gave something else, or ids do."""
-        checks.shaped("the step's log-probabilities", log_probs, rows=self.rows(), vocab=None)
-        vocab = last_axis(log_probs)
+        checks.shaped("the step's log-probabilities", values, rows=self.rows(), vocab=None)
+        vocab = last_axis(values)
         for name, greatest in self.asked.items():
             if isinstance(vocab, int) and greatest >= vocab:
                 raise ValueError(
@@ -143,12 +143,12 @@ class Constraints:
                 )
         return vocab
 
-    def _with_slots(self, log_probs, free, pending):
+    def _with_slots(self, values, free, pending):
         """`free`, with slots that are pending, `[batch * num_beams, 1]`, and no end before them."""
-        vocab = last_axis(log_probs)
+        vocab = last_axis(values)
         bits = self._table(vocab, self.slot_ids, self.bits, "int32")
         ends = self._table(vocab, self.eos_ids, 1, "int32")
-        free = ops.where(ops.bitwise_and(pending, bits) > 0, log_probs, free)
+        free = ops.where(ops.bitwise_and(pending, bits) > 0, values, free)
         return ops.where(ops.minimum(pending, ends) > 0, -np.inf, free)
 
     def _table(self, vocab, ids, values, dtype="float32"):

@@ -120,9 +120,14 @@ class SingleHypotheses(NamedTuple):
 class SingleSearch(Search):
     """The search that keeps one hypothesis for each example: the most probable next token."""
 
-    def choose(self, log_probs, position):
-        """The next tokens `[batch]`, and what they add to the log-probabilities `[batch]`."""
-        return most_probable(log_probs)
+    def choose(self, values, normaliser, position):
+        """The next tokens `[batch]`, and what they add to the log-probabilities `[batch]`.
+
+        Args:
+            values, normaliser: As `DecodingStep.unnormalised` gives them, without what is banned.
+        """
+        tokens, best = most_probable(values)
+        return tokens, best - normaliser[:, 0]
 
     def start(self):
         none = ops.zeros_like(self.constraints.bos_ids)  # [batch]
@@ -140,9 +145,9 @@ class SingleSearch(Search):
     def extend(self, position, cache, hypotheses):
         """One token more on every hypothesis that is alive."""
         alive, tokens, ids, total, pending = hypotheses
-        log_probs, cache = self.step.next(tokens, cache)  # [batch, vocab]
-        log_probs = self.constraints.constrain(log_probs, position, pending)
-        tokens, gained = self.choose(log_probs, position)  # [batch] each
+        values, normaliser, cache = self.step.unnormalised(tokens, cache)  # [batch, vocab]
+        values = self.constraints.constrain(values, position, pending)
+        tokens, gained = self.choose(values, normaliser, position)  # [batch] each
         tokens = ops.where(alive, tokens, 0)
         total = ops.where(alive, total + gained, total)
         ended = self.constraints.ends(tokens, position) | (
@@ -170,7 +175,8 @@ class ChosenSearch(SingleSearch):
         self.chosen = choose.among(constraints) if isinstance(choose, Sampling) else choose
         super().__init__(step, constraints)
 
-    def choose(self, log_probs, position):
+    def choose(self, values, normaliser, position):
+        log_probs = values - normaliser
         tokens = self.chosen(log_probs, position, self.examples)
         rows, vocab = log_probs.shape
         last = vocab - 1 if isinstance(vocab, int) else checks.LARGEST
@@ -220,7 +226,9 @@ class BeamSearch(Search):
 
     def prepare(self):
         max_lengths = self.constraints.max_lengths
-        self.best_penalty = self.constraints.penalty(max_lengths)  # [batch]
+        # Of all lengths, once, before the loop.
+        self.penalties = self.constraints.penalty(np.arange(1 + self.max_length, dtype="int32"))
+        self.best_penalty = take(self.penalties, max_lengths)  # [batch]
         self.max_lengths = max_lengths[:, None]  # [batch, 1]
         self.example = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]  # [batch, 1]
 
@@ -256,13 +264,16 @@ class BeamSearch(Search):
     def extend(self, position, cache, hypotheses):
         """One token more on every unfinished hypothesis."""
         beams, n, length = self.num_beams, self.n, position + 1
-        log_probs, cache = self.step.next(ops.reshape(hypotheses.tokens, (-1,)), cache)
-        log_probs = self.constraints.constrain(log_probs, position, hypotheses.pending)
+        values, normaliser, cache = self.step.unnormalised(
+            ops.reshape(hypotheses.tokens, (-1,)), cache
+        )  # [batch * beams, vocab]
+        values = self.constraints.constrain(values, position, hypotheses.pending)
+        so_far = hypotheses.log_probs - ops.reshape(normaliser, (-1, beams))
 
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
         # The parents are rows of `cache`.
         totals, parents, tokens = top_sums(
-            hypotheses.log_probs, log_probs, 2 * beams, self.example
+            so_far, values, 2 * beams, self.example
         )  # [batch, 2 * beams] each
         ids = _take(hypotheses.ids, parents)  # [batch, 2 * beams, length]
         ids = ops.where(ops.equal(self.columns, position), tokens[:, :, None], ids)
@@ -274,7 +285,7 @@ class BeamSearch(Search):
         # earlier ones come first, because the selection keeps the first of equal scores.
         finishing = ops.logical_and(ended, np.arange(2 * beams) < beams)
         ended_log_probs = ops.where(finishing, totals, -np.inf)  # [batch, 2 * beams]
-        scores = [hypotheses.finished_scores, ended_log_probs / self.constraints.penalty(length)]
+        scores = [hypotheses.finished_scores, ended_log_probs / take(self.penalties, length)]
         scores, best = ops.top_k(ops.concatenate(scores, axis=1), n)  # [batch, n]
         best = best + self.example * (n + 2 * beams)
         all_ids = ops.concatenate([hypotheses.finished_ids, ids], axis=1)

@@ -4,7 +4,7 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-from keras import tree
+from keras import ops, tree
 
 from keras_tfmr.compat import take
 from keras_tfmr.config import Nested, Tensor
@@ -55,6 +55,17 @@ class DecodingStep(abc.ABC):
             float32 `[rows, vocab]`, the normalised log-probabilities of the next token, and the
             next cache.
         """
+
+    def unnormalised(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Tensor, Nested]:
+        """As `next`, for a search that needs few of the log-probabilities.
+
+        Returns:
+            float32 `[rows, vocab]`; float32 `[rows, 1]`, what to take off each row to get its
+            log-probabilities; and the next cache. By default, the log-probabilities of `next` and
+            zeros.
+        """
+        log_probs, cache = self.next(tokens, cache)
+        return log_probs, ops.zeros_like(log_probs[:, :1]), cache
 
     def reorder(self, cache: Nested, rows: Tensor) -> Nested:
         """The cache in which each row continues another row of its example, int32 `[rows]`.

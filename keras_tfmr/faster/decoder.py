@@ -8,7 +8,7 @@ import copy
 
 import numpy as np
 import tensorflow as tf
-from keras import tree
+from keras import ops, tree
 
 from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.result import lengths_of
@@ -37,8 +37,9 @@ class FastStep(DecodingStep):
     def __init__(
         self, model, num_beams, max_length, source=None, source_mask=None, positions=None
     ):  # fmt: skip
-        self.decoder, self.logits = model.decoder, model.head
-        self.num_beams, self.max_length = num_beams, max_length
+        self.decoder, self.head = model.decoder, model.head
+        self.num_beams = checks.integer("num_beams", num_beams, 1)
+        self.max_length = checks.integer("max_length", max_length, 1)
         self.source, self.source_mask = source, source_mask
         self.vectors = self.decoder.embedding.position_vectors(
             max_length if positions is None else positions
@@ -51,12 +52,16 @@ class FastStep(DecodingStep):
         return {"index": tf.constant(0), "caches": caches}
 
     def next(self, tokens, state):
+        logits, normaliser, state = self.unnormalised(tokens, state)
+        return logits - normaliser, state
+
+    def unnormalised(self, tokens, state):
         x, caches = self.decoder.step(
             tokens, state["index"], state["caches"], self.vectors, self.num_beams, self.source,
             self.source_mask,
         )  # fmt: skip
-        logits = self.logits(x)  # [rows, vocab]
-        return tf.nn.log_softmax(logits), {"index": state["index"] + 1, "caches": caches}
+        logits, normaliser = self.head.normalised(x)
+        return logits, normaliser, {"index": state["index"] + 1, "caches": caches}
 
     def select_step(self, examples):
         step = copy.copy(self)
@@ -77,7 +82,7 @@ class FastModel(Part):
     """
 
     def __init__(self, model):
-        self.config, self.name = model.config, model.name
+        self.config, self.name, self.made_from = model.config, model.name, type(model)
         self.parameters = model.count_params()
 
     def finish(self, precision, examples):
@@ -179,6 +184,7 @@ class FastLanguage(FastModel):
 
     def start(self, batch, num_beams=1, *, max_length):
         """As `LanguageModel.start`."""
+        checks.values("batch", batch, "int32", 0, checks.LARGEST)
         step = FastStep(self.read(), num_beams, max_length)
         return step, step.start(batch, self.dtype)
 
@@ -187,17 +193,14 @@ class FastLanguage(FastModel):
         vocab = self.config.target_vocab
         prompt = checks.padded_ids("prompt", prompt, vocab - 1, 1, batch=None, length=None)
         ended = tf.cumsum(tf.cast(tf.equal(prompt, 0), tf.int32), axis=1) > 0
-        prompt, length = tf.where(ended, 0, prompt), tf.shape(prompt)[1]
+        prompt, length = tf.where(ended, 0, prompt), ops.shape(prompt)[1]
         # What comes after the shortest prompt is read token by token, as a prefix.
         index = tf.maximum(tf.reduce_min(lengths_of(prompt)) - 1, 0)
-        model, room = self.read(), length - 1 + max_length - index
+        model = self.read()
+        step = FastStep(model, num_beams, max_length, positions=length - 1 + max_length)
+        room = length - 1 + max_length - index
         known = checks.known(room)
-        step = FastStep(
-            model,
-            num_beams,
-            room if known is None else int(known),
-            positions=length - 1 + max_length,
-        )
+        step.max_length = room if known is None else int(known)
         _, caches, _, _ = model.decoder.whole(prompt[:, :index], True)
         caches = tree.map_structure(lambda x: tf.repeat(x, num_beams, axis=0), caches)
         rest = tf.pad(prompt, [[0, 0], [0, 1 + length]])

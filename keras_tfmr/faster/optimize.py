@@ -64,6 +64,11 @@ def takes(model):
         all(type(part) in TAKEN and not _overridden(part) for part in parts)
         and model.dtype_policy.compute_dtype in PRECISIONS
         and all(part.mask_zero for part in parts if isinstance(part, layers.PositionalEmbedding))
+        and all(
+            part.key_dim == part.value_dim
+            for part in parts
+            if isinstance(part, layers.MultiHeadAttention)
+        )
     )
 
 

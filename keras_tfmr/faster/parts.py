@@ -197,13 +197,10 @@ class Product(Part):
         )
 
     def _quantized_matmul(self, x, relu=False):
-        """quint8 `[rows, width]` → float32 `[rows, units]`, with the offset."""
-        kernel, columns, offset = map(
-            tf.convert_to_tensor, (self.kernel, self.column_range, self.offset)
-        )
+        """quint8 `[rows, width]` → float32 `[rows, units]`, with the offset, of what was read."""
         greatest = tf.constant(self.input_step * INPUT_STEPS, tf.float32)
-        kernel = tf.bitcast(kernel, tf.qint8)
-        y = compat.quantized_matmul(x, kernel, offset, greatest, columns, relu)
+        kernel = tf.bitcast(self.kernel, tf.qint8)  # a type that loops do not carry
+        y = compat.quantized_matmul(x, kernel, self.offset, greatest, self.column_range, relu)
         y.set_shape([None, self.units])
         return y
 

@@ -42,6 +42,11 @@ def precision_of(model):
     return "int8" if is_quantized(model) else model.dtype_policy.name
 
 
+def class_of(model):
+    """The class of a model, or of the one that a `FastModel` was made from."""
+    return type(model) if isinstance(model, keras.Model) else model.made_from
+
+
 def is_quantized(model):
     """Whether any layer of a model has integer weights."""
     return any(layer.quantization_mode for layer in flatten_layers(model))

@@ -1,6 +1,7 @@
 """Every argument of every public callable, one step outside its range: an error, and no number."""
 
 import inspect
+import itertools
 import math
 
 import keras
@@ -12,6 +13,7 @@ from keras import ops
 
 from keras_tfmr import LanguageModel, TransformerConfig, decoding
 from keras_tfmr.decoding import DecodingConfig, Examples, FunctionStep, Sampling
+from keras_tfmr.faster.optimize import optimize_for_decoding
 
 BEAMS, VOCAB, END = 2, 6, 1
 NO_NUMBERS = (math.nan, "1", [1.0])
@@ -198,16 +200,17 @@ def test_no_prompt_and_no_number_outside_the_range_of_a_model(language):
         "num_beams": (0, *NO_INTEGERS),
         "max_length": (0, 9, *NO_INTEGERS),  # the second token of a prompt takes one position of 9
     }  # fmt: skip
-    for name, values in wrong.items():
+    copies = [optimize_for_decoding(language)] if keras.backend.backend() == "tensorflow" else []
+    for model, (name, values) in itertools.product((language, *copies), wrong.items()):
         for value in values:
             with pytest.raises(ValueError, match=rf"{name}.*[Rr]eceived"):
-                language.start_after(**{**right, name: value})
+                model.start_after(**{**right, name: value})
             if name != "prompt" and value != 9:
                 with pytest.raises(ValueError, match=rf"{name}.*[Rr]eceived"):
-                    language.start(2, **{"num_beams": 2, "max_length": 9, name: value})
-    for batch in (-1, 2.5, True, "2"):
+                    model.start(2, **{"num_beams": 2, "max_length": 9, name: value})
+    for model, batch in itertools.product((language, *copies), (-1, 2.5, True, "2")):
         with pytest.raises(ValueError, match=r"batch.*received"):
-            language.start(batch, max_length=9)
+            model.start(batch, max_length=9)
 
 
 @pytest.mark.parametrize("beams", [1, BEAMS])

@@ -276,7 +276,10 @@ class Scoring(Plain):
 def test_python_loads_an_export_whatever_the_layers(tmp_path, fields, caplog):
     searches = "gated" in fields  # one of them in its search too
     translator = tiny_translator(tiny_model(**fields), kind=Plain if searches else Scoring)
-    loaded = tf.saved_model.load(str(translator.export(tmp_path / "a b", check=False)))
+    path = translator.for_decoding().export(tmp_path / "a b", check=False)
+    model = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))["model"]
+    assert model["class"] == "TranslationModel"  # not that of the copy for decoding
+    loaded = tf.saved_model.load(str(path))
     texts = tf.constant(LINES)
     found = loaded.signatures["score"](text=texts, reference=texts[::-1])["log_prob"]
     expected = [one.log_prob for one in translator.score(LINES, LINES[::-1])]

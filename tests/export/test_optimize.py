@@ -51,7 +51,7 @@ def check_same(model, copy, kind, atol):
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_a_copy_has_the_same_outputs_for_every_block_and_option(name, kind):
-    model = kind(TINY.replace(**OPTIONS[name]))
+    model = kind(TINY.replace(**OPTIONS[name] | {"value_dim": None}))
     randomize(model)
     copy = optimize_for_decoding(model)
     assert isinstance(copy, FastModel)
@@ -176,6 +176,10 @@ def with_a_method_of_its_own(model):
     attention.attend = lambda queries, *_, **__: (queries, None)
 
 
+def with_values_of_another_width(model):
+    model.decoder.layers[0].self_attention.attention.value_dim += 1
+
+
 def without_padding(model):
     model.encoder.embedding.mask_zero = False
 
@@ -184,7 +188,10 @@ def quantized(model):
     model.quantize("int8")
 
 
-CHANGES = [with_a_layer_of_another_class, with_a_method_of_its_own, without_padding, quantized]
+CHANGES = [
+    with_a_layer_of_another_class, with_a_method_of_its_own, with_values_of_another_width,
+    without_padding, quantized,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)
