@@ -65,7 +65,7 @@ class DecodingStep(abc.ABC):
             zeros.
         """
         log_probs, cache = self.next(tokens, cache)
-        return log_probs, ops.zeros_like(log_probs[:, :1]), cache
+        return log_probs, ops.zeros_like(log_probs[..., :1]), cache
 
     def reorder(self, cache: Nested, rows: Tensor) -> Nested:
         """The cache in which each row continues another row of its example, int32 `[rows]`.

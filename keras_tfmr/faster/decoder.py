@@ -29,21 +29,19 @@ class FastStep(DecodingStep):
         model: What `read` gave, with tensors for variables.
         num_beams, max_length: As for `TranslationModel.start`.
         source, source_mask: What `Source` gave, if the decoder attends to one.
-        positions: The number of positions; `max_length` by default.
+        before: The number of positions that a prompt takes.
     """
 
     shrinks = True
 
     def __init__(
-        self, model, num_beams, max_length, source=None, source_mask=None, positions=None
+        self, model, num_beams, max_length, source=None, source_mask=None, before=0
     ):  # fmt: skip
         self.decoder, self.head = model.decoder, model.head
         self.num_beams = checks.integer("num_beams", num_beams, 1)
         self.max_length = checks.integer("max_length", max_length, 1)
         self.source, self.source_mask = source, source_mask
-        self.vectors = self.decoder.embedding.position_vectors(
-            max_length if positions is None else positions
-        )
+        self.vectors = self.decoder.embedding.position_vectors(before + self.max_length)
 
     def start(self, batch, dtype):
         """The state before the first token."""
@@ -197,7 +195,7 @@ class FastLanguage(FastModel):
         # What comes after the shortest prompt is read token by token, as a prefix.
         index = tf.maximum(tf.reduce_min(lengths_of(prompt)) - 1, 0)
         model = self.read()
-        step = FastStep(model, num_beams, max_length, positions=length - 1 + max_length)
+        step = FastStep(model, num_beams, max_length, before=length - 1)
         room = length - 1 + max_length - index
         known = checks.known(room)
         step.max_length = room if known is None else int(known)
