@@ -15,6 +15,7 @@ import time
 import grpc
 import httpx
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops import testing
 from tensorflow_serving.apis import (
     model_pb2,
     model_service_pb2_grpc,
@@ -157,9 +158,11 @@ class Toys(tf.Module):
     @signature(ms=[tf.int32])
     def slow(self, ms):
         """Answers after the largest of `ms`; tells the rows of its run and the model's version."""
-        end = tf.timestamp() + tf.cast(tf.reduce_max(ms), tf.float64) / 1000
-        rounds = tf.while_loop(lambda i: tf.timestamp() < end, lambda i: [i + 1], [0])[0]
-        rows = tf.fill(tf.shape(ms), tf.size(ms)) + 0 * rounds
+        half = 500 * tf.cast(
+            tf.reduce_max(ms), tf.int64
+        )  # microseconds, before the row and the end
+        zero = tf.data.Dataset.from_tensors(0).apply(testing.sleep(half)).get_single_element()
+        rows = tf.fill(tf.shape(ms), tf.size(ms) + zero)
         return {"rows": rows, "version": tf.fill(tf.shape(ms), self.version)}
 
 

@@ -39,7 +39,7 @@ def test_a_life(tmp_path):
 
     server_process.save(models, 1, warmup=[request("slow", ms=[1]), request("echo", text=["a"])])
     flags = [f"--model_base_path={models}", "--file_system_poll_wait_seconds=0.2"]
-    flags += ["--threads=3", "--grace_seconds=2"]
+    flags += ["--threads=3", "--grace_seconds=3"]
     with ServerProcess(tmp_path, *flags, ready=False) as server, ThreadPoolExecutor(3) as pool:
         code, text = status_of(server.prediction.Predict, request(text=["a"]))
         assert code == "UNAVAILABLE" and "is loading" in text
