@@ -1,13 +1,15 @@
 """The clients: texts to a server, answers from it; one in coroutines, and one that waits for it."""
 
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, Self
+from collections.abc import AsyncIterator, Iterator
+from typing import Self
 
 from keras_tfmr.client import background
-from keras_tfmr.client.requests import Requests
+from keras_tfmr.client.requests import Requests, Version
 from keras_tfmr.signatures.answers import Document
-from keras_tfmr.signatures.calls import Result, Waiting
+from keras_tfmr.signatures.calls import Waiting
+from keras_tfmr.signatures.inputs import Inputs
+from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text
 
 
@@ -95,10 +97,18 @@ class ServingClient(Requests, Waiting):
         """Closes the connection; calls under way are cancelled."""
         self._transport.closed = True
         if self._transport.connected:
-            self._wait(self._transport.close())
+            background.run(self._transport.close(), self.timeout)
 
-    def _wait(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        return background.run(coroutine, self.timeout)
+    # Requests alone are made in the thread of all clients. What makes inputs and reads pages may
+    # take seconds, in which no other client would be answered.
+
+    async def _ask(
+        self, signature: Signature[Answer], inputs: Inputs, batch_size: int | None = None
+    ) -> list[Answer]:
+        return background.run(super()._ask(signature, inputs, batch_size), self.timeout)
+
+    async def _versions(self) -> list[Version]:
+        return background.run(super()._versions(), self.timeout)
 
 
 def _close_quietly(transport):

@@ -97,6 +97,9 @@ class Requests(TranslatorCalls, ClassifierCalls, TaggerCalls, CompleterCalls):
     @call
     async def status(self) -> list[Version]:
         """The versions of the model on the server: a list of (version, state, message)."""
+        return await self._versions()
+
+    async def _versions(self) -> list[Version]:
         return await self._retried(self._transport.status)
 
     async def _ask(

@@ -45,15 +45,7 @@ class Asked(abc.ABC):
 
 
 class Waiting(Asked):
-    """What answers signatures, and whose calls return answers."""
-
-    def _wait(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """The result of a coroutine; here, of one that awaits nothing but others of its kind."""
-        try:
-            coroutine.send(None)
-        except StopIteration as end:
-            return end.value
-        raise RuntimeError(f"{coroutine} awaits something, and nobody runs it meanwhile")
+    """What answers signatures, and waits for the answers in `_ask`: its calls return them."""
 
 
 class call(Generic[Arguments, Result]):  # noqa: N801, a decorator, as `property` is
@@ -63,8 +55,12 @@ class call(Generic[Arguments, Result]):  # noqa: N801, a decorator, as `property
         self, coroutine: Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]]
     ) -> None:
         @functools.wraps(coroutine)
-        def waiting(asked, *arguments, **options):
-            return asked._wait(coroutine(asked, *arguments, **options))
+        def waiting(*arguments, **options):
+            try:
+                coroutine(*arguments, **options).send(None)
+            except StopIteration as end:  # at once, because nothing is awaited but what has waited
+                return end.value
+            raise RuntimeError(f"{coroutine.__name__} awaits what a class that waits must wait for")
 
         self._coroutine, self._waiting = coroutine, waiting
 

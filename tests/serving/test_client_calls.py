@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import itertools
 import pickle
+import threading
 import time
 
 import numpy as np
@@ -19,6 +20,7 @@ from keras_tfmr.client import (
     ServingError,
     UnavailableError,
 )
+from keras_tfmr.signatures import calls
 
 LONG = "x" * (LONGEST + 1)
 TEXTS = [f"texto {n}" for n in range(50)]
@@ -86,13 +88,13 @@ def test_both_clients_have_each_call_of_one_declaration():
         members = inspect.getmembers(kind, inspect.isfunction)
         return {name: function for name, function in members if not name.startswith("_")}
 
-    calls, coroutines = public(ServingClient), public(AsyncServingClient)
-    assert calls.keys() == coroutines.keys() > {"translate", "tag", "complete", "status"}
-    for name in calls.keys() - {"close", "stream_document"}:
-        call, coroutine = calls[name], coroutines[name]
-        assert inspect.iscoroutinefunction(coroutine) and not inspect.iscoroutinefunction(call)
-        assert inspect.signature(call) == inspect.signature(coroutine)
-        assert call.__doc__ == coroutine.__doc__
+    methods, coroutines = public(ServingClient), public(AsyncServingClient)
+    assert methods.keys() == coroutines.keys() > {"translate", "tag", "complete", "status"}
+    for name in methods.keys() - {"close", "stream_document"}:
+        method, coroutine = methods[name], coroutines[name]
+        assert inspect.iscoroutinefunction(coroutine) and not inspect.iscoroutinefunction(method)
+        assert inspect.signature(method) == inspect.signature(coroutine)
+        assert method.__doc__ == coroutine.__doc__
     pages = ["<p>Um <b>gato</b>", "<title>Um</title>"]
     for name, texts, expected in (
         ("translate", TEXTS, [text.upper() for text in TEXTS]),
@@ -103,6 +105,26 @@ def test_both_clients_have_each_call_of_one_declaration():
         answers, other = awaited(name, texts, batch_texts=1)
         assert answers == getattr(asked, name)(texts) == expected
         assert [r[:3] for r in other.requests] == [r[:3] for r in transport.requests]
+
+
+def test_inputs_are_made_in_the_thread_that_calls(monkeypatch):
+    """That of all clients would answer nobody meanwhile."""
+    threads, terms_of = [], calls.with_terms
+
+    def with_terms(*arguments):
+        threads.append(threading.current_thread())
+        return terms_of(*arguments)
+
+    def html(pages, protect):
+        yield [*pages]
+        threads.append(threading.current_thread())
+
+    monkeypatch.setattr(calls, "with_terms", with_terms)
+    monkeypatch.setattr(calls.markup, "html", html)
+    asked, _ = client()
+    asked.translate_with_terms(["a"], {"a": "b"})
+    asked.translate_html(["a"])
+    assert threads == [threading.current_thread()] * 2
 
 
 def test_a_long_list_is_sent_in_bounded_requests_and_answered_in_order():
