@@ -58,6 +58,15 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_collection_finish():
+    """TensorFlow leaves the graphs of this process as they are traced, as most run once or twice.
+
+    Those of sessions, scripts and servers are optimised as ever.
+    """
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 def backends_of(item):
     mark = item.get_closest_marker("backends")
     return mark.args if mark else ("tensorflow", "jax", "torch")
@@ -160,9 +169,13 @@ def whole(once):
 
 @pytest.fixture
 def unevaluated(monkeypatch):
-    """Trainings in this process end after the last update: no evaluation, report or pictures."""
-    from training.run import report
+    """Trainings in this process translate nothing: no scores, report or pictures."""
+    from training.run import evaluate, report
 
+    def measure(evaluator):
+        return dict.fromkeys(evaluator.task.scores, 0.0), [""] * len(evaluator.rows)
+
+    monkeypatch.setattr(evaluate.Evaluator, "measure", measure)
     monkeypatch.setattr(report, "finish", lambda *arguments: None)
 
 

@@ -38,13 +38,17 @@ def with_terms(texts, spans, terms, translations):
     Returns:
         Texts and spans, as before; those of terms are their translations, for `parted`.
     """
-    for each in terms, translations:
+    checks = [
         tf.debugging.assert_equal(
             tf.shape(each),
             tf.stack([tf.size(texts), tf.shape(terms)[1]]),
             "text, terms and translations must have the same batch size, and each term a "
             "translation",
         )
+        for each in (terms, translations)
+    ]
+    with tf.control_dependencies(checks):  # before what would fail with another message
+        terms, translations = tf.identity(terms), tf.identity(translations)
     column = [[0, 0], [0, 1]]  # at least one, which is empty
     # As the tokenizer composes them, too.
     texts, terms = (tf_text.normalize_utf8(valid_utf8(given), "NFC") for given in (texts, terms))

@@ -96,27 +96,35 @@ CONTRACTS = [
     ids=[getattr(make, "func", make).__name__ for make, *_ in CONTRACTS],
 )
 def test_contract(make, arrays, options, fresh, tmp_path):
-    """By every policy and `dtype=`; saved, rebuilt, trained and quantised."""
+    """Saved, rebuilt, trained and quantised; `dtype=` reaches all parts, and so does the policy."""
     call = {"xla": False, "quantized": True, "trains": True, **options}
     xla, quantized, trains = (call.pop(name) for name in ("xla", "quantized", "trains"))
-    for policy, tolerance in POLICIES.items():
-        with dtype_policy(policy), no_warnings():
-            keras.utils.set_random_seed(1)
-            layer = make()
-            outputs = flat_numpy(layer(*arrays, **call))
-            model = functional(layer, arrays, **call)
-            _check_shapes(model, layer, arrays, call)
-            _check_config(layer, model, arrays, outputs, tolerance)
-            if policy == "float32":
-                model.save(tmp_path / "layer.keras")
-                loaded = fresh(tmp_path / "layer.keras", arrays)
-                for came, expected in zip(loaded, outputs, strict=True):
-                    np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
+
+    def built(make):
+        keras.utils.set_random_seed(1)
+        layer = make()
+        outputs = keras.tree.flatten(layer(*arrays, **call))
+        return layer, functional(layer, arrays, **call), outputs
+
+    with no_warnings():
+        layer, model, outputs = built(make)
+        _check_shapes(model, layer, arrays, outputs, call)
+        _check_config(layer, model, arrays, outputs)
+        model.save(tmp_path / "layer.keras")
+        _check_close(fresh(tmp_path / "layer.keras", arrays), outputs)
+        if trains:
+            _check_training(model, arrays, outputs, xla)
+        with dtype_policy("mixed_float16"):
+            _, of_policy, outputs = built(make)
             if trains:
-                _check_training(model, arrays, outputs, tolerance, xla and policy == "float32")
-    _check_dtype_argument(make, arrays, call)
+                _check_training(of_policy, arrays, outputs, xla=False)
+        layer, of_argument, outputs = built(partial(make, dtype="mixed_bfloat16"))
+        for part in layer._flatten_layers():
+            assert part.dtype_policy.name == "mixed_bfloat16", f"{part.name} ignores dtype="
+        _check_shapes(of_argument, layer, arrays, outputs, call)
+        _check_config(layer, of_argument, arrays, outputs, POLICIES["mixed_bfloat16"])
     if quantized:
-        _check_quantized(make(), arrays, call)
+        _check_quantized(model, arrays)
 
 
 def functional(layer, arrays, **call):
@@ -129,10 +137,9 @@ def functional(layer, arrays, **call):
     return keras.Model(inputs, layer(*inputs, **call), name="only")
 
 
-def _check_shapes(model, layer, arrays, call):
+def _check_shapes(model, layer, arrays, eager, call):
     """What the functional API promises is what comes: rank, every known dimension, dtype."""
     symbolic = keras.tree.flatten(model.output)
-    eager = keras.tree.flatten(layer(*arrays, **call))
     for promised, came in zip(symbolic, eager, strict=True):
         assert promised.dtype == keras.backend.standardize_dtype(came.dtype)
         assert len(promised.shape) == len(came.shape)
@@ -146,7 +153,12 @@ def _check_shapes(model, layer, arrays, call):
         assert layer.compute_output_shape(*shapes) == promised[0].shape
 
 
-def _check_config(layer, model, arrays, outputs, tolerance):
+def _check_close(outputs, expected, tolerance=POLICIES["float32"]):
+    for came, wanted in zip(flat_numpy(outputs), flat_numpy(expected), strict=True):
+        np.testing.assert_allclose(came, wanted, atol=tolerance, rtol=tolerance)
+
+
+def _check_config(layer, model, arrays, outputs, tolerance=POLICIES["float32"]):
     """A model rebuilt from its JSON takes the weights by name and gives the same output."""
     config = layer.get_config()
     type(layer).from_config(config)
@@ -157,40 +169,29 @@ def _check_config(layer, model, arrays, outputs, tolerance):
     assert {variable.path for variable in rebuilt.weights} == weights.keys()
     for variable in rebuilt.weights:
         variable.assign(weights[variable.path])
-    for came, expected in zip(flat_numpy(rebuilt(arrays)), outputs, strict=True):
-        np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
+    _check_close(rebuilt(arrays), outputs, tolerance)
 
 
-def _check_training(model, arrays, outputs, tolerance, xla):
+def _check_training(model, arrays, outputs, xla):
     """One step lowers the loss, eagerly or by XLA, with the same outputs as before."""
     targets = [random(*output.shape, seed=9) for output in outputs]
 
-    def loss():
-        came = flat_numpy(model(arrays))
-        return sum(np.square(c - t).mean() for c, t in zip(came, targets, strict=True))
+    def loss(outputs):
+        pairs = zip(flat_numpy(outputs), targets, strict=True)
+        return sum(np.square(output - target).mean() for output, target in pairs)
 
     how = {"jit_compile": True} if xla else {"run_eagerly": True}
     model.compile(keras.optimizers.SGD(0.02), loss=["mse"] * len(targets), **how)
     if xla:
-        predicted = keras.tree.flatten(model.predict_on_batch(arrays))
-        for came, expected in zip(predicted, outputs, strict=True):
-            np.testing.assert_allclose(came, expected, atol=tolerance, rtol=tolerance)
-    before = loss()
+        _check_close(model.predict_on_batch(arrays), outputs)
+    before = loss(outputs)
     with learning():
         model.train_on_batch(arrays, targets)
-    assert loss() < before, f"{before} -> {loss()}, XLA: {xla}"
+    after = loss(model(arrays))
+    assert after < before, f"{before} -> {after}, XLA: {xla}"
 
 
-def _check_dtype_argument(make, arrays, call):
-    """`dtype=` reaches every part of the layer, as the global policy does."""
-    layer = make(dtype="mixed_bfloat16")
-    layer(*arrays, **call)
-    for part in layer._flatten_layers():
-        assert part.dtype_policy.name == "mixed_bfloat16", f"{part.name} ignores dtype="
-
-
-def _check_quantized(layer, arrays, call):
-    model = functional(layer, arrays, **call)
+def _check_quantized(model, arrays):
     before = flat_numpy(model(arrays))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras names each layer that has nothing to quantise

@@ -12,7 +12,7 @@ VOCAB, LENGTH = 40, 5
 
 
 def model_of(**fields):
-    sizes = dict(source_vocab=VOCAB, target_vocab=VOCAB, encoder_layers=1)
+    sizes = dict(source_vocab=VOCAB, target_vocab=VOCAB, encoder_layers=1, decoder_layers=1)
     model = TranslationModel(TransformerConfig.preset("tiny", **{**sizes, **fields}))
     randomize(model)
     return model
@@ -68,5 +68,4 @@ def test_an_override_trains_and_decodes_the_same_function(kind, monkeypatch):
     monkeypatch.setattr("keras_tfmr.layers.CrossAttention.attention_class", kind)
     model = model_of()
     assert np.abs(to_numpy(model(inputs)) - before).max() > 0.05, "it overrides nothing"
-    check_steps(model, sources(), 1)
     check_steps(model, sources(), 3, fixed=True)

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 from tiny_runs import ROOT, free_ports, small_phrasebook, train, write_pairs
 
+from keras_tfmr import Translator
 from training import train_pt_en, translate
 from training.run.run_folder import RunFolder
 
@@ -27,14 +29,14 @@ def blocks(page, language):
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in ASK and blocks(p, "python")])
-def test_python_blocks_run(page, tmp_path, monkeypatch, whole):
-    """With a tiny translator in place of others, and exports that other tests check."""
+def test_python_blocks_run(page, tmp_path, monkeypatch, translator, version):
+    """With a tiny translator in place of others, and its export in place of theirs."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs/phrasebook").symlink_to(whole)
-    program = re.sub('"hf://[^"]+"', '"runs/phrasebook"', "\n".join(blocks(page, "python")))
-    program = re.sub(r"\.export\((\"[^\"]+\")", r".export(\1, check=False", program)
-    exec(program, {"__name__": "__main__"})
+    export = create_autospec(Translator.export)
+    export.side_effect = lambda self, folder: shutil.copytree(version, Path(folder) / "1")
+    monkeypatch.setattr(Translator, "export", export)
+    monkeypatch.setattr(Translator, "from_preset", lambda preset: translator)
+    exec("\n".join(blocks(page, "python")), {"__name__": "__main__"})
 
 
 def test_commands_name_files_that_exist():

@@ -62,7 +62,7 @@ WRONG = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with a tiny model of random weights."""
-    return write_run(tmp_path_factory.mktemp("run"), SLOTS, num_beams=2)
+    return write_run(tmp_path_factory.mktemp("run"), SLOTS, num_beams=1)
 
 
 @pytest.fixture

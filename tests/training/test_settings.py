@@ -170,17 +170,20 @@ def test_a_task_reads_the_sizes_that_its_model_has(task):
     from keras_tfmr.models import TransformerConfig
     from keras_tfmr.presets.models import make_model
 
+    small = dict(
+        source_vocab=9, target_vocab=9, encoder_layers=1, decoder_layers=1, d_model=8, num_heads=2,
+        dff=16,
+    )  # fmt: skip
+
     def weights(**sizes):
-        config = TransformerConfig(
-            **{**TransformerConfig.presets["tiny"], "source_vocab": 9, "target_vocab": 9, **sizes}
-        )
+        config = TransformerConfig(**{**small, **sizes})
         return [(w.path, w.shape) for w in make_model(task, config, classes).weights]
 
     classes = 3 if task in ("classify", "tag", "masked") else None
     own = (TrainingConfig if task == "transformer" else TextConfig).own_fields()
     kind, before = "translation" if task == "transformer" else task, weights()
     sizes = {
-        "d_model": 64, "dff": 40, "encoder_layers": 5, "decoder_layers": 5,
+        "d_model": 4, "dff": 40, "encoder_layers": 2, "decoder_layers": 2,
         "decoder_self": "ssru", "norm_first": True,
     }  # fmt: skip
     assert {*sizes, "num_heads"} == {*SIZES}  # which changes no shape

@@ -174,12 +174,12 @@ def test_standard_streams(run, monkeypatch, expected):
 
 
 def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypatch, capsys):
-    """In windows of 64 lines; none of the lines is lost, and none is written twice."""
+    """In windows of 32 lines; none of the lines is lost, and none is written twice."""
     source, target = tmp_path / "in.txt", tmp_path / "out.txt.gz"
-    count = 64 * 20
+    count = 32 * 20
     source.write_text(joined(TEXTS[i % 60] for i in range(count)))
     words = [str(run), "--input", str(source), "--output", str(target), *LIMITS]
-    code = "from training.translating import windows; windows.WINDOW = 64\n"
+    code = "from training.translating import windows; windows.WINDOW = 32\n"
     code += "from training import translate; translate.main()"
     process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT)
     progress = Path(f"{target}.progress")
@@ -193,7 +193,7 @@ def test_a_killed_process_goes_on_where_it_was(run, tmp_path, expected, monkeypa
     with target.open("ab") as file:
         file.write(b"half of a li")  # as a kill within a write leaves it
     certain = target.read_bytes()[: before["bytes"]]
-    monkeypatch.setattr(windows, "WINDOW", 64)
+    monkeypatch.setattr(windows, "WINDOW", 32)
     assert translate.main([*words, "--scores"]) == 1
     assert "was started by another command" in capsys.readouterr().err
     target.write_bytes(certain[:-1])
@@ -340,7 +340,7 @@ def test_a_translation_never_breaks_its_line():
 
 
 def test_spans_and_terms_stand_in_the_lines_as_they_are(tmp_path, capsys):
-    run = write_run(tmp_path / "run", SLOTS, num_beams=2, protect=["code"])
+    run = write_run(tmp_path / "run", SLOTS, num_beams=1, protect=["code"])
     source, terms = tmp_path / "in.txt", tmp_path / "terms.tsv"
     source.write_text("O gato usa `a  b` e #12.\n")
 
