@@ -2,7 +2,6 @@
 
 import formulas
 import numpy as np
-import pytest
 from helpers import random, random_ids, to_numpy
 from keras import ops
 
@@ -72,8 +71,3 @@ def test_steps_and_explanation_are_the_whole_sequence():
     explained, (scores,) = model.explain(ids)
     np.testing.assert_allclose(to_numpy(explained), logits, rtol=1e-4, atol=1e-5)
     assert scores.shape == (3, 1, LENGTH, LENGTH)
-
-
-def test_wrong_inputs_are_named():
-    with pytest.raises(ValueError, match=r"`x` must have shape.*\(2, 3\)"):
-        LSTMN(4)(random(2, 3))

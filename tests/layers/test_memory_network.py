@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from helpers import random, random_ids, to_numpy
 
-from keras_tfmr.recurrent import AdjacentMemories, MemoryNetwork, MemoryNetworkConfig
+from keras_tfmr.recurrent import MemoryNetwork, MemoryNetworkConfig
 
 VOCAB, WIDTH, HOPS, AGES = 13, 6, 3, 4
 CONFIG = MemoryNetworkConfig(vocab=VOCAB, width=WIDTH, hops=HOPS, max_facts=AGES)
@@ -94,15 +94,3 @@ def test_padding_changes_nothing(layerwise):
         result = to_numpy(model([padded, question]))
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     assert np.isfinite(to_numpy(model([np.zeros_like(FACTS), QUESTION]))).all()
-
-
-def test_wrong_inputs_are_named():
-    memories = AdjacentMemories(VOCAB, 4, 1, AGES)
-    memories(FACTS, QUESTION)
-    for facts, question, message in (
-        (FACTS[:, :, 0], QUESTION, r"`facts`.*\[batch, facts, words\].*\(2, 5\)"),
-        (FACTS, QUESTION[:, 0], r"`question`.*\[batch, words\].*\(2,\)"),
-        (FACTS, QUESTION[:1], r"same batch size.*\(2, 5, .\) and \(1, 3\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            memories(facts, question)

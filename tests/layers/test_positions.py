@@ -136,14 +136,3 @@ def test_bad_ids():
 
         with pytest.raises(ValueError, match=r"`token_ids` must be dense.*ragged"):
             layer(tf.ragged.constant([[1, 2], [3]]))
-
-
-def test_bad_sizes():
-    for kind, sizes, received in (
-        (LearnedPositions, (0, 8), "max_length=0"),
-        (SinusoidalPositions, (0,), "d_model=0"),
-        (positional_encoding, (0, 4), "length=0"),
-        (positional_encoding, (4, 0), "depth=0"),
-    ):
-        with pytest.raises(ValueError, match=received):
-            kind(*sizes)

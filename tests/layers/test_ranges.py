@@ -221,7 +221,8 @@ CASES = {
     ),
     "Decoder": (
         partial(layers.Decoder, **STACK), dict(inputs=IDS, context=CONTEXT),
-        dict(inputs=[*ids_beside(), IDS[:1]], context=CONTEXTS, **CONTEXT_MASK), {},
+        dict(inputs=[*ids_beside(), IDS[:1]], context=CONTEXTS, cache=[[CACHE]], **CONTEXT_MASK),
+        {},
     ),
     "SSRUDecoder": (
         partial(layers.SSRUDecoder, **STACK), dict(inputs=IDS, context=CONTEXT),
@@ -280,7 +281,8 @@ CASES = {
     "MemoryNetwork": (
         partial(recurrent.AdjacentMemories, VOCAB, 5, 2, 4),
         dict(facts=random_ids(BATCH, 3, 4, vocab=VOCAB), question=IDS),
-        dict(facts=ids_beside(random_ids(BATCH, 3, 4, vocab=VOCAB)), question=ids_beside()), {},
+        dict(facts=ids_beside(random_ids(BATCH, 3, 4, vocab=VOCAB)),
+             question=[*ids_beside(), IDS[:1]]), {},
     ),
     "MeanOverTokens": (models.MeanOverTokens, dict(x=X), dict(x=[ONE_VECTOR], **MASK), {}),
     "SequenceClassifier": (

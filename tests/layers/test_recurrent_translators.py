@@ -200,17 +200,5 @@ def test_configs():
         recurrent.RNNSearchConfig(source_vocab=5, target_vocab=6)
     with pytest.raises(ValueError, match=r"`kernel_size` must be odd.*kernel_size=4"):
         recurrent.ConvolutionalConfig(kernel_size=4)
-
-
-def test_wrong_inputs_are_named():
-    for layer, inputs, message in (
-        (recurrent.AlignedDecoder(4, 4), [Y, random(2, 3, 5)], r"even width.*\(2, 3, 5\)"),
-        (recurrent.AlignedDecoder(4, 4), [Y[:, 0], X], r"`y` must have shape.*\(2, 5\)"),
-        (recurrent.GRUEncoder(4), [X[:, 0]], r"`x` must have shape.*Received: shape \(2, 6\)"),
-        (recurrent.SummaryDecoder(4), [Y, Y], r"`summary` must have shape.*\(2, 3, 5\)"),
-        (recurrent.ConvolutionalEncoder(4, 1, 1, max_length=3), [X], r"max_length=3.*length 4"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            layer(*inputs)
     with pytest.raises(ValueError, match=r"`kernel_size` must be odd.*kernel_size=2"):
         recurrent.ConvolutionStack(4, 2, kernel_size=2)

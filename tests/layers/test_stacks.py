@@ -114,17 +114,3 @@ def test_ids_of_unknown_rank_are_named():
     encoder(random_ids(2, 5, vocab=20))
     with pytest.raises(ValueError, match=r"must have shape.*Received: a tensor of unknown rank"):
         tf.function(encoder).get_concrete_function(tf.TensorSpec(None, "int32"))
-
-
-def test_bad_input():
-    encoder, decoder, ids = Encoder(**ONE), Decoder(**ONE), random_ids(3, 5, vocab=20)
-    encoder(ids), decoder(ids, CONTEXT)
-    for layer, inputs, options, message in (
-        (EncoderLayer(**SIZES), [X[:, :, :6]], {}, r"8.*Received.*\(3, 5, 6\)"),
-        (encoder, [ids[:, 0]], {}, r"batch, length.*Received.*\(3,\)"),
-        (Encoder(**ONE), [ids[:, 0]], {}, r"`inputs`.*batch, length.*Received.*\(3,\)"),
-        (decoder, [ids[:, 0], CONTEXT], {}, r"batch, length.*Received.*\(3,\)"),
-        (decoder, [ids[:, :1], CONTEXT], {"cache": [()]}, "Received: cache_index=None"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
-            layer(*inputs, **options)

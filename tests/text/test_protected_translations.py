@@ -53,7 +53,7 @@ def assert_once(text, translation, protect=DEFAULT):
 
 def int8_session(translator, folder):
     """The function from texts to translations of an export in int8, in a session."""
-    translator.signatures = {"translate": translator.signatures["translate"]}
+    translator.signatures = {name: translator.signatures[name] for name in ("translate", "score")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "LEAST_WEIGHTS", 0)
         options = {"precision": "int8", "texts": [*LINES, "O {a}."], "check": False}
