@@ -6,13 +6,14 @@ import keras
 
 from keras_tfmr import compat, layers
 from keras_tfmr.faster.precision import PRECISIONS, is_quantized, with_precision
+from keras_tfmr.layers.dense import Dense
 from keras_tfmr.models import LanguageModel, TranslationModel
 
 # What a faster copy computes, in all their options. Of these classes exactly: a subclass may do
 # something else, and is decoded by its own code.
 TAKEN = {getattr(layers, name) for name in layers.__all__} - {layers.AddPositions}
 TAKEN |= {LanguageModel, TranslationModel}
-TAKEN |= {keras.layers.Dense, keras.layers.Embedding, keras.layers.ReversibleEmbedding}
+TAKEN |= {Dense, keras.layers.Embedding, keras.layers.ReversibleEmbedding}
 OF_KERAS = {"build", "quantize"}  # methods that Keras itself puts on a layer
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_tfmr.config import Shape
+from keras_tfmr.layers.dense import Dense
 
 # Keras's options of weights, which a layer hands to every `Dense` inside it.
 WEIGHT_OPTIONS = (
@@ -79,7 +80,7 @@ class TransformerLayer(ConfigLayer):
 
     def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
         """A `Dense` with this layer's options of weights, or others."""
-        return keras.layers.Dense(units, name=name, **{**self.shared_options(), **options})
+        return Dense(units, name=name, **{**self.shared_options(), **options})
 
     def compute_output_shape(self, x_shape: Shape, context_shape: Shape | None = None) -> Any:
         return x_shape

@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import ConfigLayer
+from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.over_time import over_time
 
 
@@ -15,7 +16,7 @@ class RecurrentLayer(ConfigLayer):
     """The base of the recurrent layers: their dense parts, under their own dtype policy."""
 
     def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
-        return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
+        return Dense(units, dtype=self.dtype_policy, name=name, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

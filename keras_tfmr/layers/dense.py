@@ -1,0 +1,41 @@
+"""Keras's `Dense` with a bias that learns from an exact sum."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_tfmr.config import Nested, Tensor
+
+
+class Dense(keras.layers.Dense):
+    """`keras.layers.Dense`, but the gradient of its bias is a product with ones.
+
+    TensorFlow sums that gradient up in the compute dtype: in bfloat16 it is 5 % to 11 % off over
+    2,048 rows and up to 33 % over 4,096, because a large sum takes up no small number. A product
+    sums in float32, and takes half the time. In float32, there is nothing to gain.
+    """
+
+    def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        if not (training and self.use_bias and on_tensorflow) or self.compute_dtype == "float32":
+            return super().call(inputs)
+        y = add_bias(ops.matmul(inputs, self.kernel), ops.cast(self.bias, self.compute_dtype))
+        return self.activation(y)
+
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        # Keras refuses subclasses, whose call it would replace.
+        super().quantize(mode, type_check and type(self) is not Dense, config)
+
+
+@ops.custom_gradient
+def add_bias(x, bias):
+    """The sum of `x` `[..., units]` and `bias` `[units]`."""
+
+    def gradient(*args, upstream=None):
+        upstream = args[0] if upstream is None else upstream
+        rows = ops.reshape(upstream, (-1, bias.shape[0]))
+        ones = ops.ones((1, ops.shape(rows)[0]), rows.dtype)
+        return upstream, ops.matmul(ones, rows)[0]
+
+    return ops.add(x, bias), gradient
