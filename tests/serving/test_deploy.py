@@ -67,8 +67,8 @@ def plain():
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """With both components."""
+def extended(tmp_path_factory):
+    """With both components. (Not `whole`: the tests' conftest would begin a training for it.)"""
     folder = shutil.copytree(DEPLOY, tmp_path_factory.mktemp("whole") / "deploy")
     file = folder / "kustomization.yaml"
     commented = r"^# ((?:components:|  - [\w-]+)\n)"
@@ -100,17 +100,17 @@ def test_kubernetes_schema(version):
 
 @pytest.mark.needs("kubectl")
 @pytest.mark.parametrize("version", KUBERNETES)
-def test_kubernetes_schema_of_what_kubectl_builds(version, plain, whole):
-    for one in [*plain.values(), *whole.values()]:
+def test_kubernetes_schema_of_what_kubectl_builds(version, plain, extended):
+    for one in [*plain.values(), *extended.values()]:
         if one["kind"] not in WITHOUT_SCHEMA:
             assert kubernetes_validate.validate(one, version, strict=True) == version
 
 
 @pytest.mark.needs("kubectl")
-def test_components_replace_the_volume_and_the_autoscaler(plain, whole):
-    gone = {kind for kind, _ in plain} - {kind for kind, _ in whole}
+def test_components_replace_the_volume_and_the_autoscaler(plain, extended):
+    gone = {kind for kind, _ in plain} - {kind for kind, _ in extended}
     assert gone == {"HorizontalPodAutoscaler", "PersistentVolumeClaim"}
-    pod = whole["Deployment", "translator"]["spec"]["template"]["spec"]
+    pod = extended["Deployment", "translator"]["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["name"] for one in pod["initContainers"] for mount in one["volumeMounts"]}
     assert mounts <= volumes.keys() and "persistentVolumeClaim" not in volumes["models"]
