@@ -7,6 +7,10 @@ request, one request at a time; throughput is 32 sentences of similar length in 
 caller per core. All engines have the run's weights. If RUN was imported from a model that Marian
 trained, `--marian` makes Marian an engine. Needs ctranslate2 beside keras_tfmr, and pymarian and
 sentencepiece in an environment of their own. Writes results/decoding.md and .json.
+
+With `--untrained base 60000`, a model of that size with random weights and as many subwords takes
+the place of the run's, and every translation has 12 tokens. `--exports FOLDER` keeps the exports,
+so that a later call measures at once.
 """
 
 import functools
@@ -26,13 +30,14 @@ import harness
 DTYPES = ("float32", "int8")
 HEADER = ["beams", "sentences in a request", "engine", "BLEU", "same as float32", "sentences/s",
           "ms a request", "threads", "our float32 / it", "our int8 / it"]  # fmt: skip
+TOKENS = 12  # of each translation by an untrained model
 THREADS = {  # of an operation or translator × operations or translators side by side
     1: ((1, 1), (2, 2), (harness.CORES, 1)),
     32: ((1, harness.CORES), (harness.CORES, harness.CORES), (harness.CORES, 1)),
 }
 
 
-def one(engine, dtype, path, beams, rows, threads, texts, seconds):
+def one(engine, dtype, path, beams, rows, threads, texts, seconds, tokens):
     """In its own process: sentences a second, milliseconds of a request, and translations."""
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i])) if rows > 1 else None
@@ -43,7 +48,7 @@ def one(engine, dtype, path, beams, rows, threads, texts, seconds):
     elif engine == "Marian":
         translate = marian(path, dtype, beams, *threads)
     else:
-        translate = ctranslate2(path, dtype, beams, *threads)
+        translate = ctranslate2(path, dtype, beams, *threads, *tokens)
     found = [None] * len(sources)
     for batch in batches:  # warms up
         for row, text in zip(batch, translate([sources[i] for i in batch]), strict=True):
@@ -100,7 +105,7 @@ def exported(path, within, between):
     return translate
 
 
-def ctranslate2(path, dtype, beams, within, translators):
+def ctranslate2(path, dtype, beams, within, translators, least, most):
     """The same function, with CTranslate2 and SentencePiece."""
     import ctranslate2
 
@@ -112,8 +117,8 @@ def ctranslate2(path, dtype, beams, within, translators):
     def translate(texts):
         results = translator.translate_batch(
             source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
-            disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0,
-            max_decoding_length=128,
+            disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=least,
+            max_decoding_length=most,
         )  # fmt: skip
         return [target.decode(result.hypotheses[0]) for result in results]
 
@@ -144,6 +149,7 @@ def sides(args, run, folder, texts, beams, rows):
 
     def settings(threads=THREADS[rows], python=sys.executable, **task):
         task |= {"beams": beams, "rows": rows, "texts": texts, "seconds": args.seconds}
+        task["tokens"] = (TOKENS, TOKENS) if args.untrained else (0, 128)
         return {
             f"{within} × {between} threads": functools.partial(
                 harness.alone, __file__, {**task, "threads": (within, between)}, python=python
@@ -152,7 +158,7 @@ def sides(args, run, folder, texts, beams, rows):
         }
 
     found = {}
-    for dtype in DTYPES:
+    for dtype in args.dtypes:
         to = folder / f"{dtype}-{beams}"
         if not to.exists():
             words = ("--num_beams", beams, "--precision", dtype, "--output", to)
@@ -162,15 +168,30 @@ def sides(args, run, folder, texts, beams, rows):
     if harness.installed("ctranslate2") and not args.without_ctranslate2:
         if not to.exists():
             harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
-        for dtype in DTYPES:
+        for dtype in args.dtypes:
             found[f"CTranslate2 {dtype}"] = settings(engine="ctranslate2", dtype=dtype, path=to)
     if args.marian:
         python, to = args.marian[0], narrowed(*args.marian, folder / "marian")
-        for dtype in DTYPES:
+        for dtype in args.dtypes:
             found[f"Marian {dtype}"] = settings(
                 ((1, 1), (1, harness.CORES)), python, engine="Marian", dtype=dtype, path=to
             )
     return found
+
+
+def untrained(run, preset, vocab, texts, to):
+    """The run's translator with random weights of another size, as a preset in a folder."""
+    from keras_tfmr import TransformerConfig, TranslationModel, Translator
+
+    if not to.exists():
+        sizes = {"source_vocab": int(vocab), "target_vocab": int(vocab)}
+        model = TranslationModel(TransformerConfig.preset(preset, **sizes))
+        translator = Translator.from_preset(run)
+        config = translator.config.replace(min_length=TOKENS, max_length=TOKENS)
+        other = Translator(model, **translator.arguments() | {"config": config})
+        other.texts = texts
+        other.save_to_preset(to)
+    return to
 
 
 def narrowed(python, model, to):
@@ -192,6 +213,8 @@ def measured(args, folder):
     if args.data:
         pairs = harness.pairs_of(args.data)
     sources, references = map(list, zip(*pairs[: args.sentences], strict=True))
+    if args.untrained:
+        run = untrained(run, *args.untrained, sources[:64], folder / "untrained")
     texts = folder / "sources.json"
     texts.write_text(json.dumps(sources))
     rows = []
@@ -199,7 +222,7 @@ def measured(args, folder):
         found = harness.compare(
             sides(args, run, folder, texts, beams, size), args.turns, quick=args.quick
         )
-        expected = found["keras_tfmr float32"]["texts"]
+        expected = found[f"keras_tfmr {args.dtypes[0]}"]["texts"]
         for side, cell in found.items():
             translations = cell.pop("texts")
             cell["bleu"] = sacrebleu.corpus_bleu(translations, [references]).score
@@ -235,6 +258,9 @@ def main():
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--name", default="a model", help="of the model in the page")
     add("--marian", nargs=2, metavar=("PYTHON", "FOLDER"), help="Marian and its model")
+    add("--untrained", nargs=2, metavar=("PRESET", "SUBWORDS"), help="a size, with random weights")
+    add("--exports", type=Path, metavar="FOLDER", help="keeps the exports here, or takes these")
+    add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="of the exports")
     add("--without_ctranslate2", action="store_true", help="for a model that it does not have")
     full("--sentences", type=int, default=1000, help="at most")
     full("--beams", type=int, nargs="+", default=[1, 4], help="beam widths")
@@ -248,7 +274,9 @@ def main():
         parser.error("RUN and --data are needed")
     numbers = harness.about("tensorflow", "keras", "ctranslate2")
     with tempfile.TemporaryDirectory() as folder:
-        rows, numbers["sentences"] = measured(args, Path(folder))
+        folder = args.exports or Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, numbers["sentences"] = measured(args, folder)
     kept = [] if args.quick else harness.kept("decoding").get("rows", [])
     about = {name: numbers[name] for name in ("date", "commit", "machine")}
     rows = [{**row, **about} for row in rows]

@@ -74,9 +74,9 @@ def sides(args, run, files, folder):
                 f"{n} lines": ours("--num_beams", beams, "--precision", dtype, "--batch_size", n)
                 for n in args.batches
             }
-            for dtype in OURS
+            for dtype in args.dtypes
         }
-        for dtype in THEIRS if peers else ():
+        for dtype in [name for name in args.dtypes if peers and name in THEIRS]:
             found[f"CTranslate2 {dtype}"] = {
                 f"{n} lines, {translators} × {threads} threads": theirs(
                     model=model, dtype=dtype, beams=beams, batch=n, translators=translators,
@@ -102,7 +102,7 @@ def measured(args, folder):
     rows = []
     for beams, found in sides(args, run, files, folder):
         cells = harness.compare(found, args.turns, quick=args.quick)
-        expected = cells[f"keras_tfmr {OURS[0]}"]["texts"]
+        expected = cells[f"keras_tfmr {args.dtypes[0]}"]["texts"]
         for engine, cell in cells.items():
             same = sum(map(str.__eq__, cell.pop("texts"), expected))
             rows.append({"beams": beams, "engine": engine, "same": same, **cell})
@@ -132,6 +132,7 @@ def main():
     full("--lines", type=int, nargs=2, default=(6000, 22_000), help="lines of both files")
     full("--beams", type=int, nargs="+", default=(1, 4), help="beam widths")
     add("--batches", type=int, nargs="+", default=(32, 64, 128), help="lines translated together")
+    add("--dtypes", nargs="+", choices=OURS, default=OURS, help="precisions")
     args = parser.parse_args()
     if args.quick:
         args.lines, args.beams = (4, 8), (1,)
