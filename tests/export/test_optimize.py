@@ -10,7 +10,7 @@ import tensorflow as tf
 from decoding_toys import assert_same, decode, hypotheses
 from helpers import OPTIONS, flat_numpy, random_ids, randomize, to_numpy
 
-from keras_tfmr.decoding import score
+from keras_tfmr.decoding import score, slots_due
 from keras_tfmr.faster.decoder import FastModel
 from keras_tfmr.faster.optimize import optimize_for_decoding, takes
 from keras_tfmr.faster.precision import with_precision
@@ -22,7 +22,7 @@ TINY = TransformerConfig.preset(
 )
 KINDS = [(name, TranslationModel) for name in OPTIONS]
 KINDS += [(name, LanguageModel) for name in ("paper", "modern", "alibi")]
-START, END = 2, (3, 4)
+START, END, SLOTS = 2, (3, 4), (17, 18, 19)
 
 
 def inputs(kind):
@@ -66,18 +66,19 @@ def test_a_copy_has_the_same_outputs_for_every_block_and_option(name, kind):
 
 
 def searched(model, beams):
-    """The search as one function of source and limits, traced once for all shapes."""
-    ids = tf.TensorSpec([None, None], tf.int32)
+    """The search as one function of its tensors, traced once for all shapes."""
+    inputs = [tf.TensorSpec([None] * rank, tf.int32) for rank in (2, 1, 0)]
 
-    def run(source, limits):
+    def run(source, limits, num_certain):
         step, state = model.start(source, beams, max_length=12)
         return decode(
             step, state, bos_ids=tf.zeros_like(limits) + START, eos_id=END, num_beams=beams,
             num_return_sequences=beams, max_length=12, min_length=2, length_penalty=0.6,
-            banned_ids=(1, START), max_lengths=limits,
+            banned_ids=(1, START), max_lengths=limits, num_certain=num_certain,
+            **slots_due(source, SLOTS, SLOTS),
         )  # fmt: skip
 
-    return tf.function(run, [ids, tf.TensorSpec([None], tf.int32)], autograph=False)
+    return tf.function(run, inputs, autograph=False)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +89,24 @@ def test_a_copy_finds_the_same_hypotheses_in_batches_that_shrink(name, beams):
     model = TranslationModel(TINY.replace(**OPTIONS[name]))
     randomize(model)
     run, run_copy = searched(model, beams), searched(optimize_for_decoding(model), beams)
-    for rows in (0, 1, 64):
+    for rows, num_certain in ((0, 1), (1, beams), (64, 1), (64, beams)):
         lengths = np.arange(rows)[:, None] % 8  # some texts are empty
         source = random_ids(rows, 7, vocab=20) * (np.arange(7) < lengths)
         limits = np.arange(rows, dtype="int32") % 13
         source = source.astype("int32")
-        assert_same(run_copy(source, limits), run(source, limits), range(rows))
+        given = source, limits, np.int32(num_certain)
+        assert_same(run_copy(*given), run(*given), range(rows))
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_logits_of_any_size_have_their_normaliser(scale):
+    model = TranslationModel(TINY.replace(norm_first=True, tied_logits=False))
+    randomize(model)
+    kernel = model.logits.dense.kernel
+    kernel.assign(scale * kernel)
+    copy = optimize_for_decoding(model)
+    assert copy.head.bounded == (scale == 1)
+    check_same(model, copy, TranslationModel, atol=1e-4 * scale)
 
 
 @pytest.mark.parametrize("fields", [dict(norm_first=True), dict(decoder_self="ssru")])
