@@ -63,8 +63,14 @@ def pytest_collection_finish():
 
     Those of sessions, scripts and servers are optimised as ever.
     """
-    if tensorflow := sys.modules.get("tensorflow"):
-        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    if "tensorflow" in sys.modules:
+        optimize_graphs(False)
+
+
+def optimize_graphs(wanted):
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
 
 
 def backends_of(item):
@@ -101,6 +107,14 @@ def seed():
     yield
     if keras:
         keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture
+def optimized():
+    """Graphs are optimised as in other processes: the numbers are theirs to the bit."""
+    optimize_graphs(True)
+    yield
+    optimize_graphs(False)
 
 
 @pytest.fixture(scope="session")

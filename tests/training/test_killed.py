@@ -29,7 +29,7 @@ from keras_tfmr.presets import folder as presets
 from training import data, train
 from training.command.disk import RunError, sha256, write_atomically, write_json
 from training.command.process import Stop
-from training.run import callbacks, evaluate, optimizer, report, run_folder
+from training.run import callbacks, device, evaluate, optimizer, report, run_folder
 from training.run.checkpoints import Checkpoints
 from training.settings.training_config import TrainingConfig
 
@@ -205,7 +205,9 @@ def read_corpus(settings, folder, before, *about):
     tokenizers = known or (SimpleNamespace(model_bytes=b"a"), SimpleNamespace(model_bytes=b"b"))
     write_json(folder.encoded / "store.json", {})
     files = [{"path": path, "sha256": sha256(path)} for path in settings.data]
-    batches = SimpleNamespace(nominal_tokens=1, dataset=lambda skip: skip, batches_in=lambda n: 5)
+    batches = SimpleNamespace(
+        nominal_tokens=1, dataset=lambda skip: skip, empty=list, buckets=[], batches_in=lambda n: 5
+    )
     about = ([], [], settings.steps or 0, {"train": {"files": files}}, "")
     return data.Data(Task(tokenizers), batches, *about)
 
@@ -240,6 +242,7 @@ def stand_ins(monkeypatch):
         (optimizer, "make_optimizer", Optimizer),
         (report, "finish", finish),
         (report, "finish_on_tensorflow", finish_on_tensorflow),
+        (device, "compile_ahead", lambda *about: 0.0),
         (run_folder, "versions", lambda *names: {}),
         (presets, "load_tokenizer", lambda path: SimpleNamespace(model_bytes=path.read_bytes())),
         (keras.utils, "set_random_seed", lambda seed: None),

@@ -27,7 +27,7 @@ def check_same(whole, stopped):
     assert rows[0] == rows[1]
 
 
-def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd):
+def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd, optimized):
     """Killed, then stopped by Ctrl-C in a process that has built other models before."""
     monkeypatch.setattr(report, "finish", lambda *arguments: None)  # validations count
     run = tmp_path / "run"

@@ -92,7 +92,7 @@ def test_a_slow_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, ca
     """The phrasebook's number of updates belongs to its recipe; here both are short."""
     small_phrasebook(monkeypatch, tmp_path / "phrasebook", to_learn=200, others=20)
     monkeypatch.setitem(training_config.PHRASEBOOK_STEPS, "translation", 40)
-    clock = SimpleNamespace(monotonic=lambda: 1000 * time.monotonic())
+    clock = SimpleNamespace(monotonic=lambda: 20_000 * time.monotonic())
     monkeypatch.setattr(callbacks, "time", clock)
     assert train("--output", tmp_path / "run", *TINY, "--vocab_size", 400) == 0
     assert history(tmp_path / "run")[-1]["step"] == "40"
