@@ -3,9 +3,10 @@
     python benchmarks/train_step.py                           # the CPU, TensorFlow backend
     KERAS_BACKEND=jax python benchmarks/train_step.py --gpu   # an NVIDIA GPU, JAX backend
 
-Needs torch beside keras_tfmr. Each side keeps freed memory, as our training scripts do, or returns
-it; torch runs with one and two threads, which wait in the default way or passively. Writes
-results/train_step.md and .json (or train_step_gpu).
+Needs torch beside keras_tfmr. We keep freed memory, as our training scripts do; torch keeps it or
+returns it. torch runs uncompiled with its fused Adam: on two cores of a busy EPYC, `torch.compile`
+took 2 to 3 minutes, and then 1.5 times the processor time of a step. Writes results/train_step.md
+and .json (or train_step_gpu).
 """
 
 import os
@@ -20,21 +21,14 @@ KEEPS = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.arena_max=1:"
     "glibc.malloc.trim_threshold=2147483647"
 }
-OURS = {"keeps freed memory": KEEPS, "returns it": {}}
-TORCH = {
-    f"{threads} threads, {waiting} waiting, {memory}": {
-        "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": waiting.upper(), **environment
-    }
-    for threads, waiting in ((2, "active"), (2, "passive"), (1, "passive"))
-    for memory, environment in OURS.items()
-}  # fmt: skip
+OURS = {"keeps freed memory": KEEPS}
+PEERS = {"keeps freed memory": KEEPS, "returns it": {}}
 SIDES = {
     "keras_tfmr float32": OURS,
     "keras_tfmr mixed_bfloat16": OURS,
-    "keras_tfmr float32, Keras's Adam": OURS,
-    "torch float32": TORCH,
-    "torch bfloat16 (autocast)": TORCH,
-    "tutorial's model": OURS,
+    "torch float32": PEERS,
+    "torch bfloat16 (autocast)": PEERS,
+    "tutorial's model": PEERS,
 }
 ON_GPU = (
     "keras_tfmr mixed_bfloat16", "keras_tfmr mixed_bfloat16, no attention dropout",
@@ -80,7 +74,7 @@ def step_of(name, size, batch, gpu):
     from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, TranslationModel
     from training.run.optimizer import KerasAdam
 
-    adam = keras.optimizers.Adam if "Keras's" in name or "tutorial's" in name else KerasAdam
+    adam = keras.optimizers.Adam if name == "tutorial's model" else KerasAdam
     keras.utils.set_random_seed(0)
     if name == "tutorial's model":
         from peers.tutorial_model import masked_loss, tutorial_model
@@ -141,7 +135,7 @@ def flops_of(size, rows, length):
 
 def measured(args, size, rows, length):
     """{side: figures} of one size and length."""
-    names = ON_GPU if args.gpu else SIDES
+    names = args.sides or (ON_GPU if args.gpu else SIDES)
     if not harness.installed("torch"):
         names = [name for name in names if not name.startswith("torch")]
 
@@ -186,14 +180,15 @@ def page(numbers, gpu):
 
 def main():
     parser, add, full = harness.parser(__doc__)
-    add("--sizes", nargs="+", help="presets (default: tutorial base; on a GPU: base)")
+    add("--sizes", nargs="+", help="presets (default: tutorial small base; on a GPU: base)")
+    add("--sides", nargs="+", choices=SIDES, metavar="SIDE", help="only some of the sides")
     full("--seconds", type=float, default=15, help="of a turn")
     add("--gpu", action="store_true", help="bfloat16 on a GPU")
     on_gpu = {"only_with": ["--gpu"]}
     add("--lengths", **on_gpu, nargs="+", type=int, default=[64, 256, 1024], help="of the texts")
     add("--tokens", **on_gpu, type=int, default=32768, help="positions of a batch")
     args = parser.parse_args()
-    sizes = args.sizes or (["base"] if args.gpu else ["tutorial", "base"])
+    sizes = args.sizes or (["base"] if args.gpu else ["tutorial", "small", "base"])
     if args.quick:
         sizes, args.seconds = args.sizes or ["tiny"], 0.1
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")

@@ -49,7 +49,8 @@ class TorchTranslator(nn.Module):
 def training_step(model, batch, *, bfloat16=False, device="cpu"):
     """A function without arguments that does one step of Adam and returns the loss."""
     model = model.to(device).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
+    options = {"betas": (0.9, 0.98), "eps": 1e-9, "fused": True}
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **options)
     loss_of = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1)
     source, target, labels = (torch.as_tensor(ids, device=device).long() for ids in batch)
 
