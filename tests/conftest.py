@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """TensorFlow leaves the graphs of this process as they are traced, as most run once or twice.
 
-    Those of sessions, scripts and servers are optimised as ever.
+    Those of scripts, servers and the checks of exports are optimised as ever.
     """
     if "tensorflow" in sys.modules:
         optimize_graphs(False)

@@ -117,21 +117,19 @@ def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, ses
     assert not [node.op for _, node in nodes if "Xla" in node.op], "they need XLA outside it, too"
 
 
-def test_loops_run_whole_and_no_node_is_for_nothing(session):
+def test_loops_run_whole_and_no_node_is_for_nothing(version, optimized):
     """Unless told not to, a session lowers a loop to `Merge` and others."""
-    definition, metadata = session.signatures["translate"], config_pb2.RunMetadata()
-    session.session.run(
-        definition.outputs["translation"].name,
-        {definition.inputs["text"].name: [b"Bom dia"]},
-        config_pb2.RunOptions(output_partition_graphs=True),
-        metadata,
-    )
-    run = {node.op for graph in metadata.partition_graphs for node in graph.node}
-    assert {"While", "StatelessWhile"} & run and "Merge" not in run
-    for function in session.meta_graph.graph_def.library.function:
-        needed = {tensor.lstrip("^") for node in function.node_def for tensor in node.input}
-        needed.update(function.ret.values(), function.control_ret.values())
-        assert {node.name for node in function.node_def} <= {n.split(":")[0] for n in needed}
+    with SavedSession(version) as session:
+        definition, metadata = session.signatures["translate"], config_pb2.RunMetadata()
+        output, text = definition.outputs["translation"].name, definition.inputs["text"].name
+        options = config_pb2.RunOptions(output_partition_graphs=True)
+        session.session.run(output, {text: [b"Bom dia"]}, options, metadata)
+        run = {node.op for graph in metadata.partition_graphs for node in graph.node}
+        assert {"While", "StatelessWhile"} & run and "Merge" not in run
+        for function in session.meta_graph.graph_def.library.function:
+            needed = {tensor.lstrip("^") for node in function.node_def for tensor in node.input}
+            needed.update(function.ret.values(), function.control_ret.values())
+            assert {node.name for node in function.node_def} <= {n.split(":")[0] for n in needed}
 
 
 def test_a_failing_check_leaves_nothing_behind(tmp_path, monkeypatch):
