@@ -8,7 +8,8 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention import MultiHeadAttention
-from keras_tfmr.layers.context import AttentionContext, SublayerOutput
+from keras_tfmr.layers.base import arguments_of
+from keras_tfmr.layers.context import AttentionContext, InContext, SublayerOutput
 from keras_tfmr.layers.masking import merge_masks, zero_masked_rows
 from keras_tfmr.layers.residual import Sublayer
 
@@ -36,7 +37,6 @@ class AttentionSublayer(Sublayer):
     """
 
     config_fields = ("attention_dropout_rate",)
-    option_groups = ("attention", "residual")
     attention_class = MultiHeadAttention
 
     def __init__(
@@ -67,27 +67,13 @@ class AttentionSublayer(Sublayer):
         self.residual.build(x_shape)
 
     def get_config(self) -> dict[str, Any]:
-        attention = self.attention.get_config()
-        names = ("num_heads", "key_dim", "value_dim", "num_kv_heads", "qk_norm")
-        return {**super().get_config(), **{name: attention[name] for name in names}}
+        return arguments_of(type(self), self.attention.get_config()) | super().get_config()
 
 
-class SelfAttention(AttentionSublayer):
+class SelfAttention(InContext, AttentionSublayer):
     """The base of the two sublayers whose positions attend to each other."""
 
     use_causal_mask = False
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, position_bias: Tensor | None = None,
-        rotation: Nested | None = None, cache: Nested | None = None,
-        cache_index: Nested | None = None, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        context = AttentionContext(
-            mask, attention_mask, position_bias, rotation, cache, cache_index,
-            return_attention_scores,
-        ).of(x)  # fmt: skip
-        return self.add_branch(x, context, training=training).result()
 
     def branch(
         self, x: Tensor, context: AttentionContext, *, training: bool | None
@@ -200,7 +186,7 @@ class CrossAttention(AttentionSublayer):
     ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("x", x.shape)
         source = self.source(x, context, context_mask, cache)
-        return self.add_branch(x, source, return_attention_scores, training=training).result()
+        return self.forward(x, source, return_attention_scores, training=training).result()
 
     def source(
         self, x: Tensor, context: Tensor | None, context_mask: Tensor | None, cache: Nested | None

@@ -1,6 +1,7 @@
 """The base of the layers, and layers that are arguments of other layers: shared, or copied."""
 
 import contextlib
+import inspect
 from typing import Any
 
 import keras
@@ -87,6 +88,13 @@ class TransformerLayer(ConfigLayer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.weight_options}
+
+
+def arguments_of(layer_class, options):
+    """{name: option} of those that the constructor of a layer, or of one of its bases, names."""
+    constructors = (kind.__init__ for kind in layer_class.__mro__)
+    names = {name for make in constructors for name in inspect.signature(make).parameters}
+    return {name: option for name, option in options.items() if name in names}
 
 
 serialize = keras.saving.serialize_keras_object

@@ -1,6 +1,6 @@
 """The bases of the blocks of Figure 1: one layer with its sublayers, and a stack of layers."""
 
-import dataclasses
+import types
 from typing import Any
 
 import keras
@@ -11,53 +11,18 @@ from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import (
     TransformerLayer,
+    arguments_of,
     maybe_deserialize,
     serialize,
     serialize_shared,
 )
 from keras_tfmr.layers.cache import as_position
-from keras_tfmr.layers.context import AttentionContext, SublayerOutput
+from keras_tfmr.layers.context import AttentionContext, InContext, SublayerOutput
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.embedding import PositionalEmbedding
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward, activation_name
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.relative_positions import RotaryPositions
-
-
-@dataclasses.dataclass(frozen=True)
-class BlockOptions:
-    """The options of a block by the sublayers that take them; see `EncoderLayer`.
-
-    In a dictionary of a layer, Keras would take the norms for parts of it.
-    """
-
-    attention: dict[str, Any]
-    feed_forward: dict[str, Any]
-    residual: dict[str, Any]
-    gated: bool
-
-    @property
-    def d_model(self) -> int:
-        """Width of the vectors between layers."""
-        return self.feed_forward["d_model"]
-
-    def of(self, sublayer_class: Any) -> dict[str, Any]:
-        """The arguments of a sublayer of this class."""
-        groups = [getattr(self, name) for name in sublayer_class.option_groups]
-        options = {name: option for group in groups for name, option in group.items()}
-        if options.get("key_dim", self) is None:
-            options["key_dim"] = _checks.head_width(self.d_model, options["num_heads"])
-        return options
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of a block."""
-        return {**self.attention, **self.feed_forward, **self.residual, "gated": self.gated}
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments in serialised form."""
-        options = self.arguments()
-        options["activation"] = activation_name(options["activation"])
-        return {**options, **{name: serialize(options[name]) for name in ("norm", "qk_norm")}}
 
 
 class OfBlocks(TransformerLayer):
@@ -73,33 +38,25 @@ class OfBlocks(TransformerLayer):
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
         _checks.positive_int("d_model", d_model)
-        self.options = BlockOptions(
-            attention={
-                "num_heads": num_heads,
-                "key_dim": key_dim,
-                "value_dim": value_dim,
-                "num_kv_heads": num_kv_heads,
-                "attention_dropout_rate": attention_dropout_rate,
-                "qk_norm": maybe_deserialize(qk_norm),
-            },
-            feed_forward={"d_model": d_model, "dff": dff, "activation": activation},
-            residual={
-                "dropout_rate": dropout_rate,
-                "norm_first": norm_first,
-                "norm": maybe_deserialize(norm),
-            },
-            gated=gated,
-        )
+        # In a dictionary of a layer, Keras would take the norms for parts of it.
+        self.options = types.SimpleNamespace(
+            d_model=d_model, num_heads=num_heads, dff=dff, dropout_rate=dropout_rate,
+            attention_dropout_rate=attention_dropout_rate, key_dim=key_dim, value_dim=value_dim,
+            num_kv_heads=num_kv_heads, norm_first=norm_first, activation=activation, gated=gated,
+            qk_norm=maybe_deserialize(qk_norm), norm=maybe_deserialize(norm),
+        )  # fmt: skip
         self.make_sublayers()
 
     def make_sublayers(self) -> None:
         """Makes the sublayers of a layer; a stack has none of its own."""
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self.options.get_config()}
+        options = {**vars(self.options), "activation": activation_name(self.options.activation)}
+        options |= {name: serialize(options[name]) for name in ("norm", "qk_norm")}
+        return {**super().get_config(), **options}
 
 
-class Block(OfBlocks):
+class Block(InContext, OfBlocks):
     """The base of encoder and decoder layers: their sublayers, in the order of Figure 1."""
 
     self_attention_class: Any = None
@@ -118,9 +75,11 @@ class Block(OfBlocks):
         self.feed_forward = self.make_sublayer(kind, "feed_forward")
 
     def make_sublayer(self, sublayer_class: Any, name: str) -> Any:
-        """A sublayer with this layer's options."""
-        options = {**self.options.of(sublayer_class), **self.shared_options()}
-        return sublayer_class(name=name, **options)
+        """A sublayer with those of this layer's options that its constructor names."""
+        options = arguments_of(sublayer_class, vars(self.options))
+        if "key_dim" in options and self.options.key_dim is None:
+            options["key_dim"] = _checks.head_width(self.options.d_model, self.options.num_heads)
+        return sublayer_class(name=name, **options, **self.shared_options())
 
     def first(self) -> Any:
         """The sublayer over `x` alone."""
@@ -132,19 +91,12 @@ class Block(OfBlocks):
         self.first().build(x_shape)
         self.feed_forward.build(x_shape)
 
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, position_bias: Tensor | None = None,
-        rotation: Nested | None = None, cache: Nested | None = None,
-        cache_index: Nested | None = None, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        context = AttentionContext(
-            mask, attention_mask, position_bias, rotation, cache, cache_index,
-            return_attention_scores,
-        ).of(x)  # fmt: skip
-        output = self.first().add_branch(x, context, training=training)
-        x = self.feed_forward.add_branch(output.x, training=training).x
-        return output._replace(x=x).result()
+    def forward(
+        self, x: Tensor, context: AttentionContext, *, training: bool | None
+    ) -> SublayerOutput:
+        """`x` `[batch, length, d_model]` after all sublayers, with what the first gave beside it."""
+        output = self.first().forward(x, context, training=training)
+        return output._replace(x=self.feed_forward.forward(output.x, training=training).x)
 
 
 class Stack(OfBlocks):
@@ -176,16 +128,15 @@ class Stack(OfBlocks):
         self.relative_positions = maybe_deserialize(relative_positions)
         if relative_positions is not None:
             _checks.instance("relative_positions", self.relative_positions, keras.layers.Layer)
-        residual = self.options.residual
-        rate = _checks.rate("dropout_rate", residual["dropout_rate"])
+        rate = _checks.rate("dropout_rate", self.options.dropout_rate)
         self.dropout = Dropout(rate, dtype=self.dtype_policy, name="dropout")
         self.layers = [
-            self.layer_class(name=f"layer_{i}", **self.options.arguments(), **self.shared_options())
+            self.layer_class(name=f"layer_{i}", **vars(self.options), **self.shared_options())
             for i in range(self.num_layers)
         ]
         self.norm = None  # post-norm layers end in a normalisation already
-        if residual["norm_first"]:
-            self.norm = norm_like(residual["norm"], self.dtype_policy)
+        if self.options.norm_first:
+            self.norm = norm_like(self.options.norm, self.dtype_policy)
 
     def build(self, inputs_shape: Shape, *context_shape: Any) -> None:
         _check_inputs(inputs_shape)

@@ -36,6 +36,22 @@ class AttentionContext(NamedTuple):
             raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
 
 
+class InContext:
+    """Mixed into the layers over `x` alone: their call, with its arguments as Keras wants them."""
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, position_bias: Tensor | None = None,
+        rotation: Nested | None = None, cache: Nested | None = None,
+        cache_index: Nested | None = None, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        context = AttentionContext(
+            mask, attention_mask, position_bias, rotation, cache, cache_index,
+            return_attention_scores,
+        ).of(x)  # fmt: skip
+        return self.forward(x, context, training=training).result()
+
+
 class SublayerOutput(NamedTuple):
     """What a sublayer, a layer or a stack gives.
 

@@ -64,7 +64,6 @@ class FeedForward(Sublayer):
     """
 
     config_fields = ("d_model", "dff")
-    option_groups = ("feed_forward", "residual")
 
     def __init__(
         self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False, *,
@@ -89,7 +88,7 @@ class FeedForward(Sublayer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        return self.add_branch(x, training=training).x
+        return self.forward(x, training=training).x
 
     def branch(self, x: Tensor, *, training: bool | None) -> SublayerOutput:
         return SublayerOutput(by_rows(lambda rows: self.output_dense(self.hidden(rows)), x))

@@ -108,7 +108,6 @@ class Sublayer(TransformerLayer):
 
     config_fields = ("dropout_rate", "norm_first")
     residual_classes = (PostNormResidual, PreNormResidual)
-    option_groups = ("residual",)  # the `BlockOptions` that a block makes it with
 
     def __init__(
         self, *, dropout_rate: float = 0.1, norm_first: bool = False, **kwargs: Any
@@ -126,7 +125,7 @@ class Sublayer(TransformerLayer):
         """What the residual adds to its `x`, of that `x` as `pre_norm` gives it."""
         raise NotImplementedError
 
-    def add_branch(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
+    def forward(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
         """`x` `[batch, length, d_model]` after this sublayer, with what the branch gave beside it.
 
         Args:

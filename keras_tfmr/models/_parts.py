@@ -1,6 +1,5 @@
 """Shared by all models: the parts made from a config, and saving and loading."""
 
-import inspect
 from typing import Any, Self
 
 import keras
@@ -26,7 +25,7 @@ from keras_tfmr.layers import (
     SSRUDecoder,
     TiedLogits,
 )
-from keras_tfmr.layers.base import dtype_policy
+from keras_tfmr.layers.base import arguments_of, dtype_policy
 from keras_tfmr.layers.block import OfBlocks
 from keras_tfmr.models.transformer_config import TransformerConfig
 
@@ -67,8 +66,7 @@ def norm(config):
 def stack(kind, config, num_layers, vocab_embedding, name):
     """An `Encoder`, `Decoder`, `SSRUDecoder` or `CausalDecoder` of a config."""
     # Fields have the names of the layers' arguments; norms are names in a config, and layers there.
-    arguments = inspect.signature(OfBlocks.__init__).parameters
-    options = {name: value for name, value in config.to_dict().items() if name in arguments}
+    options = arguments_of(OfBlocks, config.to_dict())
     options |= {"norm": norm(config), "qk_norm": norm(config) if config.qk_norm else None}
     if kind is CausalDecoder and config.decoder_self != "attention":
         raise ValueError(
