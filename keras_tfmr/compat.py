@@ -232,6 +232,6 @@ def _attribute(value):
     message = tf.compat.v1.AttrValue
     if isinstance(value, list):
         kind = "s" if value and isinstance(value[0], bytes) else "type"
-        values = [each if kind == "s" else each.as_datatype_enum for each in value]
+        values = [item if kind == "s" else item.as_datatype_enum for item in value]
         return message(list=message.ListValue(**{kind: values}))
     return message(s=value) if isinstance(value, bytes) else message(type=value.as_datatype_enum)

@@ -159,9 +159,9 @@ def _drawable(*lists):
         if "Emoji" in name or "Last Resort" in name:  # pictures, and boxes for every character
             continue
         known = font_manager.get_font(path).get_charmap().keys() if missing else ()
-        if found := {char for char in missing if ord(char) in known and char.isprintable()}:
+        if undrawable := {char for char in missing if ord(char) in known and char.isprintable()}:
             families.append(name)
-            missing -= found
+            missing -= undrawable
     unknown = dict.fromkeys(map(ord, missing), _UNKNOWN)
     shown = [[_cut(text.translate(unknown)) for text in texts] for texts in lists]
     return shown, {"parse_math": False, "fontfamily": families}

@@ -64,12 +64,13 @@ def prepare(settings, folder, before, known=None, replicas=1):
         RunError: If the corpora cannot be read, or are not those that the run began with.
     """
     tokenizers = folder.tokenizers() if before else None
-    found = tokenizers and store.read(folder.encoded, tokenizers)
+    encoded = tokenizers and store.read(folder.encoded, tokenizers)
     recorded = (before or {}).get("corpus", {})
-    if not found or differences(recorded, found.record):  # or of a run that was to begin
-        found, tokenizers = encode(settings, folder.encoded, tokenizers or known)
-    changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in found.changed_files()]
-    if before and (others := differences(recorded, found.record)):
+    # It may be that of a run that was to begin.
+    if not encoded or differences(recorded, encoded.record):
+        encoded, tokenizers = encode(settings, folder.encoded, tokenizers or known)
+    changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in encoded.changed_files()]
+    if before and (others := differences(recorded, encoded.record)):
         changes.append(changes_in_words(others))
     if changes:
         raise RunError(
@@ -77,15 +78,15 @@ def prepare(settings, folder, before, known=None, replicas=1):
             f"{'; '.join(changes)}. Choose another --output, or delete the folder"
         )
     task = TASKS[settings.task](settings, tokenizers)
-    batches = make_batches(settings, task, found, replicas)
-    steps, sets = settings.steps or 0, found.held_out
+    batches = make_batches(settings, task, encoded, replicas)
+    steps, sets = settings.steps or 0, encoded.held_out
     if settings.epochs and not steps:
         steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
     lines = [PHRASEBOOK] if settings.phrasebook else []
     lines += [EVERYDAY] if settings.phrasebook and settings.task == "translation" else []
-    lines += [*found.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
-    record, told = found.record, "\n".join(lines)
-    return Data(task, batches, sets["validation"], sets["test"], steps, record, told)
+    lines += [*encoded.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
+    validation, test = sets["validation"], sets["test"]
+    return Data(task, batches, validation, test, steps, encoded.record, "\n".join(lines))
 
 
 def encode(settings, folder, known=None):
@@ -113,16 +114,16 @@ def encode(settings, folder, known=None):
                 f"dropped: {summary(unique.dropped)}"
             )
         sets = sets or {"validation": hold_out(unique, settings.seed)}
-        held_out = [pair for found in sets.values() for pair in found.pairs]
+        held_out = [pair for pairs in sets.values() for pair in pairs.pairs]
         for side in (0, 1):
             # Labels occur in training and validation.
             if settings.task == "translation" or side == text_column(settings.task):
                 unique.excluded[side].update(pair[side] for pair in held_out)
         tokenizers = _tokenizers(settings, known, unique, held_out)
-        found = store.write(folder, unique, tokenizers, sets, files)
+        encoded = store.write(folder, unique, tokenizers, sets, files)
         unique.path.unlink()
         unfinished.pop_all()
-    return found, tokenizers
+    return encoded, tokenizers
 
 
 def _measured(settings, corpora):
@@ -140,13 +141,13 @@ def _protection(settings, tags):
     """The `PairProtection` of the pairs, or None."""
     if not settings.protect:
         return None
-    found = PairProtection(settings.protect, settings.seed)
-    if wrong := next(filter(found.finds, tags), None):
+    protection = PairProtection(settings.protect, settings.seed)
+    if wrong := next(filter(protection.finds, tags), None):
         raise RunError(
             f"--protect would make a span of --tag {wrong}: write it in another way, such as "
             f">>{wrong.strip('<>')}<<, or give other names to --protect"
         )
-    return found
+    return protection
 
 
 def _tokenizers(settings, known, unique, held_out):
@@ -198,9 +199,9 @@ def _vocabulary(source, target):
     return [f"vocabulary: {' and '.join(sizes)} subwords"]
 
 
-def make_batches(settings, task, found, replicas=1):
+def make_batches(settings, task, encoded, replicas=1):
     """The `Batches` of an `Encoded`."""
-    sizes = found.parts
+    sizes = encoded.parts
     ends = itertools.accumulate(sizes)
     shares = rates(corpora_of(settings), sizes, settings.temperature)
     parts = [
@@ -214,10 +215,10 @@ def make_batches(settings, task, found, replicas=1):
             SampledSubwords(
                 ids, tokenizer, share=settings.subword_sampling, seed=[settings.seed, side]
             )
-            for side, (ids, tokenizer) in enumerate(zip(found.sides, task.tokenizers, strict=True))
+            for side, ids, tokenizer in zip((0, 1), encoded.sides, task.tokenizers, strict=True)
         ]
     return Batches(
-        found.sides,
+        encoded.sides,
         task,
         tokens_per_batch=settings.tokens_per_batch,
         seed=settings.seed,

@@ -28,14 +28,14 @@ def corpus_scores(hypotheses, references):
     return {"bleu": bleu, "chrf": sacrebleu.corpus_chrf(hypotheses, [references]).score}
 
 
-def confusion(wanted, found, classes):
+def confusion(wanted, predicted, classes):
     """The confusion matrix, int64 `[classes, classes]`: expected classes by found classes.
 
     >>> confusion([0, 0, 1], [0, 1, 1], 2).tolist()
     [[1, 1], [0, 1]]
     """
     table = np.zeros((classes, classes), np.int64)
-    np.add.at(table, (np.asarray(wanted, int), np.asarray(found, int)), 1)
+    np.add.at(table, (np.asarray(wanted, int), np.asarray(predicted, int)), 1)
     return table
 
 
@@ -47,10 +47,10 @@ def class_scores(table):
     >>> class_scores(np.array([[1, 1], [0, 1]])).round(3).tolist()
     [[1.0, 0.5, 0.667, 2.0], [0.5, 1.0, 0.667, 1.0]]
     """
-    right, wanted, found = np.diag(table), table.sum(axis=1), table.sum(axis=0)
-    precision = right / np.maximum(found, 1)
+    right, wanted, predicted = np.diag(table), table.sum(axis=1), table.sum(axis=0)
+    precision = right / np.maximum(predicted, 1)
     recall = right / np.maximum(wanted, 1)
-    f1 = 2 * right / np.maximum(wanted + found, 1)
+    f1 = 2 * right / np.maximum(wanted + predicted, 1)
     return np.stack([precision, recall, f1, wanted], axis=1)
 
 

@@ -90,18 +90,18 @@ class Task:
         """What `measured` reads, `[rows, …]`, for a batch."""
         raise NotImplementedError
 
-    def measured(self, found, rows):
+    def measured(self, outputs, rows):
         """Scores by name, a str for each row, and the confusion matrix if there are labels.
 
         Args:
-            found: A list of the outputs of each row.
+            outputs: A list of the outputs of each row.
             rows: The texts and what is expected.
         """
         raise NotImplementedError
 
-    def sample(self, source, expected, found):
+    def sample(self, source, expected, result):
         """A row and what was found for it, for people."""
-        return f"{source}  ->  {found}  ({expected})"
+        return f"{source}  ->  {result}  ({expected})"
 
 
 class TranslationTask(Task):
@@ -143,8 +143,8 @@ class TranslationTask(Task):
     def read(self, texts):
         return self._protected(texts)[0] if self.settings.protect else texts
 
-    def measured(self, found, rows):
-        texts = self.tokenizers[1].decode(keras.utils.pad_sequences(found, padding="post"))
+    def measured(self, outputs, rows):
+        texts = self.tokenizers[1].decode(keras.utils.pad_sequences(outputs, padding="post"))
         sources, references = zip(*rows, strict=True)
         if self.settings.protect:
             texts = protection.restore(texts, self._protected(sources)[1])
@@ -197,11 +197,11 @@ class ClassificationTask(ClassTask):
     def outputs(self, model, ids):
         return ops.argmax(model(ids, training=False), axis=-1)[:, None]
 
-    def measured(self, found, rows):
-        names, found = self.tokenizers[1].names, [row[row >= 0] for row in found]
+    def measured(self, outputs, rows):
+        names, outputs = self.tokenizers[1].names, [row[row >= 0] for row in outputs]
         wanted = [names.index(label) for _, labels in rows for label in labels.split()]
-        table = confusion(wanted, np.concatenate(found), len(names))
-        texts = [" ".join(names[one] for one in row) for row in found]
+        table = confusion(wanted, np.concatenate(outputs), len(names))
+        texts = [" ".join(names[number] for number in row) for row in outputs]
         return accuracy_and_f1(table), texts, table
 
 
@@ -214,17 +214,17 @@ class TaggingTask(ClassificationTask):
         tokenizer = self.tokenizers[0]
         begins = np.append(tokenizer.word_beginnings(), False)[source]
         places = np.cumsum(begins, axis=1) - 1
-        found = np.take_along_axis(target, np.clip(places, 0, target.shape[1] - 1), axis=1)
+        labels = np.take_along_axis(target, np.clip(places, 0, target.shape[1] - 1), axis=1)
         end(source, source_lengths, tokenizer.eos_id, filler=True)
-        return source, np.where(begins, found, 0).astype(np.int32)
+        return source, np.where(begins, labels, 0).astype(np.int32)
 
     def outputs(self, model, ids):
         beginnings = ops.convert_to_tensor(self.tokenizers[0].word_beginnings())
-        found = ops.argmax(model(ids, training=False), axis=-1)
-        return ops.where(ops.take(beginnings, ids, axis=0), found, -1)
+        labels = ops.argmax(model(ids, training=False), axis=-1)
+        return ops.where(ops.take(beginnings, ids, axis=0), labels, -1)
 
-    def sample(self, tokens, tags, found):
-        pairs = zip(tokens.split(), found.split(), strict=False)
+    def sample(self, tokens, tags, result):
+        pairs = zip(tokens.split(), result.split(), strict=False)
         return " ".join(f"{token}/{tag}" for token, tag in pairs)
 
 
@@ -245,8 +245,8 @@ class LanguageTask(Task):
         log_prob, tokens = decoding.score(model(fed, training=False), ids)
         return ops.stack([log_prob, ops.cast(tokens, "float32")], axis=1)
 
-    def measured(self, found, rows):
-        log_prob, tokens = np.sum(found, axis=0, dtype=np.float64)
+    def measured(self, outputs, rows):
+        log_prob, tokens = np.sum(outputs, axis=0, dtype=np.float64)
         # The line end of a text counts as a byte, because the model predicts an end id for it.
         bits = -log_prob / math.log(2) / sum(len(text.encode()) + 1 for _, text in rows)
         scores = {
@@ -254,10 +254,10 @@ class LanguageTask(Task):
             "bits_per_byte": bits,
             "perplexity": perplexity(log_prob, tokens),
         }
-        return scores, [f"{one:.1f}" for one, _ in found], None
+        return scores, [f"{total:.1f}" for total, _ in outputs], None
 
-    def sample(self, source, text, found):
-        return f"{text}  ({found} nats)"
+    def sample(self, source, text, result):
+        return f"{text}  ({result} nats)"
 
 
 class MaskedTask(ClassTask):
@@ -305,17 +305,17 @@ class MaskedTask(ClassTask):
         log_probs = ops.log_softmax(ops.cast(model(fed, training=False), "float32"))
         wanted, classes = ops.cast(labels > 0, "float32"), ops.maximum(labels - 1, 0)
         right = ops.cast(ops.equal(ops.argmax(log_probs, axis=-1), classes), "float32")
-        each = ops.take_along_axis(log_probs, classes[..., None], axis=-1)[..., 0]
-        return ops.stack([ops.sum(x * wanted, axis=1) for x in (right, each, wanted)], axis=1)
+        log_prob = ops.take_along_axis(log_probs, classes[..., None], axis=-1)[..., 0]
+        return ops.stack([ops.sum(x * wanted, axis=1) for x in (right, log_prob, wanted)], axis=1)
 
-    def measured(self, found, rows):
-        right, log_prob, count = np.sum(found, axis=0, dtype=np.float64)
+    def measured(self, outputs, rows):
+        right, log_prob, count = np.sum(outputs, axis=0, dtype=np.float64)
         count = max(count, 1)
         scores = {"accuracy": 100 * right / count, "perplexity": perplexity(log_prob, count)}
-        return scores, [f"{int(row[0])} of {int(row[2])}" for row in found], None
+        return scores, [f"{int(row[0])} of {int(row[2])}" for row in outputs], None
 
-    def sample(self, source, text, found):
-        return f"{text}  ({found} masked tokens found)"
+    def sample(self, source, text, result):
+        return f"{text}  ({result} masked tokens found)"
 
 
 TASKS = {
@@ -331,10 +331,10 @@ def preset_of(kind, name):
 
 def make_config(settings, source_vocab, target_vocab):
     """The model config that a resolved `TrainingConfig` asks for."""
-    given = settings.sizes() | settings.dropouts()
+    asked = settings.sizes() | settings.dropouts()
     fields = {
         **preset_of(settings.model, settings.preset),
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in asked.items() if value is not None},
         "source_vocab": source_vocab,
         "target_vocab": target_vocab,
         "joint_vocab": settings.joint_vocab,

@@ -94,7 +94,7 @@ class Block(InContext, OfBlocks):
     def forward(
         self, x: Tensor, context: AttentionContext, *, training: bool | None
     ) -> SublayerOutput:
-        """`x` `[batch, length, d_model]` after all sublayers, with what the first gave beside it."""
+        """`x` `[batch, length, d_model]` after all sublayers, with what the first gave beside."""
         output = self.first().forward(x, context, training=training)
         return output._replace(x=self.feed_forward.forward(output.x, training=training).x)
 

@@ -92,13 +92,13 @@ def tensors(inputs, *names):
     Raises:
         ValueError: If there are more or fewer.
     """
-    given = keras.tree.flatten(inputs)
-    if len(given) != len(names):
+    flat = keras.tree.flatten(inputs)
+    if len(flat) != len(names):
         raise ValueError(
             f"`inputs` must be {' and '.join(f'`{name}`' for name in names)}. "
-            f"Received: {len(given)} tensors"
+            f"Received: {len(flat)} tensors"
         )
-    return given
+    return flat
 
 
 class ConfiguredModel:

@@ -92,8 +92,8 @@ def _check(path):
     blob = path.resolve()
     if path.is_file() and re.fullmatch("[0-9a-f]{64}", blob.name):
         with blob.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != blob.name:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if checksum != blob.name:
             raise PresetError(f"{path.name} is damaged: delete {blob}, and download it again")
 
 

@@ -67,7 +67,9 @@ class PresetFolder:
         """{path: content} of `(source, target)` tokenizers, one file if they are the same."""
         joint = tokenizers[0] is tokenizers[1]
         paths = (self.joint_tokenizer,) if joint else self.side_tokenizers
-        return {path: one.model_bytes for path, one in zip(paths, tokenizers, strict=False)}
+        return {
+            path: tokenizer.model_bytes for path, tokenizer in zip(paths, tokenizers, strict=False)
+        }
 
     def model(self, weights: str | os.PathLike[str] | bool | None = None) -> "keras.Model":
         """The model with its weights, or with those of another file; with new ones for False."""

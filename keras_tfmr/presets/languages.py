@@ -2,8 +2,8 @@
 
 import re
 
-# At the end of a published name or of Tatoeba's pairs, of which a folder and a weight may be given.
-_PAIR = re.compile(r"(?:[-:]|^tatoeba:.*/)([a-z]{2,3})-([a-z]{2,3})(?::[\d.]+)?$")
+# At the end of a published name or of a data set's, of which a folder and a weight may be given.
+_PAIR = re.compile(r"(?:[-:]|^[a-z]+:.*/)([a-z]{2,3})-([a-z]{2,3})(?::[\d.]+)?$")
 _SHORT = {
     "deu": "de", "eng": "en", "spa": "es", "fra": "fr", "ita": "it", "nld": "nl", "por": "pt",
 }  # fmt: skip

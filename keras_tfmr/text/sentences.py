@@ -93,9 +93,9 @@ class SentenceSplitter:
         numbered = {word.removesuffix("#").strip() for word in words if word.endswith("#")}
         always = {word for word in words if not word.endswith("#")}
         self._not_after = [
-            (rf"(?i)((?:\A|[^\pL\pN])(?:{_any_of(some)})\.){_MARK}{after}", r"\1\2")
-            for some, after in ((always, "()"), (numbered, rf"({_SPACE}*\pN)"))
-            if some
+            (rf"(?i)((?:\A|[^\pL\pN])(?:{_any_of(group)})\.){_MARK}{after}", r"\1\2")
+            for group, after in ((always, "()"), (numbered, rf"({_SPACE}*\pN)"))
+            if group
         ]
 
     def split(

@@ -58,12 +58,12 @@ def with_terms(texts, spans, terms, translations):
     order = tf.argsort(-longest, axis=1, stable=True)
     terms, translations = (tf.gather(each, order, batch_dims=1) for each in (terms, translations))
     texts = tf.strings.regex_replace(texts, PRIVATE, SLOTS[0])
-    texts, found = protect(_mark(texts), _patterns(terms))
+    texts, protected = protect(_mark(texts), _patterns(terms))
     texts = tf.strings.regex_replace(texts, _MARKED, r"\1")
-    flat = _translated(found, terms, translations)
-    before = tf.where(found.flat_values == SLOTS[0])
+    flat = _translated(protected, terms, translations)
+    before = tf.where(protected.flat_values == SLOTS[0])
     flat = tf.tensor_scatter_nd_update(flat, before, spans.flat_values)
-    return texts, found.with_flat_values(flat)
+    return texts, protected.with_flat_values(flat)
 
 
 def parted(texts):

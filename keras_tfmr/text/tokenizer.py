@@ -148,10 +148,10 @@ class SubwordTokenizer(Tokenizer):
 
 def _spaced(lines, most):
     """At most `most` evenly spaced lines; it holds little more than these in memory."""
-    kept, stride = [], 1
+    chosen, stride = [], 1
     for number, line in enumerate(lines):
         if number % stride == 0:
-            kept.append(line)
-        if len(kept) > most:
-            kept, stride = kept[::2], 2 * stride
-    return kept
+            chosen.append(line)
+        if len(chosen) > most:
+            chosen, stride = chosen[::2], 2 * stride
+    return chosen

@@ -113,7 +113,7 @@ class Completer(CompleterCalls, TextModel):
         length, temperature, top_k, top_p, seed = rows
         width = self.max_new_tokens
         noise = tf.map_fn(
-            lambda one: tf.random.stateless_uniform([width], tf.stack([one, 0])),
+            lambda number: tf.random.stateless_uniform([width], tf.stack([number, 0])),
             seed,
             fn_output_signature=tf.TensorSpec([width], tf.float32),
         )  # row by row, so that the noise of a row does not depend on the others

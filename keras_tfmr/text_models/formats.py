@@ -32,8 +32,8 @@ def export(
         from keras_tfmr.export.write import write_saved_model
 
         return write_saved_model(text_model, directory, precision, texts, check)
-    given = {"precision": precision, "texts": texts, "check": None if check else check}
-    if useless := [name for name, value in given.items() if value is not None]:
+    options_given = {"precision": precision, "texts": texts, "check": None if check else check}
+    if useless := [name for name, value in options_given.items() if value is not None]:
         raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
     if not hasattr(text_model, "translate"):
         kind = type(text_model).__name__

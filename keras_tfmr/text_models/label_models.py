@@ -259,13 +259,13 @@ def first_pieces(words, tokenizer, max_length):
     starts = tf.pad(tf.cumsum(tf.reduce_sum(lengths, axis=1)), [[1, 0]])  # of the texts
     positions = lengths.with_flat_values(before - tf.gather(starts, words.value_rowids()))
     rows = tf.RaggedTensor.from_row_splits(pieces.flat_values, starts)  # [batch, (pieces)]
-    kept = positions < max_length - 1
+    has_room = positions < max_length - 1
     truncated = (rows.row_lengths() > max_length - 1) | (counts > words.row_lengths())
     end = tf.fill([rows.nrows(tf.int32), 1], tokenizer.eos_id)
     ids = tf.concat([rows[:, : max_length - 1], end], axis=1).to_tensor(tokenizer.pad_id)
     return (
         ids,
-        tf.ragged.boolean_mask(words, kept),
-        tf.ragged.boolean_mask(positions, kept),
+        tf.ragged.boolean_mask(words, has_room),
+        tf.ragged.boolean_mask(positions, has_room),
         truncated,
     )

@@ -266,7 +266,7 @@ class TextModel(Waiting):
         if len(order) > size:  # one batch needs no order, and counting takes time
             order = self.token_counts(texts).argsort(kind="stable").tolist()
         answers: dict[int, Answer] = {}
-        for rows in (order[some] for some in batches([1] * len(order), size)):
+        for rows in (order[places] for places in batches([1] * len(order), size)):
             batch = [tf.constant([values[i] for i in rows], dtype) for values, dtype in columns]
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))

@@ -201,8 +201,8 @@ class Translator(TranslatorCalls, TextModel):
         letter is found in any case. Rows are padded with empty strings.
         """
         slotted = with_terms(*self.protection.slotted(text), terms, translations)
-        found = self._best(self.protection.parts_of(*slotted))
-        return found | {"translation": parted(found["translation"])}
+        outputs = self._best(self.protection.parts_of(*slotted))
+        return outputs | {"translation": parted(outputs["translation"])}
 
     @functools.cached_property
     def _sentences(self):
@@ -269,10 +269,10 @@ class Translator(TranslatorCalls, TextModel):
     def _in_batches(self, texts):
         """Translations string and truncated bool [texts], in the memory that one batch takes."""
 
-        one = self._sentences.get_concrete_function()
+        batch_function = self._sentences.get_concrete_function()
 
         def translate(row, *arrays):
-            answer = one(texts[row : row + BATCH])
+            answer = batch_function(texts[row : row + BATCH])
             row_of = row // BATCH
             fields = answer["translation"], answer["truncated"]
             arrays = (

@@ -144,7 +144,7 @@ def test_exports_are_joined_and_split(tmp_path, capsys):
     words = ["por-eng", "--exports", str(tmp_path), "--folder", str(tmp_path / "data")]
     assert get_tatoeba.main(words) == 0
     told, folder = capsys.readouterr().out, tmp_path / "data" / "por-eng"
-    corpus = sources.Corpus(f"tatoeba:{folder}")
+    corpus = sources.corpus_of(f"tatoeba:{folder}")
     splits = [read_pairs([corpus], name).pairs for name in tatoeba.SPLITS]
     assert 5 in map(len, splits) and 95 <= sum(map(len, splits)) <= 101
     for mine, other in itertools.permutations(splits, 2):

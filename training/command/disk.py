@@ -126,12 +126,12 @@ def write_table(path, columns, rows):
 
 def record(path, dtype):
     """The type, length and checksum of the array in a file."""
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 22):
-            found = zlib.crc32(chunk, found)
+            checksum = zlib.crc32(chunk, checksum)
     dtype = np.dtype(dtype)
-    return {"dtype": dtype.str, "length": path.stat().st_size // dtype.itemsize, "crc32": found}
+    return {"dtype": dtype.str, "length": path.stat().st_size // dtype.itemsize, "crc32": checksum}
 
 
 def mapped(path, dtype):

@@ -49,7 +49,7 @@ class _Option(argparse.Action):
         unsaid = value is None or value is False or value in ("", ()) or "default: " in text
         if not unsaid:
             values = value if isinstance(value, list | tuple) else [value]
-            shown = " ".join("yes" if one is True else str(one) for one in values)
+            shown = " ".join("yes" if item is True else str(item) for item in values)
             self.help = f"{text} (default: {shown.replace('%', '%%')})"
 
     def __call__(self, parser, namespace, values, option_string=None):
@@ -107,7 +107,7 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):
         self.given: dict[argparse.Action, Any] = {}
-        found = super().parse_known_args(args, namespace)
+        parsed = super().parse_known_args(args, namespace)
         words = {
             word
             for option, value in self.given.items()
@@ -120,7 +120,7 @@ class _Parser(argparse.ArgumentParser):
                 self.error(f"{name} has no effect without {' or '.join(option.only_with)}")
             if beside := [other for other in option.not_with if other in words]:
                 self.error(f"{name} cannot be given with {beside[0]}")
-        return found
+        return parsed
 
 
 def parser(documentation: str, **options: Any) -> _Parser:
@@ -207,15 +207,15 @@ def lines(option: str, path: pathlib.Path) -> list[str]:
 
 def terms(path: pathlib.Path) -> dict[str, str]:
     """The file of `--terms`, of lines TERM<TAB>TRANSLATION; a ValueError if it is none."""
-    given: dict[str, str] = {}
+    translations: dict[str, str] = {}
     for number, line in enumerate(lines("--terms", path), 1):
         term, tab, translation = line.partition("\t")
         if not line.strip():
             continue
-        if not tab or not term.strip() or given.get(term, translation) != translation:
+        if not tab or not term.strip() or translations.get(term, translation) != translation:
             raise ValueError(
                 f"--terms {path}, line {number}: expected TERM, a tab, TRANSLATION, each term with "
                 f"one translation only. Received: {line!r:.80}"
             )
-        given[term] = translation
-    return given
+        translations[term] = translation
+    return translations

@@ -135,13 +135,13 @@ class Batches:
 
     def _numbers(self, places, epoch):
         """The pairs at these places of an epoch."""
-        found, begin = np.zeros(len(places), np.int64), 0
+        numbers, begin = np.zeros(len(places), np.int64), 0
         for part, (low, high) in zip(self.parts, self._ranges(epoch), strict=True):
             mine = (places >= begin) & (places < begin + high - low)
             size = part.end - part.begin
-            found[mine] = part.begin + _spread(places[mine] - begin + low, size)
+            numbers[mine] = part.begin + _spread(places[mine] - begin + low, size)
             begin += high - low
-        return found
+        return numbers
 
     def _keys(self, places, epoch):
         """The pairs at these places that are not too long, and the bucket of each."""
@@ -151,17 +151,17 @@ class Batches:
             keys = self._bucket_of[tuple(np.minimum(np.stack(sides), self._longest + 1))]
         else:
             keys = self._buckets[numbers]
-        kept = keys != DROPPED
-        return numbers[kept], keys[kept].astype(np.int64)
+        fits = keys != DROPPED
+        return numbers[fits], keys[fits].astype(np.int64)
 
     def batches_in(self, epoch):
         """Number of batches in an epoch."""
-        found = np.zeros(len(self.buckets), np.int64)
+        sizes = np.zeros(len(self.buckets), np.int64)
         for chunk in chunks(self._size(epoch)):
             _, keys = self._keys(np.arange(chunk.start, chunk.stop), epoch)
-            found += np.bincount(keys, minlength=len(found))
+            sizes += np.bincount(keys, minlength=len(sizes))
         rows = np.array([bucket.rows for bucket in self.buckets])
-        return int((-(-found // rows)).sum())
+        return int((-(-sizes // rows)).sum())
 
     def _epoch(self, epoch):
         """A dataset of (epoch, pairs of a batch, bucket)."""
@@ -172,10 +172,10 @@ class Batches:
             places = tf.range(begin, tf.minimum(begin + READ, size))
             seed = tf.stack([tf.constant(self.seed, tf.int64), epoch])
             places = tf.random.experimental.index_shuffle(places, seed, size - 1)
-            numbers, found = tf.numpy_function(
+            numbers, buckets = tf.numpy_function(
                 self._keys, [places, epoch], [tf.int64, tf.int64], stateful=False
             )
-            return tf.ensure_shape(numbers, [None]), tf.ensure_shape(found, [None])
+            return tf.ensure_shape(numbers, [None]), tf.ensure_shape(buckets, [None])
 
         return (
             tf.data.Dataset.range(0, size, READ)
@@ -188,7 +188,7 @@ class Batches:
                 ),
                 window_size_func=lambda key: rows[key],
             )
-            .map(lambda numbers, found: (epoch, numbers, found[0]))
+            .map(lambda numbers, buckets: (epoch, numbers, buckets[0]))
         )
 
     def dataset(self, skip=0):
@@ -217,14 +217,14 @@ class Batches:
         padded, lengths = [], []
         for side, width in enumerate((bucket.source, bucket.target)):
             values, count = self._ids(side, numbers, int(epoch))
-            found = np.zeros((rows, width), np.int32)
-            found[: len(numbers)][np.arange(width) < count[:, None]] = values
-            padded.append(found)
+            ids = np.zeros((rows, width), np.int32)
+            ids[: len(numbers)][np.arange(width) < count[:, None]] = values
+            padded.append(ids)
             lengths.append(count)
         drop_pages(*(array for side in self.sides for array in side))
         token = np.random.SeedSequence([self.seed, int(epoch), int(numbers[0])])
-        made = self.task.batch(*padded, *lengths, token)
-        return tf.nest.flatten(made)
+        batch = self.task.batch(*padded, *lengths, token)
+        return tf.nest.flatten(batch)
 
     def _ids(self, side, numbers, epoch):
         """The ids of these pairs one after the other, and the number of each."""

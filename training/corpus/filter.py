@@ -161,8 +161,8 @@ def skeleton(text):
 
 def summary(dropped):
     """The numbers of dropped pairs by reason, in words; `none` if there are none."""
-    told = (f"{dropped[name]:,} {words}" for name, words in REASONS.items() if dropped.get(name))
-    return ", ".join(told) or "none"
+    reasons = (f"{dropped[name]:,} {words}" for name, words in REASONS.items() if dropped.get(name))
+    return ", ".join(reasons) or "none"
 
 
 @functools.cache
@@ -176,14 +176,14 @@ def identifier(*languages):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
         raise RunError("The filter `language` needs `pip install py3langid`") from error
-    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    unknown = sorted({*languages} - {*found.labels})
+    judge = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    unknown = sorted({*languages} - {*judge.labels})
     if unknown:
         raise RunError(
             f"The filter `language` does not know {', '.join(unknown)}; expected some of: "
-            f"{' '.join(sorted(found.labels))}"
+            f"{' '.join(sorted(judge.labels))}"
         )
-    return found
+    return judge
 
 
 def _different(source, target, rules):

@@ -8,7 +8,7 @@ import numpy as np
 
 from training.command.disk import RunError
 from training.corpus.filter import Cleaner, Rules, summary
-from training.corpus.sources import Corpus, tagged, tags_of
+from training.corpus.sources import corpus_of, tagged, tags_of
 
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 
@@ -39,30 +39,30 @@ def read_pairs(corpora, split="train", task="translation", rules=None, most=None
         most: Maximum number of pairs, of which no more are read; None for all.
     """
     cleaner, files, dropped = Cleaner(rules or Rules(), task), [], collections.Counter()
-    tags, lines, kept = {}, 0, 0
+    tags, lines, cleaned_lines = {}, 0, 0
     for corpus in corpora:
         for cleaned in map(cleaner, corpus.blocks(split, files)):
             for line in cleaned.text.decode().split("\n")[:-1]:
                 tags.setdefault(line, corpus.tag)
-            lines, kept = lines + cleaned.lines, kept + len(cleaned.keys)
+            lines, cleaned_lines = lines + cleaned.lines, cleaned_lines + len(cleaned.keys)
             dropped.update(cleaned.dropped)
             if most and len(tags) >= most:
                 break
-    dropped["duplicate"] += kept - len(tags)
+    dropped["duplicate"] += cleaned_lines - len(tags)
     if not tags:
         raise RunError(
             f"{corpora[0].name}: no pair is left of {lines:,} lines; dropped: {summary(dropped)}"
         )
-    found = list(itertools.islice(tags.items(), most))
-    pairs = [tuple(line.split("\t")) for line, _ in found]
-    return Pairs(pairs, [tag for _, tag in found], dropped, tuple(files))
+    rows = list(itertools.islice(tags.items(), most))
+    pairs = [tuple(line.split("\t")) for line, _ in rows]
+    return Pairs(pairs, [tag for _, tag in rows], dropped, tuple(files))
 
 
 def given_sets(settings, corpora):
     """The validation and test sets that were given, {name: Pairs}."""
     if paths := settings.validation:
         tag, aligned = tags_of(settings.tag).get(paths[0], ""), "".join(paths[1:])
-        own = [Corpus(paths[0], tag=tag, aligned=aligned)]
+        own = [corpus_of(paths[0], tag=tag, aligned=aligned)]
         splits = {"validation": "validation" if own[0].has_splits else "train"}
     else:
         own = [corpus for corpus in corpora if corpus.has_splits]
@@ -82,6 +82,6 @@ def hold_out(unique, seed):
         )
     places = np.random.default_rng([seed, 1]).choice(every, count, replace=False)
     numbers = np.flatnonzero(unique.kept)[np.sort(places)]
-    found = list(unique.read(numbers))
+    rows = list(unique.read(numbers))
     unique.kept[numbers] = False
-    return Pairs([pair[:2] for pair in found], [tag for *_, tag in found], {})
+    return Pairs([pair[:2] for pair in rows], [tag for *_, tag in rows], {})

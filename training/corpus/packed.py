@@ -32,7 +32,7 @@ def lines(raw, path):
     name, module = _format(path)
     stream = io.BufferedReader(module.open(raw), 1 << 20) if module else raw
     names = ("LZMAError", "ZstdError")  # of which a module has one or none
-    damaged = [getattr(module, each) for each in names if hasattr(module, each)]
+    damaged = [getattr(module, error) for error in names if hasattr(module, error)]
     try:
         first = next(stream, b"").removeprefix(BOM)
         if first:

@@ -62,8 +62,8 @@ class PairProtection:
     def _found(self, text):
         """The spans of a text, and the words between them: two lists of (begin, text)."""
         rest = self._pattern.sub(lambda match: " " * len(match.group()), text)
-        found = self._pattern.finditer(text), _WORD.finditer(rest)
-        return [[(match.start(), match.group()) for match in matches] for matches in found]
+        places = self._pattern.finditer(text), _WORD.finditer(rest)
+        return [[(match.start(), match.group()) for match in matches] for matches in places]
 
 
 def _shared(source, target, wanted=lambda: True):
@@ -76,11 +76,11 @@ def _shared(source, target, wanted=lambda: True):
 def _counted(places):
     """(begin, (text, number)) of (begin, text), from left to right: the first of a text is 0."""
     seen = collections.Counter()
-    found = []
+    numbered = []
     for begin, text in sorted(places):
-        found.append((begin, (text, seen[text])))
+        numbered.append((begin, (text, seen[text])))
         seen[text] += 1
-    return found
+    return numbered
 
 
 def _replaced(text, places, slots):

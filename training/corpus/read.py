@@ -135,10 +135,10 @@ def rows(block, task="translation", longest=None):
     lines = zip(*(_decoded(block, column) for column in range(len(block.texts))), strict=True)
     for number, cells in enumerate(lines, block.first):
         try:
-            found = read(*cells)
+            pairs = read(*cells)
         except ValueError as error:
             raise RunError(f"{block.paths[0]}, line {number}: {error}") from error
-        yield from found
+        yield from pairs
 
 
 def _decoded(block, column):
@@ -158,13 +158,13 @@ def _pair(*cells):
     """The source and the target in one line, or in a line of each of two files."""
     if len(cells) == 2:
         return [[cell.replace("\t", " ") for cell in cells]]
-    found = cells[0].split("\t")
-    if len(found) != 2:
+    columns = cells[0].split("\t")
+    if len(columns) != 2:
         raise ValueError(
             "expected two columns with a tab between them, found "
-            f"{len(found)} column{'s' * (len(found) > 1)}: {cells[0][:80]!r}"
+            f"{len(columns)} column{'s' * (len(columns) > 1)}: {cells[0][:80]!r}"
         )
-    return [found]
+    return [columns]
 
 
 def _labelled(*cells):
@@ -177,25 +177,25 @@ def _labelled(*cells):
 
 
 def _tagged(*cells):
-    found = [cell.split() for cell in _pair(*cells)[0]]
-    tokens, tags = map(len, found)
+    columns = [cell.split() for cell in _pair(*cells)[0]]
+    tokens, tags = map(len, columns)
     if tokens != tags:
         raise ValueError(
             "expected `tokens<TAB>tags`, one tag for each token. Received "
-            f"{tokens} tokens and {tags} tags: {' '.join(found[0])[:80]!r}"
+            f"{tokens} tokens and {tags} tags: {' '.join(columns[0])[:80]!r}"
         )
-    return [tuple(map(" ".join, found))]
+    return [tuple(map(" ".join, columns))]
 
 
 def _plain(line, longest):
     """The line in pieces, cut between words; a word that is too long is cut too."""
-    line, begin, found = re.sub(r"\s+", " ", line).strip(), 0, []
+    line, begin, pieces = re.sub(r"\s+", " ", line).strip(), 0, []
     while len(line) > begin + longest:
         cut = line.rfind(" ", begin + 1, begin + longest)
         cut = cut if cut > 0 else begin + longest
-        found.append((NOTHING, line[begin:cut]))
+        pieces.append((NOTHING, line[begin:cut]))
         begin = cut + (line[cut] == " ")
-    return [*found, (NOTHING, line[begin:])]
+    return [*pieces, (NOTHING, line[begin:])]
 
 
 # For each task, a function from the line, or the lines of both files, to rows.

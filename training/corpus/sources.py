@@ -29,6 +29,7 @@ class Corpus:
     weight: float | None = None
     tag: str = ""
     aligned: str = ""
+    has_splits = False  # whether it has its own validation and test pairs
 
     def blocks(self, split, read):
         """Yields the lines of a split as `LineBlock`s.
@@ -39,13 +40,9 @@ class Corpus:
         """
         for paths in self.paths(split):
             yield from read_blocks(paths, read)
-            if self.is_of_tatoeba:
-                tatoeba.check(read[-1])
 
     def paths(self, split):
         """The files of a split, each a tuple of one path or two."""
-        if self.is_of_tatoeba:
-            return [(tatoeba.split_path(self.name.removeprefix("tatoeba:"), split),)]
         if not self.aligned:
             return [(path,) for path in find(self.name)]
         pairs = find(self.name), find(self.aligned)
@@ -56,15 +53,19 @@ class Corpus:
             )
         return list(zip(*pairs, strict=True))
 
-    @property
-    def is_of_tatoeba(self):
-        """Whether it is a pair of languages of Tatoeba."""
-        return self.name.startswith("tatoeba:")
 
-    @property
-    def has_splits(self):
-        """Whether it has its own validation and test pairs."""
-        return self.is_of_tatoeba
+@dataclasses.dataclass(frozen=True)
+class Tatoeba(Corpus):
+    """A pair of languages of Tatoeba, `tatoeba:por-eng`."""
+
+    has_splits = True
+
+    def paths(self, split):
+        return [(tatoeba.split_path(self.name.partition(":")[2], split),)]
+
+    def blocks(self, split, read):
+        yield from super().blocks(split, read)
+        tatoeba.check(read[-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +83,14 @@ class Phrasebook(Corpus):
             yield block._replace(texts=(phrasebook.for_task(block.texts[0], self.task),))
 
 
+DATA_SETS = {"tatoeba:": Tatoeba}  # by how a name begins
+
+
+def corpus_of(name, **fields):
+    """The `Corpus` of a name: of a data set, a file or a pattern."""
+    return DATA_SETS.get("".join(name.partition(":")[:2]), Corpus)(name, **fields)
+
+
 def of_phrasebook(task):
     """What a run without `--data` reads: of a translator, every fourth pair is one by hand."""
     if task != "translation":
@@ -96,13 +105,13 @@ def corpora_of(settings):
         return of_phrasebook(settings.task)
     if settings.source:
         return [Corpus(settings.source, aligned=settings.target)]
-    found = parse(settings.data, settings.tag, also=settings.validation)
-    if settings.temperature != 1 and found[0].weight is not None:
+    corpora = parse(settings.data, settings.tag, also=settings.validation)
+    if settings.temperature != 1 and corpora[0].weight is not None:
         raise RunError(
             "--set temperature has no effect beside the weights of --data. Received: "
             f"{settings.temperature}"
         )
-    return found
+    return corpora
 
 
 def check_apart(settings, folder):
@@ -111,8 +120,8 @@ def check_apart(settings, folder):
     if start and os.path.realpath(start) == os.path.realpath(folder.path):
         raise RunError(f"--output must not be the run of --init_from. Received: {start}")
     own = [*folder.files()] if settings.overwrite else []
-    corpora = [*corpora_of(settings), *map(Corpus, settings.validation)] if own else ()
-    for path in (path for each in corpora for paths in each.paths("train") for path in paths):
+    corpora = [*corpora_of(settings), *map(corpus_of, settings.validation)] if own else ()
+    for path in (path for corpus in corpora for paths in corpus.paths("train") for path in paths):
         if any(os.path.samefile(path, mine) for mine in own):
             raise RunError(f"--overwrite would delete {path}, which the run reads: move it away")
 
@@ -126,20 +135,21 @@ def parse(data, tags=(), also=()):
         tags: Words `NAME=TAG`.
         also: Names of other files that may have a tag.
     """
-    tags, found = tags_of(tags), []
+    tags, corpora = tags_of(tags), []
     for word in data:
         match = None if os.path.exists(word) else _WEIGHT.fullmatch(word)
         name, weight = (match[1], float(match[2])) if match else (word, None)
         if weight == 0:
             raise RunError(f"The weight of a corpus must be positive. Received: {word}")
-        found.append(Corpus(name, weight, tags.get(name, "")))
-    weighted = [source for source in found if source.weight is not None]
-    if weighted and len(weighted) < len(found):
-        other = next(source.name for source in found if source.weight is None)
-        raise RunError(f"Give either all corpora a weight or none; {other} has none")
-    if unknown := [name for name in tags if name not in {*also, *(s.name for s in found)}]:
+        corpora.append(corpus_of(name, weight=weight, tag=tags.get(name, "")))
+    unweighted = [corpus.name for corpus in corpora if corpus.weight is None]
+    if 0 < len(unweighted) < len(corpora):
+        raise RunError(f"Give either all corpora a weight or none; {unweighted[0]} has none")
+    if unknown := [
+        name for name in tags if name not in {*also, *(corpus.name for corpus in corpora)}
+    ]:
         raise RunError(f"--tag must name a file of --data or --validation. Received: {unknown[0]}")
-    return found
+    return corpora
 
 
 def tags_of(words):
@@ -148,10 +158,10 @@ def tags_of(words):
     for (name, _, tag), word in zip(pairs, words, strict=True):
         if not name or not tag or len(tag.split()) != 1:
             raise RunError(f"--tag needs FILE=TAG, a tag without spaces. Received: {word!r}")
-    found = {name: tag for name, _, tag in pairs}
-    if len(found) < len(words):
+    tags = {name: tag for name, _, tag in pairs}
+    if len(tags) < len(words):
         raise RunError(f"--tag takes one tag for each file. Received: {' '.join(words)}")
-    return found
+    return tags
 
 
 def tagged(tag, source):
@@ -159,18 +169,18 @@ def tagged(tag, source):
     return f"{tag} {source}" if tag else source
 
 
-def rates(sources, sizes, temperature=1.0):
+def rates(corpora, sizes, temperature=1.0):
     """How often each pair of each corpus occurs in an epoch, which is as large as all corpora.
 
     The shares of the corpora follow the weights, or else size^(1 / temperature) (Arivazhagan et al.
     2019, arXiv 1907.05019); at a temperature of 1, each pair occurs once.
 
     Args:
-        sources: list of `Corpus`.
+        corpora: list of `Corpus`.
         sizes: The number of pairs of each.
         temperature: float, at least 1.
     """
-    weights = [source.weight for source in sources]
+    weights = [corpus.weight for corpus in corpora]
     if temperature == 1 and all(weight is None for weight in weights):
         return [1.0] * len(sizes)
     shares = [
@@ -185,6 +195,6 @@ def find(pattern):
     """The paths that match a name or a pattern with `*`, `?` or `[…]`, sorted."""
     if os.path.exists(pattern):
         return [pathlib.Path(pattern)]
-    if found := sorted(glob.glob(str(pattern), recursive=True)):
-        return [pathlib.Path(path) for path in found]
+    if matches := sorted(glob.glob(str(pattern), recursive=True)):
+        return [pathlib.Path(path) for path in matches]
     raise RunError(f"{pattern}: No such file or directory")

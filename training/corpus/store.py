@@ -109,7 +109,7 @@ def write(folder, unique, tokenizers, sets, files):
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
         "record": {name: _record(*about) for name, about in counts.items()},
-        "files": [*files, *(file for found in sets.values() for file in found.files)],
+        "files": [*files, *(file for pairs in sets.values() for file in pairs.files)],
     }
     write_json(folder / INDEX, index)
     return _opened(folder, index)
@@ -121,11 +121,11 @@ class PairEncoder:
     def __init__(self, unique, tokenizers):
         self._path, self._excluded, self._tags = unique.path, unique.excluded, unique.tags
         self._protect = unique.protect
-        self._encoders = [getattr(each, "lines", each) for each in tokenizers]
+        self._encoders = [getattr(tokenizer, "lines", tokenizer) for tokenizer in tokenizers]
 
     def __call__(self, job):
-        piece, kept = job
-        read = pairs_of(self._path, piece, np.flatnonzero(kept))
+        piece, is_kept = job
+        read = pairs_of(self._path, piece, np.flatnonzero(is_kept))
         left_out, tag = self._excluded, self._tags[piece.part]
         pairs = [
             learned(*pair, tag, self._protect)
@@ -165,8 +165,8 @@ def _write_ids(folder, unique, tokenizers):
     lengths = [length for end in ends for length in (end, sizes.total() + 1)]
     dtypes = [dtype for t in tokenizers for dtype in (id_type(t.vocab_size), np.dtype(np.int64))]
     records = {
-        name: {"dtype": dtype.str, "length": length, "crc32": found}
-        for name, dtype, length, found in zip(ARRAYS, dtypes, lengths, sums, strict=True)
+        name: {"dtype": dtype.str, "length": length, "crc32": checksum}
+        for name, dtype, length, checksum in zip(ARRAYS, dtypes, lengths, sums, strict=True)
     }
     return [sizes[number] for number in range(1 + max(p.part for p in unique.pieces))], records
 

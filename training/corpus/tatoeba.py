@@ -223,14 +223,14 @@ def build(exports, folder):
         raise RunError(f"{folder.name}: expected at least 20 pairs to split, found {len(pairs)}")
     splits, sums = split(pairs), []
     folder.mkdir(parents=True, exist_ok=True)
-    for name, found in splits.items():
-        content = "".join(f"{source}\t{target}\n" for source, target in found).encode()
+    for name, split_pairs in splits.items():
+        content = "".join(f"{source}\t{target}\n" for source, target in split_pairs).encode()
         write_atomically(folder / f"{name}.tsv", content)
         sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}.tsv\n")
     names = ", ".join(path.name for path in exports)
     write_atomically(folder / "ATTRIBUTION", ATTRIBUTION.format(names=names))
     write_atomically(folder / SUMS, "".join(sums))
-    return {name: len(found) for name, found in splits.items()}
+    return {name: len(split_pairs) for name, split_pairs in splits.items()}
 
 
 def split(pairs):
@@ -252,10 +252,10 @@ def rows(path, what, form):
     try:
         with bz2.open(path, "rt", encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, 1):
-                found = re.fullmatch(form, line.rstrip("\r\n"))
-                if not found:
+                match = re.fullmatch(form, line.rstrip("\r\n"))
+                if not match:
                     raise RunError(f"{path}, line {number}: expected {what}, found {line[:80]!r}")
-                yield found.groups()
+                yield match.groups()
     except FileNotFoundError as error:
         raise RunError(f"{path} is missing: download it first") from error
     except (EOFError, OSError, UnicodeDecodeError) as error:

@@ -63,8 +63,8 @@ class UniquePairs:
                 self.lines += cleaned.lines
                 count += size
         self.kept = np.ones(count, bool)
-        for found, reason in ((keys, "duplicate"), (near_keys, "near_duplicate")):
-            self._drop_repeated(np.concatenate(found) if found else np.zeros(0), reason)
+        for hashes, reason in ((keys, "duplicate"), (near_keys, "near_duplicate")):
+            self._drop_repeated(np.concatenate(hashes) if hashes else np.zeros(0), reason)
 
     def _drop_repeated(self, keys, reason):
         """Keeps the first of the pairs with the same key; sorts a share of the keys at a time."""
@@ -98,14 +98,14 @@ class UniquePairs:
     def spaced(self, most):
         """At most `most` evenly spaced pairs to learn from, as a model reads them."""
         numbers = np.flatnonzero(self.kept)
-        found = [
+        pairs = [
             learned(source, target, tag, self.protect)
             for source, target, tag in self.read(numbers[:: -(-len(numbers) // most)])
             if source not in self.excluded[0] and target not in self.excluded[1]
         ]
-        if not found:
+        if not pairs:
             raise RunError(NOTHING_LEFT)
-        return found
+        return pairs
 
 
 def learned(source, target, tag, protect=None):

@@ -47,8 +47,8 @@ class Checkpoints:
             write_atomically(path, lambda file: np.savez(file, **arrays))
         except RunError as error:
             raise RunError(f"{error}; {self.last_good()}") from error
-        kept = [other for other in self.paths() if other <= path][-self.keep :]
-        for other in {*self.paths()} - {*kept}:
+        newest = [other for other in self.paths() if other <= path][-self.keep :]
+        for other in {*self.paths()} - {*newest}:
             other.unlink(missing_ok=True)
 
     def paths(self):
@@ -57,8 +57,8 @@ class Checkpoints:
 
     def last_good(self):
         """Words for an error about the newest checkpoint."""
-        kept = self.paths()
-        return f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
+        paths = self.paths()
+        return f"the last good checkpoint is {paths[-1]}" if paths else "there is no checkpoint yet"
 
     def newest(self, tell=print):
         """The path of the newest undamaged checkpoint, or None if there are no checkpoints.

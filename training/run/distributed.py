@@ -118,8 +118,8 @@ class OnTensorFlow(Distribution):
     def barrier(self):
         import tensorflow as tf
 
-        one = tf.function(lambda: self.strategy.run(lambda: tf.constant(1.0)), autograph=False)
-        self.strategy.reduce("SUM", one(), axis=None)
+        wait = tf.function(lambda: self.strategy.run(lambda: tf.constant(1.0)), autograph=False)
+        self.strategy.reduce("SUM", wait(), axis=None)
 
     def prepare(self, model, task):
         with self.scope():
@@ -148,10 +148,10 @@ class OnJax(Distribution):
         elif several:
             keras.distribution.initialize()
         self.index, self.workers = jax.process_index(), jax.process_count()
-        found = [d for i in range(self.workers) for d in jax.local_devices(i)[: settings.devices]]
-        if len(found) < settings.devices * self.workers:
-            raise RunError(f"Expected {settings.devices} devices a process; found {len(found)}")
-        names = [f"{device.platform}:{device.id}" for device in found]
+        devices = [d for i in range(self.workers) for d in jax.local_devices(i)[: settings.devices]]
+        if len(devices) < settings.devices * self.workers:
+            raise RunError(f"Expected {settings.devices} devices a process; found {len(devices)}")
+        names = [f"{device.platform}:{device.id}" for device in devices]
         self.devices = settings.devices
         self.distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
 
@@ -171,10 +171,10 @@ def _local_devices(count):
     """Names of `count` devices: GPUs, or else parts of the CPU, which are slow but allow tests."""
     import tensorflow as tf
 
-    found = len(tf.config.list_physical_devices("GPU"))
-    if 0 < found < count:
-        raise RunError(f"Expected --devices {count}; found {found} GPU")
-    kind = "GPU" if found else "CPU"
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if 0 < gpus < count:
+        raise RunError(f"Expected --devices {count}; found {gpus} GPU")
+    kind = "GPU" if gpus else "CPU"
     if kind == "CPU":
         cpu, part = (
             tf.config.list_physical_devices("CPU")[0],

@@ -47,16 +47,16 @@ class Evaluator:
 
     def measure(self):
         """Scores by name, and for each row what was found as a str, in order."""
-        found = [None] * len(self.rows)
+        results = [None] * len(self.rows)
         outputs = itertools.chain.from_iterable(map(self.function, self.batches))
         for place, row in zip(self.order, outputs, strict=False):  # behind them, rows that fill
-            found[place] = row
-        scores, texts, self.table = self.task.measured(found, self.rows)
+            results[place] = row
+        scores, texts, self.table = self.task.measured(results, self.rows)
         return scores, texts
 
-    def sample(self, number, found):
+    def sample(self, number, result):
         """A result with its text and what was expected, for people."""
-        return self.task.sample(*self.rows[number], found)
+        return self.task.sample(*self.rows[number], result)
 
 
 def compiled(function, model):

@@ -99,6 +99,6 @@ def make_optimizer(settings, model):
 def assign_average(model, other):
     """Gives the moving averages of a model's trainable weights to another model of its config."""
     slots = [v for v in model.optimizer.variables if v.path.endswith("_average")]
-    found = slots if model.optimizer.use_ema else model.trainable_variables
-    for weight, average in zip(other.trainable_variables, found, strict=True):
+    values = slots if model.optimizer.use_ema else model.trainable_variables
+    for weight, average in zip(other.trainable_variables, values, strict=True):
         weight.assign(ops.convert_to_numpy(average))

@@ -39,22 +39,22 @@ def finish(settings, task, folder, data, state):
     examples = []
     evaluators = {name: Evaluator(task, model, rows) for name, rows in sets.items()}
     for name, evaluator in evaluators.items():
-        scores, found = _measured(settings, evaluator, text_model)
+        scores, answers = _measured(settings, evaluator, text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
         print(f"{name}: {scores_in_words(scores)} on {len(evaluator.rows):,} texts")
         if name == "everyday":
-            examples = _examples(evaluator, found)
+            examples = _examples(evaluator, answers)
             print(*(f"    {task.sample(*example)}" for example in examples), sep="\n")
         if name == "validation":
             write = _write_translations if settings.task == "translation" else _write_predictions
-            write(folder, evaluator, found)
+            write(folder, evaluator, answers)
     results["peak_memory_mib"] = max(state.peak_memory_mib, peak_memory_mib())
     _draw(folder, evaluators["validation"], text_model, state)
     if settings.export and task.exports:
         _export(folder, text_model, results)
     results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
-    told = report(settings, task, folder, data.summary, state, results, evaluators, examples)
-    write_atomically(folder.report, told)
+    text = report(settings, task, folder, data.summary, state, results, evaluators, examples)
+    write_atomically(folder.report, text)
     write_json(folder.results, results)
     _tell_what_next(settings, task, folder)
 
@@ -112,23 +112,25 @@ def _measured(settings, evaluator, text_model):
     if settings.task != "translation":
         return evaluator.measure()
     sources, references = zip(*evaluator.rows, strict=True)
-    found = [best[0] for best in text_model.translate_nbest(sources, batch_size=BATCH)]
-    return corpus_scores([one.text for one in found], references), found
+    answers = [best[0] for best in text_model.translate_nbest(sources, batch_size=BATCH)]
+    return corpus_scores([answer.text for answer in answers], references), answers
 
 
-def _examples(evaluator, found):
+def _examples(evaluator, answers):
     """Ten rows of (source, reference, translation), from the best to among the worst by chrF."""
-    rows = [(*row, one.text) for row, one in zip(evaluator.rows, found, strict=True)]
+    rows = [(*row, answer.text) for row, answer in zip(evaluator.rows, answers, strict=True)]
     rows.sort(key=lambda row: -sacrebleu.sentence_chrf(row[2], [row[1]]).score)
     return spread(rows, 10)
 
 
-def _write_translations(folder, evaluator, found):
+def _write_translations(folder, evaluator, answers):
     """translations.tsv: source, reference, hypothesis, its score, and its chrF."""
     lines = ["source\treference\thypothesis\tscore\tchrf"]
-    for (source, reference), one in zip(evaluator.rows, found, strict=True):
-        chrf = sacrebleu.sentence_chrf(one.text, [reference]).score
-        lines.append(_row(source, reference, one.text, f"{float(one.score):.4f}", f"{chrf:.1f}"))
+    for (source, reference), answer in zip(evaluator.rows, answers, strict=True):
+        chrf = sacrebleu.sentence_chrf(answer.text, [reference]).score
+        lines.append(
+            _row(source, reference, answer.text, f"{float(answer.score):.4f}", f"{chrf:.1f}")
+        )
     write_atomically(folder.translations, "\n".join(lines) + "\n")
 
 
@@ -136,13 +138,13 @@ def _row(*cells):
     return "\t".join(" ".join(cell.split()) for cell in cells)
 
 
-def _write_predictions(folder, evaluator, found):
+def _write_predictions(folder, evaluator, answers):
     """predictions.tsv: each text with the expected and the found labels, or its log-probability."""
-    pairs = zip(evaluator.rows, found, strict=True)
+    pairs = zip(evaluator.rows, answers, strict=True)
     if evaluator.column:
-        lines = ["text\tresult", *(_row(row[1], one) for row, one in pairs)]
+        lines = ["text\tresult", *(_row(row[1], answer) for row, answer in pairs)]
     else:
-        lines = ["text\texpected\tfound", *(_row(*row, one) for row, one in pairs)]
+        lines = ["text\texpected\tfound", *(_row(*row, answer) for row, answer in pairs)]
     write_atomically(folder.predictions, "\n".join(lines) + "\n")
 
 
@@ -170,8 +172,8 @@ def _attention(evaluator, text_model, text):
     task, model = evaluator.task, evaluator.model
     tokenizer = task.tokenizers[0]
     if hasattr(text_model, "explain"):
-        found = text_model.explain([text])[0]
-        return found.attention_heads[-1], found.source_tokens, found.target_tokens
+        explanation = text_model.explain([text])[0]
+        return explanation.attention_heads[-1], explanation.source_tokens, explanation.target_tokens
     ids = tokenizer.encode_truncated([text], LONGEST)[0].numpy()
     if task.kind == "language":
         start = np.full((1, 1), tokenizer.bos_id, ids.dtype)
@@ -251,20 +253,20 @@ def _beginning(config):
     start = config.get("start")
     if start is None:
         return []
-    told = (
+    paragraph = (
         f"The run began with the weights of `{start['path']}` (sha256 {start['weights_sha256']})."
     )
     while start and "name" not in start.get("published", ()):
         start = start.get("start")
     if start:
-        told += (
+        paragraph += (
             f" They are those of the published model {start['published']['name']}, whose licence "
             "applies to this model too. The models of OPUS-MT are published by the Language "
             "Technology Research Group at the University of Helsinki under CC BY 4.0 "
             "(https://creativecommons.org/licenses/by/4.0/): name the group and the licence, and "
             "say that the model was changed."
         )
-    return [told]
+    return [paragraph]
 
 
 def _labels(evaluator, name):

@@ -182,9 +182,9 @@ def _changes(before, asked):
         left_out.add("precision")
     if asked.get("steps") or asked.get("epochs"):  # another length
         left_out.add("minutes")
-    found = [differences(command, asked) for command in commands]
-    found = [{n: pair for n, pair in each.items() if n not in left_out} for each in found]
-    return min(found, key=len)
+    changes = [differences(command, asked) for command in commands]
+    changes = [{n: pair for n, pair in changed.items() if n not in left_out} for changed in changes]
+    return min(changes, key=len)
 
 
 def _corpus_differs(before):
@@ -199,14 +199,14 @@ def settle(asked, before=None):
     These are the precision, whose default depends on the device, what is protected, which was
     nothing once, and the number of updates that `--minutes` has become.
     """
-    known, found = (before or {}).get("arguments", {}), {}
+    known, settled = (before or {}).get("arguments", {}), {}
     if asked.protect is None and asked.task == "translation":
-        found["protect"] = tuple(known.get("protect") or ()) if before else DEFAULT
+        settled["protect"] = tuple(known.get("protect") or ()) if before else DEFAULT
     if asked.precision is None:
-        found["precision"] = known.get("precision") or default_precision()
+        settled["precision"] = known.get("precision") or default_precision()
     if asked.minutes and known.get("steps"):
-        found |= {"minutes": None, "steps": known["steps"]}
-    return dataclasses.replace(asked, **found)
+        settled |= {"minutes": None, "steps": known["steps"]}
+    return dataclasses.replace(asked, **settled)
 
 
 def describe(task, config, corpus, start):

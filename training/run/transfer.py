@@ -26,8 +26,8 @@ def config_for(start, task):
     vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
     fields = {**start.config, **settings.dropouts()}
     if settings.task == "translation":
-        given = {n: v for n, v in settings.sizes().items() if v is not None}
-        sizes = {**preset_of(start.kind, settings.preset), **given}
+        asked = {n: v for n, v in settings.sizes().items() if v is not None}
+        sizes = {**preset_of(start.kind, settings.preset), **asked}
         fields |= {name: value for name, value in sizes.items() if name in fields}
         fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
     with naming(start.folder.config, "model.config"):
@@ -50,8 +50,8 @@ def assign(start, model, task):
 
 
 def _changes(start, model):
-    found = differences(start.config, model.config.to_dict())
-    return {n: p for n, p in found.items() if n not in (*FREE, "source_vocab", "target_vocab")}
+    changes = differences(start.config, model.config.to_dict())
+    return {n: p for n, p in changes.items() if n not in (*FREE, "source_vocab", "target_vocab")}
 
 
 def _assign_translator(start, model, task):
@@ -110,12 +110,12 @@ def origins(teacher, student):
 
 def _origin_of(path, origin):
     """The path of the teacher's weight that a student's begins as; None if its layer is new."""
-    found = _LAYER.match(path)
-    if not found:
+    match = _LAYER.match(path)
+    if not match:
         return path
-    side, number = found.groups()
+    side, number = match.groups()
     number = origin[side][int(number)]
-    return None if number is None else f"{side}/layer_{number}/{path[found.end() :]}"
+    return None if number is None else f"{side}/layer_{number}/{path[match.end() :]}"
 
 
 def carry_over(old, old_tokenizers, new, new_tokenizers):
@@ -132,10 +132,10 @@ def carry_over(old, old_tokenizers, new, new_tokenizers):
     source, target = map(_parts_of, old_tokenizers, new_tokenizers)
     arrays = {weight.path: ops.convert_to_numpy(weight) for weight in old.weights}
     for weight in new.weights:
-        value, found = arrays[weight.path], _OF_SUBWORDS.search(weight.path)
-        if found:
+        value, match = arrays[weight.path], _OF_SUBWORDS.search(weight.path)
+        if match:
             axis = -1 if "logits/" in weight.path else 0
-            parts = source if found[1] else target
+            parts = source if match[1] else target
             value = np.stack([value.take(ids, axis).mean(axis) for ids in parts], axis)
         weight.assign(value)
 
@@ -164,10 +164,10 @@ def known_parts(piece, ids):
     >>> known_parts("abcd", {"a": 4, "ab": 5, "d": 6})
     [5, 6]
     """
-    found, at = [], 0
+    parts, at = [], 0
     while at < len(piece):
         end = next((end for end in range(len(piece), at, -1) if piece[at:end] in ids), None)
         if end is not None:
-            found.append(ids[piece[at:end]])
+            parts.append(ids[piece[at:end]])
         at = end or at + 1
-    return found
+    return parts

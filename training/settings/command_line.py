@@ -41,9 +41,9 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
     options, unknown = parser.parse_known_args(arguments)
     try:
         check_known(unknown, others)
-        said = [assigned(word, fields) for word in options.set]
-        said += [(o.dest, value) for o, value in parser.given.items() if o.dest in own]
-        given, values = together(said, fields), read_config(options.config, fields)
+        assignments = [assigned(word, fields) for word in options.set]
+        assignments += [(o.dest, value) for o, value in parser.given.items() if o.dest in own]
+        given, values = together(assignments, fields), read_config(options.config, fields)
         for name in given:
             for other in INSTEAD.get(name, ()):
                 values.pop(other, None)
@@ -84,17 +84,17 @@ def check_known(words, settings):
         raise ValueError(f"unrecognized arguments: {' '.join(words)}{''.join(hints[:1])}")
 
 
-def together(said, fields):
+def together(assignments, fields):
     """{setting: value} of (setting, value); lists add up, and another may be given once."""
-    found = {}
-    for name, value in said:
+    values = {}
+    for name, value in assignments:
         if fields[name].type is tuple:
-            found[name] = (*found.get(name, ()), *value)
-        elif name in found:
-            raise ValueError(f"{name} is given twice: {found[name]!r} and {value!r}")
+            values[name] = (*values.get(name, ()), *value)
+        elif name in values:
+            raise ValueError(f"{name} is given twice: {values[name]!r} and {value!r}")
         else:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def read_config(path, fields):
@@ -130,11 +130,11 @@ def read_config(path, fields):
 
 def once(pairs):
     """{name: value} of pairs; raises a ValueError if a name has two values."""
-    found = {str(name): value for name, value in pairs}
-    if len(found) < len(pairs):
+    values = {str(name): value for name, value in pairs}
+    if len(values) < len(pairs):
         names = [str(name) for name, _ in pairs]
         raise ValueError(f"given twice: {next(n for n in names if names.count(n) > 1)}")
-    return found
+    return values
 
 
 def assigned(word, fields):

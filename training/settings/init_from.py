@@ -124,15 +124,15 @@ class Start:
 
     def tokenizers(self):
         """`(source, target)`, the same one twice for a joint vocabulary."""
-        found = self.folder.tokenizers()
-        if found is None:
+        tokenizers = self.folder.tokenizers()
+        if tokenizers is None:
             raise RunError(f"{self.path} has no tokenizers")
-        if (languages := found[0].target_languages) and found[0].target_language is None:
+        if (languages := tokenizers[0].target_languages) and tokenizers[0].target_language is None:
             raise RunError(
                 f"{self.path} has several target languages, and none for texts that choose none: "
                 f"repeat import_marian.py with --language, one of {', '.join(languages)}"
             )
-        return found
+        return tokenizers
 
     def record(self):
         """Its record in config.json, with its licence and where it started itself."""

@@ -328,9 +328,11 @@ class TrainingConfig:
         if self.minutes is None and self.epochs is None and self.steps is None:
             defaults |= self.default_length
         changes = {name: v for name, v in defaults.items() if getattr(self, name) is None}
-        found = dataclasses.replace(self, **changes)
-        log_steps = min(max(1, 100 // found.gradient_accumulation_steps), found.validate_steps)
-        return dataclasses.replace(found, log_steps=found.log_steps or log_steps)
+        settings = dataclasses.replace(self, **changes)
+        log_steps = min(
+            max(1, 100 // settings.gradient_accumulation_steps), settings.validate_steps
+        )
+        return dataclasses.replace(settings, log_steps=settings.log_steps or log_steps)
 
 
 @dataclasses.dataclass(frozen=True)

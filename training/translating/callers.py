@@ -51,10 +51,10 @@ class Callers:
 
 def load(options):
     """The `Translator` of the preset, and what its translations depend on."""
-    n, given = options.nbest or 1, vars(options)
+    n, values = options.nbest or 1, vars(options)
     search = ("num_beams", "length_penalty", "max_length")
     names = (*search, "max_source_length", "protect", "language")
-    chosen = {name: given[name] for name in names if given[name] is not None}
+    chosen = {name: values[name] for name in names if values[name] is not None}
     if "protect" in chosen:
         chosen["protect"] = scripts.protected(options.protect)
     with refusing(ValueError):

@@ -133,8 +133,8 @@ def check(options):
 
 def check_folders(documents, source, target):
     """Raises a ValueError unless these are two files, or folders apart from each other."""
-    given = source and target and source.exists()
-    if not given or (target.exists() and source.is_dir() != target.is_dir()):
+    is_given = source and target and source.exists()
+    if not is_given or (target.exists() and source.is_dir() != target.is_dir()):
         message = "needs two folders or two files, --input and --output"
         raise ValueError(f"--documents {documents} {message}")
     source, target = source.resolve(), target.resolve()

@@ -58,8 +58,8 @@ def recognise(folder: str | os.PathLike[str]) -> str | None:
     if config.is_file():
         named = b'"model_type"' in config.read_bytes()
         return TRANSFORMERS if named else None
-    found = (folder / "decoder.yml").is_file() or any(folder.glob("*.npz"))
-    return RELEASE if found else None
+    is_release = (folder / "decoder.yml").is_file() or any(folder.glob("*.npz"))
+    return RELEASE if is_release else None
 
 
 def read(
@@ -99,7 +99,7 @@ def read(
     described = (release if form == RELEASE else transformers_folder).describe(folder)
     name = name or described.name or folder.name
     vocabularies = dict(zip(("source", "target"), described.vocabularies, strict=True))
-    sizes = {f"{side}_vocab": len(each.order) for side, each in vocabularies.items()}
+    sizes = {f"{side}_vocab": len(vocabulary.order) for side, vocabulary in vocabularies.items()}
     try:
         config = TransformerConfig(**sizes, **described.config)
     except ValueError as error:

@@ -32,20 +32,20 @@ def read_spms(folder):
 def stated_languages(folder):
     """(source, target): codes such as "pt", as far as a model's files say; None if they do not."""
     known, readme = folder / "tokenizer_config.json", folder / "README.md"
-    said = json_object(known) if known.exists() else {}
+    settings = json_object(known) if known.exists() else {}
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.exists() else ""
     for side in ("source", "target"):
         line = re.search(rf"{side} language(?:s|\(s\))?: *([a-z]{{2,3}})\s*$", text, re.MULTILINE)
-        yield said.get(f"{side}_lang") or (line and line[1])
+        yield settings.get(f"{side}_lang") or (line and line[1])
 
 
 def sentences_of(folder, most=256):
     """The sources of tests: files with lines of source, reference, output, and an empty one."""
-    found = []
+    sentences = []
     for path in sorted((*folder.glob("*.test.txt"), *folder.glob("*.compare"))):
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        found += lines[: 4 * most : 4] if not any(lines[3 : 4 * most : 4]) else []
-    return tuple(line for line in found if line.strip())[:most]
+        sentences += lines[: 4 * most : 4] if not any(lines[3 : 4 * most : 4]) else []
+    return tuple(line for line in sentences if line.strip())[:most]
 
 
 def json_object(path):

@@ -120,8 +120,8 @@ def _model_file(folder, decoder):
     paths = _here(folder, decoder.get("models"))
     if len(paths) > 1:
         raise PresetError(f"decoder.yml names an ensemble of {len(paths)} models; expected one")
-    found = [path for path in paths if path.exists()]
-    path = found[0] if found else only(folder, "*best-perplexity.npz", "*.npz")
+    existing = [path for path in paths if path.exists()]
+    path = existing[0] if existing else only(folder, "*best-perplexity.npz", "*.npz")
     if path.suffix != ".npz":
         raise PresetError(f"{path.name}: expected Marian's .npz; its .bin is not supported")
     return path
@@ -220,7 +220,7 @@ def write(translator, folder, tokens):
         raise ExportError(
             "Marian's decoder starts from zeros, and this model's from a learned embedding"
         )
-    orders = {side: _order(each) for side, each in translator.tokenizers.items()}
+    orders = {side: _order(tokenizer) for side, tokenizer in translator.tokenizers.items()}
     # Marian reads no vector and no array that is stored as a transposed one.
     arrays = {
         name: np.ascontiguousarray(value if value.ndim == 2 else value[None])

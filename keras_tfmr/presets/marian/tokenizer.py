@@ -72,7 +72,7 @@ class MarianTokenizer(Tokenizer):
         self.target_languages = tuple(tag[2:-2] for tag in self._tag_ids)
         own = next(iter(spec.accept_language), None)
         self.target_language, self._own_tag = own and own[2:-2], self._tag_ids.get(own)
-        self._longest = max(len(one.piece) for one in model.pieces if one.type in _PRODUCED)
+        self._longest = max(len(piece.piece) for piece in model.pieces if piece.type in _PRODUCED)
 
     def _line_encoder(self):
         return _MarianLines(
@@ -170,12 +170,12 @@ class _MarianLines(LineEncoder):
     def ids(self, lines):
         tags, texts = zip(*map(self.split, lines), strict=True)
         rows = self.processor.encode(list(texts), out_type=str, num_threads=1)
-        found = []
+        encoded = []
         for tag, row in zip(tags, map(self.processor.piece_to_id, rows), strict=True):
             tag = self.own_tag if tag is None else tag
             ids = [i if i < self.vocab_size else self.unknown_id for i in row]
-            found.append(ids if tag is None else [tag, *ids])
-        return found
+            encoded.append(ids if tag is None else [tag, *ids])
+        return encoded
 
     def split(self, line):
         """The id of the known tag that a line begins with, or None, and the text behind it."""
@@ -206,14 +206,14 @@ def joined(spm, pieces, *, reads_tags=False):
     lowest = min((piece.score for piece in own.values()), default=0.0) - 1.0
     tags = [piece for piece in pieces if re.fullmatch(_TAG, piece)] if reads_tags else []
     kinds = (_Piece.CONTROL, _Piece.UNKNOWN, _Piece.CONTROL, _Piece.CONTROL)
-    made = [_Piece(piece=p, score=0.0, type=k) for p, k in zip(SPECIALS, kinds, strict=True)]
+    entries = [_Piece(piece=p, score=0.0, type=k) for p, k in zip(SPECIALS, kinds, strict=True)]
     for piece in _distinct(pieces):
         unused = _Piece(piece=piece, score=lowest, type=_Piece.UNUSED)
-        made.append(own.pop(piece, unused))
-    size = len(made)
-    made += own.values()
+        entries.append(own.pop(piece, unused))
+    size = len(entries)
+    entries += own.values()
     del model.pieces[:]
-    model.pieces.extend(made)
+    model.pieces.extend(entries)
     spec = model.trainer_spec
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = range(4)
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIALS

@@ -80,9 +80,9 @@ def read_yml(path):
         if line.startswith("? "):  # a long key is on a separate line
             key = line[2:]
             continue
-        found = re.fullmatch(r"(.*): *(\d+)\s*", line, re.DOTALL)
-        if found:
-            ids[_scalar(found[1] if key is None else key)] = int(found[2])
+        match = re.fullmatch(r"(.*): *(\d+)\s*", line, re.DOTALL)
+        if match:
+            ids[_scalar(match[1] if key is None else key)] = int(match[2])
             key = None
         elif line.strip() and not line.startswith("#") and line not in ("---", "..."):
             raise PresetError(

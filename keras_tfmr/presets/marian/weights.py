@@ -128,14 +128,14 @@ def arrays_of(model, orders=None):
     Args:
         orders: {"source", "target": our ids in the order to write}; our own order if left out.
     """
-    order, found = halves(model.config.d_model), {}
+    order, arrays = halves(model.config.d_model), {}
     for name, variable, wide, axis, side in weights(model):
         if variable is None:
             array = np.zeros(model.config.target_vocab, "float32")
         else:
             array = _reordered(to_numpy(variable), order, wide)
-        found[name] = array.take(orders[side], axis) if side and orders else array
-    return found
+        arrays[name] = array.take(orders[side], axis) if side and orders else array
+    return arrays
 
 
 def assign(model, arrays, vocabularies, banned=()):

@@ -36,6 +36,6 @@ def write_marian(translator: Any, path: str | os.PathLike[str]) -> pathlib.Path:
         raise ExportError(f"MarianMTModel has no counterpart of {config.norm_epsilon=}")
     form = release if config.max_wavelength == own else transformers_folder
     with folder(path, translator) as unfinished:
-        names = {side: tokens(one) for side, one in translator.tokenizers.items()}
+        names = {side: tokens(tokenizer) for side, tokenizer in translator.tokenizers.items()}
         form.write(translator, unfinished, names)
     return pathlib.Path(path)
