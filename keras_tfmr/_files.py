@@ -59,17 +59,18 @@ def check_writable(path: pathlib.Path, is_folder: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def writing(path: pathlib.Path) -> Iterator[None]:
-    """Inside, an error of the file system is an ExportError: nothing can be written to `path`."""
+def writing(path: pathlib.Path, kind: type[Exception] = ExportError) -> Iterator[None]:
+    """Inside, an error of the file system is one of a `kind`: nothing can be written to `path`."""
     try:
         yield
     except Exception as error:
         # TensorFlow, which writes the largest files, has errors of its own: "file; reason".
         if not isinstance(error, OSError) and not hasattr(error, "error_code"):
             raise
-        reason = getattr(error, "strerror", None) or str(getattr(error, "message", error))
-        reason = reason.rsplit("; ", 1)[-1]
-        raise ExportError(f"Cannot write {path}: {reason}") from error
+        # HDF5's errors have an errno too, but messages of several lines.
+        number, message = getattr(error, "errno", None), getattr(error, "message", error)
+        reason = os.strerror(number) if number else str(message).rsplit("; ", 1)[-1]
+        raise kind(f"Cannot write {path}: {reason}") from error
 
 
 @contextlib.contextmanager

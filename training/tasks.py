@@ -324,22 +324,21 @@ TASKS = {
 }  # fmt: skip
 
 
-def preset_of(kind, name):
-    """The fields of a model's preset; none if the model has no preset of that name."""
-    return MODELS[kind][0].presets.get(name, {})
+def sizes_of(settings):
+    """Fields of the config of a model: those of its preset, and those given instead."""
+    preset = MODELS[settings.model][0].presets.get(settings.preset, {})
+    asked = settings.sizes() | settings.dropouts()
+    return preset | {name: value for name, value in asked.items() if value is not None}
 
 
 def make_config(settings, source_vocab, target_vocab):
     """The model config that a resolved `TrainingConfig` asks for."""
-    asked = settings.sizes() | settings.dropouts()
-    fields = {
-        **preset_of(settings.model, settings.preset),
-        **{name: value for name, value in asked.items() if value is not None},
+    vocabularies = {
         "source_vocab": source_vocab,
         "target_vocab": target_vocab,
         "joint_vocab": settings.joint_vocab,
     }
-    return read_config(settings.model, fields)
+    return read_config(settings.model, sizes_of(settings) | vocabularies)
 
 
 def end(ids, lengths, eos_id, filler=False):

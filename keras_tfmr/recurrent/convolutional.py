@@ -45,11 +45,10 @@ class ConvolutionStack(RecurrentLayer):
     (TensorShape([2, 5, 4]), 7)
     """
 
-    config_fields = ("units", "num_layers", "kernel_size")
+    config_fields = ("num_layers", "kernel_size")
 
     def __init__(self, units: int, num_layers: int, kernel_size: int = 3, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         self.num_layers = _checks.positive_int("num_layers", num_layers)
         self.kernel_size = _checks.positive_int("kernel_size", kernel_size)
         if kernel_size % 2 == 0:
@@ -121,14 +120,13 @@ class ConvolutionalEncoder(RecurrentLayer):
     TensorShape([2, 5, 8])
     """
 
-    config_fields = ("units", "alignment_layers", "context_layers", "kernel_size", "max_length")
+    config_fields = ("alignment_layers", "context_layers", "kernel_size", "max_length")
 
     def __init__(
         self, units: int, alignment_layers: int, context_layers: int, kernel_size: int = 3,
         max_length: int = 512, **kwargs: Any,
     ) -> None:  # fmt: skip
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         self.alignment_layers, self.context_layers = alignment_layers, context_layers
         self.kernel_size = kernel_size
         self.max_length = _checks.positive_int("max_length", max_length)

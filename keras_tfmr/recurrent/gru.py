@@ -13,7 +13,13 @@ from keras_tfmr.layers.over_time import over_time
 
 
 class RecurrentLayer(ConfigLayer):
-    """The base of the recurrent layers: their dense parts, under their own dtype policy."""
+    """The base of the recurrent layers: a width, and dense parts under their own dtype policy."""
+
+    config_fields = ("units",)
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("units", units)
 
     def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
         return Dense(units, dtype=self.dtype_policy, name=name, **options)
@@ -47,11 +53,8 @@ class GRUCell(RecurrentLayer):
     TensorShape([2, 4])
     """
 
-    config_fields = ("units",)
-
     def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         options = {"use_bias": False, "kernel_initializer": "orthogonal"}
         self.gates = self.make_dense(2 * units, "gates", **options)
         self.candidate = self.make_dense(units, "candidate", **options)
@@ -95,11 +98,11 @@ class GRU(RecurrentLayer):
     TensorShape([2, 5, 4])
     """
 
-    config_fields = ("units", "go_backwards")
+    config_fields = ("go_backwards",)
 
     def __init__(self, units: int, go_backwards: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units, self.go_backwards = _checks.positive_int("units", units), bool(go_backwards)
+        super().__init__(units, **kwargs)
+        self.go_backwards = bool(go_backwards)
         self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
         self.cell = GRUCell(units, dtype=self.dtype_policy, name="cell")
 
@@ -158,11 +161,8 @@ class BidirectionalEncoder(RecurrentLayer):
     TensorShape([2, 5, 8])
     """
 
-    config_fields = ("units",)
-
     def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = units
+        super().__init__(units, **kwargs)
         policy = self.dtype_policy
         self.forward_gru = GRU(units, dtype=policy, name="forward")
         self.backward_gru = GRU(units, go_backwards=True, dtype=policy, name="backward")

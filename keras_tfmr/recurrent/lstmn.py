@@ -53,11 +53,10 @@ class LSTMN(RecurrentLayer):
     (TensorShape([2, 5, 8]), TensorShape([2, 5, 5]))
     """
 
-    config_fields = ("units", "return_sequences")
+    config_fields = ("return_sequences",)
 
     def __init__(self, units: int, return_sequences: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         self.return_sequences = bool(return_sequences)
         # W_x and the gates' half of W, with the biases of both: one product over all positions.
         self.input_dense = self.make_dense(5 * units, "input", bias_initializer=_forget_at_first)

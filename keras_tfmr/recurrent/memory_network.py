@@ -8,9 +8,9 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.layers.base import ConfigLayer
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
 from keras_tfmr.models._parts import ConfiguredModel
-from keras_tfmr.recurrent.gru import RecurrentLayer
 from keras_tfmr.recurrent.recurrent_configs import MemoryNetworkConfig
 
 
@@ -39,7 +39,7 @@ def position_weights(word_mask: Tensor, width: int) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class SentenceEmbedding(RecurrentLayer):
+class SentenceEmbedding(ConfigLayer):
     """A sentence as one vector Σ_j l_j ∘ E x_j, plus T(age) for a fact with an age.
 
     The age of a fact is the number of real facts after it, so that the newest fact of a story has
@@ -111,7 +111,7 @@ class SentenceEmbedding(RecurrentLayer):
         return (*words_shape[:-1], self.width)
 
 
-class Memories(RecurrentLayer):
+class Memories(ConfigLayer):
     """The base of both ways of tying: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer.
 
     A hop is p = softmax(uᵀ m) over the real facts, in float32, and o = Σ p c, with the input
@@ -230,8 +230,9 @@ class LayerwiseMemories(Memories):
         self.input_embedding = self._embedding("input")  # A
         self.output_embedding = self._embedding("output")  # C
         self.question_embedding = self._embedding("question", aged=False)  # B
-        self.carry_dense = self.make_dense(self.width, "carry", use_bias=False)  # H
-        self.answer_dense = self.make_dense(self.vocab_size, "answer", use_bias=False)  # W
+        options = {"use_bias": False, "dtype": self.dtype_policy}
+        self.carry_dense = keras.layers.Dense(self.width, name="carry", **options)  # H
+        self.answer_dense = keras.layers.Dense(self.vocab_size, name="answer", **options)  # W
 
     def build(self, facts_shape: Shape, question_shape: Shape) -> None:
         for embedding in (self.input_embedding, self.output_embedding, self.question_embedding):

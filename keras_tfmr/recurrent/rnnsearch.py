@@ -45,11 +45,8 @@ class AdditiveAttention(RecurrentLayer):
     (TensorShape([2, 3, 6]), TensorShape([2, 3, 5]))
     """
 
-    config_fields = ("units",)
-
     def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         self.state_dense = self.make_dense(units, "state", use_bias=False)  # W_a
         self.annotation_dense = self.make_dense(units, "annotation")  # U_a, the bias of both
         self.score_dense = self.make_dense(1, "score", use_bias=False)  # v_a
@@ -116,11 +113,11 @@ class AlignedDecoder(RecurrentLayer):
     TensorShape([2, 3, 18])
     """
 
-    config_fields = ("units", "alignment_units")
+    config_fields = ("alignment_units",)
 
     def __init__(self, units: int, alignment_units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units, self.alignment_units = _checks.positive_int("units", units), alignment_units
+        super().__init__(units, **kwargs)
+        self.alignment_units = alignment_units
         policy = self.dtype_policy
         self.attention = AdditiveAttention(alignment_units, dtype=policy, name="attention")
         self.cell = GRUCell(units, dtype=policy, name="cell")

@@ -43,11 +43,8 @@ class GRUEncoder(RecurrentLayer):
     TensorShape([2, 4])
     """
 
-    config_fields = ("units",)
-
     def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         self.gru = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="gru")
         self.summary_dense = self.make_dense(units, "summary", activation="tanh")  # V
 
@@ -93,11 +90,8 @@ class SummaryDecoder(RecurrentLayer):
     TensorShape([2, 3, 15])
     """
 
-    config_fields = ("units",)
-
     def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         self.gru = GRU(units, dtype=self.dtype_policy, name="gru")
         self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # V'
@@ -171,11 +165,8 @@ class Maxout(RecurrentLayer):
     TensorShape([2, 3, 4])
     """
 
-    config_fields = ("units",)
-
     def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        super().__init__(units, **kwargs)
         self.dense = self.make_dense(2 * units, "dense")
 
     def build(self, x_shape: Shape) -> None:

@@ -21,15 +21,9 @@ CHUNK = 1 << 20  # entries of an array handled at a time
 RunError = PresetError
 
 
-@contextlib.contextmanager
 def explained(path):
-    """Turns the operating system's errors into a RunError that names the path and the reason."""
-    try:
-        yield
-    except OSError as error:
-        # HDF5's errors have an errno too, but messages of several lines.
-        reason = os.strerror(error.errno) if error.errno else error
-        raise RunError(f"Cannot write {path}: {reason}") from error
+    """Turns errors of the file system into a RunError that names the path and the reason."""
+    return files.writing(path, RunError)
 
 
 class _Named(io.FileIO):

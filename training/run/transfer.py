@@ -10,7 +10,7 @@ from keras_tfmr.presets.models import read_config
 from keras_tfmr.text.spans import SLOTS
 from training.command.disk import changes_in_words, differences
 from training.settings.init_from import LAYERS
-from training.tasks import preset_of
+from training.tasks import sizes_of
 
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
 # A bias of -50 bans them as well.
@@ -26,9 +26,7 @@ def config_for(start, task):
     vocabs = [tokenizer.vocab_size for tokenizer in task.tokenizers]
     fields = {**start.config, **settings.dropouts()}
     if settings.task == "translation":
-        asked = {n: v for n, v in settings.sizes().items() if v is not None}
-        sizes = {**preset_of(start.kind, settings.preset), **asked}
-        fields |= {name: value for name, value in sizes.items() if name in fields}
+        fields |= {n: value for n, value in sizes_of(settings).items() if n in fields}
         fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
     with naming(start.folder.config, "model.config"):
         return read_config(task.kind, fields)
