@@ -24,7 +24,7 @@ from keras_tfmr.export import (
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.export.check import FreshProcess
 from keras_tfmr.faster.precision import class_of, precision_of
-from keras_tfmr.signatures.inputs import Text
+from keras_tfmr.text.strings import Text
 
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 WARM_UP = 16  # texts that warm-up requests are made of

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from keras_tfmr.signatures import answers
-from keras_tfmr.signatures.inputs import Text, example_of
+from keras_tfmr.signatures.inputs import example_of
+from keras_tfmr.text.strings import Text
 
 Answer = TypeVar("Answer")
 Outputs = Mapping[str, Any]  # {name: lists nested like its tensor, strings as str}

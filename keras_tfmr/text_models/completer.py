@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from keras_tfmr import decoding
 from keras_tfmr.signatures.calls import CompleterCalls
-from keras_tfmr.signatures.inputs import Text, texts_of, utf8
+from keras_tfmr.signatures.inputs import texts_of, utf8
 from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
+from keras_tfmr.text.strings import Text
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.tokenizer import most_characters
 from keras_tfmr.text_models.text_model import TextModel, at_least_one, shifted, traced

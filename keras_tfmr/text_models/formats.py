@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from keras_tfmr import _files
 from keras_tfmr._files import ExportError
-from keras_tfmr.signatures.inputs import Text
+from keras_tfmr.text.strings import Text
 
 if TYPE_CHECKING:  # it imports TensorFlow, for which a command line with the formats does not wait
     from keras_tfmr.text_models.text_model import TextModel

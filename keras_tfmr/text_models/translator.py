@@ -13,10 +13,11 @@ from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Translation
 from keras_tfmr.signatures.calls import TranslatorCalls
-from keras_tfmr.signatures.inputs import Text, batches, utf8
+from keras_tfmr.signatures.inputs import batches, utf8
 from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
+from keras_tfmr.text.strings import Text
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
