@@ -62,7 +62,8 @@ def takes(model):
         return False
     parts = compat.flatten_layers(model)
     return (
-        all(type(part) in TAKEN and not _overridden(part) for part in parts)
+        not model.config.only_in_layers
+        and all(type(part) in TAKEN and not _overridden(part) for part in parts)
         and model.dtype_policy.compute_dtype in PRECISIONS
         and all(part.mask_zero for part in parts if isinstance(part, layers.PositionalEmbedding))
         and all(

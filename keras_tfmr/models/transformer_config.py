@@ -9,6 +9,15 @@ from keras_tfmr.config import Config
 POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "alibi", "none")
 DECODER_SELF = ("attention", "ssru")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+# The fields that are known where models are computed without their layers: in `keras_tfmr/faster`
+# and in the formats of other engines. A new field is none until its name stands here.
+KNOWN_ELSEWHERE = {
+    *("source_vocab", "target_vocab", "encoder_layers", "decoder_layers", "d_model", "num_heads"),
+    *("dff", "dropout_rate", "attention_dropout_rate", "key_dim", "value_dim", "num_kv_heads"),
+    *("norm_first", "norm", "norm_epsilon", "qk_norm", "activation", "gated", "use_bias"),
+    *("joint_vocab", "tied_logits", "logits_bias", "embedding_scale", "embedding_norm"),
+    *("positions", "decoder_self", "max_wavelength", "max_length"),
+}
 
 
 def _sizes(layers: int | tuple[int, int], d_model: int, num_heads: int, dff: int) -> dict[str, Any]:
@@ -165,6 +174,12 @@ class TransformerConfig(ModelConfig):
                 f"Rotary positions need heads of even width. Received: width {self.head_width}"
             )
         self._check_joint_vocab()
+
+    @property
+    def only_in_layers(self) -> list[str]:
+        """The fields of other values than their defaults that only the layers know."""
+        own = [f for f in dataclasses.fields(self) if f.name not in KNOWN_ELSEWHERE]
+        return [field.name for field in own if getattr(self, field.name) != field.default]
 
     @property
     def head_width(self) -> int:

@@ -1,7 +1,6 @@
 """Shared by the formats of other engines: supported models, arrays, names of tokens."""
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 from collections.abc import Iterator
@@ -23,13 +22,6 @@ COMMON = {
     "embedding_norm": (False,),
     "decoder_self": ("attention",),
 }
-# What every format writes, whatever its value, or checks by itself.
-WRITTEN = {
-    *("source_vocab", "target_vocab", "encoder_layers", "decoder_layers", "d_model", "num_heads"),
-    *("dff", "dropout_rate", "attention_dropout_rate", "key_dim", "value_dim", "norm_first"),
-    *("norm_epsilon", "activation", "joint_vocab", "tied_logits", "logits_bias"),
-    *("embedding_scale", "max_wavelength", "max_length"),
-}
 
 
 def check_architecture(model, name, expected):
@@ -43,16 +35,12 @@ def check_architecture(model, name, expected):
     config = model.config
     if type(model).__name__ != "TranslationModel":
         raise ExportError(f"{name} has no counterpart of a {type(model).__name__}")
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        # A field that nobody told the formats about can only have its default.
-        usual = (value,) if field.name in WRITTEN else (field.default,)
-        if value not in expected.get(field.name, usual):
-            raise ExportError(f"{name} has no counterpart of {field.name}={value!r}")
-    width = config.d_model // config.num_heads
-    for field in ("key_dim", "value_dim"):
-        if getattr(config, field) not in (None, width):
-            raise ExportError(f"{name} has no counterpart of {field}={getattr(config, field)}")
+    widths = (None, config.d_model // config.num_heads)
+    expected = {**expected, "key_dim": widths, "value_dim": widths}
+    expected |= dict.fromkeys(config.only_in_layers, ())
+    for field, values in expected.items():
+        if (value := getattr(config, field)) not in values:
+            raise ExportError(f"{name} has no counterpart of {field}={value!r}")
 
 
 @contextlib.contextmanager

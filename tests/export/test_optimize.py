@@ -1,5 +1,7 @@
 """The copies that exports decode with have the outputs and searches of the models they are of."""
 
+import contextlib
+import dataclasses
 import itertools
 
 import formulas
@@ -10,12 +12,14 @@ import tensorflow as tf
 from decoding_toys import assert_same, decode, hypotheses
 from helpers import OPTIONS, flat_numpy, random_ids, randomize, to_numpy
 
+from keras_tfmr._files import ExportError
 from keras_tfmr.decoding import score, slots_due
 from keras_tfmr.faster.decoder import FastModel
 from keras_tfmr.faster.optimize import optimize_for_decoding, takes
 from keras_tfmr.faster.precision import with_precision
 from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models import LanguageModel, SequenceClassifier, TransformerConfig, TranslationModel
+from keras_tfmr.presets.format_parts import COMMON, check_architecture
 
 TINY = TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1
@@ -63,6 +67,21 @@ def test_a_copy_has_the_same_outputs_for_every_block_and_option(name, kind):
             np.testing.assert_allclose(one, other, atol=1e-5)
     randomize(model, seed=9)
     np.testing.assert_allclose(to_numpy(copy(inputs(kind))), before, atol=1e-4)
+
+
+@dataclasses.dataclass(frozen=True)
+class NewerConfig(TransformerConfig):
+    """With an option that only the layers would know."""
+
+    cap: float = 0.0
+
+
+@pytest.mark.parametrize("cap", [0.0, 5.0])
+def test_what_only_the_layers_know_is_neither_copied_nor_written(cap):
+    model = TranslationModel(NewerConfig(**TINY.to_dict(), cap=cap))
+    assert takes(model) == (not cap)
+    with pytest.raises(ExportError, match="cap=5") if cap else contextlib.nullcontext():
+        check_architecture(model, "Marian", COMMON)
 
 
 def searched(model, beams):
