@@ -40,6 +40,19 @@ def read_json(path: pathlib.Path) -> Any:
         raise PresetError(f"Cannot read {path}: {error}") from error
 
 
+@contextlib.contextmanager
+def npz(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The arrays of an .npz file by their names; it is closed, however damaged it is.
+
+    Raises:
+        An error of `DAMAGED`.
+    """
+    import numpy as np
+
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        yield arrays
+
+
 def check_writable(path: pathlib.Path, is_folder: bool = False) -> None:
     """Raises the OSError that writing a file, or into a folder, would end in; it touches nothing.
 

@@ -36,8 +36,8 @@ def small_phrasebook(monkeypatch, folder, to_learn, others):
     folder.mkdir()
     for path in phrasebook.FOLDER.glob("*.tsv*"):
         count = to_learn if path.stem in ("train.tsv", "pairs") else others
-        lines = packed.lines(path.open("rb"), path)
-        content = b"".join(itertools.islice(lines, count))
+        with path.open("rb") as file:
+            content = b"".join(itertools.islice(packed.lines(file, path), count))
         (folder / path.name).write_bytes(packed.packer(path)(content))
     monkeypatch.setattr(phrasebook, "FOLDER", folder)
 

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 from keras import ops
 
-from keras_tfmr._files import DAMAGED
+from keras_tfmr._files import DAMAGED, npz
 from training.command.disk import RunError, write_atomically
 
 META = "meta"
@@ -103,7 +103,7 @@ def damage(path):
 
 def read_meta(path):
     """The meta data of a checkpoint."""
-    with np.load(path) as archive:
+    with npz(path) as archive:
         return json.loads(archive[META].item())
 
 
@@ -117,7 +117,7 @@ def restore(path, variables):
     Raises:
         RunError: If the names or shapes are those of another model.
     """
-    with np.load(path) as archive:
+    with npz(path) as archive:
         names = {uncounted(name): name for name in archive.files if name != META}
         if others := names.keys() ^ variables.keys():
             raise RunError(

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from keras_tfmr._files import DAMAGED, ExportError, PresetError
+from keras_tfmr._files import DAMAGED, ExportError, PresetError, npz
 from keras_tfmr.faster.precision import to_numpy
 from keras_tfmr.presets.marian.options import Description, Options, as_text, chosen, decoding_config
 from keras_tfmr.presets.marian.published import only, read_spms
@@ -135,7 +135,7 @@ def _here(folder, names):
 def _loaded(path, choose):
     """{name: array} of those of an .npz that a function of all names chooses; and all names."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with npz(path) as file:
             if OPTIONS not in file.files:
                 raise PresetError(f"it has no {OPTIONS}")
             return {name: file[name] for name in choose({*file.files})}, {*file.files}
