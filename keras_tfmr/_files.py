@@ -32,12 +32,20 @@ class ExportError(RuntimeError):
     """A model cannot be exported, or TensorFlow Serving would not serve the export correctly."""
 
 
+@contextlib.contextmanager
+def blaming(what: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Inside, an error of these kinds, by default a ValueError, is a PresetError about `what`."""
+    caught = kinds or (ValueError,)
+    try:
+        yield
+    except caught as error:
+        raise PresetError(f"{what}: {error}") from error
+
+
 def read_json(path: pathlib.Path) -> Any:
     """The value of a JSON file; a PresetError if it cannot be read or is not JSON."""
-    try:
+    with blaming(f"Cannot read {path}", OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PresetError(f"Cannot read {path}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -1,12 +1,10 @@
 """What config.json of a preset must look like: whatever is wrong in it is an error that names it.
 
 The error names the file, the entry, what was received and what was expected. `check` needs no Keras
-and looks at the shape of the whole file; what is made of an entry is made inside `naming`.
+and looks at the shape of the whole file; what is made of an entry is made inside `blaming`.
 """
 
-import contextlib
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 from keras_tfmr._files import PresetError
@@ -40,15 +38,6 @@ SHAPE: dict[str, Any] = {
     "asked?": {}, "command?": str,
     "corpus?": {"*": {"files?": [{"path": str, "sha256": str}]}},
 }  # fmt: skip
-
-
-@contextlib.contextmanager
-def naming(file: pathlib.Path, entry: str) -> Iterator[None]:
-    """A context that makes something of an entry; a ValueError names the file and the entry."""
-    try:
-        yield
-    except ValueError as error:
-        raise PresetError(f"{file}: {entry}: {error}") from error
 
 
 def check(config: Any, file: pathlib.Path) -> None:

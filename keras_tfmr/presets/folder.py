@@ -5,8 +5,8 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from keras_tfmr._files import DAMAGED, PresetError, read_json
-from keras_tfmr.presets.entries import check, naming
+from keras_tfmr._files import DAMAGED, PresetError, blaming, read_json
+from keras_tfmr.presets.entries import check
 
 if TYPE_CHECKING:
     import keras
@@ -79,29 +79,32 @@ class PresetFolder:
         if weights is not False and not path.is_file():
             raise PresetError(f"there is no file of weights {path}")
         described = self.read_config()["model"]
-        with naming(self.config, "model"):
+        with blaming(f"{self.config}: model"):
             model = make_model(described["kind"], described["config"], described.get("classes"))
         if weights is False:
             return model
-        try:
+        # A RuntimeError is h5py's, for a file that is damaged within.
+        with blaming(f"{path} does not fit the model of its run", *DAMAGED, RuntimeError):
             model.load_weights(path)
-        except (*DAMAGED, RuntimeError) as error:  # h5py's, for a file damaged within
-            raise PresetError(f"{path} does not fit the model of its run: {error}") from error
         return model
 
     def rows(self) -> list[dict[str, str]]:
         """The rows of translations.tsv or predictions.tsv; none before the end of a run."""
         for path in (self.translations, self.predictions):
             if path.exists():
-                with path.open(encoding="utf-8", newline="") as lines:
+                reading = blaming(f"Cannot read {path}", *DAMAGED, csv.Error)
+                with reading, path.open(encoding="utf-8", newline="") as lines:
                     return list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
         return []
 
     def sources(self, count: int = 256) -> list[str]:
         """The first texts that the model was evaluated on; none before the evaluation."""
         if self.texts.exists():  # of a preset that is no run
-            return self.texts.read_text(encoding="utf-8").split("\n")[:count]
-        return [row["source"] if "source" in row else row["text"] for row in self.rows()[:count]]
+            with blaming(f"Cannot read {self.texts}", *DAMAGED):
+                return self.texts.read_text(encoding="utf-8").split("\n")[:count]
+        rows = self.rows()[:count]
+        with blaming(f"{self.translations} or {self.predictions.name} lacks a column", KeyError):
+            return [row["source"] if "source" in row else row["text"] for row in rows]
 
 
 def load_tokenizer(path: pathlib.Path) -> Any:
@@ -110,6 +113,7 @@ def load_tokenizer(path: pathlib.Path) -> Any:
     from keras_tfmr.text.labels import Labels
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
-    content = path.read_bytes()
-    kind = MarianTokenizer if is_joined(content) else SubwordTokenizer
-    return Labels.of_bytes(content) or kind.load(path)
+    with blaming(f"Cannot read {path}", *DAMAGED):
+        content = path.read_bytes()
+        kind = MarianTokenizer if is_joined(content) else SubwordTokenizer
+        return Labels.of_bytes(content) or kind.load(path)

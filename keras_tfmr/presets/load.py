@@ -9,14 +9,13 @@ from typing import Any
 import keras
 
 from keras_tfmr._checks import one_of
-from keras_tfmr._files import PresetError
+from keras_tfmr._files import PresetError, blaming
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.presets import marian
-from keras_tfmr.presets.entries import naming
 from keras_tfmr.presets.find import found, name_of
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
-from keras_tfmr.presets.models import MODELS
+from keras_tfmr.presets.models import MODELS, WITH_CLASSES
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.protection import patterns
 from keras_tfmr.text.sentences import SentenceSplitter
@@ -77,7 +76,7 @@ def load(
         else:
             content = _of_folder(PresetFolder(path), kind, weights, options.get("language"))
         arguments = _arguments(kind, content, options)
-        with naming(preset, kind.__name__):
+        with blaming(f"{preset}: {kind.__name__}"):
             text_model = (cls if issubclass(cls, kind) else kind)(content.model, **arguments)
     text_model.record, text_model.texts = content.record, content.texts
     return text_model
@@ -86,7 +85,7 @@ def load(
 def _class_of(folder, classes):
     """The class of a folder's text model."""
     kind = folder.read_config()["model"]["kind"]
-    with naming(folder.config, "model"):
+    with blaming(f"{folder.config}: model"):
         one_of("kind", kind, tuple(MODELS))
     if kind == "masked":
         raise PresetError(
@@ -130,29 +129,34 @@ def _of_folder(folder: PresetFolder, cls: type, weights: Weights, language: str 
             f"{folder.path} has neither tokenizer.model nor source.model and target.model"
         )
     kind, settings, record = config["model"]["kind"], config["arguments"], folder.metadata()
+    if isinstance(tokenizers[1], Labels) != (kind in WITH_CLASSES):
+        expected = "labels" if kind in WITH_CLASSES else "subwords"
+        raise PresetError(
+            f"{folder.path}: its tokenizer.model or target.model must hold {expected}"
+        )
     own, decoding = dict(config.get("text_model", {})), {}
-    with naming(folder.config, "text_model"):
+    with blaming(f"{folder.config}: text_model"):
         _check_options(cls, own)
     if kind in ("classify", "tag", "language"):
         arguments = {"tokenizer": tokenizers[0]}
-        if isinstance(tokenizers[1], Labels):
+        if kind in WITH_CLASSES:
             arguments[{"classify": "labels", "tag": "tags"}[kind]] = tokenizers[1].names
     else:
         decoding = {name: settings[name] for name in DECODING if name in settings}
-        with naming(folder.config, "arguments"):
+        with blaming(f"{folder.config}: arguments"):
             DecodingConfig(**decoding | {"num_return_sequences": 1})
         arguments = dict(zip(("source_tokenizer", "target_tokenizer"), tokenizers, strict=True))
         if language:
             arguments["source_tokenizer"] = _into(tokenizers[0], language)
             record["config"].setdefault("published", {})["target_language"] = language
-        with naming(folder.config, "arguments.languages"):
+        with blaming(f"{folder.config}: arguments.languages"):
             spoken = own.get("abbreviations", with_abbreviations(languages_of(config)[0]))
-        with naming(folder.config, "text_model.abbreviations"):
+        with blaming(f"{folder.config}: text_model.abbreviations"):
             words = folder.abbreviations if folder.abbreviations.exists() else spoken
             own |= {"abbreviations": SentenceSplitter(words)}
         part = "text_model" if "protect" in own else "arguments"
         own |= {"protect": config[part].get("protect")}
-        with naming(folder.config, f"{part}.protect"):
+        with blaming(f"{folder.config}: {part}.protect"):
             patterns(own["protect"] or ())
     return Content(
         model=folder.model(weights),

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import shutil
 
 import numpy as np
@@ -119,6 +120,18 @@ def test_what_does_not_fit_is_one_line(tmp_path):
         with pytest.raises(PresetError, match=said) as raised:
             ask()
         assert "\n" not in str(raised.value)
+    for file, contents in {
+        "tokenizer.model": (b"", b"x", b'{"labels": 3}', b'{"labels"', b'{"labels": ["a", "b"]}'),
+        "translations.tsv": (b"\xff\xfe", b"a\tb\nc\td\n"),
+        "texts.txt": (b"\xff\xfe",),
+        "results.json": (b"{",),
+    }.items():
+        before = (run / file).read_bytes() if (run / file).exists() else None
+        for content in contents:
+            (run / file).write_bytes(content)
+            with pytest.raises(PresetError, match=re.escape(str(run)) + f".*{re.escape(file)}"):
+                TextModel.from_preset(run)
+        (run / file).unlink() if before is None else (run / file).write_bytes(before)
     weights = run / "weights" / "best.weights.h5"
     within = bytearray(weights.read_bytes())
     nodes = within.find(b"SNOD")  # of HDF5: the groups within the file

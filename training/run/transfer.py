@@ -5,7 +5,7 @@ import re
 import numpy as np
 from keras import ops
 
-from keras_tfmr.presets.entries import naming
+from keras_tfmr._files import blaming
 from keras_tfmr.presets.models import read_config
 from keras_tfmr.text.spans import SLOTS
 from training.command.disk import changes_in_words, differences
@@ -28,7 +28,7 @@ def config_for(start, task):
     if settings.task == "translation":
         fields |= {n: value for n, value in sizes_of(settings).items() if n in fields}
         fields |= dict(zip(("source_vocab", "target_vocab"), vocabs, strict=True))
-    with naming(start.folder.config, "model.config"):
+    with blaming(f"{start.folder.config}: model.config"):
         return read_config(task.kind, fields)
 
 
