@@ -3,7 +3,7 @@
 import re
 
 # At the end of a published name or of a data set's, of which a folder and a weight may be given.
-_PAIR = re.compile(r"(?:[-:]|^[a-z]+:.*/)([a-z]{2,3})-([a-z]{2,3})(?::[\d.]+)?$")
+_PAIR = re.compile(r"(?:[-:]|^[a-z0-9]+:.*/)([a-z]{2,3})-([a-z]{2,3})(?::[\d.]+)?$")
 _SHORT = {
     "deu": "de", "eng": "en", "spa": "es", "fra": "fr", "ita": "it", "nld": "nl", "por": "pt",
 }  # fmt: skip
@@ -20,8 +20,8 @@ def languages_of(config):
 
     >>> languages_of({"arguments": {"data": ["tatoeba:por-eng"]}})
     ('por', 'eng')
-    >>> languages_of({"arguments": {"data": ["own.tsv:1", "tatoeba:pairs/por-eng:3"]}})
-    ('por', 'eng')
+    >>> languages_of({"arguments": {"data": ["own.tsv:1", "multi30k:pairs/en-de:3"]}})
+    ('en', 'de')
     """
     published, settings = config.get("published", {}), config.get("arguments", {})
     if not published and is_of_phrasebook(config):

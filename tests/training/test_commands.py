@@ -12,7 +12,7 @@ from text_models import LINES, write_run
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.text.spans import SLOTS
 from serving import export
-from training import get_tatoeba, import_marian, train_pt_en, translate
+from training import get_data, import_marian, train_pt_en, translate
 from training.translating import streams
 
 LIMITS = ["--max_length", "12", "--max_source_length", "24"]
@@ -51,10 +51,10 @@ WRONG = {
         ("{run} --output {here}/new --overwrite", "is a run, not a published model"),
         ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
     ),
-    get_tatoeba: (
-        ("por-english --folder {here}/new", "Expected two language codes"),
-        ("por-eng --folder {here}/new --exports {here}", "por_sentences.tsv.bz2 is missing"),
-        ("por-eng --folder {here}/in.txt --exports {here}/exports", "Cannot write {here}/in.txt"),
+    get_data: (
+        ("tatoeba:por-english --folder {here}/new", "Expected two language codes"),
+        ("tatoeba:por-eng --folder {here}/new --downloads {here}", "por_sentences.tsv.bz2 is miss"),
+        ("tatoeba:por-eng --folder {here}/in.txt --downloads {here}/exports", "Cannot write"),
     ),
 }  # fmt: skip
 

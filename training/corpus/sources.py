@@ -8,8 +8,9 @@ import re
 
 from training import phrasebook
 from training.command.disk import RunError
-from training.corpus import tatoeba
+from training.corpus.multi30k import MULTI30K
 from training.corpus.read import read_blocks
+from training.corpus.tatoeba import TATOEBA
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 
@@ -55,17 +56,18 @@ class Corpus:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tatoeba(Corpus):
-    """A pair of languages of Tatoeba, `tatoeba:por-eng`."""
+class Downloaded(Corpus):
+    """A pair of languages of a data set, such as `tatoeba:por-eng`."""
 
     has_splits = True
 
     def paths(self, split):
-        return [(tatoeba.split_path(self.name.partition(":")[2], split),)]
+        name, _, pair = self.name.partition(":")
+        return [(DATA_SETS[name].split_path(pair, split),)]
 
     def blocks(self, split, read):
         yield from super().blocks(split, read)
-        tatoeba.check(read[-1])
+        DATA_SETS[self.name.partition(":")[0]].check(read[-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +85,13 @@ class Phrasebook(Corpus):
             yield block._replace(texts=(phrasebook.for_task(block.texts[0], self.task),))
 
 
-DATA_SETS = {"tatoeba:": Tatoeba}  # by how a name begins
+DATA_SETS = {data_set.name: data_set for data_set in (TATOEBA, MULTI30K)}
 
 
 def corpus_of(name, **fields):
     """The `Corpus` of a name: of a data set, a file or a pattern."""
-    return DATA_SETS.get("".join(name.partition(":")[:2]), Corpus)(name, **fields)
+    kind, colon, _ = name.partition(":")
+    return (Downloaded if colon and kind in DATA_SETS else Corpus)(name, **fields)
 
 
 def of_phrasebook(task):

@@ -54,8 +54,8 @@ class TrainingConfig:
 
     data: tuple = option(
         (), "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, .xz, .zst), "
-        "patterns such as 'part-*.tsv', or tatoeba:por-eng; weights, as in a.tsv:3 b.tsv:1, set "
-        "the fraction of each (default: the built-in phrasebook)",
+        "patterns such as 'part-*.tsv', tatoeba:por-eng, or multi30k:en-de; weights, as in "
+        "a.tsv:3 b.tsv:1, set the fraction of each (default: the built-in phrasebook)",
     )  # fmt: skip
     source: str = option(
         None, "source lines, instead of --data", tasks=TRANSLATION,
