@@ -1,12 +1,14 @@
 """BLEU against minutes of training, of this project and of Marian.
 
+    python benchmarks/bleu.py multi30k --minutes 30 --marian PYTHON
     python benchmarks/bleu.py --data train.tsv --validation validation.tsv --marian PYTHON
 
-Marian is the pymarian of an environment of its own, whose interpreter `--marian` names. Each side
-can be run by itself, and the results are merged. Both learn from the same pairs; BLEU is cased and
-detokenised, of greedy translations. Ours counts everything from the start of the process,
-evaluations too; of Marian, only the training counts. Marian trains once with each of `--rates`
-after each of `--warmups`, and the best run is shown. Writes results/bleu.md, .json and .png.
+The first command fetches Multi30k, and also scores the test set of 2016 with 4 beams, as papers
+print it too. Marian is the pymarian of an environment of its own, whose interpreter `--marian`
+names. Each side can be run by itself, and the results are merged. Both learn from the same pairs.
+Ours counts everything from the start of the process, evaluations too; of Marian, only the training
+counts. Marian trains once with each of `--rates` after each of `--warmups`, and the best run is
+shown. Writes results/bleu.md, .json and .png, or bleu_multi30k.
 """
 
 import argparse
@@ -18,13 +20,19 @@ from pathlib import Path
 
 import harness
 
+from training.corpus.data_set import SPLITS
+from training.corpus.multi30k import MULTI30K
 from training.run.run_folder import RunFolder
 
 SIDES = {"keras_tfmr": "keras_tfmr, its defaults", "marian": "Marian itself, of our size"}
 HOW = """Cased, detokenised BLEU (sacrebleu) of greedy translations of validation sentences, at the
 last measurement before each minute. Ours counts everything from the start of the process,
-evaluations too; of Marian, only the training counts. [An earlier table](bleu_epyc.md) has other
-peers.
+evaluations too; of Marian, only the training counts.
+"""
+TEST = """The last models on the test set of 2016, 4 beams. "As papers print it": lower-cased,
+normalised and tokenised by Moses's rules (sacremoses), by which the published reference is made
+exactly. Papers report about 41 for Transformers of this size that read the text alone (arXiv
+2105.14462).
 """
 MARIAN = """Marian has the recipe of its `--task transformer-base`: post-norm, tied embeddings,
 Adam(0.9, 0.98), label smoothing 0.1, an inverse root after the warm-up, exponential smoothing,
@@ -40,29 +48,56 @@ SETTINGS = {  # environments of Marian's process, of which the fastest is taken
 }  # fmt: skip
 
 
-def ours(args):
-    """Trains by the command that users run; rows of its history."""
-    run = Path(args.run)
+def ours(args, seed):
+    """Trains by the command that users run; rows of its history, and scores on the test set."""
+    run = Path(f"{args.run}-{seed}")
     RunFolder(run).clear()  # --overwrite would leave a run of exactly this command alone
+    words = ["--data", args.data, *(["--validation", args.validation] if not args.test else [])]
     harness.command(
-        "training/train_pt_en.py", "--data", args.data, "--validation", args.validation,
-        "--minutes", args.minutes, "--output", run, "--no_export",
+        "training/train_pt_en.py", *words, "--minutes", args.minutes, "--seed", seed,
+        "--output", run, "--no_export",
     )  # fmt: skip
     with open(run / "history.csv", encoding="utf-8") as file:
-        return [
+        rows = [
             {"minutes": round(float(row["minutes"]), 2), "updates": int(row["step"]),
              "bleu": round(float(row["val_bleu"]), 2)}
             for row in csv.DictReader(file)
             if row["val_bleu"]
         ]  # fmt: skip
+    if not args.test:
+        return {"rows": rows}
+    with tempfile.TemporaryDirectory() as folder:
+        sources, texts = Path(folder, "sources.txt"), Path(folder, "texts.txt")
+        sources.write_text("".join(f"{a}\n" for a, _ in harness.pairs_of(args.test)), "utf-8")
+        harness.command("training/translate.py", run, "--input", sources, "--output", texts)
+        return {"rows": rows, "test": test_scores(args, harness.lines_of(texts))}
+
+
+def test_scores(args, texts):
+    """BLEU of translations of the test set, as papers print it and by sacrebleu's defaults."""
+    import sacrebleu
+    import sacremoses
+
+    references = [target for _, target in harness.pairs_of(args.test)]
+    normalize = sacremoses.MosesPunctNormalizer(lang=args.language).normalize
+    tokenize = sacremoses.MosesTokenizer(lang=args.language).tokenize
+
+    def tokenised(lines):
+        return [tokenize(normalize(line.lower()), return_str=True) for line in lines]
+
+    papers = sacrebleu.corpus_bleu(
+        tokenised(texts), [tokenised(references)], tokenize="none", force=True
+    )
+    plain = sacrebleu.corpus_bleu(texts, [references])
+    return {"as papers print it": round(papers.score, 2), "sacrebleu": round(plain.score, 2)}
 
 
 def one(args, minutes):
     """In its own process: trains Marian for some minutes."""
     from peers.marian_model import train
 
-    rows = train(argparse.Namespace(**{**args, "minutes": minutes}))
-    return {"rate": rows[-1]["updates"] / rows[-1]["minutes"], "rows": rows}
+    rows, texts = train(argparse.Namespace(**{**args, "minutes": minutes}))
+    return {"rate": rows[-1]["updates"] / rows[-1]["minutes"], "rows": rows, "texts": texts}
 
 
 def marians(args):
@@ -79,76 +114,116 @@ def marians(args):
     runs = [train(setting, args.minutes, *recipe) for recipe in recipes]
     last = [run["rows"][-1]["bleu"] for run in runs]
     tried = [[*recipe, bleu] for recipe, bleu in zip(recipes, last, strict=True)]
-    return {"setting": setting, "tried": tried, **runs[last.index(max(last))]}
+    best = runs[last.index(max(last))]
+    test = {"test": test_scores(args, best["texts"])} if args.test else {}
+    return {"setting": setting, "tried": tried, "rows": best["rows"], **test}
 
 
-def page(numbers):
+def title_of(side):
+    """A side for people; ours with its seed."""
+    name, _, seed = side.partition(" ")
+    return f"{SIDES[name]}{seed and f', seed {seed}'}"
+
+
+def page(numbers, name):
     """The table: BLEU of each side at the last measurement before each mark."""
-    sides = {side: numbers["sides"][side] for side in SIDES if side in numbers["sides"]}
-    marks = [mark for mark in MARKS if mark <= max(found["minutes"] for found in sides.values())]
+    sides = numbers["sides"]
+    marks = [mark for mark in MARKS if mark <= max(run["minutes"] for run in sides.values())]
     rows = []
-    for side, found in sides.items():
+    for side, run in sides.items():
         cells = []
         for mark in marks:
-            until = [row["bleu"] for row in found["rows"] if row["minutes"] <= mark * 1.02]
-            cells.append(until[-1] if until and mark <= found["minutes"] else "–")
-        rows.append([SIDES[side], *cells])
-    tried = sides.get("marian", {}).get("tried", [])
-    text = f"{HOW}\n{harness.table(['minutes', *marks], rows)}\n![BLEU by minutes](bleu.png)\n"
-    if tried:
+            until = [row["bleu"] for row in run["rows"] if row["minutes"] <= mark * 1.02]
+            cells.append(until[-1] if until and mark <= run["minutes"] else "–")
+        rows.append([title_of(side), *cells])
+    text = f"{HOW}\n{harness.table(['minutes', *marks], rows)}\n![BLEU by minutes]({name}.png)\n"
+    if tested := {side: run for side, run in sides.items() if "test" in run}:
+        names = list(next(iter(tested.values()))["test"])
+        rows = [
+            [title_of(side), run["rows"][-1]["updates"], *run["test"].values()]
+            for side, run in tested.items()
+        ]
+        text += f"\n{TEST}\n{harness.table(['test 2016', 'updates', *names], rows)}"
+    if tried := sides.get("marian", {}).get("tried"):
         header = ["Marian's rate", "warm-up, updates", "BLEU at the end"]
         text += f"\n{MARIAN}\n{harness.table(header, tried)}"
     return text
 
 
-def draw(numbers):
-    """results/bleu.png"""
+def draw(numbers, name):
+    """results/NAME.png"""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="minutes of training on two cores", ylabel="BLEU")
-    for side, title in SIDES.items():
-        if rows := numbers["sides"].get(side, {}).get("rows"):
-            minutes, bleu = [row["minutes"] for row in rows], [row["bleu"] for row in rows]
-            axes.plot(minutes, bleu, marker="o", markersize=3, label=title)
+    for side, run in numbers["sides"].items():
+        minutes, bleu = zip(*((row["minutes"], row["bleu"]) for row in run["rows"]), strict=True)
+        axes.plot(minutes, bleu, marker="o", markersize=3, label=title_of(side))
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.2)
     axes.legend(frameon=False)
-    figure.savefig(harness.RESULTS / "bleu.png", dpi=120)
+    figure.savefig(harness.RESULTS / f"{name}.png", dpi=120)
 
 
 def main():
     parser, add, full = harness.parser(__doc__, turns=1)
-    full("--data", help="training pairs, SOURCE<TAB>TARGET")
+    full("corpus", nargs="?", choices=["multi30k"], help="public pairs, English to German")
+    full("--data", help="training pairs, SOURCE<TAB>TARGET, instead")
     full("--validation", help="validation pairs")
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
     full("--minutes", type=float, default=30, help="of training")
+    full("--seeds", type=int, nargs="+", default=[1], help="of our runs")
     full("--every", type=float, default=2, help="minutes between measurements of Marian")
     full("--rates", nargs="+", default=["0.001"], help="of Marian")
     full("--warmups", type=int, nargs="+", default=[1000], help="of Marian, in updates")
     full("--pairs", type=int, default=500, help="validation pairs translated")
-    full("--run", default="runs/bleu", help="our run's folder")
+    full("--run", default="runs/bleu", help="begin of the names of our runs' folders")
     add("--marian", metavar="PYTHON", help="interpreter of an environment with pymarian")
     args = parser.parse_args()
-    if not (args.quick or (args.data and args.validation)):
-        parser.error("--data and --validation are needed")
-    kept = {} if args.quick else harness.kept("bleu")
-    numbers = {**harness.about("tensorflow", "keras"), "sides": kept.get("sides", {})}
+    if not (args.quick or bool(args.corpus) != bool(args.data and args.validation)):
+        parser.error("give multi30k, or --data and --validation")
     with tempfile.TemporaryDirectory() as folder:
         if args.quick:
-            args.data = str(harness.tiny_pairs(Path(folder, "train.tsv")))
-            args.validation = str(harness.tiny_pairs(Path(folder, "valid.tsv"), range(300, 320)))
-            args.minutes, args.every, args.pairs, args.run = 0.05, 0.05, 8, f"{folder}/run"
-        for side in args.sides:
-            if side == "marian" and not args.marian:
-                continue
-            found = marians(args) if side == "marian" else {"rows": ours(args)}
-            numbers["sides"][side] = {**found, "minutes": args.minutes, "date": numbers["date"]}
-            if not args.quick:
-                draw(numbers)
-            harness.report("bleu", "BLEU against minutes of training", page(numbers), numbers,
-                           quick=args.quick)  # fmt: skip
+            quicken(args, Path(folder))
+        else:
+            name_files(args)
+        measure(args, f"bleu_{args.corpus}" if args.corpus else "bleu")
+
+
+def quicken(args, folder):
+    """Sets a tiny case."""
+    args.data = args.train = str(harness.tiny_pairs(folder / "train.tsv"))
+    args.validation = str(harness.tiny_pairs(folder / "valid.tsv", range(300, 320)))
+    args.minutes, args.every, args.pairs, args.run = 0.05, 0.05, 8, f"{folder}/run"
+    args.test, args.language = "", "en"
+
+
+def name_files(args):
+    """Sets what our command is given, and the files that Marian and the scores read."""
+    args.train, args.test, args.language = args.data, "", ""
+    if args.corpus:
+        args.data, args.language = "multi30k:en-de", "de"
+        paths = (str(MULTI30K.split_path("en-de", split)) for split in SPLITS)
+        args.train, args.validation, args.test = paths
+
+
+def measure(args, name):
+    """Runs the sides, and writes the results after each."""
+    kept = {} if args.quick else harness.kept(name)
+    numbers = {**harness.about("tensorflow", "keras"), "sides": kept.get("sides", {})}
+    runs = {f"keras_tfmr {seed}": functools.partial(ours, args, seed) for seed in args.seeds}
+    if args.marian:
+        runs["marian"] = functools.partial(marians, args)
+    for side, run in runs.items():
+        if side.partition(" ")[0] not in args.sides:
+            continue
+        about = {"minutes": args.minutes, "date": numbers["date"]}
+        numbers["sides"][side] = {**run(), **about}
+        if not args.quick:
+            draw(numbers, name)
+        title = "BLEU against minutes of training"
+        harness.report(name, title, page(numbers, name), numbers, quick=args.quick)
 
 
 if __name__ == "__main__":

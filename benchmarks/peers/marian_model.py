@@ -24,28 +24,31 @@ MODEL = """--type transformer --tied-embeddings-all --enc-depth 3 --dec-depth 3 
 RECIPE = """--mini-batch 64 --maxi-batch 1000 --label-smoothing 0.1 --optimizer-params 0.9 0.98 1e-9
     --clip-norm 1 --exponential-smoothing 0.001 --sync-sgd --max-length 100 --workspace 2000
     --seed 1 --shuffle-in-ram --disp-freq 50u --disp-label-counts"""
-DECODING = """--beam-size 1 --normalize 0 --mini-batch 64 --maxi-batch 100 --cpu-threads 2
-    --max-length-factor 3 --quiet --quiet-translation"""
+DECODING = """--mini-batch 64 --maxi-batch 100 --cpu-threads 2 --max-length-factor 3 --quiet
+    --quiet-translation"""
+GREEDY, BEAMS = "--beam-size 1 --normalize 0", "--beam-size 4 --normalize 0.6"
 
 
 def train(args):
-    """Rows of BLEU by minutes of training; the models stay beside our run, in RUN-marian."""
+    """Rows of BLEU by minutes of training, and the last model's translations of the test set; the
+    models stay beside our run, in RUN-marian."""
     folder = Path(f"{args.run}-marian")
     valid = harness.pairs_of(args.validation)
     valid = valid[:: max(1, len(valid) // args.pairs)][: args.pairs]  # spread over the file
+    test = [source for source, _ in harness.pairs_of(args.test)] if args.test else []
     sources, references = zip(*valid, strict=True)
-    processor = prepare(folder, harness.pairs_of(args.data), sources)
+    processor = prepare(folder, harness.pairs_of(args.train), {"valid": sources, "test": test})
     begun, models = trained(args, folder)
     rows = []
     for minutes, updates, model in measured(begun, models, args.every):
-        texts = translated(args.marian, folder, model, processor, len(sources))
+        texts = translated(args.marian, folder, model, processor, "valid", GREEDY)
         bleu = sacrebleu.corpus_bleu(texts, [list(references)]).score
         rows.append({"minutes": minutes, "updates": updates, "bleu": round(bleu, 2)})
-    return rows
+    return rows, translated(args.marian, folder, model, processor, "test", BEAMS) if test else []
 
 
-def prepare(folder, pairs, sources):
-    """Writes pieces separated by spaces, the validation sources too, and one vocabulary.
+def prepare(folder, pairs, texts):
+    """Writes pieces separated by spaces, of other sources too, and one vocabulary.
 
     Returns:
         The SentencePieceProcessor of both languages: 8,000 subwords, as ours by default.
@@ -64,7 +67,8 @@ def prepare(folder, pairs, sources):
     for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         write(folder / f"train.{side}", spaced(processor, texts))
         (folder / f"{side}.spm").write_bytes(model.getvalue())
-    write(folder / "valid.source", spaced(processor, sources))
+    for name, sources in texts.items():
+        write(folder / f"{name}.source", spaced(processor, sources))
     return processor
 
 
@@ -112,13 +116,13 @@ def measured(begun, models, every):
     return [found[mark] for mark in sorted(found)]
 
 
-def translated(python, folder, model, processor, count):
-    """Marian's greedy translations of the validation sentences."""
+def translated(python, folder, model, processor, name, search):
+    """Marian's translations of the sources in NAME.source."""
     options = f"""decode --models {model.name} --vocabs vocab.yml vocab.yml
-        --input valid.source {DECODING}"""
+        --input {name}.source {search} {DECODING}"""
     out, errors = start(python, options, folder).communicate()
     texts = [processor.decode(line.split()) for line in out.splitlines()]
-    if len(texts) != count:
+    if len(texts) != len(harness.lines_of(folder / f"{name}.source")):
         raise RuntimeError(errors[-2000:])
     return texts
 
