@@ -23,6 +23,7 @@ TEXTS = st.lists(st.sampled_from([*SPANS, *SPANS, "Tom", "cão", "3.5", "é", ",
 
 @hypothesis.settings(deadline=None, max_examples=200)
 @hypothesis.given(TEXTS, TEXTS, st.integers(0, 9))
+@hypothesis.example(["`c`"] * 17 + [SLOTS[3]], ["`c`"] * 17 + [SLOTS[3]], 0)  # beyond all slots
 def test_slots_stand_for_what_both_sides_share(source, target, seed):
     """Word for word, because no span of these has a space."""
     found = PairProtection(DEFAULT, seed)(" ".join(source), " ".join(target))

@@ -87,6 +87,7 @@ def _replaced(text, places, slots):
     """A text in which slots stand for what has one, and none of its own characters is a slot."""
     pieces, end = [], 0
     for begin, which in places:
-        pieces += [_RESERVED.sub("\ufffd", text[end:begin]), slots.get(which, which[0])]
-        end = begin + len(which[0])
+        if which in slots:  # there may be more places than slots
+            pieces += [_RESERVED.sub("\ufffd", text[end:begin]), slots[which]]
+            end = begin + len(which[0])
     return "".join([*pieces, _RESERVED.sub("\ufffd", text[end:])])
