@@ -186,7 +186,7 @@ class CrossAttention(AttentionSublayer):
     ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("x", x.shape)
         source = self.source(x, context, context_mask, cache)
-        return self.forward(x, source, return_attention_scores, training=training).result()
+        return self.run(x, source, return_attention_scores, training=training).result()
 
     def source(
         self, x: Tensor, context: Tensor | None, context_mask: Tensor | None, cache: Nested | None

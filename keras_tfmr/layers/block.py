@@ -91,12 +91,10 @@ class Block(InContext, OfBlocks):
         self.first().build(x_shape)
         self.feed_forward.build(x_shape)
 
-    def forward(
-        self, x: Tensor, context: AttentionContext, *, training: bool | None
-    ) -> SublayerOutput:
+    def run(self, x: Tensor, context: AttentionContext, *, training: bool | None) -> SublayerOutput:
         """`x` `[batch, length, d_model]` after all sublayers, with what the first gave beside."""
-        output = self.first().forward(x, context, training=training)
-        return output._replace(x=self.feed_forward.forward(output.x, training=training).x)
+        output = self.first().run(x, context, training=training)
+        return output._replace(x=self.feed_forward.run(output.x, training=training).x)
 
 
 class Stack(OfBlocks):

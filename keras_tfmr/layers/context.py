@@ -49,7 +49,7 @@ class InContext:
             mask, attention_mask, position_bias, rotation, cache, cache_index,
             return_attention_scores,
         ).of(x)  # fmt: skip
-        return self.forward(x, context, training=training).result()
+        return self.run(x, context, training=training).result()
 
 
 class SublayerOutput(NamedTuple):

@@ -86,9 +86,9 @@ class DecoderLayer(Block):
         ).of(x)  # fmt: skip
         cross = self.cross_attention
         source = cross.source(x, context, context_mask, context_cache)
-        output = self.first().forward(x, target, training=training)
-        attended = cross.forward(output.x, source, return_attention_scores, training=training)
-        x = self.feed_forward.forward(attended.x, training=training).x
+        output = self.first().run(x, target, training=training)
+        attended = cross.run(output.x, source, return_attention_scores, training=training)
+        x = self.feed_forward.run(attended.x, training=training).x
         return SublayerOutput(x, output.scores + attended.scores, output.cache).result()
 
 

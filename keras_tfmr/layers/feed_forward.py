@@ -88,7 +88,7 @@ class FeedForward(Sublayer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        return self.forward(x, training=training).x
+        return self.run(x, training=training).x
 
     def branch(self, x: Tensor, *, training: bool | None) -> SublayerOutput:
         return SublayerOutput(by_rows(lambda rows: self.output_dense(self.hidden(rows)), x))

@@ -125,7 +125,7 @@ class Sublayer(TransformerLayer):
         """What the residual adds to its `x`, of that `x` as `pre_norm` gives it."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
+    def run(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
         """`x` `[batch, length, d_model]` after this sublayer, with what the branch gave beside it.
 
         Args:

@@ -72,7 +72,7 @@ class SSRU(Sublayer):
         cache_index: Nested | None = None, training: bool | None = None,
     ) -> Nested:  # fmt: skip
         context = AttentionContext(mask, cache=cache).of(x)
-        return self.forward(x, context, training=training).result()
+        return self.run(x, context, training=training).result()
 
     def branch(
         self, x: Tensor, context: AttentionContext, *, training: bool | None
