@@ -120,7 +120,7 @@ def page(numbers):
     header = ["beams", "engine", "batches", "lines/s", "turns", "s, whole command", "same lines",
               *(f"our {dtype} / it" for dtype in OURS)]  # fmt: skip
     return (
-        f"Files of {short:,} and {long:,} lines. Same lines: those equal to ours in float32.\n\n"
+        f"Files of {short:,} and {long:,} lines. Same lines: those equal to our first row's.\n\n"
         + harness.table(header, rows)
     )
 

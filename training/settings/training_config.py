@@ -383,8 +383,8 @@ class TextConfig(TrainingConfig):
 def best_precision():
     """mixed_bfloat16 if the processor has bfloat16 instructions.
 
-    With avx512_bf16, a step of `tutorial` then takes 22 % less processor time, one of `small` 31 %,
-    one of `base` 40 %: `benchmarks/train_step.py`.
+    With avx512_bf16, a step of `tutorial` then takes 17 % less time, one of `small` 20 %, one of
+    `base` 40 %: `benchmarks/train_step.py`.
     """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
