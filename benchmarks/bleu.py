@@ -4,8 +4,8 @@
     python benchmarks/bleu.py --data train.tsv --validation validation.tsv --marian PYTHON
 
 The first command fetches Multi30k, and also scores the test set of 2016 with 4 beams, as papers
-print it too. Marian is the pymarian of an environment of its own, whose interpreter `--marian`
-names. Each side can be run by itself, and the results are merged. Both learn from the same pairs.
+print it too; it needs sacremoses. Marian is the pymarian of an environment of its own, whose
+interpreter `--marian` names. Each side can be run by itself, and the results are merged. Both learn from the same pairs.
 Ours counts everything from the start of the process, evaluations too; of Marian, only the training
 counts. Marian trains once with each of `--rates` after each of `--warmups`, and the best run is
 shown. Writes results/bleu.md, .json and .png, or bleu_multi30k.
@@ -203,6 +203,8 @@ def name_files(args):
     """Sets what our command is given, and the files that Marian and the scores read."""
     args.train, args.test, args.language = args.data, "", ""
     if args.corpus:
+        if not harness.installed("sacremoses"):  # before the training, not after it
+            raise SystemExit("pip install sacremoses, which tokenises as papers do")
         args.data, args.language = "multi30k:en-de", "de"
         paths = (str(MULTI30K.split_path("en-de", split)) for split in SPLITS)
         args.train, args.validation, args.test = paths
