@@ -5,10 +5,10 @@
 
 The first command fetches Multi30k, and also scores the test set of 2016 with 4 beams, as papers
 print it too; it needs sacremoses. Marian is the pymarian of an environment of its own, whose
-interpreter `--marian` names. Each side can be run by itself, and the results are merged. Both learn from the same pairs.
-Ours counts everything from the start of the process, evaluations too; of Marian, only the training
-counts. Marian trains once with each of `--rates` after each of `--warmups`, and the best run is
-shown. Writes results/bleu.md, .json and .png, or bleu_multi30k.
+interpreter `--marian` names. Each side can be run by itself, and the results are merged. Both learn
+from the same pairs. Ours counts everything from the start of the process, evaluations too; of
+Marian, only the training counts. Marian trains once with each of `--rates` after each of
+`--warmups`, and the best run is shown. Writes results/bleu.md, .json and .png, or bleu_multi30k.
 """
 
 import argparse
