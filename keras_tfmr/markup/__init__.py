@@ -8,6 +8,8 @@ Pages are read here, and any callable translates their texts. Needs neither Tens
 ['<p>OLÁ, <b title="PLANETA">MUNDO</b>!</p>']
 """
 
+import functools
+import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import AnyStr
 
@@ -15,6 +17,8 @@ from keras_tfmr.markup import html_page
 from keras_tfmr.markup.encodings import encoding_of
 from keras_tfmr.text.spans import DEFAULT, python_pattern
 from keras_tfmr.text.strings import checked_texts
+
+log = logging.getLogger("keras_tfmr.markup")
 
 # Yields texts, is sent their translations, and returns pages.
 Steps = Generator[list[str], Sequence[str], list[AnyStr]]
@@ -58,14 +62,16 @@ def html(pages: Iterable[AnyStr], protect: Iterable[str] = DEFAULT) -> Steps[Any
         ValueError: If a pattern is wrong.
     """
     pattern = python_pattern([*protect, html_page.ENTITY])
-    return _steps(pages, html_page.translate_page, pattern, declares=True)
+    return _steps(pages, html_page.translate_page, pattern, {}, declares=True)
 
 
 def markdown(pages: Iterable[AnyStr], protect: Iterable[str] = DEFAULT) -> Steps[AnyStr]:
     """Translates pages of Markdown, as GitHub reads it.
 
     Code, addresses, placeholders and front matter stay as they are. The lines of a translated
-    paragraph become one, but those that other programs read as lines, as footnotes are, stay.
+    paragraph become one, but those that other programs read as lines, as footnotes are, stay. What
+    is written is read again: a paragraph that cannot be translated without changing more than its
+    words stays as it is, and is named in the log `keras_tfmr.markup`.
 
     Args:
         pages: List of str, or of bytes in UTF-8 or with a byte order mark.
@@ -87,7 +93,9 @@ def markdown(pages: Iterable[AnyStr], protect: Iterable[str] = DEFAULT) -> Steps
     except ImportError as error:
         raise ImportError("Markdown needs markdown-it-py: pip install markdown-it-py") from error
     pattern = python_pattern([*protect, html_page.ENTITY, markdown_page.BRACKETS])
-    return _steps(pages, markdown_page.translate_page, pattern, declares=False)
+    left: dict[int, str] = {}
+    translate_page = functools.partial(markdown_page.translate_page, left=left)
+    return _steps(pages, translate_page, pattern, left, declares=False)
 
 
 def run(steps: Steps[AnyStr], translate: Callable[[list[str]], Sequence[str]]) -> list[AnyStr]:
@@ -110,7 +118,8 @@ class _Known(dict[str, str]):
         return self.new.setdefault(text, text)
 
 
-def _steps(pages, translate_page, pattern, declares):
+def _steps(pages, translate_page, pattern, left, declares):
+    """The steps of `html` and `markdown`; `translate_page` puts texts that stay into `left`."""
     pages, known = checked_texts(pages, "pages"), _Known()
     texts, encodings = [], []
     for i, page in enumerate(pages):
@@ -127,11 +136,17 @@ def _steps(pages, translate_page, pattern, declares):
             raise PageError(i, f"{type(error).__name__}: {error}") from error
 
     while True:
-        answers = [translated(i, text) for i, text in enumerate(texts)]
+        answers, stay = [], []
+        for i, text in enumerate(texts):
+            left.clear()
+            answers.append(translated(i, text))
+            stay += [(i, line, " ".join(words.split())) for line, words in sorted(left.items())]
         if not known.new:
             break
         new, known.new = [*known.new], {}
         known.update(zip(new, (yield new), strict=True))
+    for i, line, words in stay:
+        log.warning("pages[%d], line %d stays as it is: %.80r", i, line, words)
     return [
         text.encode(encoding, "xmlcharrefreplace") if encoding else text
         for text, encoding in zip(answers, encodings, strict=True)

@@ -9,8 +9,12 @@ import collections
 import functools
 import itertools
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import html_block, table
+from markdown_it.rules_block.html_block import HTML_SEQUENCES
 from markdown_it.token import Token
 
 from keras_tfmr.text.spans import TEMPLATE as _TEMPLATES
@@ -28,6 +32,11 @@ _TRANSLATED = re.compile(
 )
 _BRACKET = re.compile(r"\\.|[\[\]]", re.S)
 _TILDES = re.compile(r"(?<![\\~])~{1,2}(?!~)")
+_DELIMITERS = re.compile(r"(?=.*-)[\s|:-]+")  # of a table's head
+_TAG = HTML_SEQUENCES[-1][0]  # alone in its line
+_UNDERLINE = re.compile(r"-+\s*")
+# Whether these are references depends on how a program counts brackets.
+_REFERENCE = re.compile(r"""\[[^\]]+\]:\s*[^\s()]*[()]\S*(?:[ \t]*(?:\n|\Z)|\s+["'(])""")
 _NOTE = re.compile(r"(?<!\\)\[\^[^\]\s]+\]")
 
 
@@ -35,7 +44,10 @@ _NOTE = re.compile(r"(?<!\\)\[\^[^\]\s]+\]")
 def parser(whole: bool = False) -> MarkdownIt:
     """The parser, to which placeholders are text, or as a whole tokens."""
     made = MarkdownIt("commonmark", {"strikethrough_single_tilde": True})
-    made = made.enable(["table", "strikethrough"]).disable("text_join")
+    made = made.enable(["table", "strikethrough"]).disable(["text_join", "fragments_join"])
+    made.block.ruler.at("table", lambda *_: False)
+    made.block.ruler.before("lheading", "github_table", _table, {"alt": ["paragraph", "reference"]})
+    made.block.ruler.at("html_block", _html, {"alt": ["paragraph", "reference", "blockquote"]})
     rules = made.inline.ruler
     rules.before("text", "address", _address)
     if whole:
@@ -53,6 +65,28 @@ def parsed(text: str, env: dict, whole: bool = False) -> list[Token]:
     """
     # Without a last line end, markdown-it-py raises an IndexError on some pages.
     return parser(whole).parse(text + "\n", env)
+
+
+def _table(state, first, last, silent):
+    """A table, unless its first line begins any other block, or the paragraph has been tried."""
+    if not table(state, first, last, True):
+        return False
+    delimiters = _line(state, first + 1)
+    above = itertools.takewhile(str.strip, (_line(state, n) for n in range(first, 0, -1)))
+    is_tried = silent and any(map(_DELIMITERS.fullmatch, above))
+    return not (is_tried or _UNDERLINE.fullmatch(delimiters)) and table(state, first, last, silent)
+
+
+def _html(state, first, last, silent):
+    """HTML, which may begin with any tag where it ends the list or quotation that it is not in."""
+    leaves = state.parentType == "blockquote" or state.sCount[first] < state.blkIndent
+    if silent and leaves and _TAG.match(_line(state, first)):
+        return True
+    return html_block(state, first, last, silent)
+
+
+def _line(state, n):
+    return state.src[state.bMarks[n] + state.tShift[n] : state.eMarks[n]]
 
 
 def _text(state, silent):
@@ -145,40 +179,90 @@ def _placed(name, rule):
     return placed
 
 
-def structure(token: Token) -> tuple[collections.Counter, collections.Counter]:
-    """What a block's text holds: its elements and where, and the characters of its texts."""
-    held, way, texts = collections.Counter(), [], []
+class Structure(NamedTuple):
+    """What a block holds.
+
+    Attributes:
+        held: How often it has each element, and where.
+        spans: How often its texts have each protected span.
+        characters: How often they have each character.
+        line: The first one of the block, or of one around it.
+    """
+
+    held: collections.Counter
+    spans: collections.Counter
+    characters: collections.Counter
+    line: int
+
+
+def structure(token: Token, pattern: re.Pattern[str], line: int = 0) -> Structure:
+    """What a block of text holds; `pattern` is what is protected."""
+    held, way, texts = collections.Counter(), [], [[(), ""]]
     for child in token.children or ():
         if child.nesting < 0:
             way.pop()
-            continue
-        if child.type in ("text", "text_special"):
-            texts.append((tuple(way), child.content))
+        if child.type in ("text", "text_special", "softbreak"):
+            texts[-1][1] += "\n" if child.type == "softbreak" else child.content
             continue
         content = child.content
         if child.type == "html_inline":
             content = _TRANSLATED.sub(r"\1", content)
-        elif child.type in ("image", "softbreak"):
+        elif child.type == "image":
             content = ""
         attributes = {name: value for name, value in child.attrs.items() if name != "alt"}
-        if child.type != "softbreak":
+        if child.nesting >= 0:
             held[(*way, child.type, str(attributes), re.sub(r"\s+", " ", content))] += 1
         if child.nesting > 0:
             way.append((child.type, str(attributes)))
+        texts.append([tuple(way), ""])
     for note in _NOTE.findall(token.content):
         held[note] += 1
-    for place, group in itertools.groupby(texts, lambda pair: pair[0]):
-        for email in _EMAIL.findall("".join(content for _, content in group)):
+    spans = collections.Counter()
+    for place, text in texts:
+        spans.update(match[0] for match in pattern.finditer(text))
+        for email in _EMAIL.findall(text):
             held[(*place, email)] += 1
     # Which of several strike a text through, two programs of GitHub's do not agree on.
     tildes = len(_TILDES.findall(token.content))
     held["~"] = tildes * (tildes > 1)
-    return held, characters("".join(content for _, content in texts))
+    return Structure(held, spans, characters("".join(text for _, text in texts)), line)
 
 
-def emphasised(children: list[Token]) -> int:
-    """How often tokens emphasise or strike through."""
-    return sum(child.type in ("em_open", "strong_open", "s_open") for child in children)
+def is_ambiguous(token: Token) -> bool:
+    """Whether programs disagree on what a block of text is.
+
+    To GitHub's own, nothing is emphasised across tildes that strike nothing through, and what is
+    beside them emphasises otherwise.
+    """
+    depth, marks = 0, ""
+    for child in token.children or ():
+        if child.type.startswith(("em_", "strong_")):
+            depth += child.nesting
+        elif child.type == "text" and "at" in child.meta and child.content:
+            begin, end = child.meta["at"]
+            sides = token.content[max(begin - 1, 0) : begin], token.content[end : end + 1]
+            is_word = child.content == "_" and all(map(str.isalnum, sides))
+            if any(map(str.strip, sides)) and not is_word:
+                marks += child.content[0]
+                if marks[-1] == "~" and (depth or {*sides} & {"*", "_"}):
+                    return True
+    return bool(re.search(r"[*_].*~.*[*_]", marks) or _REFERENCE.match(token.content))
+
+
+def outline(tokens: list[Token], env: dict, pattern: re.Pattern[str]) -> Iterator[Structure]:
+    """What each block of a page holds, in order, and the page's references."""
+    line, empty = 0, collections.Counter()
+    for token in tokens:
+        line = token.map[0] if token.map else line
+        if token.type == "inline":
+            yield structure(token, pattern, line)
+        else:
+            content = "" if token.type == "html_block" else token.content
+            look = token.type, token.tag, token.markup, token.info, token.hidden, str(token.attrs)
+            yield Structure(collections.Counter([(*look, content)]), empty, empty, line)
+    for name, reference in env.get("references", {}).items():
+        pair = name, reference["href"], reference["title"]
+        yield Structure(collections.Counter([pair]), empty, empty, line)
 
 
 def characters(text: str) -> collections.Counter:

@@ -1,10 +1,12 @@
 """Markdown: which parts of a page are text; everything else stays byte for byte.
 
 Only the texts of blocks are written anew, and each of them is read again: it must hold what it held
-before, and its texts the characters that they should. So a text is escaped only where it would
-otherwise be read as something else.
+before, every protected span whole, and its texts the characters that they should. So a text is
+escaped only where it would otherwise be read as something else. In the end the page is read again:
+a block that would be another one within it is left as it was, and named.
 """
 
+import bisect
 import collections
 import itertools
 import re
@@ -15,7 +17,8 @@ from keras_tfmr.markup.github import (
     LINK,
     TEMPLATE,
     characters,
-    emphasised,
+    is_ambiguous,
+    outline,
     parsed,
     parser,
     structure,
@@ -47,19 +50,44 @@ _MARK = re.compile(
 )
 # A line end in the text of a block, which stays one: U+F000 is the first, and so on.
 _FIRST, _MOST = 0xF000, 0x800
+_TRIES = 8  # to write a page, each with a block more that stays; then all of them stay
 _LINE_END = "[\uf000-\uf7ff]"
 # What would not be text; what would begin a block.
 _SPECIAL = re.compile(r"[\\`*<[~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|#(?=#*\Z)|:(?=//)|(?<=www)\.", re.I)
 _BLOCK = re.compile(r"\A(\s*)(\d{1,9}(?=[.)])|(?=[-+=#>:|]))")
 
 
-def translate_page(page: str, say: Say, pattern: re.Pattern[str]) -> str:
-    """A page whose texts are translated; `pattern` is what is protected."""
-    return "".join(_Page(page, say, pattern).translated())
+def translate_page(page: str, say: Say, pattern: re.Pattern[str], left: dict[int, str]) -> str:
+    """A page whose texts are translated.
+
+    Args:
+        page: Markdown.
+        say: Translates a text.
+        pattern: What is protected.
+        left: Is given the texts that stay, as no translation can be written in their places, by the
+            numbers of their lines.
+    """
+    reader = _Page(page, say, pattern)
+    while True:
+        text = "".join(reader.translated())
+        stays = None if text == page else reader.changed(text)
+        if stays is None:
+            first = 1 + page.count("\n", 0, reader.start)
+            left.update((first + line, stays) for line, stays in reader.left.items())
+            return text
+        reader.stays.append(stays)
+        if len(reader.stays) == _TRIES:  # as a page that an own pattern of protection spoils
+            reader.stays = [*range(len(reader.offsets))]
 
 
 class _Page:
-    """A page that is being translated."""
+    """A page that is being translated.
+
+    Attributes:
+        stays: The lines at which the blocks begin that stay as they are.
+        left: The texts of blocks that could not be written otherwise, by their lines.
+        written: The lines at which the other ones begin, if they are translated.
+    """
 
     def __init__(self, page, say, pattern):
         self.page, self.say, self.pattern = page, say, pattern
@@ -68,11 +96,14 @@ class _Page:
         lines = map(len, _LINE_ENDS.split(page[self.start :]))
         self.offsets = [*itertools.accumulate(lines, initial=self.start)]
         self.env, self.style = {"protected": pattern}, html_page.style_of(page)
+        self.stays: list[int] = []
+        self.left: dict[int, str] = {}
+        self.written: list[int] = []
         self.html = html_page.Page(say, pattern, html_page.encoder(page))
 
     def translated(self) -> Iterator[str]:
         """The parts of the page."""
-        at, before, reader = 0, None, html_page.Reader()
+        at, before, reader, self.written = 0, None, html_page.Reader(), []
         for token in parsed(_legible(self.page[self.start :]), self.env, whole=True):
             stays = bool(reader.kept)
             if token.type == "html_block":
@@ -80,7 +111,7 @@ class _Page:
                 collections.deque(reader.tokens(self.page[begin:end]), 0)
                 if not (token.level or stays):
                     yield self.page[at:begin]
-                    yield self._html(self.page[begin:end])
+                    yield self._noted(token, self._html, self.page[begin:end])
                     at = end
             elif stays and token.type == "inline":
                 for child in token.children:
@@ -88,20 +119,50 @@ class _Page:
                         collections.deque(reader.tokens(child.content), 0)
             elif token.type == "inline" and has_words(token.content):
                 places = self._places(token, at if before.type in _CELLS else None)
-                if places is not None:
+                if places is None:
+                    self.left[token.map[0]] = token.content
+                else:
                     yield self.page[at : places[0][0]]
-                    yield self._block(token, places, before)
+                    source = self.page[places[0][0] : places[-1][1]]
+                    yield self._noted(token, self._block, source, token, places, before)
                     at = places[-1][1]
             before = token
         yield self.page[at:]
 
+    def changed(self, page) -> int | None:
+        """The line of a block without which a translated page might be as this one; None if it is.
+
+        Blocks are read one by one when they are written; here, what they are in their page.
+        """
+        had, has = (
+            outline(parsed(_legible(text[self.start :]), env), env, self.pattern)
+            for text, env in ((self.page, {}), (page, {}))
+        )
+        line = 0
+        for before, after in itertools.zip_longest(had, has):
+            line = before.line if before else line
+            if not (before and after and before.held == after.held and before.spans <= after.spans):
+                return max((n for n in self.written if n <= line), default=self.written[-1])
+        return None
+
+    def _noted(self, token, translate, source, *how):
+        """The text of a block: translated, or as it is where that cannot be written."""
+        line = token.map[0]
+        text = None if line in self.stays else translate(source, *how)
+        if text is None:
+            self.left[line] = source
+            return source
+        if text != source:
+            self.written.append(line)
+        return text
+
     def _html(self, block):
-        """A block of HTML, which stays as it is if it would be no block of HTML any more."""
+        """A block of HTML, translated; None if it would be no block of HTML any more."""
         for whole in (True, False):
             text = html_page.translate_page(block, self.say, self.pattern, whole)
             if text == block or _kinds(text) == _kinds(block):
                 return text
-        return block
+        return None
 
     def _places(self, token, after):
         """Where each line of a block's text stands, `after` the cell before in a table.
@@ -133,18 +194,17 @@ class _Page:
         at = _legible(self.page[begin:end]).rfind(text)
         return (begin + at, begin + at + len(text)) if at >= 0 else None
 
-    def _block(self, token, places, opening):
-        """The text of a block; it stays as it is if all else would change what is in it."""
-        source = self.page[places[0][0] : places[-1][1]]
+    def _block(self, source, token, places, opening):
+        """The text of a block, translated; None if anything would change what else is in it."""
         ends = [self.page[a[1] : b[0]] for a, b in itertools.pairwise(places)]
         if len(ends) > _MOST or re.search(_LINE_END, source):
-            return source
+            return None
         block = _Pieces(token, self)
         pieces = [*block]
         before = self._structure(token.content, opening)
-        if before is None or self._is_torn(token, pieces):
-            return source
-        held, had = before[0], before[1] - _characters(pieces)
+        if before is None or self._is_torn(token.content):
+            return None
+        own = before.characters - _characters(pieces)
         for whole, escaped in ((True, False), (True, True), (False, True)):
             parts = translated(pieces, self.say, whole, strict=escaped)
             if not block.is_changed and all(part.raw is not None for part in parts):
@@ -154,23 +214,39 @@ class _Page:
                 lambda said: self._encode(said, block.escapes),
             )
             for text in dict.fromkeys([block.short(long), long]):
-                again = self._structure(re.sub(_LINE_END, "\n", text), opening)
-                if again == (held, had + _characters(parts)):
+                after = self._structure(re.sub(_LINE_END, "\n", text), opening)
+                if (
+                    after
+                    and after.held == before.held
+                    and after.characters == own + _characters(parts)
+                    and before.spans <= after.spans
+                ):
                     text = _in_cell(text) if opening.type in _CELLS else text
                     kept = rf"[ \t]*({_LINE_END})[ \t]*"
                     return re.sub(kept, lambda match: ends[ord(match[1]) - _FIRST], text)
-        return source
+        return None
 
-    def _is_torn(self, token, pieces):
-        """Whether emphasis begins or ends within a unit, for a program that knows no units."""
-        units = [
-            piece.raw for piece in pieces if piece.kind == "unit" and re.search(r"[*_~]", piece.raw)
-        ]
-        if not units:
-            return False
-        alone = [emphasised(parser().parseInline(raw)[0].children) for raw in units]
-        read = emphasised(parser().parseInline(token.content, self.env)[0].children)
-        return read != emphasised(token.children) + sum(alone)
+    def _is_torn(self, text):
+        """Whether an element of a text begins in a protected span and ends outside it, or so."""
+        spans, at = [], 0
+        while match := self.pattern.search(text, at):
+            if _BRACKETS.fullmatch(match[0]):
+                at = match.start() + 1  # they may be those of a link
+            else:
+                at = max(match.end(), at + 1)
+                inner = match[0].strip("*_~")
+                begin = match.start() + match[0].index(inner)
+                spans += [begin, begin + len(inner)]
+        opened: list[int] = []
+        for child in parser().parseInline(text, self.env)[0].children:
+            place = "at" in child.meta and bisect.bisect(spans, child.meta["at"][0])
+            if child.nesting > 0:
+                opened.append(place)
+            elif child.nesting < 0 and (place != opened[-1] and (place % 2 or opened[-1] % 2)):
+                return True
+            elif child.nesting < 0:
+                opened.pop()
+        return False
 
     def _structure(self, text, opening):
         """What a block's text holds, read by itself; None if it is not one block."""
@@ -187,10 +263,12 @@ class _Page:
         while len(references) > count:
             references.popitem()
         kinds = [token.type for token in tokens if not token.type.startswith(("t", "inline"))]
-        is_one &= kinds == ([] if opening.type in _CELLS else [opening.type, tokens[-1].type])
+        wanted = [opening.type, opening.type.replace("open", "close")]
         texts = [token for token in tokens if token.type == "inline"]
+        is_one &= kinds == ([] if opening.type in _CELLS else wanted)
         is_one &= len(texts) == (2 if opening.type in _CELLS else 1)
-        return structure(texts[-1]) if is_one else None
+        is_one = is_one and not is_ambiguous(texts[-1])
+        return structure(texts[-1], self.pattern) if is_one else None
 
     def _encode(self, text, escapes=frozenset()):
         """A text as the page writes it: its entities, and what the block escapes."""

@@ -17,9 +17,10 @@ from pages import MARKDOWN, PAGES, XHTML, parsed, rendered, texts, tree
 
 from keras_tfmr import markup
 
+URL = "https://a.example/b_(c)?d=1&amp;e=_2"
 # What a text may hold that is protected: as a page has it, and as it is read.
 SPANS = {
-    "https://a.example/b_(c)?d=1&amp;e=_2": "https://a.example/b_(c)?d=1&e=_2",
+    URL: "https://a.example/b_(c)?d=1&e=_2",
     "ana_b@a.example": "ana_b@a.example",
     "{0:*^10}": "{0:*^10}",
     **{
@@ -312,8 +313,21 @@ def test_any_xhtml_keeps_its_tags(parts, seed):
 
 @pytest.mark.parametrize("page", MARKDOWN.values(), ids=MARKDOWN)
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_markdown_keeps_what_is_not_text(page, line_end):
-    assert_kept(markdown, page.replace("\n", line_end), rendered)
+def test_markdown_keeps_what_is_not_text(page, line_end, caplog):
+    page = page.replace("\n", line_end)
+    assert_kept(markdown, page, rendered)
+    caplog.clear()
+    markdown(page, shouted)
+    assert not caplog.records
+
+
+def test_a_text_that_cannot_be_written_stays_and_is_named(caplog):
+    """Emphasis begins in one protected span and ends in another; in a page, HTML goes on."""
+    page = f"---\nt: um\n---\n# gato\n\n[ um {URL} e\n{URL} ]\n\ndois"
+    assert markdown(page, shouted) == page.replace("gato", "GATO").replace("dois", "DOIS")
+    assert [record.message for record in caplog.records] == [
+        f"pages[0], line 6 stays as it is: {f'[ um {URL} e {URL} ]'!r:.80}"
+    ]
 
 
 def test_texts_behind_translated_attributes_are_not_lost():
@@ -385,5 +399,13 @@ LINES = st.lists(
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(LINES.map("".join), st.integers(0, 999))
 @example("<b>  \n</b>um", 0)
+@example(f"[ {URL}  {URL} ~~", 304)
+@example(f"| | [^1]_[** {URL} [^1][^1]", 192)
+@example(r"[^1]: um1. um# - ~~[^1]# \*~~1. _> ", 567)
+@example(f"um <[^1]~~ {URL} |-|-|\n\n[^1]: [^1]</b>1. ](x)|-|-|\n", 995)
+@example("um](x) {0:*^10} <  \n|-|-|\n|-|-|\n {0:*^10} \\*&amp;> um. \n", 1)
+@example("1. um </b><- !| \n---\n um !<b> ](x)_**\n===\num", 59)
+@example("1. ~~```\n<b>\n===\n1. 1. um~~\n---\n **<b>[z]: y\n", 5)
+@example("[z]: y\n<!-- um -->| um\\*1. ~~[z]: y\n|-|-|\n`<b>**    ~](  \n| |  um _~~", 59)
 def test_odd_markdown_keeps_what_is_not_text(page, seed):
     assert_kept(markdown, page, rendered, kept=False, seed=seed)
