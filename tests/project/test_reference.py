@@ -1,6 +1,7 @@
 """The reference has every public name; pages link to, name and quote what exists."""
 
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -10,10 +11,20 @@ from pathlib import Path
 import pytest
 
 import keras_tfmr
+from keras_tfmr import TransformerConfig
+from keras_tfmr.client import ServingClient
+from keras_tfmr.export import int8_agreement
+from keras_tfmr.export.batching import MAX_BATCH_SIZE
+from keras_tfmr.text.spans import SLOTS
+from training import tasks
+from training.command import process
+from training.corpus import batches, filter, protect, read
 from training.settings.recipes import RECIPES
+from training.settings.training_config import PHRASEBOOK_STEPS, TrainingConfig
+from training.translating import windows
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
 FOLDERS = ("benchmarks", "docs", "serving", "training")
 MARKDOWN = [*ROOT.glob("*.md"), *(p for name in FOLDERS for p in (ROOT / name).rglob("*.md"))]
 MARKDOWN = [path for path in MARKDOWN if "_build" not in path.parts]  # the built site's copies
@@ -106,37 +117,127 @@ def test_pages_name_what_the_code_has():
     assert unknown == []
 
 
+COMMIT = r"(?<![\w.,])[0-9a-f]{7}(?![\w.,]*\d)\b"
+FIGURE = r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?!\w)"
+
+
 def figures(text):
-    text = re.sub(r"\]\([^)]*\)|\d{4}-\d\d-\d\d(, \w+)?", "", text)  # addresses, dates and commits
-    return re.findall(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?!\w)", text)
+    """Numbers but those of addresses, dates and commits."""
+    text = re.sub(rf"\]\([^)]*\)|\d{{4}}-\d\d-\d\d|{COMMIT}", "", text)
+    return re.findall(FIGURE, text)
 
 
 def number(figure):
     return float(figure.replace(",", ""))
 
 
-def test_figures_stand_where_their_line_links_to():
-    """A line with a link to a page of results has that page's numbers, rounded, or their ratios; so
-    has a row that begins with "the same" below one.
+def lines_and_results(path):
+    """The lines of a page, and for each the texts of the pages of results that it speaks of.
+
+    These are those it links to; for a row of a table that links to none, those of the table's head,
+    or of the row above if it begins with "the same".
     """
-    results, unknown = ROOT / "benchmarks" / "results", []
-    for path in PAGES:
-        above = []
-        for line in text_of(path).splitlines():
-            links = re.findall(r"results/(\w+)\.md", line)
-            if line.startswith("|"):
-                links = above = links or (above if line.startswith("| the same") else [])
-            measured = [
-                p for name in links for p in results.glob(f"{name}.*") if p.suffix != ".png"
-            ]
-            there = {number(text) for p in measured for text in figures(p.read_text("utf-8"))}
-            here = [number(text) for text in figures(line)]
-            there |= {one / other for one in here for other in here if other}
-            for text in figures(line) if measured else ():
-                places = len(text.partition(".")[2])
-                if number(text) not in {round(value, places) for value in there}:
-                    unknown.append(f"{path.relative_to(ROOT)}: {text} in {line[:80]}")
+    head = above = []
+    for line in text_of(path).splitlines():
+        links = re.findall(r"results/(\w+)\.md", line)
+        if line.startswith("|"):
+            head = links if above is None else head
+            links = above = links or head or (above if line.startswith("| the same") else [])
+        else:
+            head, above = [], None
+        files = [p for name in links for p in sorted(RESULTS.glob(f"{name}.*"))]
+        yield line, [p.read_text("utf-8") for p in files if p.suffix != ".png"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_figures_and_commits_stand_where_their_line_links_to(path):
+    """The numbers of the pages of results, rounded, or their ratios; and a commit of theirs."""
+    unknown = []
+    for line, results in lines_and_results(path):
+        there = {number(text) for page in results for text in figures(page)}
+        here = [number(text) for text in figures(line)]
+        there |= {one / other for one in here for other in here if other}
+        for text in figures(line) if results else ():
+            places = len(text.partition(".")[2])
+            if number(text) not in {round(value, places) for value in there}:
+                unknown.append(f"{text} in {line[:80]}")
+        known = re.findall(r'[Cc]ommit[": ]+([0-9a-f]{7})', "".join(results))
+        named = set(re.findall(COMMIT, line)) if known else set()
+        unknown += [f"{commit} in {line[:80]}" for commit in named.difference(known)]
     assert unknown == []
+
+
+def test_the_page_of_claims_has_readmes_other_figures():
+    """Those that no page of results has: sizes, times and versions, with what they rest on."""
+    pages = (DOCS / "claims.md", ROOT / "CITATION.cff")
+    known = {number(text) for page in pages for text in figures(page.read_text("utf-8"))}
+    others = [line for line, results in lines_and_results(ROOT / "README.md") if not results]
+    text = re.sub("<[^>]*>", "", "\n".join(others))
+    assert {figure for figure in figures(text) if number(figure) not in known} == set()
+
+
+def defaults():
+    """{page: {sentence, with # for each number: these numbers in the code}}."""
+    small = TransformerConfig.preset("small", source_vocab=9, target_vocab=9)
+    recipe = RECIPES["transformer"]["small"]
+    client = inspect.signature(ServingClient).parameters
+    tuning = recipe.for_tuning()
+    return {
+        "guide/client.md": {
+            "at most # texts and # KiB, four at a time": (
+                client["batch_texts"].default, client["batch_bytes"].default / 1024
+            ),
+        },
+        "guide/training.md": {
+            "A side may have # tokens and # characters": (batches.LONGEST, filter.CHARACTERS),
+            "It has # *slots*": (len(SLOTS),),
+            "# % of the words that both sides share": (100 * protect.SHARE,),
+            "measured on the first # lines": (read.LINES,),
+            "# + # layers of width #, # heads, feed-forward layers of width #, and a joint "
+            "vocabulary of #": (
+                small.encoder_layers, small.decoder_layers, small.d_model, small.num_heads,
+                small.dff, TrainingConfig.vocab_size,
+            ),
+            "A batch has # target positions": (recipe.tokens_per_batch,),
+            "the rate rises to # in # updates": (recipe.learning_rate, recipe.warmup_steps),
+            "Whatever still runs # seconds later is killed": (process.GRACE,),
+        },
+        "guide/gpu.md": {
+            "are six batches of #": (RECIPES["transformer"]["base"].tokens_per_batch,),
+        },
+        "guide/fine_tuning.md": {
+            "(# for `small`), reached after # updates": (
+                tuning["learning_rate"], tuning["warmup_steps"]
+            ),
+            "at the default rate of #": (tuning["learning_rate"],),
+        },
+        "guide/getting_started.md": {
+            "the built-in phrasebook in # updates": (PHRASEBOOK_STEPS["translation"],),
+        },
+        "guide/translate_files.md": {"windows of # lines": (windows.WINDOW,)},
+        "guide/language_model.md": {"A line of more than # characters": (read.LONGEST_LINE,)},
+        "guide/protect.md": {"one of # private-use characters": (len(SLOTS),)},
+        "guide/faster.md": {"by more than # nats": (int8_agreement.MOST,)},
+        "guide/classify.md": {"hides # % of the tokens": (100 * tasks.SHARE,)},
+        "../serving/devserver/README.md": {"`--max_batch_size` (#)": (MAX_BATCH_SIZE,)},
+    }  # fmt: skip
+
+
+def test_defaults_that_pages_state():
+    """Those above, and no guide has another sentence with a figure that it calls a default."""
+    stated = {page: " ".join(text_of(DOCS / page).split()) for page in defaults()}
+    for page, sentences in defaults().items():
+        for sentence, values in sentences.items():
+            pattern = r"(\d[\d,.e-]*)".join(map(re.escape, sentence.split("#")))
+            numbers = re.search(pattern, stated[page])
+            assert numbers, f"{page}: {sentence}"
+            assert [*map(number, numbers.groups())] == pytest.approx(values), sentence
+            stated[page] = stated[page].replace(numbers[0], "")
+    for path in DOCS.glob("guide/*.md"):
+        text = stated.get(f"guide/{path.name}") or " ".join(text_of(path).split())
+        for sentence in re.split(r"(?<=[.:;]) (?=[A-Z`*])| \| ", text):
+            called = re.search(r"\b(by )?default\b", sentence, re.IGNORECASE)
+            assert not (called and figures(re.sub("`[^`]*`", "", sentence))), sentence
 
 
 def test_the_table_of_presets():

@@ -14,7 +14,10 @@ from training.command import scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "benchmarks/README.md", "docs/claims.md")),
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+]
 MEASURING = sorted(path.name for path in BENCHMARKS.glob("*.py") if path.name != "harness.py")
 SCRIPTS = [
     str(path.relative_to(ROOT))
@@ -118,7 +121,7 @@ def test_no_option_is_given_without_effect(script, monkeypatch, capsys):
             assert f"{words[0]} cannot be given with {other}" in refused(*words, *named(other))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + page.stem)
 def test_the_commands_of_a_page_have_options_that_go_together(page, monkeypatch):
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for script, rest in re.findall(r"python ((?:training|serving|benchmarks)/\w+\.py)(.*)", text):
