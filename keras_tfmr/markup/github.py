@@ -30,7 +30,7 @@ _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.A)
 _TRANSLATED = re.compile(
     r"""(\s(?:alt|aria-label|placeholder|title)\s*=\s*)("[^"]*"|'[^']*'|[^\s>]+)""", re.I
 )
-_BRACKET = re.compile(r"\\.|[\[\]]", re.S)
+_BRACKET = re.compile(r"\\.|(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)|[\[\]]", re.S)  # outside code
 _TILDES = re.compile(r"(?<![\\~])~{1,2}(?!~)")
 _DELIMITERS = re.compile(r"(?=.*-)[\s|:-]+")  # of a table's head
 _TAG = HTML_SEQUENCES[-1][0]  # alone in its line

@@ -50,6 +50,8 @@ _MARK = re.compile(
 )
 # A line end in the text of a block, which stays one: U+F000 is the first, and so on.
 _FIRST, _MOST = 0xF000, 0x800
+# To some programs, the title of the reference above.
+_TITLE = re.compile(r"""\s*["'(]""")
 _TRIES = 8  # to write a page, each with a block more that stays; then all of them stay
 _LINE_END = "[\uf000-\uf7ff]"
 # What would not be text; what would begin a block.
@@ -126,6 +128,11 @@ class _Page:
                     source = self.page[places[0][0] : places[-1][1]]
                     yield self._noted(token, self._block, source, token, places, before)
                     at = places[-1][1]
+            elif token.type == "code_block" and self._follows_reference(token):
+                # To some programs, a paragraph, which goes on.
+                rest = self.page[self.offsets[token.map[0]] :]
+                count = sum(1 for _ in itertools.takewhile(str.strip, _LINE_ENDS.split(rest)))
+                self.stays += range(token.map[0], token.map[0] + count)
             before = token
         yield self.page[at:]
 
@@ -144,6 +151,10 @@ class _Page:
             if not (before and after and before.held == after.held and before.spans <= after.spans):
                 return max((n for n in self.written if n <= line), default=self.written[-1])
         return None
+
+    def _follows_reference(self, token):
+        line = token.map[0]
+        return bool(line) and "]:" in self.page[self.offsets[line - 1] : self.offsets[line]]
 
     def _noted(self, token, translate, source, *how):
         """The text of a block: translated, or as it is where that cannot be written."""
@@ -202,7 +213,8 @@ class _Page:
         block = _Pieces(token, self)
         pieces = [*block]
         before = self._structure(token.content, opening)
-        if before is None or self._is_torn(token.content):
+        follows = self._follows_reference(token)
+        if before is None or self._is_torn(token.content) or (follows and _TITLE.match(source)):
             return None
         own = before.characters - _characters(pieces)
         for whole, escaped in ((True, False), (True, True), (False, True)):
@@ -220,6 +232,7 @@ class _Page:
                     and after.held == before.held
                     and after.characters == own + _characters(parts)
                     and before.spans <= after.spans
+                    and not (follows and _TITLE.match(text))
                 ):
                     text = _in_cell(text) if opening.type in _CELLS else text
                     kept = rf"[ \t]*({_LINE_END})[ \t]*"
