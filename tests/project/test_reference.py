@@ -16,6 +16,8 @@ from keras_tfmr import TransformerConfig
 from keras_tfmr.client import ServingClient
 from keras_tfmr.export import int8_agreement
 from keras_tfmr.export.batching import MAX_BATCH_SIZE
+from keras_tfmr.signatures import signature
+from keras_tfmr.signatures.signature import Signature
 from keras_tfmr.text.spans import SLOTS
 from training import tasks
 from training.command import process
@@ -261,3 +263,22 @@ def test_the_table_of_presets():
         assert (norm == "pre", schedule) == (recipe.norm_first, f"`{recipe.schedule}`")
         assert int(accumulated or 1) == recipe.gradient_accumulation_steps
         assert number(batch) == recipe.tokens_per_batch
+
+
+def test_the_tables_of_signatures():
+    """Every signature has its row in a guide, with its inputs and outputs."""
+    rows = {}
+    for page in ("serving", "classify", "language_model"):
+        for row in re.findall(r"^\| (`.*) \|$", text_of(DOCS / f"guide/{page}.md"), re.M):
+            cells = row.split(" | ")
+            rows |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells[1:])
+    for known in filter(lambda value: isinstance(value, Signature), vars(signature).values()):
+        inputs, outputs = rows[known.name]
+        if known.method == "predict":
+            assert set(known.inputs) == set(re.findall(r"`(\w+)`", inputs)), known.name
+        names = {*known.outputs, *known.optional}
+        assert (
+            "the same" in outputs
+            or "as `" in outputs
+            or names <= set(re.findall(r"`(\w+)`", outputs))
+        ), known.name
