@@ -121,11 +121,11 @@ def page(numbers):
               "s to start", "ms a sentence", f"sentences/s, {ROWS} callers",
               f"sentences/s, requests of {ROWS}"]  # fmt: skip
     return (
-        f"{numbers['sentences']:,} sentences in the order of their file. Memory is the most that "
-        "the server had; a start ends with the first answer. One caller has one sentence a "
-        f"request; so has each of {ROWS} callers; large requests come from a caller per core. The "
-        "development server does not batch the sentences of different callers.\n\n"
-        + harness.table(header, rows)
+        f"Exports of keras_tfmr, asked for {numbers['sentences']:,} sentences in their file's "
+        "order. Memory is the most that the server had; a start ends with the first answer. One "
+        f"caller has one sentence a request; so has each of {ROWS} callers; large requests come "
+        "from a caller per core. The development server does not batch the sentences of different "
+        "callers.\n\n" + harness.table(header, rows)
     )
 
 
