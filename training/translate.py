@@ -79,18 +79,19 @@ def translate_lines(options, callers, output):
         texts = streams.paragraphs(lines) if options.documents == "paragraph" else lines
         for _ in itertools.islice(texts, output.lines):  # already translated
             pass
-        output.begin()
         progress = streams.Progress(lines, output.lines)
         text = functools.partial(text_of, column=options.column)
         first = output.lines // windows.WINDOW
-        for window, answers in windows.translated(texts, callers, text, options.batch_size, first):
-            numbered = enumerate(zip(window, answers, strict=True), output.lines + 1)
-            data = b"".join(formatted(*pair, number, options) for number, pair in numbered)
-            try:
-                output.write(data, len(window))
-            except BrokenPipeError:  # `| head` has read enough
-                return
-            progress.show(output.lines)
+        answered = windows.translated(texts, callers, text, options.batch_size, first)
+        with output.begin():
+            for window, answers in answered:
+                numbered = enumerate(zip(window, answers, strict=True), output.lines + 1)
+                data = b"".join(formatted(*pair, number, options) for number, pair in numbered)
+                try:
+                    output.write(data, len(window))
+                except BrokenPipeError:  # `| head` has read enough
+                    return
+                progress.show(output.lines)
         output.finish()
         progress.end()
 

@@ -125,6 +125,7 @@ def test_commands_train_serve_and_translate(clone, whole, monkeypatch, capsys):
     finally:
         server.terminate()
         assert server.wait(60) == 0
+        server.stderr.close()
 
 
 # In place of docker, whose container is the development server, which batches nothing; and of the

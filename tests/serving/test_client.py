@@ -195,6 +195,7 @@ def wait_until(condition):
 
 
 @protocols
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of connections when their loop is closed
 def test_coroutines_share_a_client_without_threads(rest, server):
     """In one event loop at a time. A call that is cancelled disturbs no other."""
     texts = [f"texto {n}" for n in range(9)]
@@ -226,6 +227,7 @@ def test_coroutines_share_a_client_without_threads(rest, server):
     threads = threading.active_count()
     asyncio.run(ask())
     asyncio.run(close())  # the loop before is closed
+    gc.collect()
     assert threading.active_count() <= threads + (not rest)  # gRPC has one
 
 
@@ -288,6 +290,12 @@ def test_the_time_limit_holds_when_the_event_loop_stands(monkeypatch):
             client.translate(["a"])
         assert 0.3 <= time.monotonic() - start < 5
     stop.set()
+    loop = background._process._loop
+    background.run(asyncio.sleep(0), 5)
+    loop.call_soon_threadsafe(loop.stop)
+    while loop.is_running():
+        time.sleep(0.01)
+    loop.close()
 
 
 @protocols

@@ -404,8 +404,8 @@ sys.exit(process.command("deaf", work))
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_ends_whatever_it_is_in_the_middle_of(number):
     """Here in C code of an hour, which no exception reaches."""
-    process = subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"begun\n"
-    begun = time.monotonic()
-    process.send_signal(number)
-    assert process.wait(60) == 128 + number and time.monotonic() - begun < 5
+    with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n"
+        begun = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number and time.monotonic() - begun < 5

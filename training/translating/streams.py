@@ -105,7 +105,8 @@ class Stream:
         self._file, self.lines = file, 0
 
     def begin(self):
-        """Opens it."""
+        """Opens it; returns a context that closes it."""
+        return contextlib.nullcontext()
 
     def write(self, data, lines):
         """Writes the translations of `lines` lines."""
@@ -200,6 +201,7 @@ class Output(Stream):
             self._file = self.path.open("r+b" if self._certain else "wb")
             self._file.truncate(self._certain)
             self._file.seek(self._certain)
+        return self._file
 
     def write(self, data, lines):
         """Writes the translations of `lines` lines to the disk, then records that."""
@@ -214,7 +216,6 @@ class Output(Stream):
 
     def finish(self):
         self.record.remove()
-        self._file.close()
 
 
 @contextlib.contextmanager
