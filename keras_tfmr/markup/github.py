@@ -234,7 +234,7 @@ def is_ambiguous(token: Token) -> bool:
     To GitHub's own, nothing is emphasised across tildes that strike nothing through, and what is
     beside them emphasises otherwise.
     """
-    depth, marks = 0, ""
+    depth, marks, closes = 0, "", False
     for child in token.children or ():
         if child.type.startswith(("em_", "strong_")):
             depth += child.nesting
@@ -244,8 +244,11 @@ def is_ambiguous(token: Token) -> bool:
             is_word = child.content == "_" and all(map(str.isalnum, sides))
             if any(map(str.strip, sides)) and not is_word:
                 marks += child.content[0]
+                closes |= marks[-1] == "~" and bool(sides[0].strip())
                 if marks[-1] == "~" and (depth or {*sides} & {"*", "_"}):
                     return True
+    if closes and marks.count("~") > 1:  # of which one might strike through, to some
+        return True
     return bool(re.search(r"[*_].*~.*[*_]", marks) or _REFERENCE.match(token.content))
 
 

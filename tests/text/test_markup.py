@@ -407,6 +407,7 @@ LINES = st.lists(
 @example("[z]: y\n         ana_b \n===\n {{{ html }}} gato", 441)
 @example("[z]: y\n {{ _('x y') }} **](x)[z]: y\n](x)", 441)
 @example(" --all-of \n===\n- - `](x) \\*1. [^1][` [z]: y\n %(n)d ", 3)
+@example("[ ] - _um[^1]: ~um~~um_um~~[^1]~~` {{{ html }}} [[^1]", 659)
 @example("1. um </b><- !| \n---\n um !<b> ](x)_**\n===\num", 59)
 @example("1. ~~```\n<b>\n===\n1. 1. um~~\n---\n **<b>[z]: y\n", 5)
 @example("[z]: y\n<!-- um -->| um\\*1. ~~[z]: y\n|-|-|\n`<b>**    ~](  \n| |  um _~~", 59)
