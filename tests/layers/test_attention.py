@@ -1,5 +1,8 @@
 """MultiHeadAttention against Keras's own layer and the paper; its masks and its errors."""
 
+import contextlib
+import itertools
+
 import formulas
 import keras
 import numpy as np
@@ -125,6 +128,39 @@ def test_dropout_drops_attention_weights_in_training_only():
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
     difference = outputs.mean(axis=0) - to_numpy(still)
     assert np.abs(difference).max() < 0.4 and np.abs(difference.mean()) < 0.02  # unbiased
+
+
+@pytest.mark.backends("jax")
+def test_a_kernel_is_asked_for_only_where_it_can_train_with_a_mask(monkeypatch):
+    """JAX's own check of cuDNN's kernel is the judge; Keras's of a TPU's drops the bias."""
+    import jax.numpy as jnp
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+    asked, devices = [], ["gpu:0"]
+    attention = ops.dot_product_attention
+
+    def kernel(*args, flash_attention, **more):
+        asked.append(flash_attention)
+        return attention(*args, **more)
+
+    monkeypatch.setattr(ops, "dot_product_attention", kernel)
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: devices)
+    monkeypatch.setattr(cudnn, "check_compute_capability", lambda capability: True)
+    monkeypatch.setattr(cudnn, "is_cuda_compute_capability_equal", lambda capability: False)
+    layer = MultiHeadAttention(HEADS, 8)
+    for query, key in itertools.product((4, 5), (6, 7)):
+        x, y = random(BATCH, query, WIDTH), random(BATCH, key, WIDTH)
+        layer(x, y, attention_mask=random_mask(BATCH, query, key))
+        heads = [jnp.zeros((BATCH, length, HEADS, 8), "bfloat16") for length in (query, key, key)]
+        with (
+            contextlib.nullcontext() if asked.pop() is None else pytest.raises(NotImplementedError)
+        ):
+            cudnn.check_is_flash_attention(
+                *heads, cudnn.AttentionLayout.BTNH.value, 91000, has_bias=True, is_training=True
+            )
+    devices[:] = ["tpu:0"]
+    layer(x[:, :4], y[:, :6], attention_mask=random_mask(BATCH, 4, 6))
+    assert asked == [False]
 
 
 def test_wrong_symbolic_shapes_are_named():

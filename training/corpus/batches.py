@@ -91,7 +91,8 @@ class Batches:
         counts = counts[:-1, :-1]
         if not counts.any():
             raise RunError(f"none of {pairs} pairs has at most {longest} tokens on each side")
-        self.buckets = choose_buckets(counts, tokens_per_batch, shapes, rows_multiple)
+        even = 2 if fixed_shapes else 1  # JAX's kernel of attention needs even lengths
+        self.buckets = choose_buckets(counts, tokens_per_batch, shapes, rows_multiple, even)
         # bucket_of[source, target] lengths; sampled subwords may be a few more than the longest.
         self._bucket_of = np.full((longest + 2, longest + 2), DROPPED, np.uint8)
         for i, bucket in reversed([*enumerate(self.buckets)]):  # the smallest last, so that it wins
@@ -270,7 +271,7 @@ def _spread(places, size):
     return (places % size) * stride % size
 
 
-def choose_buckets(counts, tokens_per_batch, most, rows_multiple=1):
+def choose_buckets(counts, tokens_per_batch, most, rows_multiple=1, lengths_multiple=1):
     """At most `most` buckets with the fewest positions to compute in an epoch.
 
     It begins with many, and merges the two that cost least together, until there are few enough
@@ -280,6 +281,7 @@ def choose_buckets(counts, tokens_per_batch, most, rows_multiple=1):
         counts: [source length, target length]: the number of pairs of these lengths; not all 0.
         tokens_per_batch: Maximum source positions and maximum target positions of a batch.
         rows_multiple: The number of rows is a multiple of this.
+        lengths_multiple: Lengths are multiples of this, but for the longest.
 
     Returns:
         list of `Bucket`, the cheapest pairs first; the last one holds every pair.
@@ -293,7 +295,8 @@ def choose_buckets(counts, tokens_per_batch, most, rows_multiple=1):
         )
     grids = [np.array(lengths_to_pad_to(counts.sum(axis=axis), LENGTHS)) for axis in (1, 0)]
     sizes = [grid[np.searchsorted(grid, n)] for grid, n in zip(grids, lengths.T, strict=True)]
-    sizes, of = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)  # [boxes, 2]
+    sizes = -(-np.stack(sizes, axis=1) // lengths_multiple) * lengths_multiple
+    sizes, of = np.unique(np.minimum(sizes, longest), axis=0, return_inverse=True)  # [boxes, 2]
     pairs = np.bincount(of.ravel(), counts[tuple(lengths.T)])  # [boxes]
     if not (sizes == longest).all(axis=1).any():  # for sampled subwords, which may be more
         sizes, pairs = np.vstack([sizes, longest]), np.append(pairs, 0)
