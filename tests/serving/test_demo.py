@@ -206,7 +206,7 @@ class Page:
     def until(self, condition):
         # An answer may arrive between finding an element and reading it: look again then.
         stale = [StaleElementReferenceException, IndexError]
-        wait = WebDriverWait(self.driver, 15, poll_frequency=0.05, ignored_exceptions=stale)
+        wait = WebDriverWait(self.driver, 60, poll_frequency=0.05, ignored_exceptions=stale)
         return wait.until(lambda _: condition())
 
     def write(self, text):
