@@ -29,10 +29,10 @@ HOW = """Cased, detokenised BLEU (sacrebleu) of greedy translations of validatio
 last measurement before each minute. Ours counts everything from the start of the process,
 evaluations too; of Marian, only the training counts.
 """
-TEST = """The last models on the test set of 2016, 4 beams. "As papers print it": lower-cased,
-normalised and tokenised by Moses's rules (sacremoses), by which the published reference is made
-exactly. Papers report about 41 for Transformers of this size that read the text alone (arXiv
-2105.14462).
+TEST = """The test set of 2016 with 4 beams: our best weights on validation sentences, Marian's last
+ones, which its smoothing averages. "As papers print it": lower-cased, normalised and tokenised by
+Moses's rules (sacremoses), by which the published reference is made exactly. Papers report about 41
+for Transformers of this size that read the text alone (arXiv 2105.14462).
 """
 MARIAN = """Marian has the recipe of its `--task transformer-base`: post-norm, tied embeddings,
 Adam(0.9, 0.98), label smoothing 0.1, an inverse root after the warm-up, exponential smoothing,

@@ -64,8 +64,8 @@ def prepare(folder, pairs, texts):
     ids = {piece: i for i, piece in enumerate(["</s>", "<unk>", *pieces])}
     lines = (f"{json.dumps(piece, ensure_ascii=False)}: {i}" for piece, i in ids.items())
     write(folder / "vocab.yml", lines)
-    for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
-        write(folder / f"train.{side}", spaced(processor, texts))
+    for side, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        write(folder / f"train.{side}", spaced(processor, lines))
         (folder / f"{side}.spm").write_bytes(model.getvalue())
     for name, sources in texts.items():
         write(folder / f"{name}.source", spaced(processor, sources))

@@ -89,10 +89,10 @@ def markdown(pages: Iterable[AnyStr], protect: Iterable[str] = DEFAULT) -> Steps
         ValueError: As `html`.
     """
     try:
-        from keras_tfmr.markup import markdown_page
+        from keras_tfmr.markup import markdown_page, markdown_pieces
     except ImportError as error:
         raise ImportError("Markdown needs markdown-it-py: pip install markdown-it-py") from error
-    pattern = python_pattern([*protect, html_page.ENTITY, markdown_page.BRACKETS])
+    pattern = python_pattern([*protect, html_page.ENTITY, markdown_pieces.BRACKETS])
     left: dict[int, str] = {}
     translate_page = functools.partial(markdown_page.translate_page, left=left)
     return _steps(pages, translate_page, pattern, left, declares=False)
