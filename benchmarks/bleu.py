@@ -8,7 +8,9 @@ print it too; it needs sacremoses. Marian is the pymarian of an environment of i
 interpreter `--marian` names. Each side can be run by itself, and the results are merged. Both learn
 from the same pairs. Ours counts everything from the start of the process, evaluations too; of
 Marian, only the training counts. Marian trains once with each of `--rates` after each of
-`--warmups`, and the best run is shown. Writes results/bleu.md, .json and .png, or bleu_multi30k.
+`--warmups`, and the best run is shown. `--steps` asks for the updates of an earlier run instead of
+minutes: its scores do not depend on the time, so several seeds can train side by side. Writes
+results/bleu.md, .json and .png, or bleu_multi30k.
 """
 
 import argparse
@@ -53,10 +55,10 @@ def ours(args, seed):
     run = Path(f"{args.run}-{seed}")
     RunFolder(run).clear()  # --overwrite would leave a run of exactly this command alone
     words = ["--data", args.data, *(["--validation", args.validation] if not args.test else [])]
+    budget = ["--steps", args.steps] if args.steps else ["--minutes", args.minutes]
     harness.command(
-        "training/train_pt_en.py", *words, "--minutes", args.minutes, "--seed", seed,
-        "--output", run, "--no_export",
-    )  # fmt: skip
+        "training/train_pt_en.py", *words, *budget, "--seed", seed, "--output", run, "--no_export"
+    )
     with open(run / "history.csv", encoding="utf-8") as file:
         rows = [
             {"minutes": round(float(row["minutes"]), 2), "updates": int(row["step"]),
@@ -128,9 +130,12 @@ def title_of(side):
 def page(numbers, name):
     """The table: BLEU of each side at the last measurement before each mark."""
     sides = numbers["sides"]
-    marks = [mark for mark in MARKS if mark <= max(run["minutes"] for run in sides.values())]
+    timed = {side: run for side, run in sides.items() if run["minutes"]}
+    marks = [
+        mark for mark in MARKS if mark <= max((run["minutes"] for run in timed.values()), default=0)
+    ]
     rows = []
-    for side, run in sides.items():
+    for side, run in timed.items():
         cells = []
         for mark in marks:
             until = [row["bleu"] for row in run["rows"] if row["minutes"] <= mark * 1.02]
@@ -140,10 +145,10 @@ def page(numbers, name):
     if tested := {side: run for side, run in sides.items() if "test" in run}:
         names = list(next(iter(tested.values()))["test"])
         rows = [
-            [title_of(side), run["rows"][-1]["updates"], *run["test"].values()]
+            [title_of(side), run["commit"], run["rows"][-1]["updates"], *run["test"].values()]
             for side, run in tested.items()
         ]
-        text += f"\n{TEST}\n{harness.table(['test 2016', 'updates', *names], rows)}"
+        text += f"\n{TEST}\n{harness.table(['test 2016', 'commit', 'updates', *names], rows)}"
     if tried := sides.get("marian", {}).get("tried"):
         header = ["Marian's rate", "warm-up, updates", "BLEU at the end"]
         text += f"\n{MARIAN}\n{harness.table(header, tried)}"
@@ -157,6 +162,8 @@ def draw(numbers, name):
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="minutes of training on two cores", ylabel="BLEU")
     for side, run in numbers["sides"].items():
+        if not run["minutes"]:
+            continue
         minutes, bleu = zip(*((row["minutes"], row["bleu"]) for row in run["rows"]), strict=True)
         axes.plot(minutes, bleu, marker="o", markersize=3, label=title_of(side))
     axes.set_ylim(bottom=0)
@@ -173,6 +180,7 @@ def main():
     full("--validation", help="validation pairs")
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
     full("--minutes", type=float, default=30, help="of training")
+    full("--steps", type=int, help="updates of our runs, instead of minutes")
     full("--seeds", type=int, nargs="+", default=[1], help="of our runs")
     full("--every", type=float, default=2, help="minutes between measurements of Marian")
     full("--rates", nargs="+", default=["0.001"], help="of Marian")
@@ -212,16 +220,19 @@ def name_files(args):
 
 def measure(args, name):
     """Runs the sides, and writes the results after each."""
-    kept = {} if args.quick else harness.kept(name)
-    numbers = {**harness.about("tensorflow", "keras"), "sides": kept.get("sides", {})}
+    numbers = {**harness.about("tensorflow", "keras"), "sides": {}}
     runs = {f"keras_tfmr {seed}": functools.partial(ours, args, seed) for seed in args.seeds}
     if args.marian:
         runs["marian"] = functools.partial(marians, args)
     for side, run in runs.items():
         if side.partition(" ")[0] not in args.sides:
             continue
-        about = {"minutes": args.minutes, "date": numbers["date"]}
-        numbers["sides"][side] = {**run(), **about}
+        minutes = None if args.steps and side != "marian" else args.minutes
+        about = {"minutes": minutes, "date": numbers["date"], "commit": numbers["commit"]}
+        measured = {**run(), **about}
+        if not args.quick:  # read now: another process may have added a seed
+            numbers["sides"] |= harness.kept(name).get("sides", {})
+        numbers["sides"][side] = measured
         if not args.quick:
             draw(numbers, name)
         title = "BLEU against minutes of training"

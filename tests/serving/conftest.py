@@ -43,6 +43,14 @@ def address(stubbed, stub):
     return stubbed[1]
 
 
+@pytest.fixture(scope="module")
+def driver():
+    from browser import chromium  # selenium is only needed for it
+
+    with chromium() as driver:
+        yield driver
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
     """Files of an authority, of a server's certificate for translator.test and of a client's."""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,13 +16,10 @@ import httpx
 import psutil
 import pytest
 from aiohttp import web
+from browser import Page
 from helpers import ends
 from in_memory import client
-from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.wait import WebDriverWait
 from stub_translator import (
     HEADS,
     HYPOTHESES,
@@ -41,7 +37,6 @@ from serving.demo import origin_of
 from serving.demo_api import Origin, application
 
 ROOT = Path(__file__).resolve().parents[2]
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 TEXT = "o gato preto dorme"
 
 
@@ -171,80 +166,6 @@ def test_with_a_server_of_its_own_that_ends(toys, driver):
         wait("status", found="ENDED", meanwhile="", seconds=4)
         assert process.wait(40) == 1 and "server has ended" in process.stderr.read()
     driver.get_log("browser")  # that model explains nothing, and then there is no server
-
-
-@pytest.fixture(scope="module")
-def driver():
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("needs chromium and chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_window_size(1280, 1400)
-    yield driver
-    driver.quit()
-
-
-class Page:
-    """What a person sees and does."""
-
-    def __init__(self, driver, address):
-        self.driver = driver
-        driver.get("about:blank")
-        driver.get_log("browser")  # of an earlier page, whose server has ended
-        driver.get(address)
-
-    def all(self, selector):
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def one(self, selector):
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
-
-    def until(self, condition):
-        # An answer may arrive between finding an element and reading it: look again then.
-        stale = [StaleElementReferenceException, IndexError]
-        wait = WebDriverWait(self.driver, 60, poll_frequency=0.05, ignored_exceptions=stale)
-        return wait.until(lambda _: condition())
-
-    def write(self, text):
-        box = self.one("#source")
-        box.clear()
-        box.send_keys(text)
-
-    def paste(self, text):
-        script = "const [box, text] = arguments; box.value = text; box.setSelectionRange(0, 0);"
-        for event in ("beforeinput", "input"):
-            made = f"new InputEvent('{event}', {{inputType: 'insertFromPaste'}})"
-            script += f"box.dispatchEvent({made});"
-        self.driver.execute_script(script, self.one("#source"), text)
-
-    def sentences(self):
-        spans = self.all("#translation .sentence")
-        return [span.get_property("textContent").strip() for span in spans]
-
-    def shows(self, text):
-        self.until(lambda: self.one("#translation").text == text)
-
-    def words(self, side):
-        return [button.text for button in self.all(f".words.{side} button")]
-
-    def point(self, selector, number=0):
-        element = self.all(selector)[number]
-        webdriver.ActionChains(self.driver).move_to_element(element).perform()
-
-    def lit(self):
-        """(source, target) of the lines that are lit."""
-        ends = ("data-source", "data-target")
-        return {
-            tuple(int(path.get_dom_attribute(end)) for end in ends) for path in self.all("path.lit")
-        }
-
-    def shares(self):
-        buttons = self.all(".words.source button")
-        return [button.get_dom_attribute("data-share") for button in buttons]
 
 
 @pytest.fixture
